@@ -1,0 +1,65 @@
+package mysql
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects"
+)
+
+// Server error numbers (MySQL: server error reference; MariaDB: error codes) that mean something to a lock.
+const (
+	rowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
+	unknownDatabase     = 1049
+	unknownColumn       = 1054
+	noSuchTable         = 1146
+	lockWaitTimeout     = 1205 // on MariaDB also NOWAIT
+	lockDeadlock        = 1213 // the transaction is rolled back
+	noSuchSavepoint     = 1305
+	queryInterrupted    = 1317 // KILL QUERY
+	statementTimeout    = 1969 // MariaDB, max_statement_time
+	queryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
+	lockNowait          = 3572 // MySQL, NOWAIT
+	unknownSystemOption = 1193
+)
+
+// classify adds to err what it means for a lock in request.
+func classify(err error, request dialects.Request) error {
+	switch number(err) {
+	case lockWaitTimeout, queryInterrupted, statementTimeout, queryTimeout, lockNowait:
+		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
+	case lockDeadlock, rowChanged:
+		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
+	case noSuchTable, unknownColumn, unknownDatabase:
+		if request.Slots > 0 {
+			return notInstalled(request.Table, err)
+		}
+	}
+	return err
+}
+
+func notInstalled(table string, err error) error {
+	return fmt.Errorf("%w: table %.100s is missing or has another shape (run Install, or the SQL of Schema): %w", dialects.ErrNotInstalled, table, err)
+}
+
+// lost says that the session is not the one any more that took the locks.
+func lost(err error) error {
+	if err == nil || errors.Is(err, dialects.ErrLost) {
+		return err
+	}
+	if number(err) == noSuchSavepoint {
+		return fmt.Errorf("%w: the transaction that took the lock ended before its work did, by a deadlock, COMMIT, ROLLBACK or DDL; "+
+			"what came after it is not committed: %w", dialects.ErrLost, err)
+	}
+	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
+}
+
+// number is the server's error number, 0 for an error that no server sent.
+func number(err error) uint16 {
+	var server *mysql.MySQLError
+	if errors.As(err, &server) {
+		return server.Number
+	}
+	return 0
+}

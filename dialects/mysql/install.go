@@ -1,0 +1,168 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits at once; the rows
+// follow in one statement, so that a crash leaves an empty table, or a complete one.
+func (d *Driver) Install(ctx context.Context, table string, slots int) (installed int, err error) {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return 0, err
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(quoted))
+	turn := fmt.Sprintf("txlock_install_%x", hash.Sum64())
+	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+		if err := waitForTurn(ctx, conn, turn); err != nil {
+			return err
+		}
+		defer func() {
+			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+			defer cancel()
+			if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+turn+"')"); failed != nil {
+				destroy(conn)
+			}
+		}()
+		installed, err = seed(ctx, conn, table, quoted, slots)
+		return err
+	})
+	return installed, err
+}
+
+func waitForTurn(ctx context.Context, conn *sql.Conn, turn string) error {
+	for {
+		var granted sql.NullInt64
+		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+turn+"', 5)").Scan(&granted); err != nil {
+			return fmt.Errorf("wait for another Install: %w", err)
+		}
+		if granted.Int64 == 1 {
+			return nil
+		}
+	}
+}
+
+func seed(ctx context.Context, conn *sql.Conn, table, quoted string, slots int) (int, error) {
+	census, err := censusOf(ctx, conn, table)
+	if number(err) == noSuchTable {
+		create, _ := schema(quoted, slots)
+		if _, err = conn.ExecContext(ctx, create); err != nil {
+			return 0, fmt.Errorf("create table: %w", err)
+		}
+		census, err = censusOf(ctx, conn, table)
+	}
+	if err != nil {
+		return 0, err
+	}
+	wanted, err := census.Wanted(table, slots)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := census.Seeded(table); err == nil {
+		return wanted, nil
+	}
+	// A transaction of our own, whatever the session's autocommit is; at READ COMMITTED, so that reading which rows are
+	// there locks none. The census above may have begun one.
+	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+		return 0, err
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return 0, err
+	}
+	_, insert := schema(quoted, wanted)
+	if _, err := tx.ExecContext(ctx, insert); err != nil {
+		return 0, errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
+	}
+	// Not tx.Commit, which on a pool of Open commits work under a lock.
+	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
+		return 0, errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Rollback(); err != nil {
+		return 0, err
+	}
+	if census, err = censusOf(ctx, conn, table); err != nil {
+		return 0, err
+	}
+	return census.Seeded(table)
+}
+
+func censusOf(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotCensus, error) {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return dialects.SlotCensus{}, err
+	}
+	var c dialects.SlotCensus
+	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), COALESCE(MIN(slots), 0), "+
+		"COALESCE(MAX(slots), 0) FROM "+quoted).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	return c, classify(err, dialects.Request{Table: table, Slots: 1})
+}
+
+// Check implements dialects.Driver.
+func (d *Driver) Check(ctx context.Context, table string) error {
+	return d.withConn(ctx, func(holder *sql.Conn) error {
+		census, err := censusOf(ctx, holder, table)
+		if err != nil {
+			return err
+		}
+		slots, err := census.Seeded(table)
+		if err != nil {
+			return err
+		}
+		if err := refuseGalera(ctx, holder); err != nil {
+			return err
+		}
+		quoted, err := quoteTable(table)
+		if err != nil {
+			return err
+		}
+		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+		defer cancel()
+		return d.withConn(second, func(rival *sql.Conn) error {
+			return dialects.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})
+		})
+	})
+}
+
+// refuseGalera: two sessions on one node prove nothing about the other nodes, to which row locks do not reach.
+func refuseGalera(ctx context.Context, conn *sql.Conn) error {
+	var on bool
+	err := conn.QueryRowContext(ctx, "SELECT @@wsrep_on").Scan(&on)
+	if err == nil && on {
+		return fmt.Errorf("%w: this is a node of a Galera cluster, where row locks exclude the sessions of one node only", dialects.ErrUnsafeEngine)
+	}
+	if err != nil && number(err) != unknownSystemOption && number(err) == 0 {
+		return err
+	}
+	return nil
+}
+
+type probe struct {
+	conn  *sql.Conn
+	table string
+}
+
+func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
+	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+		return 0, false, err
+	}
+	column, err := firstColumn(ctx, p.conn, "SELECT slot FROM "+p.table+" WHERE slot = "+strconv.Itoa(slot)+" FOR UPDATE "+clause)
+	switch number(err) {
+	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
+		return 0, true, nil
+	}
+	return len(column), false, err
+}
+
+func (p probe) Rollback(ctx context.Context) error {
+	_, err := p.conn.ExecContext(ctx, "ROLLBACK")
+	return err
+}

@@ -1,0 +1,229 @@
+// Package mysql holds locks in MySQL, 8.0.1 and later, and MariaDB, 10.6 and later, through go-sql-driver/mysql: on a
+// sql.DB of the caller's ([New]) or of its own ([Open]).
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects"
+)
+
+// Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx.
+type Driver struct {
+	db      *sql.DB
+	control *sql.DB // where waits are interrupted from; db itself when the pool is the caller's
+	owned   bool
+}
+
+var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
+
+// New returns a driver on the caller's db, which stays the caller's: Close does not close it. It costs more round trips
+// than [Open]: BEGIN travels alone, and Do has to set and restore autocommit. A wait that ends by its ctx needs a second
+// connection of db for a moment; where the pool has none, the waiting connection is closed instead. A nil db is an error
+// from the first call that can return one.
+func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
+
+// Open returns a driver with a pool of its own, and reaches the server once. dsn is a data source name as
+// go-sql-driver/mysql takes it. Its connections run with autocommit=0 at READ COMMITTED, wait for row locks as long as the
+// context allows, and take several statements in one query. Close closes the pool. After an error nothing is left open.
+func Open(ctx context.Context, dsn string) (*Driver, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
+	}
+	plain, err := mysql.NewConnector(config.Clone())
+	if err != nil {
+		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
+	}
+	settled, err := newConnector(config)
+	if err != nil {
+		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
+	}
+	d := &Driver{db: sql.OpenDB(settled), control: sql.OpenDB(plain), owned: true}
+	d.db.SetMaxIdleConns(idleConns)
+	d.control.SetMaxIdleConns(-1)
+	if err := d.db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("txlock: open MySQL: %w", err), d.Close())
+	}
+	return d, nil
+}
+
+// idleConns keeps connections open between locks; database/sql's default of 2 would reconnect under load.
+const idleConns = 16
+
+// Begin implements dialects.Driver.
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], error) {
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{driver: d, conn: conn}
+	for {
+		err = s.begin(ctx, request)
+		if err == nil {
+			return s, nil
+		}
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		if errors.Is(err, errRowsMissing) {
+			err = s.explain(clean, request)
+		}
+		broken := s.rollback(clean)
+		cancel()
+		// The server's own limit on the wait, 50 s by default, is not the caller's: wait on. In a new transaction, because
+		// with innodb_rollback_on_timeout the old one is gone.
+		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
+			break
+		}
+	}
+	_ = conn.Close()
+	return nil, err
+}
+
+func ended(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// LockTx implements dialects.Driver.
+//
+// At REPEATABLE READ, InnoDB takes the transaction's snapshot at its first plain SELECT, not at a locking one. So reads
+// after the lock are current if nothing was read before it. The server tells a statement neither its transaction's
+// isolation level nor whether there is a snapshot, so that this cannot be checked here.
+func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if tx == nil {
+		return errors.New("nil transaction")
+	}
+	return d.guestLock(ctx, tx, request)
+}
+
+// Slots implements dialects.Driver.
+func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
+	err = d.withConn(ctx, func(conn *sql.Conn) error {
+		census, err := censusOf(ctx, conn, table)
+		if err != nil {
+			return err
+		}
+		slots, err = census.Seeded(table)
+		return err
+	})
+	return slots, err
+}
+
+// Schema implements dialects.Driver.
+func (d *Driver) Schema(table string, slots int) (string, error) {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return "", err
+	}
+	create, seed := schema(quoted, slots)
+	return create + ";\n\n" + seed + ";\n", nil
+}
+
+// Close implements dialects.Driver: it closes the pool of Open.
+func (d *Driver) Close() error {
+	if d == nil || !d.owned {
+		return nil
+	}
+	return errors.Join(d.db.Close(), d.control.Close())
+}
+
+func (d *Driver) ready() error {
+	if d == nil || d.db == nil {
+		return errors.New("nil database: give mysql.New a *sql.DB")
+	}
+	return nil
+}
+
+func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
+	if err := d.ready(); err != nil {
+		return nil, err
+	}
+	conn, err := d.db.Conn(ctx)
+	if err != nil && ctx.Err() != nil {
+		stats := d.db.Stats()
+		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse, stats.MaxOpenConnections, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return conn, nil
+}
+
+// withConn runs work on a connection of the pool and ends what transaction it leaves open.
+func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error {
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = work(conn)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
+		destroy(conn)
+		return errors.Join(err, failed)
+	}
+	return err
+}
+
+// kill ends the statement that carries tag, from another connection, and leaves its transaction as it is. The driver
+// itself would close the socket, and leave the waiter in the server's queue until its turn comes.
+func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) error {
+	brief, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := d.control.Conn(brief)
+	if err != nil {
+		return dialects.ErrNoInterrupt
+	}
+	defer conn.Close()
+	thread, err := threadOf(ctx, conn, tag)
+	if err != nil || thread == "" {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
+	return err
+}
+
+// threadOf finds the thread whose statement carries tag; every user sees at least the threads of its own.
+func threadOf(ctx context.Context, conn *sql.Conn, tag string) (string, error) {
+	rows, err := conn.QueryContext(ctx, "SHOW FULL PROCESSLIST")
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return "", err
+	}
+	row := make([]any, len(names))
+	var id, info sql.NullString
+	for i, name := range names {
+		switch strings.ToLower(name) {
+		case "id":
+			row[i] = &id
+		case "info":
+			row[i] = &info
+		default:
+			row[i] = new(sql.RawBytes)
+		}
+	}
+	thread := ""
+	for rows.Next() {
+		if err := rows.Scan(row...); err != nil {
+			return "", err
+		}
+		if strings.Contains(info.String, tag) {
+			thread = id.String
+		}
+	}
+	return thread, rows.Err()
+}

@@ -1,0 +1,349 @@
+package mysql
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+const (
+	// savepoint is set in the transaction that took the lock before work runs in it. It can be released as long as that
+	// transaction lives: a deadlock rolls all of it back, COMMIT and DDL end it, and no later one has the savepoint.
+	savepoint = "txlock"
+
+	// On a caller's pool the settings that protect the work are set for the session and restored behind it.
+	guardSQL   = "SET @txlock_autocommit = @@autocommit, autocommit = 0"
+	unguardSQL = "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL"
+
+	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
+	cleanUpTimeout = 5 * time.Second
+)
+
+// errRowsMissing says that fewer rows were locked than asked for.
+var errRowsMissing = errors.New("rows missing")
+
+// session is a pooled connection with its transaction.
+type session struct {
+	driver     *Driver
+	conn       *sql.Conn
+	tx         *sql.Tx
+	guarded    bool // autocommit is off, and the savepoint is set: work runs, or ran, in the session
+	current    bool // what is read is never older than the lock: the session is at READ COMMITTED
+	worked     bool
+	savepoints int
+}
+
+func (s *session) begin(ctx context.Context, request dialects.Request) (err error) {
+	s.current = s.driver.owned || request.Work
+	options := &sql.TxOptions{}
+	if request.Work && !s.driver.owned {
+		s.guarded = true
+		if _, err := s.conn.ExecContext(context.WithoutCancel(ctx), guardSQL); err != nil {
+			return err
+		}
+		options.Isolation = sql.LevelReadCommitted
+	}
+	// Not with ctx: database/sql rolls back when it ends.
+	if s.tx, err = s.conn.BeginTx(context.WithoutCancel(ctx), options); err != nil {
+		return err
+	}
+	behind := ""
+	if request.Work && s.driver.owned {
+		behind, s.guarded = "; SAVEPOINT "+savepoint, true
+	}
+	if err := s.driver.lock(ctx, s.conn, request, behind); err != nil {
+		return err
+	}
+	if request.Work && !s.driver.owned {
+		_, err = s.conn.ExecContext(context.WithoutCancel(ctx), "SAVEPOINT "+savepoint)
+	}
+	return err
+}
+
+// explain says which of the rows that could not be locked exist.
+func (s *session) explain(ctx context.Context, request dialects.Request) error {
+	query, err := existSQL(request)
+	if err != nil {
+		return err
+	}
+	existing, err := firstColumn(ctx, s.conn, query)
+	if err != nil {
+		return classify(err, request)
+	}
+	return request.Missed(valuesOf(request, existing))
+}
+
+func (s *session) Tx() *sql.Tx { return s.tx }
+
+func (s *session) Join(ctx context.Context, request dialects.Request) error {
+	if s.worked && !s.current {
+		return fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read now could be older than "+
+			"the lock; use mysql.Open, lock all keys first, or begin with Do", dialects.ErrIsolation)
+	}
+	err := s.driver.guestLock(ctx, s.conn, request)
+	if errors.Is(err, dialects.ErrDeadlock) {
+		return lost(err)
+	}
+	return err
+}
+
+func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
+	s.worked = true
+	s.savepoints++
+	name := savepoint + "_" + strconv.Itoa(s.savepoints)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // the connection is closed when ctx ends
+	err := s.guard(clean)
+	if err == nil {
+		_, err = s.conn.ExecContext(clean, "SAVEPOINT "+name)
+	}
+	cancel()
+	if err != nil {
+		return lost(err)
+	}
+	done := false
+	end := func(verb string) error {
+		done = true
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		defer cancel()
+		_, err := s.conn.ExecContext(clean, verb+" SAVEPOINT "+name)
+		return lost(err)
+	}
+	defer func() { // also when work panics
+		if !done {
+			_ = end("ROLLBACK TO") // what is wrong with the session shows in its end
+		}
+	}()
+	if err := work(s.tx); err != nil {
+		return errors.Join(err, end("ROLLBACK TO"))
+	}
+	return end("RELEASE")
+}
+
+// guard makes a session that was begun without work safe for it. Setting autocommit to 0 in a transaction commits
+// nothing (setting it to 1 would).
+func (s *session) guard(ctx context.Context) error {
+	if s.guarded {
+		return nil
+	}
+	if !s.driver.owned {
+		if _, err := s.conn.ExecContext(ctx, guardSQL); err != nil {
+			return err
+		}
+	}
+	s.guarded = true
+	_, err := s.conn.ExecContext(ctx, "SAVEPOINT "+savepoint)
+	return err
+}
+
+func (s *session) Commit(ctx context.Context) error {
+	defer s.conn.Close()
+	var err error
+	if !s.driver.owned { // ownedTx.Commit does both in one trip
+		_, err = s.conn.ExecContext(ctx, "RELEASE SAVEPOINT "+savepoint)
+	}
+	if err == nil {
+		err = s.end(ctx, (*sql.Tx).Commit)
+	}
+	switch {
+	case err == nil:
+		if err := s.restore(ctx); err != nil {
+			destroy(s.conn) // the work is committed, and the connection's settings die with it
+		}
+		return nil
+	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint:
+		err = lost(err)
+	case number(err) == 0:
+		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)
+	}
+	return errors.Join(err, s.rollback(ctx))
+}
+
+func (s *session) Rollback(ctx context.Context) error {
+	defer s.conn.Close()
+	return lost(s.rollback(ctx))
+}
+
+// rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
+// be confirmed is closed.
+func (s *session) rollback(ctx context.Context) error {
+	err := error(sql.ErrTxDone)
+	if s.tx != nil {
+		err = s.end(ctx, (*sql.Tx).Rollback)
+	}
+	if errors.Is(err, sql.ErrTxDone) { // the handle was closed by the caller, or a commit failed
+		_, err = s.conn.ExecContext(ctx, "ROLLBACK")
+	}
+	if err == nil {
+		err = s.restore(ctx)
+	}
+	if err != nil {
+		destroy(s.conn)
+	}
+	return err
+}
+
+func (s *session) restore(ctx context.Context) error {
+	if s.driver.owned || !s.guarded {
+		return nil
+	}
+	s.guarded = false
+	_, err := s.conn.ExecContext(ctx, unguardSQL)
+	return err
+}
+
+// end calls Commit or Rollback of the transaction, which know no context, and returns when ctx ends at the latest. On a
+// caller's pool the call may then go on behind it; its connection stays out of the pool until it fails.
+func (s *session) end(ctx context.Context, call func(*sql.Tx) error) error {
+	if s.driver.owned {
+		err := s.conn.Raw(func(conn any) error {
+			conn.(*ownedConn).ending = ctx
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return call(s.tx)
+	}
+	result := make(chan error, 1)
+	go func() { result <- call(s.tx) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// destroy closes a connection instead of giving it back to the pool, once it is given back.
+func destroy(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// querier is a transaction, or the connection that it runs on.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// lock locks the rows of request in one round trip. behind is SQL for the same trip.
+func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, behind string) error {
+	clause := wait
+	if request.Try {
+		clause = skipLocked
+	}
+	limit, told := dialects.ServerTimeout(ctx)
+	told = told && !request.Try
+	if !told {
+		limit = 0
+	}
+	tag := ""
+	if ctx.Done() != nil && !request.Try {
+		tag = "txlock " + rand.Text()
+	}
+	query, err := lockSQL(request, clause, limit, tag)
+	if err != nil {
+		return err
+	}
+	var locked []string
+	unreached := false
+	err = dialects.Await(ctx, told, func(ctx context.Context) error {
+		err := d.kill(ctx, tag, 50*time.Millisecond)
+		unreached = errors.Is(err, dialects.ErrNoInterrupt)
+		return err
+	}, func(ctx context.Context) (err error) {
+		locked, err = firstColumn(ctx, q, query+behind)
+		return err
+	})
+	if unreached { // closing the waiter's connection has made room in the pool
+		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
+	}
+	if err != nil {
+		return classify(err, request)
+	}
+	if len(valuesOf(request, locked)) < len(request.Values) {
+		return errRowsMissing
+	}
+	return nil
+}
+
+// guestLock locks rows in a transaction that has more to lose than this lock. Errors of single statements leave an
+// InnoDB transaction and its locks alone, a deadlock's apart.
+func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request) error {
+	err := d.lock(ctx, q, request, "")
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
+		return fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w", dialects.ErrLost, err)
+	}
+	if !errors.Is(err, errRowsMissing) {
+		return err
+	}
+	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
+		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+	}
+	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's snapshot before its lock.
+	query, err := lockSQL(request, nowait, 0, "")
+	if err != nil {
+		return err
+	}
+	existing, err := firstColumn(clean, q, query)
+	if err != nil {
+		return classify(err, request)
+	}
+	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
+		return nil // released in the meantime, and ours now
+	}
+	return request.Missed(existing)
+}
+
+// rollsBackOnTimeout reads the server's setting. An error is a yes.
+func rollsBackOnTimeout(ctx context.Context, q querier) bool {
+	on, err := firstColumn(ctx, q, "SELECT @@innodb_rollback_on_timeout")
+	return err != nil || len(on) != 1 || on[0] != "0"
+}
+
+// valuesOf are the values of request that a result of lockSQL names, each once.
+func valuesOf(request dialects.Request, result []string) []string {
+	seen := make(map[string]bool, len(result))
+	values := make([]string, 0, len(result))
+	for _, text := range result {
+		if request.Slots == 0 {
+			position, err := strconv.Atoi(text)
+			if err != nil || position >= len(request.Values) {
+				continue
+			}
+			text = request.Values[position].Text
+		}
+		if !seen[text] {
+			seen[text] = true
+			values = append(values, text)
+		}
+	}
+	return values
+}
+
+// firstColumn runs one or more statements and returns the first column of the first's rows.
+func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
+	rows, err := q.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var column []string
+	for rows.Next() {
+		var value sql.RawBytes
+		if err := rows.Scan(&value); err != nil {
+			return nil, err
+		}
+		column = append(column, string(value))
+	}
+	for rows.NextResultSet() { // an error of a later statement shows when its result is read
+	}
+	return column, rows.Err()
+}

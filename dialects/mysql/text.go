@@ -1,0 +1,144 @@
+package mysql
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// lockSQL is the one statement that locks the rows of request, in the order of its values. Its result is the values
+// (slots) or the positions of the values (other rows) that it locked.
+//
+// limit bounds the wait on the server, 0 not at all: MySQL reads the optimizer hint (error 3024 when it is over),
+// MariaDB the executable comment (error 1969); each takes the other's for a plain comment. innodb_lock_wait_timeout
+// would do neither: it counts whole seconds, and no hint changes it. tag names the statement in the process list.
+func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string) (string, error) {
+	selects, err := selectsOf(request)
+	if err != nil {
+		return "", err
+	}
+	prefix, hint := "", ""
+	if limit > 0 {
+		prefix = fmt.Sprintf("/*M! SET STATEMENT max_statement_time=%.3f FOR */ ", limit.Seconds())
+		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
+	}
+	if tag != "" {
+		hint += "/* " + tag + " */ "
+	}
+	if len(selects) == 1 {
+		return prefix + "SELECT " + hint + selects[0] + " FOR UPDATE" + clause, nil
+	}
+	var b strings.Builder
+	b.WriteString(prefix)
+	for i, text := range selects {
+		if i > 0 {
+			b.WriteString(" UNION ALL ")
+		}
+		b.WriteString("(SELECT " + hint + text + " FOR UPDATE" + clause + ")")
+		hint = ""
+	}
+	return b.String(), nil
+}
+
+const (
+	wait       = ""
+	skipLocked = " SKIP LOCKED"
+	nowait     = " NOWAIT"
+)
+
+// existSQL reads which rows of request exist, without locking. Its result is that of lockSQL.
+func existSQL(request dialects.Request) (string, error) {
+	selects, err := selectsOf(request)
+	if err != nil {
+		return "", err
+	}
+	return "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")", nil
+}
+
+// selectsOf are the selects, without that word, that together find the rows of request.
+//
+// InnoDB locks what it reads, not what a statement returns, so each must find its rows by an index and read nothing
+// else. Slots have a primary key that can be forced. Of a caller's table the index has no known name, and an IN list
+// on a small table may well be answered by reading all of it: hence one look-up for each value.
+func selectsOf(request dialects.Request) ([]string, error) {
+	table, err := quoteTable(request.Table)
+	if err != nil {
+		return nil, err
+	}
+	column, err := quoteIdentifier(request.Column, 1)
+	if err != nil {
+		return nil, err
+	}
+	literals := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		if literals[i], err = literal(value); err != nil {
+			return nil, fmt.Errorf("value %.100q of %s: %w", value.Text, column, err)
+		}
+	}
+	if request.Slots > 0 {
+		return []string{fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d ORDER BY %s",
+			column, table, column, strings.Join(literals, ","), request.Slots, column)}, nil
+	}
+	selects := make([]string, len(literals))
+	for i, text := range literals {
+		selects[i] = fmt.Sprintf("%d FROM %s WHERE %s = %s", i, table, column, text)
+	}
+	return selects, nil
+}
+
+var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
+
+// literal is a string literal, also for numbers: compared with a number it is one, while a number compared with a
+// string column would defeat the column's index. Text with any other character is written in hexadecimal, which no
+// sql_mode and no character set reads differently.
+func literal(value dialects.Value) (string, error) {
+	switch {
+	case value.Binary:
+		return fmt.Sprintf("x'%x'", value.Text), nil
+	case plainText.MatchString(value.Text):
+		return "'" + value.Text + "'", nil
+	case !utf8.ValidString(value.Text):
+		return "", fmt.Errorf("text is not valid UTF-8; give a []byte for a binary column")
+	}
+	return fmt.Sprintf("_utf8mb4 x'%x'", value.Text), nil
+}
+
+func quoteTable(name string) (string, error) { return quoteIdentifier(name, 2) }
+
+func quoteIdentifier(name string, maxParts int) (string, error) {
+	return dialects.QuoteIdentifier(name, '`', func(plain string) string { return plain }, maxParts)
+}
+
+// schema is the SQL text that creates and seeds a lock table. Every row carries the number of slots: rows that are
+// missing show, and a client that has an old number finds no row to lock instead of the wrong one. Seeding is one
+// statement, so that a crash leaves all of it or nothing; it skips rows that exist without waiting for their locks.
+func schema(table string, slots int) (create, seed string) {
+	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
+		"    slot INT NOT NULL PRIMARY KEY,\n" +
+		"    slots INT NOT NULL,\n" +
+		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
+	digits := ""
+	for digit := range 16 {
+		if digit > 0 {
+			digits += " UNION ALL "
+		}
+		digits += "SELECT " + strconv.Itoa(digit)
+		if digit == 0 {
+			digits += " AS d"
+		}
+	}
+	number, from, factor := "d0.d", "("+digits+") AS d0", 16
+	for place := 1; factor < slots; place++ {
+		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
+		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
+		factor *= 16
+	}
+	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
+		"WHERE n < %d AND NOT EXISTS (SELECT 1 FROM %s AS present WHERE present.slot = n)", table, slots, number, from, slots, table)
+	return create, seed
+}

@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/txlock/txlock/dialects"
+)
+
+// SQLSTATEs (manual, appendix A) that mean something to a lock.
+const (
+	divisionByZero    = "22012" // raised on purpose by commitSQL
+	noTransaction     = "25P01"
+	serialization     = "40001"
+	deadlockDetected  = "40P01"
+	noSavepoint       = "3B001"
+	undefinedColumn   = "42703"
+	undefinedTable    = "42P01"
+	undefinedSchema   = "3F000"
+	lockNotAvailable  = "55P03" // NOWAIT, and lock_timeout
+	queryCanceled     = "57014" // our interrupt, and statement_timeout
+	classConnection   = "08"
+	classIntervention = "57P"
+)
+
+// classify adds to err what it means for a lock in request.
+func classify(err error, request dialects.Request) error {
+	var pg *pgconn.PgError
+	if err == nil || !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case lockNotAvailable, queryCanceled:
+		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
+	case deadlockDetected:
+		return fmt.Errorf("%w: %w", dialects.ErrDeadlock, err)
+	case serialization:
+		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
+	case undefinedTable, undefinedColumn, undefinedSchema:
+		if request.Slots > 0 {
+			return notInstalled(request.Table, err)
+		}
+	}
+	return err
+}
+
+func notInstalled(table string, err error) error {
+	return fmt.Errorf("%w: table %.100s is missing or has another shape (run Install, or the SQL of Schema): %w", dialects.ErrNotInstalled, table, err)
+}
+
+// lost says that the session is not the one any more that took the locks.
+func lost(err error) error {
+	if err == nil || errors.Is(err, dialects.ErrLost) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
+}
+
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}

@@ -1,0 +1,190 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/txlock/txlock/dialects"
+)
+
+// line is one connection as the locking code sees it, whichever client library it belongs to.
+type line struct {
+	// run sends a script and returns the first column of each statement's rows. After an error no statement behind the
+	// failed one has run.
+	run func(ctx context.Context, s script) ([][]string, error)
+	// interrupt ends the statement under way, from outside the connection.
+	interrupt func(ctx context.Context) error
+}
+
+// cleanUpTimeout bounds what is sent after a failure to put a connection right.
+const cleanUpTimeout = 5 * time.Second
+
+// send runs a script on a pgx connection in one round trip, where it has run before (the first time pgx prepares the
+// statements). With begin, the transaction that the batch begins is returned, also after an error.
+func send(ctx context.Context, conn *pgx.Conn, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
+	var batch pgx.Batch
+	if begin != nil {
+		batch.BeginTx(*begin)
+	}
+	for _, statement := range s {
+		batch.Queue(statement.sql, statement.args...)
+	}
+	results := conn.SendBatch(ctx, &batch)
+	columns, err := firstColumns(results, batch.Len())
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if begin != nil {
+		columns = columns[min(1, len(columns)):]
+	}
+	return columns, results.Tx(), err
+}
+
+func firstColumns(results pgx.BatchResults, statements int) ([][]string, error) {
+	columns := make([][]string, 0, statements)
+	for range statements {
+		rows, err := results.Query()
+		if err != nil {
+			return columns, err
+		}
+		var column []string
+		for rows.Next() {
+			if raw := rows.RawValues(); len(raw) > 0 {
+				column = append(column, string(raw[0]))
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return columns, err
+		}
+		columns = append(columns, column)
+	}
+	return columns, nil
+}
+
+// lineOf is the line of a pgx connection that nobody else uses.
+func lineOf(conn *pgx.Conn) line {
+	return line{
+		run: func(ctx context.Context, s script) ([][]string, error) {
+			columns, _, err := send(ctx, conn, nil, s)
+			return columns, err
+		},
+		interrupt: func(ctx context.Context) error { return conn.PgConn().CancelRequest(ctx) },
+	}
+}
+
+// errRowsMissing says that fewer rows were locked than asked for.
+var errRowsMissing = errors.New("rows missing")
+
+// await sends the script that locks request, built with the limit that ctx's deadline puts on the server.
+func (l line) await(ctx context.Context, request dialects.Request, guest bool, sendLock func(context.Context, script) ([][]string, error)) error {
+	limit, told := dialects.ServerTimeout(ctx)
+	told = told && !request.Try
+	timeout := ""
+	if told {
+		timeout = fmt.Sprintf("%dms", limit.Milliseconds())
+	}
+	s, err := lockScript(request, timeout, guest)
+	if err != nil {
+		return err
+	}
+	var columns [][]string
+	err = dialects.Await(ctx, told, l.interrupt, func(ctx context.Context) (err error) {
+		columns, err = sendLock(ctx, s)
+		return err
+	})
+	if err != nil {
+		return classify(err, request)
+	}
+	if told {
+		columns = columns[1 : len(columns)-1]
+	}
+	return verdict(request, guest, columns[len(columns)-2], columns[len(columns)-1])
+}
+
+// verdict judges what the turnstiles and the rows answered.
+func verdict(request dialects.Request, guest bool, turnstiles, rows []string) error {
+	if guest && len(turnstiles) == 0 {
+		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under it; "+
+			"begin it at READ COMMITTED", dialects.ErrIsolation)
+	}
+	if request.Try {
+		for _, granted := range turnstiles {
+			if !isTrue(granted) {
+				return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+			}
+		}
+	}
+	distinct := make(map[string]struct{}, len(rows))
+	for _, row := range rows {
+		distinct[row] = struct{}{}
+	}
+	if len(distinct) < len(request.Values) {
+		return errRowsMissing
+	}
+	return nil
+}
+
+// isTrue reads a boolean in text, binary, or as database/sql prints it.
+func isTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
+
+// explain turns errRowsMissing into what it means: rows that do not exist, or that others hold.
+func (l line) explain(ctx context.Context, request dialects.Request, err error) error {
+	if !errors.Is(err, errRowsMissing) {
+		return err
+	}
+	s, err := existScript(request)
+	if err != nil {
+		return err
+	}
+	columns, err := l.run(ctx, s)
+	if err != nil {
+		return classify(err, request)
+	}
+	return request.Missed(columns[0])
+}
+
+// guestLock locks rows in a transaction that has more to lose than this lock: a savepoint takes every error.
+func (l line) guestLock(ctx context.Context, request dialects.Request, guest bool) error {
+	if _, err := l.run(ctx, script{{sql: "savepoint txlock_wait"}}); err != nil {
+		if sqlState(err) == noTransaction {
+			return lost(err)
+		}
+		return err
+	}
+	err := l.await(ctx, request, guest, l.run)
+
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	if err == nil {
+		_, err = l.run(clean, script{{sql: "release savepoint txlock_wait"}})
+		return lost(err)
+	}
+	// This also gives back what was locked, and every setting its value.
+	if _, undone := l.run(clean, script{{sql: "rollback to savepoint txlock_wait"}, {sql: "release savepoint txlock_wait"}}); undone != nil {
+		return lost(errors.Join(err, undone))
+	}
+	return l.explain(clean, request, err)
+}
+
+// slots reads the census of a lock table.
+func (l line) census(ctx context.Context, table string) (dialects.SlotCensus, error) {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return dialects.SlotCensus{}, err
+	}
+	columns, err := l.run(ctx, script{{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), " +
+		"coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted}})
+	if err != nil {
+		return dialects.SlotCensus{}, classify(err, dialects.Request{Table: table, Slots: 1})
+	}
+	var c dialects.SlotCensus
+	_, err = fmt.Sscan(strings.Join(columns[0], ""), &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	if err != nil {
+		return c, notInstalled(table, err)
+	}
+	return c, nil
+}

@@ -1,0 +1,96 @@
+package dialects
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+)
+
+// Probe is a session in which Prove tries to lock slots.
+type Probe interface {
+	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. refused says that the server
+	// answered with exactly the error that it has for a row that another session holds; any other error is err.
+	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
+	// Rollback ends the probe's transaction.
+	Rollback(ctx context.Context) error
+}
+
+const (
+	nowait     = "NOWAIT"
+	skipLocked = "SKIP LOCKED"
+)
+
+// Prove shows on two sessions that the server locks rows: a slot that one holds is refused to the other with the exact
+// error and skipped by SKIP LOCKED, and free for it afterwards. "An error came back" would not be proof: some engines
+// answer NOWAIT with a syntax error, and wait for nobody without it.
+func Prove(ctx context.Context, slots int, holder, rival Probe) error {
+	const attempts = 10 // other clients use the same table: a slot may be taken by one of them
+	var reason error
+	for range attempts {
+		var busy bool
+		busy, reason = proveOn(ctx, rand.IntN(slots), holder, rival)
+		for _, probe := range []Probe{holder, rival} {
+			if err := probe.Rollback(ctx); err != nil && reason == nil {
+				reason = err
+			}
+		}
+		if reason == nil && !busy {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if reason != nil && !busy {
+			return fmt.Errorf("%w: %w", ErrUnsafeEngine, reason)
+		}
+	}
+	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on", ErrUnsafeEngine, attempts)
+}
+
+func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err error) {
+	rows, refused, err := holder.TryLock(ctx, slot, nowait)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("SELECT … FOR UPDATE NOWAIT on a free row: %w", err)
+	case refused:
+		return true, nil
+	case rows != 1:
+		return false, fmt.Errorf("SELECT … FOR UPDATE NOWAIT on slot %d returned %d rows", slot, rows)
+	}
+
+	rows, refused, err = rival.TryLock(ctx, slot, nowait)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("NOWAIT on a held row failed with the wrong error: %w", err)
+	case !refused:
+		return false, fmt.Errorf("two sessions hold slot %d at once: NOWAIT on a held row returned %d rows", slot, rows)
+	}
+	if err := rival.Rollback(ctx); err != nil {
+		return false, err
+	}
+
+	rows, refused, err = rival.TryLock(ctx, slot, skipLocked)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("SKIP LOCKED on a held row failed: %w", err)
+	case refused || rows != 0:
+		return false, fmt.Errorf("SKIP LOCKED did not skip held slot %d: %d rows", slot, rows)
+	}
+	if err := rival.Rollback(ctx); err != nil {
+		return false, err
+	}
+
+	if err := holder.Rollback(ctx); err != nil {
+		return false, err
+	}
+	rows, refused, err = rival.TryLock(ctx, slot, nowait)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("NOWAIT on a released row: %w", err)
+	case refused:
+		return true, nil
+	case rows != 1:
+		return false, fmt.Errorf("NOWAIT on released slot %d returned %d rows", slot, rows)
+	}
+	return false, nil
+}

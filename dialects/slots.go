@@ -1,0 +1,38 @@
+package dialects
+
+import "fmt"
+
+// SlotCensus is what a lock table says of itself.
+type SlotCensus struct {
+	Rows, MinSlot, MaxSlot int
+	MinSlots, MaxSlots     int
+}
+
+// Seeded is the number of slots of a complete table. Every row carries that number, so that missing rows show.
+func (c SlotCensus) Seeded(table string) (int, error) {
+	switch {
+	case c.Rows == 0:
+		return 0, fmt.Errorf("%w: table %.100s is empty: run Install", ErrNotInstalled, table)
+	case c.MinSlots != c.MaxSlots:
+		return 0, fmt.Errorf("%w: rows of table %.100s were seeded for different numbers of slots, %d and %d", ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
+	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
+		return 0, fmt.Errorf("%w: table %.100s has %d of %d slots: run Install to complete it", ErrNotInstalled, table, c.Rows, c.MaxSlots)
+	}
+	return c.Rows, nil
+}
+
+// Wanted is the number of slots that an Install asked for slots (0: any) has to bring the table to.
+func (c SlotCensus) Wanted(table string, slots int) (int, error) {
+	switch {
+	case c.Rows == 0 && slots == 0:
+		return DefaultSlots, nil
+	case c.Rows == 0:
+		return slots, nil
+	case c.MinSlots != c.MaxSlots:
+		return 0, fmt.Errorf("rows of table %.100s were seeded for different numbers of slots, %d and %d", table, c.MinSlots, c.MaxSlots)
+	case slots != 0 && slots != c.MaxSlots:
+		return 0, fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number do not exclude each other; "+
+			"to change it, stop all clients, drop the table and install it anew", table, c.MaxSlots, slots)
+	}
+	return c.MaxSlots, nil
+}

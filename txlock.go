@@ -1,0 +1,378 @@
+// Package txlock is mutual exclusion that lives and dies with a database transaction, on PostgreSQL, MySQL and MariaDB.
+//
+// A [Locker] names the database, a [Mutex] what to lock there:
+//
+//	locks := txlock.New(postgres.New(pool)) // or postgres.NewSQL(db), mysql.New(db); best: postgres.Open, mysql.Open
+//	err := locks.Install(ctx)               // once: creates the lock table
+//
+//	err = locks.Mutex("sku:42").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+//		_, err := tx.Exec(ctx, "UPDATE inventory SET stock = stock - 1 WHERE sku = 42")
+//		return err
+//	})
+//
+// # What a lock is
+//
+// A lock is a row that a database session has locked with SELECT … FOR UPDATE in an open transaction. Keys of
+// [Locker.Mutex] are hashed to slots, rows of a table that Install seeds; [Locker.Rows] locks rows of your own table. The
+// database sees to it that one session holds a row, serves those who wait in order, and frees the row when the session
+// ends, for whatever reason. There is no lease to guess, no clock to trust and nothing to clean up.
+//
+// # Which call to use
+//
+// [Mutex.Do] does the work in the lock's own transaction: it commits only if the lock was held from the first statement
+// to the commit. That is the strongest promise a lock can give, so prefer it wherever the work is in this database.
+// [Mutex.LockTx] locks in a transaction of yours. [Mutex.Lock] holds a lock for work elsewhere, which the database cannot
+// take back should the session break meanwhile. The Try forms never wait for another holder.
+//
+// # Order
+//
+// Waiters are served in the order in which they came, on all processes. A waiter that gives up or dies leaves the queue.
+//
+// # Reentry
+//
+// Ownership follows the context that Do hands to the work and that [Lock.Context] returns. A call with such a context
+// joins the session that it holds: locking a held key again succeeds at once, another key is locked in the same
+// transaction on the same connection, and a Do is a savepoint. What a session has locked is released together, when its
+// last handle is unlocked or its outermost Do returns. A goroutine without that context is another owner.
+//
+// # Slots collide
+//
+// Keys that hash to one slot exclude each other. Among 100 keys held at once some two share one of 65536 slots with a
+// probability of 7 %. That costs waiting, never exclusion; where it matters, lock your own rows with [Locker.Rows].
+// A collision can make code that locks one key while another session's Lock holds a second one wait in a circle; the
+// database detects that, and one call gets [ErrDeadlock]. Naming all keys in one Mutex avoids it.
+//
+// # Long holds
+//
+// Each held lock occupies a connection and an open transaction. On PostgreSQL such a transaction holds back vacuum in
+// the whole database, and idle_in_transaction_session_timeout, where set, ends it; on MySQL and MariaDB wait_timeout
+// (8 hours) does. Hold locks for as long as the work takes, not for the life of a process.
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// What can go wrong, to be told apart with errors.Is. The database driver's own error is reachable with errors.As.
+var (
+	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the lock. A wait that ctx
+	// ended matches ctx's error as well, one that Within ended context.DeadlineExceeded.
+	ErrNotAcquired = dialects.ErrNotAcquired
+
+	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before its work did. Work of
+	// that transaction is not committed, unless the error says that the connection broke during COMMIT.
+	ErrLost = dialects.ErrLost
+
+	// ErrNotHeld occurs when Unlock is called on a lock that was already unlocked, or that its Do has released.
+	ErrNotHeld = errors.New("lock not held")
+
+	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL and MariaDB that rolls
+	// the whole transaction back, locks included; on PostgreSQL locks held before are kept.
+	ErrDeadlock = dialects.ErrDeadlock
+
+	// ErrNotInstalled occurs when the lock table is missing, incomplete, or has another shape.
+	ErrNotInstalled = dialects.ErrNotInstalled
+
+	// ErrNoRow occurs when Rows named a row that does not exist. A row that does not exist cannot be locked.
+	ErrNoRow = dialects.ErrNoRow
+
+	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx on PostgreSQL in a
+	// transaction at REPEATABLE READ or SERIALIZABLE. Begin it at READ COMMITTED.
+	ErrIsolation = dialects.ErrIsolation
+
+	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
+	ErrUnsafeEngine = dialects.ErrUnsafeEngine
+)
+
+var errClosed = errors.New("the Locker is closed")
+
+const (
+	// releaseTimeout bounds Unlock and every rollback. A connection that has not confirmed by then is closed.
+	releaseTimeout = 5 * time.Second
+	// commitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
+	commitTimeout = 30 * time.Second
+)
+
+// Locker locks rows of one database. It is safe for use by many goroutines; a program needs one for each database.
+// Tx is the transaction type of its driver, pgx.Tx or *sql.Tx.
+type Locker[Tx any] struct {
+	driver dialects.Driver[Tx]
+	config config
+	slots  atomic.Int64 // as read from the lock table; 0 before
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*session[Tx]]struct{} // open ones, for Close
+}
+
+// New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from the first call that can
+// return one.
+func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
+	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
+	if driver == nil && l.config.err == nil {
+		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
+	}
+	return l
+}
+
+// Install creates the lock table and seeds its slots. It may be called at every start, by many replicas at once, and
+// completes what an earlier call that crashed has left. It refuses to change the number of slots of an installed table,
+// and changes nothing when it returns an error. Where programs may not create tables, run the SQL of [Locker.Schema].
+func (l *Locker[Tx]) Install(ctx context.Context) error {
+	if err := l.ready(); err != nil {
+		return fmt.Errorf("txlock: install: %w", err)
+	}
+	slots, err := l.driver.Install(ctx, l.config.table, l.config.slots)
+	if err != nil {
+		return fmt.Errorf("txlock: install: %w", err)
+	}
+	l.slots.Store(int64(slots))
+	return nil
+}
+
+// Schema returns what Install does as SQL text, two statements ended by semicolons, for a migration tool. It is empty
+// when an option is bad; Install says which.
+func (l *Locker[Tx]) Schema() string {
+	if l.config.err != nil {
+		return ""
+	}
+	slots := l.config.slots
+	if slots == 0 {
+		slots = dialects.DefaultSlots
+	}
+	text, err := l.driver.Schema(l.config.table, slots)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// Check proves that this server excludes: on two connections at once it locks a free slot, and requires that the other is
+// refused with the exact error, skips the row, and gets it when it is free. Anything else is [ErrUnsafeEngine]: some
+// engines take the syntax and lock nothing, some lock one node of many. Call it at start, or in a health check.
+func (l *Locker[Tx]) Check(ctx context.Context) error {
+	if err := l.ready(); err != nil {
+		return fmt.Errorf("txlock: check: %w", err)
+	}
+	if err := l.driver.Check(ctx, l.config.table); err != nil {
+		return fmt.Errorf("txlock: check: %w", err)
+	}
+	return nil
+}
+
+// Close ends the sessions that are still held, each of them as lost, and closes what the driver opened; a caller's pool
+// stays open. Calls that come later return an error. Close waits a few seconds for work that still runs in a Do, whose
+// transaction is then rolled back, and returns an error if it does not return by then.
+func (l *Locker[Tx]) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	open := make([]*session[Tx], 0, len(l.sessions))
+	for s := range l.sessions {
+		open = append(open, s)
+	}
+	l.mu.Unlock()
+	for _, s := range open {
+		s.abort(errClosed)
+	}
+	patience := time.NewTimer(releaseTimeout)
+	defer patience.Stop()
+	for i, s := range open {
+		select {
+		case <-s.ended:
+		case <-patience.C:
+			go func() { _ = l.driver.Close() }() // waits for the work's connections
+			return fmt.Errorf("txlock: close: work still runs in %d of %d sessions", len(open)-i, len(open))
+		}
+	}
+	if l.driver == nil {
+		return nil
+	}
+	return l.driver.Close()
+}
+
+func (l *Locker[Tx]) ready() error {
+	if l.config.err != nil {
+		return l.config.err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errClosed
+	}
+	return nil
+}
+
+// Mutex names rows to lock. It holds no state: one value may be used by many goroutines, and any two that name the same
+// key exclude each other.
+type Mutex[Tx any] struct {
+	locker *Locker[Tx]
+	name   string // for errors
+	target target
+	within time.Duration // 0 without a limit
+	err    error
+}
+
+// Mutex names one or more keys, which are locked together in one statement, in an order that is the same everywhere: two
+// calls with the same keys in any order cannot block each other. A key is any text of at least one byte. No key, or an
+// empty one, is an error from the call that locks. Mutex sends nothing.
+func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
+	target, err := slotsOf(keys)
+	return &Mutex[Tx]{locker: l, name: nameOf(keys), target: target, err: err}
+}
+
+// Rows names rows of a table of the caller's: those whose column has one of values. The column must be unique and
+// indexed. Values are strings, integers, floats, booleans, []byte for a binary column, or a driver.Valuer of these. A row
+// that does not exist is [ErrNoRow]. Table and column are spelled as in SQL: schema.table, and in quotes where SQL needs
+// them; spell them the same way everywhere, for the order of waiters depends on it. Rows sends nothing.
+func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
+	target, err := rowsOf(table, column, values)
+	return &Mutex[Tx]{locker: l, name: nameOfRows(table, column, values), target: target, err: err}
+}
+
+// Within returns a copy that waits at most d for the lock, the wait for a connection of the pool included. The holding
+// is not limited. d must be positive.
+func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
+	limited := *m
+	limited.within = d
+	if d <= 0 && limited.err == nil {
+		limited.err = fmt.Errorf("Within(%v): the limit must be positive", d)
+	}
+	return &limited
+}
+
+// Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the holding. After an error
+// nothing is held: [ErrNotAcquired] when the wait was ended, and when ctx ends while the lock is being granted it is
+// released again. Every Lock needs its Unlock.
+func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
+	return m.hold(ctx, "Lock", false)
+}
+
+// Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits. It returns nil only when
+// the commit succeeded, and it succeeds only if the lock was held from the first statement to the commit. Otherwise
+// nothing that the work did is committed: when work returns an error (Do returns it) or panics (Do goes on panicking),
+// when ctx has ended, and with [ErrLost] when the session broke, or the work ended the transaction itself, by COMMIT,
+// ROLLBACK, or on MySQL and MariaDB by a deadlock whose error it swallowed. If the connection breaks during COMMIT nobody
+// can say whether it took place; the error says so.
+//
+// The context that work gets carries ownership, see Reentry; tx must not be used after work returned. Where ctx already
+// holds a session, work runs in a savepoint of its transaction: an error undoes work alone, and success is committed with
+// the outermost Do, or the Unlock of the outermost Lock.
+func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
+	return m.run(ctx, "Do", false, work)
+}
+
+// LockTx waits for the lock in a transaction that the caller began and will end; it is released when that transaction
+// ends. After an error the transaction is usable and its settings are what they were, except after [ErrLost], and on MySQL
+// and MariaDB after [ErrDeadlock]: roll it back then. A limit of the session's own, lock_timeout on PostgreSQL and
+// innodb_lock_wait_timeout (50 s unless changed) on MySQL and MariaDB, ends the wait as well, with [ErrNotAcquired]. When
+// ctx ends while the lock is being granted, LockTx may return nil with the lock held. On MySQL and MariaDB several keys of
+// a failed call may stay locked in part until the transaction ends.
+//
+// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and MariaDB at REPEATABLE READ,
+// their default, lock before the transaction's first plain SELECT: that one takes the snapshot that all later ones read.
+func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
+	return m.lockTx(ctx, "LockTx", tx, false)
+}
+
+func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) error {
+	wait, cancel, err := m.begin(ctx)
+	if err != nil {
+		return m.failed(verb, err)
+	}
+	defer cancel()
+	request, err := m.request(wait, try, true)
+	if err == nil {
+		err = m.locker.driver.LockTx(wait, tx, request)
+	}
+	return m.failed(verb, m.judge(ctx, wait, err))
+}
+
+// begin checks what can be checked without the database, and limits the wait.
+func (m *Mutex[Tx]) begin(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
+	if err := m.locker.ready(); err != nil {
+		return nil, nil, err
+	}
+	if m.err != nil {
+		return nil, nil, m.err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	}
+	if m.within == 0 {
+		return ctx, func() {}, nil
+	}
+	wait, cancel = context.WithTimeout(ctx, m.within)
+	return wait, cancel, nil
+}
+
+// judge adds to the error of a wait what ended it.
+func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
+	if errors.Is(err, ErrNotInstalled) {
+		m.locker.slots.Store(0) // it may be installed anew, with another number
+	}
+	if err == nil {
+		return nil
+	}
+	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost} {
+		if errors.Is(err, certain) {
+			return err
+		}
+	}
+	over := ctx.Err()
+	if deadline, ok := wait.Deadline(); over == nil && ok && !time.Now().Before(deadline) {
+		over = context.DeadlineExceeded
+	}
+	switch {
+	case over == nil:
+		return err
+	case errors.Is(err, ErrNotAcquired):
+		return fmt.Errorf("%w (%w)", err, over)
+	}
+	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, over)
+}
+
+// failed is the one place that says where an error comes from.
+func (m *Mutex[Tx]) failed(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s %s: %w", verb, m.name, err)
+}
+
+// Lock is a held lock. Its methods may be called from many goroutines.
+type Lock struct {
+	ctx      context.Context
+	release  func(ctx context.Context) error
+	released atomic.Bool
+}
+
+// Context returns a context that carries ownership of the lock, for reentry, and the values of the context that Lock was
+// called with, but not its deadline: it ends when the lock is unlocked, or with cause [ErrLost] when a call in the session
+// finds that the session is gone, and when the Locker is closed.
+func (l *Lock) Context() context.Context { return l.ctx }
+
+// Token returns 0. It will be a fencing token, strictly increasing over all holders of the database, in the version that
+// builds [WithFencing]; until then do not rely on it.
+func (l *Lock) Token() int64 { return 0 }
+
+// Unlock releases the lock. It works on a cancelled ctx, whose values alone it uses, and returns within a few seconds: a
+// connection on which the release is not confirmed is closed, and the server then releases. A second call is
+// [ErrNotHeld] and harms nobody. [ErrLost] means that the session broke before: since when others may have held the lock is
+// not known. When a Do ran in the session, the last Unlock of the session commits its work, and an error means that it is
+// not committed.
+func (l *Lock) Unlock(ctx context.Context) error {
+	if !l.released.CompareAndSwap(false, true) {
+		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)
+	}
+	if err := l.release(ctx); err != nil {
+		return fmt.Errorf("txlock: Unlock: %w", err)
+	}
+	return nil
+}
