@@ -66,6 +66,7 @@ type ownedConn struct {
 }
 
 func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	c.ending = context.Background()
 	return ownedTx{c}, nil
 }
 

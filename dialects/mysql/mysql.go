@@ -81,7 +81,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			break
 		}
 	}
-	_ = conn.Close()
+	s.close()
 	return nil, err
 }
 

@@ -30,10 +30,14 @@ const (
 var errRowsMissing = errors.New("rows missing")
 
 // session is a pooled connection with its transaction.
+//
+// Statements go through tx as long as it is open: a statement of conn that finds the connection broken would close conn,
+// and wait for tx in that.
 type session struct {
 	driver     *Driver
 	conn       *sql.Conn
 	tx         *sql.Tx
+	deserted   bool // an ending that did not return in time still has the connection, and closes it
 	guarded    bool // autocommit is off, and the savepoint is set: work runs, or ran, in the session
 	current    bool // what is read is never older than the lock: the session is at READ COMMITTED
 	worked     bool
@@ -45,24 +49,32 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (err erro
 	options := &sql.TxOptions{}
 	if request.Work && !s.driver.owned {
 		s.guarded = true
-		if _, err := s.conn.ExecContext(context.WithoutCancel(ctx), guardSQL); err != nil {
+		if _, err := s.conn.ExecContext(ctx, guardSQL); err != nil {
 			return err
 		}
 		options.Isolation = sql.LevelReadCommitted
 	}
-	// Not with ctx: database/sql rolls back when it ends.
-	if s.tx, err = s.conn.BeginTx(context.WithoutCancel(ctx), options); err != nil {
+	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that be ctx.
+	life, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	outlive := context.AfterFunc(ctx, abandon)
+	if s.tx, err = s.conn.BeginTx(life, options); err != nil {
+		abandon()
 		return err
+	}
+	if !outlive() {
+		return ctx.Err()
 	}
 	behind := ""
 	if request.Work && s.driver.owned {
 		behind, s.guarded = "; SAVEPOINT "+savepoint, true
 	}
-	if err := s.driver.lock(ctx, s.conn, request, behind); err != nil {
+	if err := s.driver.lock(ctx, s.tx, request, behind); err != nil {
 		return err
 	}
 	if request.Work && !s.driver.owned {
-		_, err = s.conn.ExecContext(context.WithoutCancel(ctx), "SAVEPOINT "+savepoint)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		defer cancel()
+		_, err = s.tx.ExecContext(clean, "SAVEPOINT "+savepoint)
 	}
 	return err
 }
@@ -73,7 +85,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	if err != nil {
 		return err
 	}
-	existing, err := firstColumn(ctx, s.conn, query)
+	existing, err := firstColumn(ctx, s.tx, query)
 	if err != nil {
 		return classify(err, request)
 	}
@@ -83,15 +95,34 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 func (s *session) Tx() *sql.Tx { return s.tx }
 
 func (s *session) Join(ctx context.Context, request dialects.Request) error {
-	if s.worked && !s.current {
+	if s.worked && !s.current && !s.readsCommitted(ctx) {
 		return fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read now could be older than "+
 			"the lock; use mysql.Open, lock all keys first, or begin with Do", dialects.ErrIsolation)
 	}
-	err := s.driver.guestLock(ctx, s.conn, request)
+	err := s.driver.guestLock(ctx, s.tx, request)
 	if errors.Is(err, dialects.ErrDeadlock) {
 		return lost(err)
 	}
 	return err
+}
+
+// readsCommitted tells whether the session's transactions, of which this is an ordinary one, read what is committed at
+// each statement. The variable has one name on MySQL and another on MariaDB before 11.1.
+func (s *session) readsCommitted(ctx context.Context) bool {
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	var name, level string
+	rows, err := s.tx.QueryContext(clean, "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')")
+	if err != nil {
+		return false
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&name, &level); err != nil {
+			return false
+		}
+	}
+	return rows.Err() == nil && (level == "READ-COMMITTED" || level == "SERIALIZABLE")
 }
 
 func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
@@ -101,7 +132,7 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // the connection is closed when ctx ends
 	err := s.guard(clean)
 	if err == nil {
-		_, err = s.conn.ExecContext(clean, "SAVEPOINT "+name)
+		_, err = s.tx.ExecContext(clean, "SAVEPOINT "+name)
 	}
 	cancel()
 	if err != nil {
@@ -112,7 +143,7 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 		done = true
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 		defer cancel()
-		_, err := s.conn.ExecContext(clean, verb+" SAVEPOINT "+name)
+		_, err := s.tx.ExecContext(clean, verb+" SAVEPOINT "+name)
 		return lost(err)
 	}
 	defer func() { // also when work panics
@@ -133,20 +164,20 @@ func (s *session) guard(ctx context.Context) error {
 		return nil
 	}
 	if !s.driver.owned {
-		if _, err := s.conn.ExecContext(ctx, guardSQL); err != nil {
+		if _, err := s.tx.ExecContext(ctx, guardSQL); err != nil {
 			return err
 		}
 	}
 	s.guarded = true
-	_, err := s.conn.ExecContext(ctx, "SAVEPOINT "+savepoint)
+	_, err := s.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)
 	return err
 }
 
 func (s *session) Commit(ctx context.Context) error {
-	defer s.conn.Close()
+	defer s.close()
 	var err error
 	if !s.driver.owned { // ownedTx.Commit does both in one trip
-		_, err = s.conn.ExecContext(ctx, "RELEASE SAVEPOINT "+savepoint)
+		_, err = s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+savepoint)
 	}
 	if err == nil {
 		err = s.end(ctx, (*sql.Tx).Commit)
@@ -166,8 +197,14 @@ func (s *session) Commit(ctx context.Context) error {
 }
 
 func (s *session) Rollback(ctx context.Context) error {
-	defer s.conn.Close()
+	defer s.close()
 	return lost(s.rollback(ctx))
+}
+
+func (s *session) close() {
+	if !s.deserted {
+		_ = s.conn.Close()
+	}
 }
 
 // rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
@@ -176,6 +213,9 @@ func (s *session) rollback(ctx context.Context) error {
 	err := error(sql.ErrTxDone)
 	if s.tx != nil {
 		err = s.end(ctx, (*sql.Tx).Rollback)
+	}
+	if s.deserted {
+		return err
 	}
 	if errors.Is(err, sql.ErrTxDone) { // the handle was closed by the caller, or a commit failed
 		_, err = s.conn.ExecContext(ctx, "ROLLBACK")
@@ -199,7 +239,7 @@ func (s *session) restore(ctx context.Context) error {
 }
 
 // end calls Commit or Rollback of the transaction, which know no context, and returns when ctx ends at the latest. On a
-// caller's pool the call may then go on behind it; its connection stays out of the pool until it fails.
+// caller's pool the call then goes on by itself, and the connection is closed when it returns.
 func (s *session) end(ctx context.Context, call func(*sql.Tx) error) error {
 	if s.driver.owned {
 		err := s.conn.Raw(func(conn any) error {
@@ -217,6 +257,12 @@ func (s *session) end(ctx context.Context, call func(*sql.Tx) error) error {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
+		s.deserted = true
+		go func() {
+			<-result
+			destroy(s.conn)
+			_ = s.conn.Close()
+		}()
 		return ctx.Err()
 	}
 }

@@ -149,13 +149,16 @@ func (l line) explain(ctx context.Context, request dialects.Request, err error) 
 
 // guestLock locks rows in a transaction that has more to lose than this lock: a savepoint takes every error.
 func (l line) guestLock(ctx context.Context, request dialects.Request, guest bool) error {
-	if _, err := l.run(ctx, script{{sql: "savepoint txlock_wait"}}); err != nil {
+	set, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
+	_, err := l.run(set, script{{sql: "savepoint txlock_wait"}})
+	cancel()
+	if err != nil {
 		if sqlState(err) == noTransaction {
 			return lost(err)
 		}
 		return err
 	}
-	err := l.await(ctx, request, guest, l.run)
+	err = l.await(ctx, request, guest, l.run)
 
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
@@ -164,10 +167,19 @@ func (l line) guestLock(ctx context.Context, request dialects.Request, guest boo
 		return lost(err)
 	}
 	// This also gives back what was locked, and every setting its value.
-	if _, undone := l.run(clean, script{{sql: "rollback to savepoint txlock_wait"}, {sql: "release savepoint txlock_wait"}}); undone != nil {
+	if undone := l.undo(clean, "txlock_wait"); undone != nil {
 		return lost(errors.Join(err, undone))
 	}
 	return l.explain(clean, request, err)
+}
+
+// undo rolls back to a savepoint and releases it: in two trips, for nothing else can be prepared before the rollback.
+func (l line) undo(ctx context.Context, savepoint string) error {
+	if _, err := l.run(ctx, script{{sql: "rollback to savepoint " + savepoint}}); err != nil {
+		return err
+	}
+	_, err := l.run(ctx, script{{sql: "release savepoint " + savepoint}})
+	return err
 }
 
 // slots reads the census of a lock table.

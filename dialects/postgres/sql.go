@@ -48,20 +48,25 @@ func (s *sqlSession) begin(ctx context.Context, request dialects.Request) (err e
 	var prelude script
 	if request.Work {
 		s.guarded = true
-		if _, err := s.run(detached(ctx), script{{sql: guardSQL}}); err != nil {
+		if _, err := s.run(ctx, script{{sql: guardSQL}}); err != nil {
 			return err
 		}
 		prelude = script{{markSQL, []any{s.mark}}}
 	}
-	var life context.Context // not ctx: database/sql rolls back when it ends
-	life, s.abandon = context.WithCancel(detached(ctx))
+	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that be ctx.
+	life, abandon := context.WithCancel(detached(ctx))
+	s.abandon = abandon
+	outlive := context.AfterFunc(ctx, abandon)
 	if s.tx, err = s.conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}); err != nil {
 		return err
 	}
 	if request.Work { // database/sql cannot say it in BEGIN; alone, because preparing a query takes a snapshot already
-		if _, err := s.run(detached(ctx), script{{sql: "set transaction read write"}}); err != nil {
+		if _, err := s.run(ctx, script{{sql: "set transaction read write"}}); err != nil {
 			return err
 		}
+	}
+	if !outlive() {
+		return ctx.Err()
 	}
 	return s.line.await(ctx, request, false, func(ctx context.Context, lock script) ([][]string, error) {
 		columns, err := s.run(ctx, append(prelude, lock...))
@@ -80,7 +85,9 @@ func (d *SQLDriver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Req
 	}
 	l := line{run: func(ctx context.Context, s script) ([][]string, error) { return runOne(ctx, tx, s) }}
 	if ctx.Done() != nil && !request.Try {
-		backend, err := l.run(ctx, script{{sql: backendSQL}})
+		clean, cancel := context.WithTimeout(detached(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
+		backend, err := l.run(clean, script{{sql: backendSQL}})
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -128,10 +135,18 @@ func firstColumn(ctx context.Context, tx *sql.Tx, statement statement) ([]string
 		return nil, err
 	}
 	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	var value sql.RawBytes
+	row := []any{&value}
+	for len(row) < len(names) {
+		row = append(row, new(sql.RawBytes))
+	}
 	var column []string
 	for rows.Next() {
-		var value sql.RawBytes
-		if err := rows.Scan(&value); err != nil {
+		if err := rows.Scan(row...); err != nil {
 			return nil, err
 		}
 		column = append(column, string(value))
@@ -268,11 +283,10 @@ func (s *sqlSession) Nest(ctx context.Context, work func(tx *sql.Tx) error) erro
 		if err := s.gone(); err != nil {
 			return err
 		}
-		var ending script
 		if undo {
-			ending = script{{sql: "rollback to savepoint " + name}}
+			return lost(s.undo(clean, name))
 		}
-		_, err := s.run(clean, append(ending, statement{sql: "release savepoint " + name}))
+		_, err := s.run(clean, script{{sql: "release savepoint " + name}})
 		return lost(err)
 	}
 	defer func() { // also when work panics

@@ -1,0 +1,420 @@
+package txlock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// engine is a running server, and how a test asks it what only the server knows.
+type engine struct {
+	*servers.Server
+	admin    *sql.DB
+	postgres bool
+	// queued counts the waiters of the fixture that label names; exact, but on MariaDB up to 100 ms old.
+	queued string
+	// sessions counts the fixture's sessions that are in a transaction.
+	sessions string
+	// pollEvery is how often the server may be asked for a fresh answer.
+	pollEvery time.Duration
+}
+
+var engines []*engine
+
+func TestMain(m *testing.M) {
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	for _, kind := range servers.Kinds() {
+		server, err := servers.Start(ctx, kind, servers.Options{})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer server.Stop()
+		fmt.Printf("%s: %s\n", server.Name, server.Origin)
+		e, err := newEngine(server)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer e.admin.Close()
+		engines = append(engines, e)
+	}
+	// Interrupted, the tests end here, so that the servers are stopped.
+	done := make(chan int, 1)
+	go func() { done <- m.Run() }()
+	select {
+	case code := <-done:
+		return code
+	case <-ctx.Done():
+		return 130
+	}
+}
+
+func newEngine(server *servers.Server) (*engine, error) {
+	e := &engine{Server: server, pollEvery: 2 * time.Millisecond}
+	driverName := "mysql"
+	switch server.Kind {
+	case servers.MySQL:
+		e.queued = `SELECT COUNT(DISTINCT w.REQUESTING_THREAD_ID) FROM performance_schema.data_lock_waits w
+			JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID WHERE t.PROCESSLIST_DB = ?`
+		e.sessions = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN performance_schema.threads t
+			ON t.PROCESSLIST_ID = x.trx_mysql_thread_id WHERE t.PROCESSLIST_DB = ?`
+	case servers.MariaDB:
+		e.pollEvery = 120 * time.Millisecond
+		e.queued = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p
+			ON p.id = x.trx_mysql_thread_id WHERE p.db = ? AND x.trx_state = 'LOCK WAIT'`
+		e.sessions = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p
+			ON p.id = x.trx_mysql_thread_id WHERE p.db = ?`
+	default:
+		driverName = "pgx"
+		e.postgres = true
+		e.queued = `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`
+		e.sessions = `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = $1 AND xact_start IS NOT NULL`
+	}
+	var err error
+	if e.admin, err = sql.Open(driverName, server.DSN); err != nil {
+		return nil, err
+	}
+	e.admin.SetMaxOpenConns(4)
+	e.admin.SetMaxIdleConns(4)
+	return e, nil
+}
+
+// label names a fixture on the server: its application on PostgreSQL, its database on MySQL and MariaDB.
+func (e *engine) dsn(label, address string, parameters url.Values) string {
+	if e.postgres {
+		u, err := url.Parse(e.DSN)
+		if err != nil {
+			panic(err)
+		}
+		query := u.Query()
+		query.Set("application_name", label)
+		for name, values := range parameters {
+			query.Set(name, values[0])
+		}
+		u.RawQuery = query.Encode()
+		if address != "" {
+			u.Host = address
+		}
+		return u.String()
+	}
+	dsn, query, _ := strings.Cut(e.DSN, "?")
+	dsn = dsn[:strings.LastIndexByte(dsn, '/')+1] + label
+	if address != "" {
+		dsn = mysqlAddress.ReplaceAllString(dsn, "("+address+")")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		panic(err)
+	}
+	for name, value := range parameters {
+		values[name] = value
+	}
+	if len(values) > 0 {
+		dsn += "?" + values.Encode()
+	}
+	return dsn
+}
+
+var mysqlAddress = regexp.MustCompile(`\([^)]*\)`)
+
+// address is where the server listens.
+func (e *engine) address() string {
+	if e.postgres {
+		u, err := url.Parse(e.DSN)
+		if err != nil {
+			panic(err)
+		}
+		return u.Host
+	}
+	return strings.Trim(mysqlAddress.FindString(e.DSN), "()")
+}
+
+// table is the lock table as every fixture spells it.
+func (e *engine) table() string {
+	if e.postgres {
+		return "public.txlock_slots"
+	}
+	dsn, _, _ := strings.Cut(e.DSN, "?")
+	return dsn[strings.LastIndexByte(dsn, '/')+1:] + ".txlock_slots"
+}
+
+// client is one way to reach an engine.
+type client[Tx any] struct {
+	name string
+	// connect returns a driver with a pool of at most size connections, and what the test needs of that pool.
+	connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
+	// begin begins a caller's own transaction on a connection that belongs to it alone.
+	begin func(t *testing.T, dsn string, level sql.IsolationLevel) Tx
+	end   func(ctx context.Context, tx Tx, commit bool) error
+	exec  func(ctx context.Context, tx Tx, query string) error
+	query func(ctx context.Context, tx Tx, query string) (string, error)
+}
+
+// pool is a caller's pool as its tests look at it.
+type pool struct {
+	close func()
+	inUse func() int
+	open  func() int
+}
+
+var pgxClient = client[pgx.Tx]{
+	begin: func(t *testing.T, dsn string, level sql.IsolationLevel) pgx.Tx {
+		conn, err := pgx.Connect(context.Background(), dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		tx, err := conn.BeginTx(context.Background(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(strings.ToLower(map[bool]string{true: "", false: level.String()}[level == sql.LevelDefault]))})
+		require.NoError(t, err)
+		return tx
+	},
+	end: func(ctx context.Context, tx pgx.Tx, commit bool) error {
+		if commit {
+			return tx.Commit(ctx)
+		}
+		return tx.Rollback(ctx)
+	},
+	exec: func(ctx context.Context, tx pgx.Tx, query string) error {
+		_, err := tx.Exec(ctx, query)
+		return err
+	},
+	query: func(ctx context.Context, tx pgx.Tx, query string) (text string, err error) {
+		var value any
+		err = tx.QueryRow(ctx, query).Scan(&value)
+		return fmt.Sprint(value), err
+	},
+}
+
+func sqlClient(driverName string) client[*sql.Tx] {
+	return client[*sql.Tx]{
+		begin: func(t *testing.T, dsn string, level sql.IsolationLevel) *sql.Tx {
+			db, err := sql.Open(driverName, dsn)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			tx, err := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: level})
+			require.NoError(t, err)
+			return tx
+		},
+		end: func(_ context.Context, tx *sql.Tx, commit bool) error {
+			if commit {
+				return tx.Commit()
+			}
+			return tx.Rollback()
+		},
+		exec: func(ctx context.Context, tx *sql.Tx, query string) error {
+			_, err := tx.ExecContext(ctx, query)
+			return err
+		},
+		query: func(ctx context.Context, tx *sql.Tx, query string) (text string, err error) {
+			var value sql.NullString
+			err = tx.QueryRowContext(ctx, query).Scan(&value)
+			return value.String, err
+		},
+	}
+}
+
+func pgxOnPool(mode string) client[pgx.Tx] {
+	c := pgxClient
+	c.name = "pgxpool"
+	if mode != "" {
+		c.name += " " + mode
+	}
+	c.connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
+		config, err := pgxpool.ParseConfig(dsn)
+		require.NoError(t, err)
+		config.MaxConns = int32(size)
+		if mode != "" {
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		}
+		p, err := pgxpool.NewWithConfig(context.Background(), config)
+		require.NoError(t, err)
+		return postgres.New(p), pool{
+			close: p.Close,
+			inUse: func() int { return int(p.Stat().AcquiredConns()) },
+			open:  func() int { return int(p.Stat().TotalConns()) },
+		}
+	}
+	return c
+}
+
+func pgxOpened() client[pgx.Tx] {
+	c := pgxClient
+	c.name = "postgres.Open"
+	c.connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
+		driver, err := postgres.Open(context.Background(), dsn+fmt.Sprintf("&pool_max_conns=%d", size))
+		require.NoError(t, err)
+		return driver, pool{close: func() {}}
+	}
+	return c
+}
+
+func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.Tx]) client[*sql.Tx] {
+	c := sqlClient(driverName)
+	c.name = "sql.DB"
+	c.connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
+		db, err := sql.Open(driverName, dsn)
+		require.NoError(t, err)
+		db.SetMaxOpenConns(size)
+		db.SetMaxIdleConns(size)
+		return newDriver(db), pool{
+			close: func() { _ = db.Close() },
+			inUse: func() int { return db.Stats().InUse },
+			open:  func() int { return db.Stats().OpenConnections },
+		}
+	}
+	return c
+}
+
+func mysqlOpened() client[*sql.Tx] {
+	c := sqlClient("mysql")
+	c.name = "mysql.Open"
+	c.connect = func(t *testing.T, dsn string, _ int) (dialects.Driver[*sql.Tx], pool) {
+		driver, err := mysql.Open(context.Background(), dsn)
+		require.NoError(t, err)
+		return driver, pool{close: func() {}}
+	}
+	return c
+}
+
+// fixture is a Locker on its own connections, for one test.
+type fixture[Tx any] struct {
+	client[Tx]
+	*engine
+	label string
+	locks *txlock.Locker[Tx]
+	pool  pool
+}
+
+var labels atomic.Int64
+
+// labelPrefix is this run's: a server that outlives it may be given to several.
+var labelPrefix = fmt.Sprintf("txlock_test_%d_", os.Getpid())
+
+const poolSize = 40
+
+func newFixture[Tx any](t *testing.T, e *engine, c client[Tx]) *fixture[Tx] {
+	return newSizedFixture(t, e, c, poolSize, "")
+}
+
+// newSizedFixture connects through address, if it is not empty. Behind the test it asks the server whether anything of
+// the fixture is left.
+func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	f := &fixture[Tx]{client: c, engine: e, label: fmt.Sprintf("%s%d", labelPrefix, labels.Add(1))}
+	if !e.postgres {
+		f.admitted(t, "CREATE DATABASE "+f.label+" CHARACTER SET utf8mb4")
+		t.Cleanup(func() { f.admitted(t, "DROP DATABASE "+f.label) })
+	}
+	driver, p := c.connect(t, e.dsn(f.label, address, nil), size)
+	f.pool = p
+	f.locks = txlock.New(driver, append([]txlock.Option{txlock.WithTable(e.table())}, options...)...)
+	t.Cleanup(func() {
+		require.NoError(t, f.locks.Close())
+		p.close()
+		f.eventually(t, "no session is left in a transaction", func() bool { return f.count(t, f.sessions) == 0 })
+		goleak.VerifyNone(t, leaks, // the pool of the administrator
+			goleak.IgnoreAnyFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1"),
+			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
+			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"))
+	})
+	return f
+}
+
+// key is a key that no other test uses.
+func (f *fixture[Tx]) key(name string) string { return f.label + ":" + name }
+
+// admitted runs a statement as the administrator.
+func (e *engine) admitted(t *testing.T, query string) {
+	t.Helper()
+	_, err := e.admin.Exec(query)
+	require.NoError(t, err)
+}
+
+// count asks the server for a number about the fixture.
+func (f *fixture[Tx]) count(t *testing.T, query string) (n int) {
+	t.Helper()
+	require.NoError(t, f.admin.QueryRow(query, f.label).Scan(&n))
+	return n
+}
+
+// eventually waits for a state of the server, which it asks as often as makes sense.
+func (e *engine) eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(e.pollEvery)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
+		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
+	}
+}
+
+// waiters waits until the server has exactly n waiters of the fixture.
+func (f *fixture[Tx]) waiters(t *testing.T, n int) {
+	t.Helper()
+	f.eventually(t, fmt.Sprintf("%d waiters", n), func() bool { return f.count(t, f.queued) == n })
+}
+
+// makeTable creates a table of the fixture's own and returns its name, good from every connection.
+func (f *fixture[Tx]) makeTable(t *testing.T, columns string) string {
+	t.Helper()
+	name := f.label + "." + "things"
+	if f.postgres {
+		name = f.label
+	}
+	f.admitted(t, "CREATE TABLE "+name+" ("+columns+")")
+	if f.postgres {
+		t.Cleanup(func() { f.admitted(t, "DROP TABLE "+name) })
+	}
+	return name
+}
+
+// total reads a number as somebody else sees it: what is committed.
+func (f *fixture[Tx]) total(t *testing.T, query string) (n int) {
+	t.Helper()
+	require.NoError(t, f.admin.QueryRow(query).Scan(&n))
+	return n
+}
+
+// free fails the test unless other connections can take the keys at once.
+func (f *fixture[Tx]) free(t *testing.T, keys ...string) {
+	t.Helper()
+	lock, err := f.locks.Mutex(keys...).TryLock(context.Background())
+	require.NoError(t, err, "the lock should be free")
+	require.NoError(t, lock.Unlock(context.Background()))
+}
+
+// taken fails the test unless the keys are held by somebody.
+func (f *fixture[Tx]) taken(t *testing.T, keys ...string) {
+	t.Helper()
+	_, err := f.locks.Mutex(keys...).TryLock(context.Background())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired, "the lock should be taken")
+}
+
+var errWork = errors.New("the work failed")

@@ -1,0 +1,109 @@
+// Orders replays the orders of a shop against an inventory table, with many workers in several processes, on PostgreSQL
+// and on MySQL or MariaDB: first without a lock, then in txlock's Do, and audits what is left in the tables.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == "worker" {
+		if err := serve(way(os.Args[2]), os.Args[3]); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := demonstrate(ctx)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "orders: interrupted:", err)
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "orders:", err)
+		os.Exit(1)
+	}
+}
+
+func demonstrate(ctx context.Context) error {
+	orders, err := loadOrders()
+	if err != nil {
+		return err
+	}
+	introduce(orders)
+	var runs []run
+	for _, kinds := range [][]servers.Kind{{servers.Postgres()}, {servers.MySQL, servers.MariaDB}} {
+		more, err := onServer(ctx, orders, kinds)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, more...)
+	}
+	return conclude(runs)
+}
+
+// onServer starts a server, of the first of kinds that can be started, and does the runs on it.
+func onServer(ctx context.Context, orders []order, kinds []servers.Kind) (runs []run, err error) {
+	fmt.Printf("\nStarting %v …\n", kinds[0])
+	server, err := servers.Start(ctx, kinds[0], servers.Options{Durable: true})
+	if err != nil {
+		if len(kinds) > 1 && ctx.Err() == nil {
+			fmt.Printf("%v could not be started, so %v takes its place: %v\n", kinds[0], kinds[1], err)
+			return onServer(ctx, orders, kinds[1:])
+		}
+		return nil, fmt.Errorf("start %v: %w", kinds[0], err)
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	fmt.Printf("%s, %s\n", server.Name, server.Origin)
+
+	s, err := connect(ctx, server.DSN)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		// The server may be one that was given, and stay.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, s.dropTables(clean), s.Close())
+	}()
+	for _, w := range []way{unlocked, withRows, withMutex} {
+		r, err := replay(ctx, s, server, w, orders)
+		if err != nil {
+			return nil, fmt.Errorf("%v, %s: %w", server.Kind, w, err)
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// replay opens the shop anew, has all orders placed, and audits the books.
+func replay(ctx context.Context, s shop, server *servers.Server, w way, orders []order) (run, error) {
+	opening := stockFor(orders)
+	if err := s.open(ctx, opening); err != nil {
+		return run{}, err
+	}
+	r := run{database: server.Kind.String(), way: w, orders: len(orders)}
+	progress := newProgress(w, copies*len(orders))
+	var err error
+	if r.took, err = placeAll(ctx, w, server.DSN, orders, progress.follow); err != nil {
+		return run{}, err
+	}
+	books, err := s.books(ctx)
+	if err != nil {
+		return run{}, err
+	}
+	r.deadlocks = progress.deadlocks
+	r.findings = audit(books, opening, orders, progress.outcomes[booked])
+	r.report()
+	return r, nil
+}

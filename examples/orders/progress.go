@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// progress shows how far a run is: on a terminal in a line that is written over, elsewhere in a line from time to time.
+type progress struct {
+	way       way
+	total     int
+	done      int
+	outcomes  map[outcome]int
+	deadlocks int
+
+	terminal bool
+	started  time.Time
+}
+
+func newProgress(w way, total int) *progress {
+	output, err := os.Stdout.Stat()
+	terminal := err == nil && output.Mode()&os.ModeCharDevice != 0
+	return &progress{way: w, total: total, outcomes: make(map[outcome]int), terminal: terminal}
+}
+
+// follow returns when answers is closed.
+func (p *progress) follow(answers <-chan answer) {
+	p.started = time.Now()
+	pace := time.Second
+	if p.terminal {
+		pace = 100 * time.Millisecond
+	}
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case a, more := <-answers:
+			if !more {
+				p.show()
+				if p.terminal {
+					fmt.Println()
+				}
+				return
+			}
+			p.done++
+			p.outcomes[a.outcome]++
+			p.deadlocks += a.deadlocks
+		case <-tick.C:
+			p.show()
+		}
+	}
+}
+
+func (p *progress) show() {
+	text := fmt.Sprintf("  %-13s %3d %% %5.1f s  %d booked, %d refused, %d decided before", p.way, 100*p.done/p.total,
+		time.Since(p.started).Seconds(), p.outcomes[booked], p.outcomes[refused], p.outcomes[known])
+	if p.terminal {
+		fmt.Print("\r" + text)
+	} else {
+		fmt.Println(text)
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+)
+
+// run is one replay of all orders on one database.
+type run struct {
+	database  string
+	way       way
+	orders    int
+	deadlocks int // that the database broke and the worker tried again after
+	took      time.Duration
+	findings
+}
+
+func introduce(orders []order) {
+	lines := 0
+	for _, o := range orders {
+		lines += len(o.lines)
+	}
+	fmt.Printf("%d real orders (%d, replayed %d times) of %d articles, %d lines. In stock is %d %% of what is ordered of each.\n",
+		len(orders), len(orders)/replays, replays, len(stockFor(orders)), lines, stocked)
+	fmt.Printf("%d processes with %d workers each place them; each order is submitted %d times, to different processes.\n",
+		processes, workers, copies)
+}
+
+// report says what the audit of one run found.
+func (r run) report() {
+	complaint := r.complaint()
+	switch {
+	case complaint != "":
+		fmt.Printf("  audit: WRONG — %s\n", complaint)
+	case r.way == unlocked:
+		fmt.Println("  audit: nothing went wrong, by luck: nothing prevented it")
+	default:
+		fmt.Println("  audit: nothing below zero, each order booked exactly once or refused as a whole, the books add up")
+	}
+}
+
+// conclude prints the table, and returns an error if a run with a lock went wrong.
+func conclude(runs []run) error {
+	fmt.Println()
+	// Everything is aligned to the right, as numbers are; the two columns of text are padded instead.
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "%-13s\t%-13s\t \t \t \tarticles\tunits\tbooked\tdeadlocks\tbooks\t \torders/s\t\n", "", "")
+	fmt.Fprintf(table, "%-13s\t%-13s\torders\tbooked\trefused\tbelow zero\toversold\ttwice\tretried\tadd up\tseconds\tdecided\t\n", "", "")
+	for _, r := range runs {
+		fmt.Fprintf(table, "%-13s\t%-13s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f\t%.0f\t\n", r.database, r.way, r.orders,
+			r.booked, r.refused, r.belowZero, r.oversold, r.bookedTwice, r.deadlocks,
+			map[bool]string{true: "yes", false: "NO"}[r.addUp()], r.took.Seconds(), float64(r.orders)/r.took.Seconds())
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Println()
+
+	var faults []error
+	var oversold, twice int
+	for _, r := range runs {
+		switch complaint := r.complaint(); {
+		case r.way == unlocked:
+			oversold += r.oversold
+			twice += r.bookedTwice
+		case complaint != "":
+			faults = append(faults, fmt.Errorf("%s, %s: %s", r.database, r.way, complaint))
+		}
+	}
+	if faults != nil {
+		return fmt.Errorf("the lock did not protect: %w", errors.Join(faults...))
+	}
+	without := fmt.Sprintf("the shop sold %d units that it did not have, and booked %d orders more than once", oversold, twice)
+	if oversold+twice == 0 {
+		without = "nothing was oversold or booked twice this time, by luck"
+	}
+	fmt.Printf("Without a lock %s.\nWith txlock no article went below zero, every order was booked exactly once or refused as a whole, and the\n"+
+		"books add up, on each database and in each way.\n", without)
+	return nil
+}

@@ -1,0 +1,276 @@
+package txlock_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+)
+
+var background = context.Background()
+
+func oneHolder[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	other := newFixture(t, e, c)
+	var inside, most atomic.Int64
+	var group errgroup.Group
+	for i := range 16 {
+		locks := []*txlock.Locker[Tx]{f.locks, other.locks}[i%2]
+		group.Go(func() error {
+			for range 25 {
+				lock, err := locks.Mutex(f.key("one")).Lock(background)
+				if err != nil {
+					return err
+				}
+				now := inside.Add(1)
+				if now > most.Load() {
+					most.Store(now)
+				}
+				inside.Add(-1)
+				if err := lock.Unlock(background); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.EqualValues(t, 1, most.Load())
+}
+
+// The work reads, thinks and writes: without a lock that loses updates.
+func noLostUpdate[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key, n int")
+	f.admitted(t, "INSERT INTO "+table+" VALUES (1, 0)")
+	mutexes := []*txlock.Mutex[Tx]{f.locks.Mutex(f.key("counter")), f.locks.Rows(table, "id", 1)}
+	for round, m := range mutexes {
+		var group errgroup.Group
+		for range 8 {
+			group.Go(func() error {
+				for range 10 {
+					err := m.Do(background, func(ctx context.Context, tx Tx) error {
+						n, err := f.query(ctx, tx, "SELECT n FROM "+table)
+						if err != nil {
+							return err
+						}
+						return f.exec(ctx, tx, "UPDATE "+table+" SET n = "+n+" + 1")
+					})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, group.Wait())
+		require.Equal(t, 80*(round+1), f.total(t, "SELECT n FROM "+table))
+	}
+}
+
+func tries[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	m := f.locks.Mutex(f.key("try"))
+	lock, err := m.TryLock(background)
+	require.NoError(t, err)
+
+	_, err = m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorContains(t, err, f.key("try"))
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error {
+		t.Error("the work must not run")
+		return nil
+	}), txlock.ErrNotAcquired)
+	require.Zero(t, f.count(t, f.queued))
+
+	require.NoError(t, lock.Unlock(background))
+	ran := false
+	require.NoError(t, m.TryDo(background, func(context.Context, Tx) error {
+		ran = true
+		f.taken(t, f.key("try"))
+		return nil
+	}))
+	require.True(t, ran)
+	f.free(t, f.key("try"))
+}
+
+func ownRows[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "sku varchar(20) primary key, n int")
+	f.admitted(t, "INSERT INTO "+table+" VALUES ('a', 1), ('b', 1), ('c', 1)")
+	lock, err := f.locks.Rows(table, "sku", "b", "a", "b").Lock(background)
+	require.NoError(t, err)
+	for _, held := range []string{"a", "b"} {
+		_, err = f.locks.Rows(table, "sku", held).TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	}
+	// A small table, and most of its rows asked for: still only those are locked.
+	other, err := f.locks.Rows(table, "sku", "c").TryLock(background)
+	require.NoError(t, err, "a row that nobody named is locked")
+	require.NoError(t, other.Unlock(background))
+
+	// A statement by hand meets the same lock.
+	tx := f.begin(t, f.dsn(f.label, "", nil), 0)
+	require.Error(t, f.exec(background, tx, "SELECT 1 FROM "+table+" WHERE sku = 'a' FOR UPDATE NOWAIT"))
+	require.NoError(t, f.end(background, tx, false))
+	require.NoError(t, lock.Unlock(background))
+
+	for _, m := range []*txlock.Mutex[Tx]{f.locks.Rows(table, "sku", "a", "nonesuch"), f.locks.Rows(table, "sku", "nonesuch")} {
+		_, err = m.Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNoRow)
+		require.ErrorContains(t, err, "nonesuch")
+		_, err = m.TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNoRow)
+		require.ErrorIs(t, m.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNoRow)
+		tx := f.begin(t, f.dsn(f.label, "", nil), 0)
+		require.ErrorIs(t, m.LockTx(background, tx), txlock.ErrNoRow)
+		require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrNoRow)
+		require.NoError(t, f.exec(background, tx, "INSERT INTO "+table+" VALUES ('z', 1)"), "the transaction is usable")
+		require.NoError(t, f.end(background, tx, false))
+	}
+	_, err = f.locks.Rows(table, "nocolumn", "a").Lock(background)
+	require.ErrorContains(t, err, "nocolumn")
+	_, err = f.locks.Rows(table+"_missing", "sku", "a").Lock(background)
+	require.ErrorContains(t, err, "_missing")
+}
+
+func strangeKeys[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	for _, key := range []string{
+		strings.Repeat("x", 100_000), `'"` + "`" + `*/ -- \ ; $1 ? %s`, "nul\x00nul", "\xff\xfe", "日本語", " ", "*/", "/*! DROP",
+	} {
+		lock, err := f.locks.Mutex(f.key(key)).Lock(background)
+		require.NoError(t, err)
+		f.taken(t, f.key(key))
+		_, err = f.locks.Mutex(f.key(key)).TryLock(background)
+		require.Less(t, len(err.Error()), 400, "the error is readable")
+		require.NoError(t, lock.Unlock(background))
+		require.NoError(t, f.locks.Mutex(f.key(key)).Do(background, func(context.Context, Tx) error { return nil }))
+	}
+}
+
+type identifier [2]byte
+
+func (i identifier) Value() (driver.Value, error) { return fmt.Sprintf("%x", i[:]), nil }
+
+func strangeValues[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	texts := []string{`it's`, `back\slash`, `"`, "`", "日本", `*/ /*`, "%_", "a;b", "$1 ? :x", "{x,y}", `\`, `'; DROP TABLE x; --`}
+	binary := "varbinary(20)"
+	if f.postgres {
+		binary = "bytea"
+	}
+	table := f.makeTable(t, "k varchar(100) primary key, n bigint unique, b "+binary+" unique")
+	for _, text := range texts {
+		placeholder := "?, NULL, NULL"
+		if f.postgres {
+			placeholder = "$1, NULL, NULL"
+		}
+		_, err := f.admin.Exec("INSERT INTO "+table+" VALUES ("+placeholder+")", text)
+		require.NoError(t, err)
+	}
+	f.admitted(t, "INSERT INTO "+table+" VALUES ('0a0b', -5, '\x01a'), ('42', 9007199254740993, NULL)")
+	raw := []byte("\x01a")
+	held := func(column string, values ...any) {
+		t.Helper()
+		lock, err := f.locks.Rows(table, column, values...).Lock(background)
+		require.NoError(t, err)
+		for _, value := range values {
+			_, err = f.locks.Rows(table, column, value).TryLock(background)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		}
+		require.NoError(t, lock.Unlock(background))
+		require.NoError(t, f.locks.Rows(table, column, values...).Do(background, func(context.Context, Tx) error { return nil }))
+	}
+	all := make([]any, len(texts))
+	for i, text := range texts {
+		held("k", text)
+		all[i] = text
+	}
+	held("k", all...)
+	held("k", identifier{0x0a, 0x0b}, 42)
+	held("n", -5)
+	held("n", int64(9007199254740993), "-5")
+	held("b", raw)
+	_, err := f.locks.Rows(table, "b", []byte{0, 1}).Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNoRow)
+}
+
+func severalKeys[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	a, b, x := f.key("a"), f.key("b"), f.key("x")
+	lock, err := f.locks.Mutex(b, a, b, a).Lock(background)
+	require.NoError(t, err)
+	f.taken(t, a)
+	f.taken(t, b)
+	f.taken(t, x, b)
+	f.free(t, x) // the try that missed has let it go
+	require.NoError(t, lock.Unlock(background))
+	f.free(t, a, b, x)
+}
+
+func oppositeOrders[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	f.admitted(t, "INSERT INTO "+table+" VALUES (1), (2), (3), (10), (20)")
+	keys := []string{f.key("1"), f.key("2"), f.key("3")}
+	mutexes := []*txlock.Mutex[Tx]{
+		f.locks.Mutex(keys[0], keys[1], keys[2]), f.locks.Mutex(keys[2], keys[1]), f.locks.Mutex(keys[1], keys[0]),
+		f.locks.Rows(table, "id", 1, 10, 2, 20), f.locks.Rows(table, "id", 20, 2, 3), f.locks.Rows(table, "id", 3, 10, 1),
+	}
+	var group errgroup.Group
+	for _, m := range append(mutexes, mutexes...) {
+		group.Go(func() error {
+			for range 15 {
+				if err := m.Do(background, func(context.Context, Tx) error { return nil }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+}
+
+func thousandKeys[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	keys := make([]string, 1000)
+	values := make([]any, 1000)
+	for i := range keys {
+		keys[i] = f.key(fmt.Sprint(i))
+		values[i] = i
+	}
+	table := f.makeTable(t, "id int primary key")
+	rows := make([]string, 1000)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(%d)", i)
+	}
+	f.admitted(t, "INSERT INTO "+table+" VALUES "+strings.Join(rows, ","))
+	for _, m := range []*txlock.Mutex[Tx]{f.locks.Mutex(keys...), f.locks.Rows(table, "id", values...)} {
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		_, err = m.TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(background))
+		// Several at once, for the server's lock table.
+		var together sync.WaitGroup
+		for range 8 {
+			together.Go(func() {
+				if err := m.Do(background, func(context.Context, Tx) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		together.Wait()
+	}
+	f.free(t, keys[17])
+}

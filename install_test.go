@@ -1,0 +1,293 @@
+package txlock_test
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+)
+
+func installOnce[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	require.NoError(t, f.locks.Install(background))
+}
+
+// ownTable makes a Locker with a lock table of its own; name is the table's as the administrator spells it.
+func ownTable[Tx any](t *testing.T, e *engine, c client[Tx], options ...txlock.Option) (f *fixture[Tx], name string) {
+	t.Helper()
+	label := fmt.Sprintf("%s%d", labelPrefix, labels.Load()+1) // of the fixture that is made next
+	name = label + "_locks"
+	if !e.postgres {
+		name = label + ".locks"
+	}
+	f = newSizedFixture(t, e, c, poolSize, "", append([]txlock.Option{txlock.WithTable(name)}, options...)...)
+	if e.postgres {
+		t.Cleanup(func() { f.admitted(t, "DROP TABLE IF EXISTS "+name) })
+	}
+	return f, name
+}
+
+func installTogether[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, name := ownTable(t, e, c)
+	start := time.Now()
+	var group errgroup.Group
+	for range 10 {
+		group.Go(func() error { return f.locks.Install(background) })
+	}
+	require.NoError(t, group.Wait())
+	t.Logf("ten installations at once took %v", time.Since(start).Round(time.Millisecond))
+	require.Equal(t, 65536, f.total(t, "SELECT COUNT(*) FROM "+name))
+	require.Equal(t, 65535, f.total(t, "SELECT MAX(slot) FROM "+name))
+	f.free(t, f.key("a"))
+	start = time.Now()
+	require.NoError(t, f.locks.Install(background))
+	require.Less(t, time.Since(start), 2*time.Second)
+}
+
+func installAgain[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, name := ownTable(t, e, c, txlock.WithSlots(1000))
+	require.NoError(t, f.locks.Install(background))
+	require.Equal(t, 1000, f.total(t, "SELECT COUNT(*) FROM "+name))
+	// As a crash between two statements would leave it, and as nobody should: empty, and with holes.
+	for _, damage := range []string{"DELETE FROM " + name, "DELETE FROM " + name + " WHERE slot > 500", "DELETE FROM " + name + " WHERE slot = 7"} {
+		f.admitted(t, damage)
+		fresh := newSizedFixture(t, e, c, 4, "", txlock.WithTable(name))
+		_, err := fresh.locks.Mutex("k").Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotInstalled)
+		require.ErrorIs(t, fresh.locks.Check(background), txlock.ErrNotInstalled)
+		require.NoError(t, f.locks.Install(background))
+		require.Equal(t, 1000, f.total(t, "SELECT COUNT(*) FROM "+name))
+		fresh.free(t, "k")
+	}
+	for _, slots := range []int{999, 1001, 65536} {
+		other := newSizedFixture(t, e, c, 4, "", txlock.WithTable(name), txlock.WithSlots(slots))
+		require.ErrorContains(t, other.locks.Install(background), "installed with 1000 slots")
+		other.free(t, "k") // and otherwise goes by the table
+	}
+	require.Equal(t, 1000, f.total(t, "SELECT COUNT(*) FROM "+name))
+	unasked := newSizedFixture(t, e, c, 4, "", txlock.WithTable(name))
+	require.NoError(t, unasked.locks.Install(background))
+	require.Equal(t, 1000, f.total(t, "SELECT COUNT(*) FROM "+name))
+	// A holder does not hold up an installation that has nothing to do, or other rows to add.
+	lock, err := f.locks.Mutex("k").Lock(background)
+	require.NoError(t, err)
+	f.admitted(t, "DELETE FROM "+name+fmt.Sprintf(" WHERE slot = %d", (int(slotOf("k", 1000))+1)%1000))
+	require.NoError(t, f.locks.Install(background))
+	require.NoError(t, lock.Unlock(background))
+}
+
+func notInstalled[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, name := ownTable(t, e, c, txlock.WithSlots(64))
+	all := func() map[string]error {
+		_, lock := f.locks.Mutex("k").Lock(background)
+		_, try := f.locks.Mutex("k").TryLock(background)
+		tx := f.guest(t)
+		lockTx := f.locks.Mutex("k").LockTx(background, tx)
+		require.NoError(t, f.exec(background, tx, "SELECT 1"))
+		require.NoError(t, f.end(background, tx, false))
+		return map[string]error{
+			"Lock": lock, "TryLock": try, "LockTx": lockTx, "Check": f.locks.Check(background),
+			"Do": f.locks.Mutex("k").Do(background, func(context.Context, Tx) error { return nil }),
+		}
+	}
+	for verb, err := range all() {
+		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
+		require.ErrorContains(t, err, "Install", verb)
+	}
+	f.admitted(t, "CREATE TABLE "+name+" (id int primary key)")
+	for verb, err := range all() {
+		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
+	}
+	require.ErrorIs(t, f.locks.Install(background), txlock.ErrNotInstalled)
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+name))
+	f.admitted(t, "DROP TABLE "+name)
+	require.NoError(t, f.locks.Install(background))
+	f.free(t, "k")
+	// Dropped while a client is running.
+	f.admitted(t, "DROP TABLE "+name)
+	for verb, err := range all() {
+		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
+	}
+	require.NoError(t, f.locks.Install(background))
+	f.free(t, "k")
+}
+
+func slotsChanged[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, name := ownTable(t, e, c, txlock.WithSlots(64))
+	require.NoError(t, f.locks.Install(background))
+	f.free(t, "k")
+	f.admitted(t, "DROP TABLE "+name)
+	other := newSizedFixture(t, e, c, 4, "", txlock.WithTable(name), txlock.WithSlots(128))
+	require.NoError(t, other.locks.Install(background))
+	_, err := f.locks.Mutex("k").Lock(background) // with the number of before
+	require.ErrorIs(t, err, txlock.ErrNotInstalled)
+	lock, err := f.locks.Mutex("k").Lock(background) // read anew
+	require.NoError(t, err)
+	_, err = other.locks.Mutex("k").TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.NoError(t, lock.Unlock(background))
+}
+
+func schemaText[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, name := ownTable(t, e, c, txlock.WithSlots(300))
+	statements := strings.Split(strings.TrimSpace(f.locks.Schema()), ";")
+	require.Len(t, statements, 3)
+	require.Empty(t, statements[2])
+	for range 2 { // idempotent
+		for _, statement := range statements[:2] {
+			f.admitted(t, statement)
+		}
+	}
+	require.Equal(t, 300, f.total(t, "SELECT COUNT(*) FROM "+name))
+	f.free(t, "k")
+	require.NoError(t, f.locks.Check(background))
+	require.NoError(t, f.locks.Install(background))
+	require.Contains(t, newSizedFixture(t, e, c, 1, "").locks.Schema(), "65536")
+}
+
+func tableNames[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	quote := map[bool]string{true: `"`, false: "`"}[e.postgres]
+	schema := f.label
+	if e.postgres {
+		f.admitted(t, "CREATE SCHEMA "+schema)
+		t.Cleanup(func() { f.admitted(t, "DROP SCHEMA "+schema+" CASCADE") })
+	}
+	quoted := func(name string) string {
+		return quote + strings.ReplaceAll(name, quote, quote+quote) + quote
+	}
+	for _, table := range []struct{ spelled, sql string }{
+		{schema + ".order", schema + "." + quoted("order")}, // a reserved word
+		{schema + "." + quoted("My Locks; --"), schema + "." + quoted("My Locks; --")},
+		{quoted(schema) + "." + quoted("a.b"+quote+"c"), schema + "." + quoted("a.b"+quote+"c")},
+		{schema + ".with space", schema + "." + quoted("with space")},
+	} {
+		other := newSizedFixture(t, e, c, 4, "", txlock.WithTable(table.spelled), txlock.WithSlots(4))
+		require.NoError(t, other.locks.Install(background), table.spelled)
+		require.Equal(t, 4, f.total(t, "SELECT COUNT(*) FROM "+table.sql))
+		// A tiny table: only the slots that are named are locked.
+		lock, err := other.locks.Mutex(keysOfSlots(4, 0, 1, 2)...).Lock(background)
+		require.NoError(t, err)
+		other.free(t, keysOfSlots(4, 3)...)
+		other.taken(t, keysOfSlots(4, 2)...)
+		require.NoError(t, lock.Unlock(background))
+		require.NoError(t, other.locks.Mutex("k").Do(background, func(context.Context, Tx) error { return nil }))
+		require.NoError(t, other.locks.Check(background))
+	}
+	for _, broken := range []string{quote, quote + "a", "a" + quote + "b", "a.", ".a", "a..b", "a.b.c", quote + quote, "a;'b", "nul\x00", "\xff"} {
+		other := newSizedFixture(t, e, c, 4, "", txlock.WithTable(broken))
+		require.ErrorContains(t, other.locks.Install(background), "invalid name", "%q", broken)
+		require.ErrorContains(t, other.locks.Check(background), "invalid name")
+		_, err := other.locks.Mutex("k").Lock(background)
+		require.ErrorContains(t, err, "invalid name")
+		require.Empty(t, other.locks.Schema())
+		_, err = f.locks.Rows(broken, "id", 1).Lock(background)
+		require.ErrorContains(t, err, "invalid name")
+		_, err = f.locks.Rows("t", broken, 1).Lock(background)
+		require.ErrorContains(t, err, "invalid name")
+	}
+}
+
+// keysOfSlots finds a key for each slot.
+func keysOfSlots(n int, slots ...uint32) []string {
+	keys := make([]string, len(slots))
+	for i, slot := range slots {
+		for try := 0; ; try++ {
+			keys[i] = fmt.Sprintf("key%d", try)
+			if slotOf(keys[i], n) == slot {
+				break
+			}
+		}
+	}
+	return keys
+}
+
+func badInput[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	for text, m := range map[string]*txlock.Mutex[Tx]{
+		"no key":                  f.locks.Mutex(),
+		"a key is empty":          f.locks.Mutex("a", ""),
+		"must be positive":        f.locks.Mutex("a").Within(-time.Second),
+		"Within(0s)":              f.locks.Mutex("a").Within(0),
+		"at least one value":      f.locks.Rows("t", "c"),
+		"names of a table":        f.locks.Rows("", "c", 1),
+		"value 2 of Rows":         f.locks.Rows("t", "c", 1, nil),
+		"a struct {} cannot name": f.locks.Rows("t", "c", struct{}{}),
+		"4097 rows at once":       f.locks.Mutex(manyKeys(4097)...),
+		"a column":                f.locks.Rows("t", "", 1),
+	} {
+		_, err := m.Lock(background)
+		require.ErrorContains(t, err, text)
+		_, err = m.TryLock(background)
+		require.ErrorContains(t, err, text)
+		ran := func(context.Context, Tx) error {
+			t.Error("the work must not run")
+			return nil
+		}
+		require.ErrorContains(t, m.Do(background, ran), text)
+		require.ErrorContains(t, m.TryDo(background, ran), text)
+		tx := f.guest(t)
+		require.ErrorContains(t, m.LockTx(background, tx), text)
+		require.ErrorContains(t, m.TryLockTx(background, tx), text)
+		require.NoError(t, f.end(background, tx, false))
+		require.True(t, strings.HasPrefix(err.Error(), "txlock: TryLock"), err.Error())
+		require.Equal(t, 1, strings.Count(err.Error(), "txlock: "), err.Error())
+	}
+	driver, p := c.connect(t, e.dsn(f.label, "", nil), 2)
+	defer p.close()
+	for text, option := range map[string]txlock.Option{
+		"WithSlots(0)": txlock.WithSlots(0), "WithSlots(-1)": txlock.WithSlots(-1), "WithSlots(1048577)": txlock.WithSlots(1<<20 + 1),
+		"empty name": txlock.WithTable(""), "WithLease": txlock.WithLease(0), "nil logger": txlock.WithLogger(nil), "nil option": nil,
+	} {
+		locks := txlock.New(driver, option)
+		require.ErrorContains(t, locks.Install(background), text)
+		require.ErrorContains(t, locks.Check(background), text)
+		_, err := locks.Mutex("k").Lock(background)
+		require.ErrorContains(t, err, text)
+		require.Empty(t, locks.Schema())
+	}
+	good := txlock.New(driver, txlock.WithTable(e.table()), txlock.WithLease(time.Minute), txlock.WithFencing(), txlock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, good.Mutex(f.key("k")).Do(background, func(context.Context, Tx) error { return nil }))
+	require.NoError(t, good.Close())
+
+	var none dialects.Driver[Tx]
+	locks := txlock.New(none)
+	require.ErrorContains(t, locks.Install(background), "nil driver")
+	require.NoError(t, locks.Close())
+}
+
+func manyKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint(i)
+	}
+	return keys
+}
+
+func checkAccepts[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	require.NoError(t, f.locks.Check(background))
+	// Also beside holders of many slots.
+	lock, err := f.locks.Mutex(manyKeys(1000)...).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, f.locks.Check(background))
+	require.NoError(t, lock.Unlock(background))
+	alone := newSizedFixture(t, e, c, 1, "")
+	if alone.pool.inUse == nil && !e.postgres {
+		return
+	}
+	ctx, cancel := context.WithTimeout(background, 300*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, alone.locks.Check(ctx), "1 of 1 are in use", "one connection cannot prove anything")
+}
+
+func slotOf(key string, n int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(n) }

@@ -1,0 +1,141 @@
+// Package servers finds or starts the real database servers that tests, benchmarks and the demo run on, by one rule:
+//
+//  1. addresses given in TXLOCK_POSTGRES, TXLOCK_MYSQL and TXLOCK_MARIADB;
+//  2. else server programs on the machine, started as private instances on loopback;
+//  3. else containers, when a container engine answers;
+//  4. else, on Debian, packages unpacked into a cache folder without touching the system, and started like 2.
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Kind is a database server that the project is tested on.
+type Kind int
+
+// The kinds of servers.
+const (
+	Postgres15 Kind = iota
+	Postgres18
+	MySQL
+	MariaDB
+)
+
+// String is the kind's name, as messages print it.
+func (k Kind) String() string {
+	return [...]string{"PostgreSQL 15", "PostgreSQL 18", "MySQL", "MariaDB"}[k]
+}
+
+// variable is the environment variable with the address of a server of this kind.
+func (k Kind) variable() string {
+	return [...]string{"TXLOCK_POSTGRES", "TXLOCK_POSTGRES", "TXLOCK_MYSQL", "TXLOCK_MARIADB"}[k]
+}
+
+// Kinds are the kinds to test on: all, or one PostgreSQL only where TXLOCK_POSTGRES gives one.
+func Kinds() []Kind {
+	if os.Getenv(Postgres18.variable()) != "" {
+		return []Kind{Postgres18, MySQL, MariaDB}
+	}
+	return []Kind{Postgres15, Postgres18, MySQL, MariaDB}
+}
+
+// Postgres is the PostgreSQL that is ready soonest: one that is given or installed, else the newest.
+func Postgres() Kind {
+	if os.Getenv(Postgres15.variable()) == "" {
+		if _, err := installed(Postgres15); err == nil {
+			return Postgres15
+		}
+	}
+	return Postgres18
+}
+
+// Options change how a private server is started.
+type Options struct {
+	// Durable flushes at every commit, as servers do by default. Tests do without it, measurements do not.
+	Durable bool
+}
+
+// Server is a running server.
+type Server struct {
+	Kind   Kind
+	Name   string // for people: "PostgreSQL 15"
+	DSN    string // a postgres:// URL, or a data source name of go-sql-driver/mysql; its database exists
+	Origin string // how it was found, in one line
+
+	stop func() error
+	once sync.Once
+}
+
+// Stop stops the server and removes its data, unless it was given by address. A second call does nothing.
+func (s *Server) Stop() (err error) {
+	s.once.Do(func() {
+		if s.stop != nil {
+			err = s.stop()
+		}
+	})
+	return err
+}
+
+// Start finds or starts a server. A server that it started ends with this process, however that ends.
+func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
+	if address := os.Getenv(kind.variable()); address != "" {
+		name := kind.String()
+		if kind == Postgres18 {
+			name = "PostgreSQL"
+		}
+		return &Server{Kind: kind, Name: name, DSN: address, Origin: "given in " + kind.variable()}, nil
+	}
+	var failed []error
+	for _, way := range []struct {
+		name  string
+		start func(context.Context, Kind, Options) (*Server, error)
+	}{
+		{"a server program on this machine", startInstalled},
+		{"a container", startContainer},
+		{"packages in a cache folder", startUnpacked},
+	} {
+		server, err := way.start(ctx, kind, options)
+		if err == nil {
+			return server, nil
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", way.name, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, fmt.Errorf("no %v to run on: install it, start a container engine, or give the address of a server in %s; tried\n%w",
+		kind, kind.variable(), errors.Join(failed...))
+}
+
+func startInstalled(ctx context.Context, kind Kind, options Options) (*Server, error) {
+	found, err := installed(kind)
+	if err != nil {
+		return nil, err
+	}
+	return found.start(ctx, kind, options)
+}
+
+func startUnpacked(ctx context.Context, kind Kind, options Options) (*Server, error) {
+	found, err := unpacked(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	return found.start(ctx, kind, options)
+}
+
+// cacheFolder is where packages are unpacked. A server that root starts runs as nobody, who cannot look into root's home.
+func cacheFolder() (string, error) {
+	if folder := os.Getenv("TXLOCK_CACHE"); folder != "" {
+		return filepath.Abs(folder)
+	}
+	if os.Getuid() == 0 {
+		return "/var/tmp/txlock-cache", nil
+	}
+	folder, err := os.UserCacheDir()
+	return filepath.Join(folder, "txlock"), err
+}

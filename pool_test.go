@@ -1,0 +1,152 @@
+package txlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+func unlock[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	ctx, cancel := context.WithCancel(background)
+	lock, err := f.locks.Mutex(f.key("unlock")).Lock(ctx)
+	require.NoError(t, err)
+	require.Zero(t, lock.Token())
+	cancel()
+	require.NoError(t, lock.Context().Err(), "the hold does not end with the context of the wait")
+	require.NoError(t, lock.Unlock(ctx))
+	require.ErrorIs(t, lock.Context().Err(), context.Canceled)
+
+	next, err := f.locks.Mutex(f.key("unlock")).Lock(background)
+	require.NoError(t, err)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
+	f.taken(t, f.key("unlock")) // by its next holder, whom the second Unlock did not harm
+	require.NoError(t, next.Unlock(background))
+}
+
+func closing[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	watcher := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	lock, err := f.locks.Mutex(f.key("lock")).Lock(background)
+	require.NoError(t, err)
+	working := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- f.locks.Mutex(f.key("do")).Do(background, func(ctx context.Context, tx Tx) error {
+			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+				return err
+			}
+			close(working)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-working
+	require.NoError(t, f.locks.Close())
+	require.ErrorIs(t, <-done, txlock.ErrLost)
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	watcher.free(t, f.key("lock"), f.key("do"))
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+
+	_, err = f.locks.Mutex(f.key("lock")).Lock(background)
+	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, f.locks.Install(background), "closed")
+	require.NoError(t, f.locks.Close(), "a second Close is harmless")
+}
+
+func fullPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newSizedFixture(t, e, c, 2, "")
+	if f.pool.inUse == nil && !e.postgres {
+		return // mysql.Open has no limit to run into
+	}
+	var locks []*txlock.Lock
+	for _, name := range []string{"1", "2"} {
+		lock, err := f.locks.Mutex(f.key(name)).Lock(background)
+		require.NoError(t, err)
+		locks = append(locks, lock)
+	}
+	for _, m := range []*txlock.Mutex[Tx]{f.locks.Mutex(f.key("3")).Within(50 * time.Millisecond), f.locks.Mutex(f.key("3"))} {
+		ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := m.Lock(ctx)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "2 of 2 are in use")
+		_, err = m.TryLock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(start), 200*time.Millisecond+promptly)
+	}
+	// A waiter in a full pool is ended as well, though there is no connection to interrupt it from.
+	require.NoError(t, locks[1].Unlock(background))
+	ctx, cancel := context.WithCancel(background)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := f.locks.Mutex(f.key("1")).Lock(ctx)
+		failed <- err
+	}()
+	f.waiters(t, 1)
+	cancelled := time.Now()
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	require.Less(t, time.Since(cancelled), promptly)
+	f.waiters(t, 0)
+	require.Less(t, time.Since(cancelled), 2*time.Second)
+	require.NoError(t, locks[0].Unlock(background))
+	f.free(t, f.key("1"))
+}
+
+func cleanPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newSizedFixture(t, e, c, 1, "")
+	holder := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	held, err := holder.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	m := f.locks.Mutex(f.key("held"))
+
+	session := func() string {
+		t.Helper()
+		id := ""
+		read := "SELECT CONCAT(CONNECTION_ID(), '')"
+		if e.postgres {
+			read = "SELECT pg_backend_pid()::text"
+		}
+		require.NoError(t, f.locks.Mutex(f.key("look")).Do(background, func(ctx context.Context, tx Tx) (err error) {
+			id, err = f.query(ctx, tx, read)
+			return err
+		}))
+		return id
+	}
+	before := session()
+	_, err = m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
+	_, err = m.Within(30 * time.Millisecond).Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, m.Within(30*time.Millisecond).Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
+	_, err = f.locks.Rows(table, "id", 1).Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNoRow)
+	require.ErrorIs(t, f.locks.Rows(table, "id", 1).Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNoRow)
+	_, err = f.locks.Rows(table+"_missing", "id", 1).Lock(background)
+	require.Error(t, err)
+	require.Equal(t, errWork, f.locks.Mutex(f.key("own")).Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+		return errWork
+	}))
+	require.ErrorIs(t, f.locks.Mutex(f.key("own")).Do(background, func(ctx context.Context, tx Tx) error {
+		return f.exec(ctx, tx, "COMMIT")
+	}), txlock.ErrLost)
+	require.Equal(t, before, session(), "the pool has the same connection as before")
+	require.Zero(t, f.count(t, f.sessions), "and it is in no transaction")
+	require.NoError(t, held.Unlock(background))
+	if f.pool.inUse != nil {
+		require.Zero(t, f.pool.inUse())
+		require.Equal(t, 1, f.pool.open())
+	}
+}

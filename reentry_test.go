@@ -1,0 +1,252 @@
+package txlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+)
+
+type contextKey string
+
+func reentry[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	a, b := f.key("a"), f.key("b")
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}} {
+		outer, err := f.locks.Mutex(a).Lock(context.WithValue(background, contextKey("who"), "me"))
+		require.NoError(t, err)
+		require.Equal(t, "me", outer.Context().Value(contextKey("who")))
+		again, err := f.locks.Mutex(a).Lock(outer.Context())
+		require.NoError(t, err)
+		tried, err := f.locks.Mutex(a).TryLock(again.Context())
+		require.NoError(t, err)
+		other, err := f.locks.Mutex(b, a).Lock(tried.Context())
+		require.NoError(t, err)
+		_, err = f.locks.Mutex(a).TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired, "a sibling without the context is another owner")
+		f.eventually(t, "one session for all of them", func() bool { return f.count(t, f.sessions) == 1 })
+
+		handles := []*txlock.Lock{outer, again, tried, other}
+		for i, which := range order {
+			f.taken(t, a)
+			f.taken(t, b)
+			require.NoError(t, handles[which].Context().Err())
+			require.NoError(t, handles[which].Unlock(background))
+			require.ErrorIs(t, handles[which].Unlock(background), txlock.ErrNotHeld)
+			require.Error(t, handles[which].Context().Err())
+			require.NotErrorIs(t, context.Cause(handles[which].Context()), txlock.ErrLost)
+			if i == len(order)-1 {
+				f.free(t, a, b)
+			}
+		}
+	}
+	// Two Lockers are two owners, also on one database.
+	second := newFixture(t, e, c)
+	lock, err := f.locks.Mutex(a).Lock(background)
+	require.NoError(t, err)
+	_, err = second.locks.Mutex(a).TryLock(lock.Context())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.NoError(t, lock.Unlock(background))
+	// A context that outlived its lock owns nothing.
+	ended := context.WithoutCancel(lock.Context())
+	fresh, err := f.locks.Mutex(a).Lock(ended)
+	require.NoError(t, err)
+	f.taken(t, a)
+	require.NoError(t, fresh.Unlock(background))
+	// A handle that its Do left open is released with it.
+	var left *txlock.Lock
+	require.NoError(t, f.locks.Mutex(a).Do(background, func(ctx context.Context, _ Tx) (err error) {
+		left, err = f.locks.Mutex(b).Lock(ctx)
+		return err
+	}))
+	f.free(t, a, b)
+	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
+}
+
+func oneConnection[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newSizedFixture(t, e, c, 1, "")
+	ctx, cancel := context.WithTimeout(background, 10*time.Second)
+	defer cancel()
+	outer, err := f.locks.Mutex(f.key("1")).Lock(ctx)
+	require.NoError(t, err)
+	inner, err := f.locks.Mutex(f.key("2")).Lock(context.WithoutCancel(outer.Context()))
+	require.NoError(t, err)
+	nested := func(ctx context.Context, _ Tx) error {
+		return f.locks.Mutex(f.key("5")).TryDo(ctx, func(context.Context, Tx) error { return nil })
+	}
+	err = f.locks.Mutex(f.key("3"), f.key("4")).Do(inner.Context(), nested)
+	if !e.postgres && f.pool.inUse != nil {
+		// On a caller's pool a Lock's session is at the server's default, REPEATABLE READ: what the work has read would stay
+		// as it was, under the lock of key 5 too.
+		require.ErrorIs(t, err, txlock.ErrIsolation)
+	} else {
+		require.NoError(t, err)
+	}
+	require.NoError(t, outer.Unlock(ctx))
+	require.NoError(t, inner.Unlock(ctx))
+	require.NoError(t, f.locks.Mutex(f.key("3"), f.key("4")).Do(ctx, nested))
+}
+
+func nestedDo[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	m, other := f.locks.Mutex(f.key("outer")), f.locks.Mutex(f.key("inner"))
+	insert := func(id string) func(context.Context, Tx) error {
+		return func(ctx context.Context, tx Tx) error {
+			return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+")")
+		}
+	}
+	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, insert("1")(ctx, tx))
+		require.NoError(t, other.Do(ctx, insert("2")))
+		require.Equal(t, errWork, m.Do(ctx, func(ctx context.Context, tx Tx) error {
+			require.NoError(t, insert("3")(ctx, tx))
+			require.NoError(t, other.Do(ctx, insert("4")))
+			return errWork
+		}))
+		require.Panics(t, func() {
+			_ = other.Do(ctx, func(ctx context.Context, tx Tx) error {
+				require.NoError(t, insert("5")(ctx, tx))
+				panic("boom")
+			})
+		})
+		f.taken(t, f.key("inner"))
+		require.NoError(t, other.Do(ctx, insert("6")))
+		return insert("7")(ctx, tx)
+	}))
+	require.Equal(t, 1+2+6+7, f.total(t, "SELECT SUM(id) FROM "+table))
+	f.free(t, f.key("outer"), f.key("inner"))
+
+	require.Equal(t, errWork, m.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, other.Do(ctx, insert("8")))
+		return errWork
+	}))
+	require.Equal(t, 4, f.total(t, "SELECT COUNT(*) FROM "+table), "the outer's failure undoes the inner's work")
+}
+
+func doInsideLock[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	insert := func(id string) func(context.Context, Tx) error {
+		return func(ctx context.Context, tx Tx) error {
+			return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+")")
+		}
+	}
+	lock, err := f.locks.Mutex(f.key("lock")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, f.locks.Mutex(f.key("lock")).Do(lock.Context(), insert("1")))
+	require.Equal(t, errWork, f.locks.Mutex(f.key("lock")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
+		require.NoError(t, insert("2")(ctx, tx))
+		return errWork
+	}))
+	require.NoError(t, f.locks.Mutex(f.key("lock"), f.key("lock")).Do(lock.Context(), insert("3")))
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table), "nothing is visible before the Unlock")
+	require.NoError(t, lock.Unlock(background))
+	require.Equal(t, 1+3, f.total(t, "SELECT SUM(id) FROM "+table))
+
+	// Work that ends the transaction makes the Unlock an error, not a commit.
+	lock, err = f.locks.Mutex(f.key("lock")).Lock(background)
+	require.NoError(t, err)
+	require.ErrorIs(t, f.locks.Mutex(f.key("lock")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
+		require.NoError(t, insert("4")(ctx, tx))
+		require.NoError(t, f.exec(ctx, tx, "ROLLBACK"))
+		if !e.postgres { // there the client library sees that the transaction is gone, and the pool's default is the caller's
+			_ = insert("5")(ctx, tx)
+		}
+		return nil
+	}), txlock.ErrLost)
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.Equal(t, 2, f.total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+func nestedWaitEnds[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	holder, err := f.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	held := f.locks.Mutex(f.key("held"))
+	require.NoError(t, f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+		_, err := held.TryLock(ctx)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = held.Within(30 * time.Millisecond).Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
+		waiting, cancel := context.WithCancel(ctx)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := held.Lock(waiting)
+			failed <- err
+		}()
+		f.waiters(t, 1)
+		cancel()
+		require.ErrorIs(t, <-failed, context.Canceled)
+		_, err = f.locks.Rows(table, "id", 1).Lock(ctx)
+		require.ErrorIs(t, err, txlock.ErrNoRow)
+		f.taken(t, f.key("outer"))
+		return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+	}))
+	require.Equal(t, 1, f.total(t, "SELECT COUNT(*) FROM "+table))
+	require.NoError(t, holder.Unlock(background))
+	f.free(t, f.key("held"), f.key("outer"))
+}
+
+func nestedDeadlock[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	a, b := f.locks.Mutex(f.key("a")), f.locks.Mutex(f.key("b"))
+	errs := make(chan error, 2)
+	locked := make(chan struct{}, 2)
+	bothLocked := make(chan struct{})
+	for _, order := range [][]*txlock.Mutex[Tx]{{a, b}, {b, a}} {
+		go func() {
+			errs <- order[0].Do(background, func(ctx context.Context, _ Tx) error {
+				locked <- struct{}{}
+				<-bothLocked
+				inner, err := order[1].Lock(ctx)
+				if err != nil {
+					return err
+				}
+				return inner.Unlock(ctx)
+			})
+		}()
+	}
+	<-locked
+	<-locked
+	close(bothLocked)
+	first, second := <-errs, <-errs
+	if first == nil {
+		first, second = second, first
+	}
+	require.ErrorIs(t, first, txlock.ErrDeadlock)
+	require.NoError(t, second)
+	f.free(t, f.key("a"), f.key("b"))
+}
+
+func sharedContext[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	outer, err := f.locks.Mutex(f.key("shared")).Lock(background)
+	require.NoError(t, err)
+	var group errgroup.Group
+	for i := range 8 {
+		group.Go(func() error {
+			for range 10 {
+				lock, err := f.locks.Mutex(f.key(string(rune('a' + i)))).Lock(outer.Context())
+				if err != nil {
+					return err
+				}
+				if err := lock.Unlock(background); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	f.taken(t, f.key("c"))
+	require.NoError(t, outer.Unlock(background))
+	f.free(t, f.key("shared"), f.key("c"))
+}
