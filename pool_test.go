@@ -143,7 +143,7 @@ func cleanPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		return f.exec(ctx, tx, "COMMIT")
 	}), txlock.ErrLost)
 	require.Equal(t, before, session(), "the pool has the same connection as before")
-	require.Zero(t, f.count(t, f.sessions), "and it is in no transaction")
+	f.transactions(t, 0)
 	require.NoError(t, held.Unlock(background))
 	if f.pool.inUse != nil {
 		require.Zero(t, f.pool.inUse())

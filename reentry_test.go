@@ -28,7 +28,7 @@ func reentry[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.NoError(t, err)
 		_, err = f.locks.Mutex(a).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired, "a sibling without the context is another owner")
-		f.eventually(t, "one session for all of them", func() bool { return f.count(t, f.sessions) == 1 })
+		f.transactions(t, 1) // one session for all of them
 
 		handles := []*txlock.Lock{outer, again, tried, other}
 		for i, which := range order {

@@ -231,8 +231,8 @@ func cancelRace[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	t.Logf("%d of %d waits won the race", won, rounds)
 	f.free(t, f.key("race"))
 	f.waiters(t, 0)
-	f.eventually(t, "nothing is in a transaction", func() bool { return f.count(t, f.sessions) == 0 })
+	f.transactions(t, 0)
 	if f.pool.inUse != nil {
-		f.eventually(t, "the pool has its connections back", func() bool { return f.pool.inUse() == 0 })
+		eventually(t, "the pool has its connections back", f.pollEvery, func() bool { return f.pool.inUse() == 0 })
 	}
 }

@@ -54,7 +54,7 @@ func demonstrate(ctx context.Context) error {
 
 // onServer starts a server, of the first of kinds that can be started, and does the runs on it.
 func onServer(ctx context.Context, orders []order, kinds []servers.Kind) (runs []run, err error) {
-	fmt.Printf("\nStarting %v …\n", kinds[0])
+	fmt.Printf("\nFinding or starting %v …\n", kinds[0])
 	server, err := servers.Start(ctx, kinds[0], servers.Options{Durable: true})
 	if err != nil {
 		if len(kinds) > 1 && ctx.Err() == nil {
@@ -68,7 +68,7 @@ func onServer(ctx context.Context, orders []order, kinds []servers.Kind) (runs [
 
 	s, err := connect(ctx, server.DSN)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", server.Name, err)
 	}
 	defer func() {
 		// The server may be one that was given, and stay.
@@ -79,7 +79,7 @@ func onServer(ctx context.Context, orders []order, kinds []servers.Kind) (runs [
 	for _, w := range []way{unlocked, withRows, withMutex} {
 		r, err := replay(ctx, s, server, w, orders)
 		if err != nil {
-			return nil, fmt.Errorf("%v, %s: %w", server.Kind, w, err)
+			return nil, fmt.Errorf("%s, %s: %w", server.Name, w, err)
 		}
 		runs = append(runs, r)
 	}
@@ -92,7 +92,7 @@ func replay(ctx context.Context, s shop, server *servers.Server, w way, orders [
 	if err := s.open(ctx, opening); err != nil {
 		return run{}, err
 	}
-	r := run{database: server.Kind.String(), way: w, orders: len(orders)}
+	r := run{database: server.Name, way: w, orders: len(orders)}
 	progress := newProgress(w, copies*len(orders))
 	var err error
 	if r.took, err = placeAll(ctx, w, server.DSN, orders, progress.follow); err != nil {

@@ -13,7 +13,7 @@ import (
 
 const (
 	// replays is how often the file's orders are placed, each time as new ones.
-	replays = 12
+	replays = 10
 	// stocked is the percentage of the demand that is in stock. So most articles run out, which is when races show.
 	stocked = 65
 )
