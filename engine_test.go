@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -33,6 +34,7 @@ import (
 type engine struct {
 	*servers.Server
 	admin    *sql.DB
+	install  sync.Once // of the lock table that all fixtures share
 	postgres bool
 	// queued counts the waiters of the fixture that label names; exact, but on MariaDB up to 100 ms old.
 	queued string
@@ -337,6 +339,7 @@ func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, ad
 	}
 	driver, p := c.connect(t, e.dsn(f.label, address, nil), size)
 	f.pool = p
+	e.install.Do(func() { require.NoError(t, txlock.New(driver, txlock.WithTable(e.table())).Install(background)) })
 	f.locks = txlock.New(driver, append([]txlock.Option{txlock.WithTable(e.table())}, options...)...)
 	t.Cleanup(func() {
 		require.NoError(t, f.locks.Close())

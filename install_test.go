@@ -16,11 +16,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-func installOnce[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newFixture(t, e, c)
-	require.NoError(t, f.locks.Install(background))
-}
-
 // ownTable makes a Locker with a lock table of its own; name is the table's as the administrator spells it.
 func ownTable[Tx any](t *testing.T, e *engine, c client[Tx], options ...txlock.Option) (f *fixture[Tx], name string) {
 	t.Helper()
@@ -287,7 +282,11 @@ func checkAccepts[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 	ctx, cancel := context.WithTimeout(background, 300*time.Millisecond)
 	defer cancel()
-	require.ErrorContains(t, alone.locks.Check(ctx), "1 of 1 are in use", "one connection cannot prove anything")
+	require.ErrorIs(t, alone.locks.Check(ctx), context.DeadlineExceeded)
+	if testing.Short() {
+		return // the rest waits for the limit of Check's own
+	}
+	require.ErrorContains(t, alone.locks.Check(background), "1 of 1 are in use", "one connection cannot prove anything")
 }
 
 func slotOf(key string, n int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(n) }

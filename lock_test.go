@@ -116,7 +116,6 @@ func TestGuarantees(t *testing.T) {
 			onPgx, onSQL := clients(e.Kind)
 			for _, c := range onPgx {
 				t.Run(c.name, func(t *testing.T) {
-					installOnce(t, e, c)
 					for _, g := range guarantees {
 						t.Run(g.says, func(t *testing.T) { g.pgx(t, e, c) })
 					}
@@ -124,7 +123,6 @@ func TestGuarantees(t *testing.T) {
 			}
 			for _, c := range onSQL {
 				t.Run(c.name, func(t *testing.T) {
-					installOnce(t, e, c)
 					for _, g := range guarantees {
 						t.Run(g.says, func(t *testing.T) { g.sql(t, e, c) })
 					}

@@ -162,6 +162,9 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 		return fmt.Errorf("txlock: check: %w", err)
 	}
 	if err := l.driver.Check(ctx, l.config.table); err != nil {
+		if ended := ctx.Err(); ended != nil { // says nothing about the engine
+			return fmt.Errorf("txlock: check: %w", ended)
+		}
 		return fmt.Errorf("txlock: check: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package dialects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 )
@@ -14,6 +15,18 @@ type Probe interface {
 	// Rollback ends the probe's transaction.
 	Rollback(ctx context.Context) error
 }
+
+// NoVerdict marks an error that says nothing about the engine: a broken connection, a missing privilege.
+func NoVerdict(err error) error {
+	if err == nil {
+		return nil
+	}
+	return noVerdict{err}
+}
+
+type noVerdict struct{ error }
+
+func (n noVerdict) Unwrap() error { return n.error }
 
 const (
 	nowait     = "NOWAIT"
@@ -38,7 +51,10 @@ func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", ErrUnsafeEngine, ctx.Err())
+		}
+		if errors.As(reason, new(noVerdict)) {
+			return reason
 		}
 		if reason != nil && !busy {
 			return fmt.Errorf("%w: %w", ErrUnsafeEngine, reason)

@@ -13,6 +13,8 @@ const (
 	rowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
 	unknownDatabase     = 1049
 	unknownColumn       = 1054
+	noPrivilege         = 1142
+	noColumnPrivilege   = 1143
 	noSuchTable         = 1146
 	lockWaitTimeout     = 1205 // on MariaDB also NOWAIT
 	lockDeadlock        = 1213 // the transaction is rolled back

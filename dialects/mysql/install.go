@@ -28,8 +28,8 @@ func (d *Driver) Install(ctx context.Context, table string, slots int) (installe
 		defer func() {
 			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 			defer cancel()
-			if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+turn+"')"); failed != nil {
-				destroy(conn)
+			if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+turn+"')"); failed != nil {
+				destroy(conn) // which releases it
 			}
 		}()
 		installed, err = seed(ctx, conn, table, quoted, slots)
@@ -152,12 +152,14 @@ type probe struct {
 
 func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
 	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		return 0, false, err
+		return 0, false, dialects.NoVerdict(err)
 	}
 	column, err := firstColumn(ctx, p.conn, "SELECT slot FROM "+p.table+" WHERE slot = "+strconv.Itoa(slot)+" FOR UPDATE "+clause)
 	switch number(err) {
 	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
+	case 0, noPrivilege, noColumnPrivilege:
+		err = dialects.NoVerdict(err)
 	}
 	return len(column), false, err
 }

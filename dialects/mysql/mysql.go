@@ -148,8 +148,7 @@ func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
 		return nil, err
 	}
 	conn, err := d.db.Conn(ctx)
-	if err != nil && ctx.Err() != nil {
-		stats := d.db.Stats()
+	if stats := d.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
 		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse, stats.MaxOpenConnections, err)
 	}
 	if err != nil {
@@ -169,8 +168,7 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-		destroy(conn)
-		return errors.Join(err, failed)
+		destroy(conn) // with whatever was open on it
 	}
 	return err
 }

@@ -10,18 +10,17 @@ import (
 
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
 const (
-	divisionByZero    = "22012" // raised on purpose by commitSQL
-	noTransaction     = "25P01"
-	serialization     = "40001"
-	deadlockDetected  = "40P01"
-	noSavepoint       = "3B001"
-	undefinedColumn   = "42703"
-	undefinedTable    = "42P01"
-	undefinedSchema   = "3F000"
-	lockNotAvailable  = "55P03" // NOWAIT, and lock_timeout
-	queryCanceled     = "57014" // our interrupt, and statement_timeout
-	classConnection   = "08"
-	classIntervention = "57P"
+	divisionByZero   = "22012" // raised on purpose by commitSQL
+	noTransaction    = "25P01"
+	serialization    = "40001"
+	deadlockDetected = "40P01"
+	noSavepoint      = "3B001"
+	noPrivilege      = "42501"
+	undefinedColumn  = "42703"
+	undefinedTable   = "42P01"
+	undefinedSchema  = "3F000"
+	lockNotAvailable = "55P03" // NOWAIT, and lock_timeout
+	queryCanceled    = "57014" // our interrupt, and statement_timeout
 )
 
 // classify adds to err what it means for a lock in request.

@@ -115,6 +115,9 @@ func (p *probe) TryLock(ctx context.Context, slot int, clause string) (int, bool
 	if sqlState(err) == lockNotAvailable {
 		return 0, true, nil
 	}
+	if state := sqlState(err); err != nil && (state == "" || state == noPrivilege) {
+		return 0, false, dialects.NoVerdict(err)
+	}
 	if err != nil {
 		return 0, false, err
 	}

@@ -195,8 +195,7 @@ func (d *SQLDriver) acquire(ctx context.Context) (*sql.Conn, line, error) {
 		return nil, line{}, err
 	}
 	conn, err := d.db.Conn(ctx)
-	if err != nil && ctx.Err() != nil {
-		stats := d.db.Stats()
+	if stats := d.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
 		return nil, line{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse, stats.MaxOpenConnections, err)
 	}
 	if err != nil {

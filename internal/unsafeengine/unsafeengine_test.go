@@ -1,0 +1,79 @@
+// Package unsafeengine_test holds Check against a server that takes every statement of a lock and locks nothing. It is a
+// module of its own to keep that server's dependencies out of the user's go.sum.
+package unsafeengine_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	sqle "github.com/dolthub/go-mysql-server"
+	"github.com/dolthub/go-mysql-server/memory"
+	"github.com/dolthub/go-mysql-server/server"
+	engine "github.com/dolthub/go-mysql-server/sql"
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+)
+
+func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
+	// Were the row locked after all, the second session would wait until this ends.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	db := goMySQLServer(t)
+
+	locks := txlock.New(mysql.New(db), txlock.WithSlots(16)) // it is slow: 65536 take half a minute
+	require.NoError(t, locks.Install(ctx))
+	require.NoError(t, locks.Install(ctx))
+
+	var holders []*sql.Tx
+	for _, session := range []string{"first", "second"} {
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		holders = append(holders, tx)
+		var slot int
+		err = tx.QueryRowContext(ctx, "SELECT slot FROM txlock_slots WHERE slot = 2 FOR UPDATE").Scan(&slot)
+		require.NoError(t, err, "the %s session does not get the row; an engine that locks proves nothing here", session)
+		require.Equal(t, 2, slot)
+	}
+	for _, tx := range holders { // both open until here
+		require.NoError(t, tx.Rollback())
+	}
+
+	err := locks.Check(ctx)
+	require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+	require.NoError(t, ctx.Err())
+	t.Log(err)
+}
+
+// goMySQLServer starts go-mysql-server in this process and connects to it.
+func goMySQLServer(t *testing.T) *sql.DB {
+	t.Helper()
+	database := memory.NewDatabase("shop")
+	database.EnablePrimaryKeyIndexes()
+	provider := memory.NewDBProvider(database)
+	memoryEngine := sqle.NewDefault(provider)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	config := server.Config{Listener: listener}
+	s, err := server.NewServer(config, memoryEngine, engine.NewContext, memory.NewSessionBuilder(provider), nil)
+	require.NoError(t, err)
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Start() }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.NoError(t, <-stopped)
+		// It ends the engine's goroutines through a context of its own, and reports that.
+		require.ErrorIs(t, memoryEngine.Close(), context.Canceled)
+	})
+
+	db, err := sql.Open("mysql", fmt.Sprintf("root@tcp(%s)/shop", listener.Addr()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}

@@ -1,0 +1,82 @@
+package txlock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/wire"
+)
+
+// trips are the round trips of a client, once its connection is open and its statements are prepared.
+type trips struct {
+	lock int // Lock and Unlock together
+	do   int // Do without what its work sends
+}
+
+func TestRoundTrips(t *testing.T) {
+	least := trips{lock: 2, do: 2}
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) {
+			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
+				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the savepoint, there and back.
+				t.Run(mysqlSQL[0].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[0], trips{lock: 3, do: 8}) })
+				t.Run(mysqlSQL[1].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[1], least) })
+				return
+			}
+			for _, c := range postgresPgx {
+				t.Run(c.name, func(t *testing.T) { countTrips(t, e, c, least) })
+			}
+			// database/sql begins and commits by itself.
+			t.Run(postgresSQL[0].name, func(t *testing.T) { countTrips(t, e, postgresSQL[0], trips{lock: 3, do: 6}) })
+		})
+	}
+}
+
+func countTrips[Tx any](t *testing.T, e *engine, c client[Tx], want trips) {
+	proxy, err := wire.Listen(e.address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := newSizedFixture(t, e, c, 4, proxy.Addr())
+	table := f.makeTable(t, "id int primary key, n int")
+	f.admitted(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+	const rounds = 20
+	for name, m := range map[string]*txlock.Mutex[Tx]{
+		"one key":      f.locks.Mutex(f.key("a")),
+		"several keys": f.locks.Mutex(f.key("a"), f.key("b"), f.key("c")),
+		"rows":         f.locks.Rows(table, "id", 1, 2),
+		"one row":      f.locks.Rows(table, "id", 1),
+	} {
+		lockUnlock := func() {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		}
+		tryUnlock := func() {
+			lock, err := m.TryLock(background)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		}
+		do := func() {
+			require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+				return f.exec(ctx, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 1")
+			}))
+		}
+		count := func(what string, want int, call func()) {
+			t.Helper()
+			call() // connects and prepares
+			call() // is pinged by pgx's stdlib, the first time that a connection is used again
+			before := proxy.Bursts()
+			for range rounds {
+				call()
+			}
+			require.Equal(t, want*rounds, proxy.Bursts()-before, "%s of %s, %d times", what, name, rounds)
+		}
+		count("Lock and Unlock", want.lock, lockUnlock)
+		count("TryLock and Unlock", want.lock, tryUnlock)
+		count("Do with one statement", want.do+1, do)
+	}
+}
