@@ -61,47 +61,58 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		want      findings
 	}{
 		"nothing": {
-			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}, {"2", refused}}}, 1,
+			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}, {"2", refused}}},
+			1,
 			findings{booked: 1, refused: 1},
 		},
 		"oversold": {
-			books{map[string]int{"a": -1, "b": 4}, append(first, second), []decision{{"1", booked}, {"2", booked}}}, 2,
+			books{map[string]int{"a": -1, "b": 4}, append(first, second), []decision{{"1", booked}, {"2", booked}}},
+			2,
 			findings{booked: 2, belowZero: 1, oversold: 1},
 		},
 		"booked twice": {
-			books{map[string]int{"a": 1, "b": 3}, append(first, first...), []decision{{"1", booked}, {"1", booked}, {"2", refused}}}, 2,
+			books{map[string]int{"a": 1, "b": 3}, append(first, first...), []decision{{"1", booked}, {"1", booked}, {"2", refused}}},
+			2,
 			findings{booked: 1, refused: 1, bookedTwice: 1},
 		},
 		"booked and refused": {
-			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}, {"2", refused}, {"1", refused}}}, 1,
+			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}, {"2", refused}, {"1", refused}}},
+			1,
 			findings{booked: 1, refused: 1, unclear: 1, needless: 1},
 		},
 		"refused twice": {
-			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}, {"2", refused}, {"2", refused}}}, 1,
+			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}, {"2", refused}, {"2", refused}}},
+			1,
 			findings{booked: 1, refused: 1, unclear: 1},
 		},
 		"forgotten": {
-			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}}}, 1,
+			books{map[string]int{"a": 3, "b": 4}, first, []decision{{"1", booked}}},
+			1,
 			findings{booked: 1, unclear: 1},
 		},
 		"in part": {
-			books{map[string]int{"a": 3, "b": 5}, first[:1], []decision{{"1", booked}, {"2", refused}}}, 1,
+			books{map[string]int{"a": 3, "b": 5}, first[:1], []decision{{"1", booked}, {"2", refused}}},
+			1,
 			findings{booked: 1, refused: 1, inPart: 1},
 		},
 		"refused and booked in part": {
-			books{map[string]int{"a": 0, "b": 4}, append(first, booking{"2", "a", 3}), []decision{{"1", booked}, {"2", refused}}}, 1,
+			books{map[string]int{"a": 0, "b": 4}, append(first, booking{"2", "a", 3}), []decision{{"1", booked}, {"2", refused}}},
+			1,
 			findings{booked: 1, refused: 1, inPart: 1},
 		},
 		"refused without need": {
-			books{opening, nil, []decision{{"1", refused}, {"2", refused}}}, 0,
+			books{opening, nil, []decision{{"1", refused}, {"2", refused}}},
+			0,
 			findings{refused: 2, needless: 2},
 		},
 		"a lost update": {
-			books{map[string]int{"a": 3, "b": 5}, first, []decision{{"1", booked}, {"2", refused}}}, 1,
+			books{map[string]int{"a": 3, "b": 5}, first, []decision{{"1", booked}, {"2", refused}}},
+			1,
 			findings{booked: 1, refused: 1, mismatched: 1},
 		},
 		"a lost commit": {
-			books{opening, nil, []decision{{"2", booked}}}, 2,
+			books{opening, nil, []decision{{"2", booked}}},
+			2,
 			findings{booked: 1, unclear: 1, inPart: 1, unconfirmed: 1},
 		},
 	} {

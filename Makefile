@@ -1,0 +1,30 @@
+# The two commands are `make demo` and `make test`. Both find their servers by one rule: internal/servers says which.
+
+# Tools, pinned, built from the module proxy.
+GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# Folders with a go.mod of their own.
+MODULES = . internal/unsafeengine
+
+.PHONY: demo test check bench
+
+demo: ## replay real orders, without a lock and with one
+	go run ./examples/orders
+
+test: ## every test of every module, on every engine
+	@for module in $(MODULES); do \
+		echo "== go test -race ./... in $$module"; \
+		(cd $$module && go test -race -count=1 -timeout=14m ./...) || exit 1; \
+	done
+
+check: ## format, vet, lint, documentation, dependencies
+	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi
+	@for module in $(MODULES); do (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; done
+	GOOS=darwin go vet ./...
+	GOOS=windows go vet . ./dialects/...
+	go run .ci/documented.go . dialects dialects/postgres dialects/mysql internal/servers internal/wire
+	.ci/dependencies
+
+bench: ## uncontended Lock and Unlock beside hand-written code
+	go test -run=NONE -bench=. -benchtime=1s -count=6 .
