@@ -1,4 +1,4 @@
-// Package postgres holds locks in PostgreSQL, 13 and later, through jackc/pgx/v5: on a pgxpool.Pool ([New], [Open]) or
+// Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a pgxpool.Pool ([New], [Open]) or
 // on a sql.DB of pgx's stdlib driver ([NewSQL]).
 package postgres
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -127,8 +128,8 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	rows := rowSet{table: table, column: column}
 	texts := make([]string, len(request.Values))
 	for i, value := range request.Values {
-		if strings.ContainsRune(value.Text, 0) && !value.Binary {
-			return rowSet{}, fmt.Errorf("value %.100q of %s: text in PostgreSQL holds no NUL", value.Text, column)
+		if !value.Binary && (strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text)) {
+			return rowSet{}, fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 without NUL; give a []byte for a bytea column", value.Text, column)
 		}
 		texts[i] = value.Text
 		if value.Binary {

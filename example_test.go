@@ -1,0 +1,142 @@
+package txlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// open connects to the PostgreSQL that the tests have started.
+func open(ctx context.Context) *txlock.Locker[pgx.Tx] {
+	for _, e := range engines {
+		if e.Kind == servers.Postgres18 {
+			driver, err := postgres.Open(ctx, e.DSN)
+			if err != nil {
+				log.Fatal(err)
+			}
+			return txlock.New(driver)
+		}
+	}
+	log.Fatal("no PostgreSQL")
+	return nil
+}
+
+// A critical section inside a database transaction: what it writes is committed if and only if the lock was held
+// throughout.
+func Example() {
+	ctx := context.Background()
+	locks := open(ctx) // postgres.Open(ctx, "postgres://…") or postgres.New(pool), and txlock.New
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	err := locks.Mutex("report:2026-11").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var month string
+		if err := tx.QueryRow(ctx, "SELECT to_char(date '2026-11-21', 'Month')").Scan(&month); err != nil {
+			return err
+		}
+		fmt.Println("nobody else writes the report of", month)
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: nobody else writes the report of November
+}
+
+// Guarding an inventory decrement: the rows themselves are locked, in one order everywhere, so that orders with common
+// articles wait for each other and never deadlock.
+func ExampleLocker_Rows() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	errSoldOut := errors.New("sold out")
+
+	order := func(quantity int, skus ...any) error {
+		return locks.Rows("example_inventory", "sku", skus...).Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			var short int
+			err := tx.QueryRow(ctx, "SELECT count(*) FROM example_inventory WHERE sku = ANY($1::int[]) AND stock < $2", skus, quantity).Scan(&short)
+			if err != nil {
+				return err
+			}
+			if short > 0 {
+				return errSoldOut // rolls back
+			}
+			_, err = tx.Exec(ctx, "UPDATE example_inventory SET stock = stock - $2 WHERE sku = ANY($1::int[])", skus, quantity)
+			return err
+		})
+	}
+
+	err := locks.Mutex("example").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `DROP TABLE IF EXISTS example_inventory;
+			CREATE TABLE example_inventory (sku int PRIMARY KEY, stock int NOT NULL);
+			INSERT INTO example_inventory VALUES (42, 5), (43, 3)`)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(order(2, 42, 43))
+	fmt.Println(order(2, 43, 42))
+	fmt.Println(order(3, 42))
+	// Output:
+	// <nil>
+	// sold out
+	// <nil>
+}
+
+// Fair waiting: whoever comes first is served first, and whoever gives up leaves the queue.
+func ExampleMutex_Lock() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	mutex := locks.Mutex("printer")
+
+	var printing sync.WaitGroup
+	for range 3 {
+		printing.Go(func() {
+			lock, err := mutex.Within(10 * time.Second).Lock(ctx)
+			if err != nil {
+				log.Fatal(err) // ErrNotAcquired after ten seconds
+			}
+			fmt.Println("printing")
+			if err := lock.Unlock(ctx); err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	printing.Wait()
+	// Output:
+	// printing
+	// printing
+	// printing
+}
+
+// A try does not wait.
+func ExampleMutex_TryLock() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+
+	lock, err := locks.Mutex("nightly job").TryLock(ctx)
+	if errors.Is(err, txlock.ErrNotAcquired) {
+		fmt.Println("another replica is at it")
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Unlock(ctx)
+	fmt.Println("this replica does it")
+	// Output: this replica does it
+}
