@@ -2,6 +2,11 @@ package dialects
 
 import "fmt"
 
+// NotInstalled says of the server's error that the lock table is not what Install makes.
+func NotInstalled(table string, err error) error {
+	return fmt.Errorf("%w: table %.100s is missing or has another shape (run Install, or the SQL of Schema): %w", ErrNotInstalled, table, err)
+}
+
 // SlotCensus is what a lock table says of itself.
 type SlotCensus struct {
 	Rows, MinSlot, MaxSlot int

@@ -35,14 +35,10 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
 	case noSuchTable, unknownColumn, unknownDatabase:
 		if request.Slots > 0 {
-			return notInstalled(request.Table, err)
+			return dialects.NotInstalled(request.Table, err)
 		}
 	}
 	return err
-}
-
-func notInstalled(table string, err error) error {
-	return fmt.Errorf("%w: table %.100s is missing or has another shape (run Install, or the SQL of Schema): %w", dialects.ErrNotInstalled, table, err)
 }
 
 // lost says that the session is not the one any more that took the locks.

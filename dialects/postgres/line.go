@@ -196,7 +196,7 @@ func (l line) census(ctx context.Context, table string) (dialects.SlotCensus, er
 	var c dialects.SlotCensus
 	_, err = fmt.Sscan(strings.Join(columns[0], ""), &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	if err != nil {
-		return c, notInstalled(table, err)
+		return c, dialects.NotInstalled(table, err)
 	}
 	return c, nil
 }

@@ -88,18 +88,21 @@ func (p programs) commandLines(folder string, port int, kind Kind, options Optio
 		setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force")...)
 		run = append(slices.Clone(p.server), p.options...)
 	}
-	setup = slices.Insert(setup, len(p.setup), "--no-defaults") // must be the first option
+	setup = slices.Insert(append(setup, noNativeAIO), len(p.setup), "--no-defaults") // must be the first option
 	flush := "0"
 	if options.Durable {
 		flush = "1"
 	}
 	run = append(run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at, "--socket="+filepath.Join(folder, "s"),
 		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections=300", "--innodb-flush-log-at-trx-commit="+flush,
-		"--innodb-buffer-pool-size=128M")
+		"--innodb-buffer-pool-size=128M", noNativeAIO)
 	run = slices.Insert(run, len(p.server), "--no-defaults")
 	address := "root@tcp(127.0.0.1:" + at + ")/"
 	return setup, run, address + "txlock", address
 }
+
+// noNativeAIO: what the kernel lends for it is limited for all servers of one user together.
+const noNativeAIO = "--innodb-use-native-aio=OFF"
 
 func onOff(on bool) string {
 	return map[bool]string{true: "on", false: "off"}[on]
@@ -199,7 +202,7 @@ func freePort() (int, error) {
 
 func lastLines(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-8):], "\n")
+	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
 const folderPrefix = "txlock-server-"
