@@ -42,7 +42,7 @@ type row struct{ table, column, value string }
 // ownerKey is the context key of the session that a Locker's caller holds.
 type ownerKey[Tx any] struct{ locker *Locker[Tx] }
 
-func (l *Locker[Tx]) open(inner dialects.Session[Tx], request dialects.Request) *session[Tx] {
+func (l *Locker[Tx]) open(inner dialects.Session[Tx], request dialects.Request) (*session[Tx], error) {
 	s := &session[Tx]{
 		locker: l, inner: inner, handles: 1,
 		turn:    make(chan struct{}, 1),
@@ -57,10 +57,10 @@ func (l *Locker[Tx]) open(inner dialects.Session[Tx], request dialects.Request) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sessions[s] = struct{}{}
-	if l.closed { // Close has not seen it
-		s.broken = lost(errClosed)
+	if l.closed { // and Close has not seen it
+		return s, errClosed
 	}
-	return s
+	return s, nil
 }
 
 // enter takes a handle of the session that ctx carries, if there is one and it is still open.
@@ -102,11 +102,13 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (s *session[Tx]
 	if err == nil {
 		var inner dialects.Session[Tx]
 		if inner, err = m.locker.driver.Begin(wait, request); err == nil {
-			s = m.locker.open(inner, request)
-			if err = ctx.Err(); err == nil {
+			if s, err = m.locker.open(inner, request); err == nil {
+				err = ctx.Err()
+			}
+			if err == nil {
 				return s, false, nil
 			}
-			// The grant won the race against the end of ctx, whose owner has stopped waiting for it.
+			// The grant won the race against the end of ctx, whose owner has stopped waiting for it, or against Close.
 			_ = s.finish(ctx, false)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -164,7 +166,30 @@ func endedTransaction[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, f.end(background, tx, true))
 	require.Error(t, f.locks.Mutex(f.key("ended")).LockTx(background, tx))
 	require.Error(t, f.locks.Mutex(f.key("ended")).TryLockTx(background, tx))
+	// Its connection may be somebody else's by now.
+	if pooled, ok := any(f).(*fixture[pgx.Tx]); ok {
+		pooled.endedOnPool(t)
+	}
 	var none Tx
 	require.ErrorContains(t, f.locks.Mutex(f.key("ended")).LockTx(background, none), "nil transaction")
 	f.free(t, f.key("ended"))
+}
+
+// endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks in the first.
+func (f *fixture[Tx]) endedOnPool(t *testing.T) {
+	config, err := pgxpool.ParseConfig(f.dsn(f.label, "", nil))
+	require.NoError(t, err)
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(background, config)
+	require.NoError(t, err)
+	defer pool.Close()
+	ended, err := pool.Begin(background)
+	require.NoError(t, err)
+	require.NoError(t, ended.Rollback(background))
+	other, err := pool.Begin(background)
+	require.NoError(t, err)
+	pgxLocks := any(f.locks).(*txlock.Locker[pgx.Tx])
+	require.ErrorIs(t, pgxLocks.Mutex(f.key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
+	f.free(t, f.key("ended"))
+	require.NoError(t, other.Rollback(background))
 }

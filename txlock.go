@@ -172,7 +172,8 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver opened; a caller's pool
 // stays open. Calls that come later return an error. Close waits a few seconds for work that still runs in a Do, whose
-// transaction is then rolled back, and returns an error if it does not return by then.
+// transaction is then rolled back, and for calls that still wait for a lock, which it does not end: cancel their contexts.
+// When they do not return by then, Close returns an error, and what is left is closed when they do.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -184,20 +185,25 @@ func (l *Locker[Tx]) Close() error {
 	for _, s := range open {
 		s.abort(errClosed)
 	}
+	closed := make(chan error, 1)
+	go func() {
+		for _, s := range open {
+			<-s.ended
+		}
+		if l.driver == nil {
+			closed <- nil
+			return
+		}
+		closed <- l.driver.Close()
+	}()
 	patience := time.NewTimer(releaseTimeout)
 	defer patience.Stop()
-	for i, s := range open {
-		select {
-		case <-s.ended:
-		case <-patience.C:
-			go func() { _ = l.driver.Close() }() // waits for the work's connections
-			return fmt.Errorf("txlock: close: work still runs in %d of %d sessions", len(open)-i, len(open))
-		}
+	select {
+	case err := <-closed:
+		return err
+	case <-patience.C:
+		return fmt.Errorf("txlock: close: work still runs, or calls still wait for a lock, after %v", releaseTimeout)
 	}
-	if l.driver == nil {
-		return nil
-	}
-	return l.driver.Close()
 }
 
 func (l *Locker[Tx]) ready() error {

@@ -36,10 +36,10 @@ var errRowsMissing = errors.New("rows missing")
 type session struct {
 	driver     *Driver
 	conn       *sql.Conn
-	tx         *sql.Tx
-	deserted   bool // an ending that did not return in time still has the connection, and closes it
-	guarded    bool // autocommit is off, and the savepoint is set: work runs, or ran, in the session
-	current    bool // what is read is never older than the lock: the session is at READ COMMITTED
+	tx         *sql.Tx // nil as long as nobody needs it: on a pool of Open a transaction begins with its first statement
+	deserted   bool    // an ending that did not return in time still has the connection, and closes it
+	guarded    bool    // autocommit is off, and the savepoint is set: work runs, or ran, in the session
+	current    bool    // what is read is never older than the lock: the session is at READ COMMITTED
 	worked     bool
 	savepoints int
 }
@@ -54,21 +54,16 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (err erro
 		}
 		options.Isolation = sql.LevelReadCommitted
 	}
-	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that be ctx.
-	life, abandon := context.WithCancel(context.WithoutCancel(ctx))
-	outlive := context.AfterFunc(ctx, abandon)
-	if s.tx, err = s.conn.BeginTx(life, options); err != nil {
-		abandon()
-		return err
-	}
-	if !outlive() {
-		return ctx.Err()
+	if request.Work || !s.driver.owned {
+		if err := s.beginTx(ctx, options); err != nil {
+			return err
+		}
 	}
 	behind := ""
 	if request.Work && s.driver.owned {
 		behind, s.guarded = "; SAVEPOINT "+savepoint, true
 	}
-	if err := s.driver.lock(ctx, s.tx, request, behind); err != nil {
+	if err := s.driver.lock(ctx, s.statements(), request, behind); err != nil {
 		return err
 	}
 	if request.Work && !s.driver.owned {
@@ -79,13 +74,35 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (err erro
 	return err
 }
 
+func (s *session) beginTx(ctx context.Context, options *sql.TxOptions) (err error) {
+	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that be ctx.
+	life, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	outlive := context.AfterFunc(ctx, abandon)
+	if s.tx, err = s.conn.BeginTx(life, options); err != nil {
+		abandon()
+		return err
+	}
+	if !outlive() {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// statements is what the session's statements go through.
+func (s *session) statements() querier {
+	if s.tx == nil {
+		return s.conn
+	}
+	return s.tx
+}
+
 // explain says which of the rows that could not be locked exist.
 func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	query, err := existSQL(request)
 	if err != nil {
 		return err
 	}
-	existing, err := firstColumn(ctx, s.tx, query)
+	existing, err := firstColumn(ctx, s.statements(), query)
 	if err != nil {
 		return classify(err, request)
 	}
@@ -99,7 +116,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request) error {
 		return fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read now could be older than "+
 			"the lock; use mysql.Open, lock all keys first, or begin with Do", dialects.ErrIsolation)
 	}
-	err := s.driver.guestLock(ctx, s.tx, request)
+	err := s.driver.guestLock(ctx, s.statements(), request)
 	if errors.Is(err, dialects.ErrDeadlock) {
 		return lost(err)
 	}
@@ -162,6 +179,11 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 func (s *session) guard(ctx context.Context) error {
 	if s.guarded {
 		return nil
+	}
+	if s.tx == nil {
+		if err := s.beginTx(ctx, &sql.TxOptions{}); err != nil {
+			return err
+		}
 	}
 	if !s.driver.owned {
 		if _, err := s.tx.ExecContext(ctx, guardSQL); err != nil {

@@ -23,9 +23,13 @@ type line struct {
 // cleanUpTimeout bounds what is sent after a failure to put a connection right.
 const cleanUpTimeout = 5 * time.Second
 
-// send runs a script on a pgx connection in one round trip, where it has run before (the first time pgx prepares the
-// statements). With begin, the transaction that the batch begins is returned, also after an error.
-func send(ctx context.Context, conn *pgx.Conn, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
+// sender is a pgx connection, or a transaction on one, which refuses to send once it has ended.
+type sender interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+}
+
+// send runs a script in one round trip, where it has run before (the first time pgx prepares the statements). With begin, the transaction that the batch begins is returned, also after an error.
+func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
 	var batch pgx.Batch
 	if begin != nil {
 		batch.BeginTx(*begin)
@@ -33,7 +37,7 @@ func send(ctx context.Context, conn *pgx.Conn, begin *pgx.TxOptions, s script) (
 	for _, statement := range s {
 		batch.Queue(statement.sql, statement.args...)
 	}
-	results := conn.SendBatch(ctx, &batch)
+	results := to.SendBatch(ctx, &batch)
 	columns, err := firstColumns(results, batch.Len())
 	if closed := results.Close(); err == nil {
 		err = closed
@@ -65,11 +69,11 @@ func firstColumns(results pgx.BatchResults, statements int) ([][]string, error) 
 	return columns, nil
 }
 
-// lineOf is the line of a pgx connection that nobody else uses.
-func lineOf(conn *pgx.Conn) line {
+// lineOf is the line of a pgx connection, or of a transaction on it.
+func lineOf(to sender, conn *pgx.Conn) line {
 	return line{
 		run: func(ctx context.Context, s script) ([][]string, error) {
-			columns, _, err := send(ctx, conn, nil, s)
+			columns, _, err := send(ctx, to, nil, s)
 			return columns, err
 		},
 		interrupt: func(ctx context.Context) error { return conn.PgConn().CancelRequest(ctx) },

@@ -52,7 +52,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, line: lineOf(conn.Conn()), mark: newMark(), guarded: request.Work}
+	s := &session{conn: conn, line: lineOf(conn.Conn(), conn.Conn()), mark: newMark(), guarded: request.Work}
 	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(s.mark)}
 	var prelude script
 	if request.Work {
@@ -82,7 +82,7 @@ func (d *Driver) LockTx(ctx context.Context, tx pgx.Tx, request dialects.Request
 	if tx == nil || tx.Conn() == nil {
 		return errors.New("nil transaction")
 	}
-	return lineOf(tx.Conn()).guestLock(ctx, request, true)
+	return lineOf(tx, tx.Conn()).guestLock(ctx, request, true) // through tx: once it has ended, its connection is somebody else's
 }
 
 // Slots implements dialects.Driver.
@@ -141,5 +141,5 @@ func (d *Driver) withLine(ctx context.Context, work func(line) error) error {
 		return err
 	}
 	defer conn.Release() // closes a connection that is in a transaction
-	return work(lineOf(conn.Conn()))
+	return work(lineOf(conn.Conn(), conn.Conn()))
 }
