@@ -272,7 +272,8 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 //
 // The context that work gets carries ownership, see Reentry; tx must not be used after work returned. Where ctx already
 // holds a session, work runs in a savepoint of its transaction: an error undoes work alone, and success is committed with
-// the outermost Do, or the Unlock of the outermost Lock.
+// the outermost Do, or the Unlock of the outermost Lock. On PostgreSQL there is one hole inside a Lock: after a ROLLBACK
+// that work sends as SQL, what it sends then is committed at once; the errors of Do and Unlock say that the lock was lost.
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.run(ctx, "Do", false, work)
 }

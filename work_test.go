@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -307,6 +308,26 @@ func cutConnection[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		lock, err := m.Lock(background)
 		return err == nil && lock.Unlock(background) == nil
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// Rows that the work has left unread keep COMMIT from being sent.
+func TestUnreadRowsAreNotACommit(t *testing.T) {
+	for _, e := range engines {
+		if !e.postgres {
+			continue
+		}
+		f := newFixture(t, e, pgxOnPool(""))
+		table := f.makeTable(t, "id int primary key")
+		err := f.locks.Mutex(f.key("unread")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			_, err := tx.Query(ctx, "SELECT * FROM generate_series(1, 100000)")
+			return err
+		})
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.ErrorContains(t, err, "nothing is committed")
+		require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+		f.free(t, f.key("unread"))
+	}
 }
 
 func contextEndsInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
