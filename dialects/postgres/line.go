@@ -186,7 +186,7 @@ func (l line) undo(ctx context.Context, savepoint string) error {
 	return err
 }
 
-// slots reads the census of a lock table.
+// census reads what a lock table says of itself.
 func (l line) census(ctx context.Context, table string) (dialects.SlotCensus, error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
