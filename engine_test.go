@@ -274,7 +274,7 @@ func pgxOpened() client[pgx.Tx] {
 	c.connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
 		driver, err := postgres.Open(context.Background(), dsn+fmt.Sprintf("&pool_max_conns=%d", size))
 		require.NoError(t, err)
-		return driver, pool{close: func() {}}
+		return driver, pool{close: func() { _ = driver.Close() }}
 	}
 	return c
 }
@@ -302,7 +302,7 @@ func mysqlOpened() client[*sql.Tx] {
 	c.connect = func(t *testing.T, dsn string, _ int) (dialects.Driver[*sql.Tx], pool) {
 		driver, err := mysql.Open(context.Background(), dsn)
 		require.NoError(t, err)
-		return driver, pool{close: func() {}}
+		return driver, pool{close: func() { _ = driver.Close() }}
 	}
 	return c
 }

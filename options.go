@@ -22,7 +22,7 @@ type config struct {
 }
 
 func newConfig(options []Option) config {
-	c := config{table: "txlock_slots", logger: slog.New(slog.DiscardHandler)}
+	c := config{table: "txlock_slots", lease: defaultLease, logger: slog.New(slog.DiscardHandler)}
 	for _, option := range options {
 		if option == nil {
 			c.reject(errors.New("nil option"))
@@ -66,23 +66,38 @@ func WithSlots(n int) Option {
 	})
 }
 
-// WithLease will bound how long the server keeps the session of a holder that is silent. It is checked and not yet
-// enforced: in this version a silent holder keeps its lock until the server notices that its connection is gone.
-// d must be positive.
+const (
+	// defaultLease is longer than what a healthy program and network are silent for: a garbage collection, a switch of the
+	// network, the move of a virtual machine take seconds. It is shorter than what people wait for before they call somebody.
+	defaultLease = 30 * time.Second
+	// maxLease is a little less than what the servers' timers hold, 2^31 milliseconds.
+	maxLease = 24 * 24 * time.Hour
+)
+
+// WithLease is how long a session that holds locks may be silent before the server ends it, 30 s by default. It matters
+// when a holder is stopped or cut off from the network without the server being told; a crash frees the lock at once.
+//
+// A healthy Lock is kept alive for as long as it is held, by a heartbeat every sixth of d; its Context ends a tenth of d,
+// at most a second, before the server could end the session, counted from when the last answered heartbeat was sent. While the work of a Do
+// runs, the session is the work's: its own statements are the only ones, and work that sends none for d loses the lock. Raise d
+// where such work computes for long. LockTx changes nothing in the caller's session, whose own settings decide.
+//
+// d is at least 1 ms on PostgreSQL and 1 s on MySQL and MariaDB, where the server counts whole seconds, rounded up; and at most 24 days.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
-		if d <= 0 {
-			c.reject(fmt.Errorf("WithLease(%v): the lease must be positive", d))
+		if d <= 0 || d > maxLease {
+			c.reject(fmt.Errorf("WithLease(%v): the lease must be positive and at most %v", d, maxLease))
 		}
 	})
 }
 
-// WithFencing will make Lock.Token a fencing token. In this version it changes nothing, and Token returns 0.
+// WithFencing makes Lock.Token a fencing token. Install then creates what tokens are made of, besides the lock table: call it,
+// with this option, before the first Lock, else [ErrNotInstalled].
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
-// WithLogger gives New a logger for what no caller is there to be told: a connection that had to be closed because its
-// release was not confirmed. Without it, txlock is silent. It must not be nil.
+// WithLogger gives New a logger for what no caller is there to be told: that a lock was lost, and that a connection had to be
+// closed because its release was not confirmed. Without it, txlock is silent. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if logger == nil {

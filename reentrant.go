@@ -17,16 +17,19 @@ import (
 // then, because the database cannot release one of them alone.
 type session[Tx any] struct {
 	locker *Locker[Tx]
+	name   string // of what it locked first, for the log
 	inner  dialects.Session[Tx]
 
 	// turn is held by whoever sends statements of ours on the connection: it serves one goroutine at a time. It is not
 	// held while work runs, which sends its own. Never taken while mu is held.
 	turn chan struct{}
 
+	vigil // while it is open
+
 	mu      sync.Mutex
-	held    map[row]struct{}
+	held    map[row]int64 // and the token that each was locked with, 0 without
 	handles int
-	working int   // Dos that run in it; the session is theirs to end
+	working int   // Dos that run in it; the session, and the connection, is theirs
 	worked  bool  // a Do succeeded in it: it ends with COMMIT
 	over    bool  // it ended, or is ending
 	aborted bool  // Close wants it ended
@@ -42,18 +45,19 @@ type row struct{ table, column, value string }
 // ownerKey is the context key of the session that a Locker's caller holds.
 type ownerKey[Tx any] struct{ locker *Locker[Tx] }
 
-func (l *Locker[Tx]) open(inner dialects.Session[Tx], request dialects.Request) (*session[Tx], error) {
+func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64) (*session[Tx], error) {
 	s := &session[Tx]{
-		locker: l, inner: inner, handles: 1,
+		locker: l, name: name, inner: inner, handles: 1,
 		turn:    make(chan struct{}, 1),
-		held:    make(map[row]struct{}, len(request.Values)),
+		held:    make(map[row]int64, len(request.Values)),
 		cancels: make(map[*context.CancelCauseFunc]struct{}, 1),
 		ended:   make(chan struct{}),
 	}
-	s.hold(request)
+	s.hold(request, token)
 	if request.Work {
 		s.working = 1
 	}
+	s.watch()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sessions[s] = struct{}{}
@@ -78,85 +82,101 @@ func (l *Locker[Tx]) enter(ctx context.Context) *session[Tx] {
 	return s
 }
 
-// acquire returns a session that holds the rows of m, and a handle of it: the caller's own, if ctx carries one, else a
-// new one. After an error there is no handle.
-func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (s *session[Tx], joined bool, err error) {
+// acquired is a handle of a session that holds the rows of a Mutex.
+type acquired[Tx any] struct {
+	*session[Tx]
+	joined bool // it was the caller's own already
+	token  int64
+}
+
+// acquire locks the rows of m in the caller's own session, if ctx carries one, else in a new one. After an error there is
+// no handle.
+func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (a acquired[Tx], err error) {
 	wait, cancel, err := m.begin(ctx)
 	if err != nil {
-		return nil, false, err
+		return a, err
 	}
 	defer cancel()
-	s = m.locker.enter(ctx)
+	s := m.locker.enter(ctx)
 	request, err := m.request(wait, try, s != nil)
+	if m.locker.config.fencing && !work {
+		request.Fence = m.locker.config.table
+	}
 	if s != nil {
+		var token int64
 		if err == nil {
-			err = s.join(wait, request)
+			token, err = s.join(wait, request)
 		}
 		if err = m.judge(ctx, wait, err); err != nil {
 			_ = s.leave(ctx) // what is wrong with the session is told to its other handles
-			return nil, false, err
+			return a, err
 		}
-		return s, true, nil
+		return acquired[Tx]{session: s, joined: true, token: token}, nil
 	}
-	request.Work = work
+	request.Work, request.Lease = work, m.locker.config.lease
 	if err == nil {
 		var inner dialects.Session[Tx]
-		if inner, err = m.locker.driver.Begin(wait, request); err == nil {
-			if s, err = m.locker.open(inner, request); err == nil {
+		var token int64
+		if inner, token, err = m.locker.driver.Begin(wait, request); err == nil {
+			if s, err = m.locker.open(m.name, inner, request, token); err == nil {
 				err = ctx.Err()
 			}
 			if err == nil {
-				return s, false, nil
+				return acquired[Tx]{session: s, token: token}, nil
 			}
 			// The grant won the race against the end of ctx, whose owner has stopped waiting for it, or against Close.
 			_ = s.finish(ctx, false)
 		}
 	}
-	return nil, false, m.judge(ctx, wait, err)
+	return a, m.judge(ctx, wait, err)
 }
 
-// join locks the rows of request that the session does not hold yet.
-func (s *session[Tx]) join(ctx context.Context, request dialects.Request) error {
+// join locks the rows of request that the session does not hold yet, and those that it holds without the token that is
+// asked for. It returns the largest token of all.
+func (s *session[Tx]) join(ctx context.Context, request dialects.Request) (token int64, err error) {
 	select {
 	case s.turn <- struct{}{}:
 		defer s.yield()
 	case <-ctx.Done():
-		return fmt.Errorf("another call uses the session: %w", ctx.Err())
+		return 0, fmt.Errorf("another call uses the session: %w", ctx.Err())
 	}
 	s.mu.Lock()
 	broken, over := s.broken, s.over
 	missing := request.Values[:0:0]
 	for _, value := range request.Values {
-		if _, held := s.held[row{request.Table, request.Column, value.Text}]; !held {
+		former, held := s.held[row{request.Table, request.Column, value.Text}]
+		token = max(token, former)
+		if !held || request.Fence != "" && former == 0 {
 			missing = append(missing, value)
 		}
 	}
 	s.mu.Unlock()
 	switch {
 	case broken != nil:
-		return broken
+		return 0, broken
 	case over: // its Do returned meanwhile
-		return lost(ErrNotHeld)
+		return 0, lost(ErrNotHeld)
 	case len(missing) == 0:
-		return nil
+		return token, nil
 	}
 	request.Values = missing
-	err := s.inner.Join(ctx, request)
-	if err == nil {
-		s.mu.Lock()
-		s.hold(request)
-		s.mu.Unlock()
+	fresh, err := s.inner.Join(ctx, request)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard()
+	switch {
+	case err == nil:
+		s.hold(request, fresh)
+	case errors.Is(err, ErrLost):
+		s.lose(err)
 	}
-	if errors.Is(err, ErrLost) {
-		s.abandon(err)
-	}
-	return err
+	return max(token, fresh), err
 }
 
 // hold notes rows as held. It is called with mu held, or before the session is shared.
-func (s *session[Tx]) hold(request dialects.Request) {
+func (s *session[Tx]) hold(request dialects.Request, token int64) {
 	for _, value := range request.Values {
-		s.held[row{request.Table, request.Column, value.Text}] = struct{}{}
+		s.held[row{request.Table, request.Column, value.Text}] = token
 	}
 }
 
@@ -179,13 +199,12 @@ func (s *session[Tx]) own(parent context.Context) (ctx context.Context, release 
 	}
 }
 
-// abandon declares the session lost: its contexts end, and its work is not committed.
-func (s *session[Tx]) abandon(reason error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken == nil {
-		s.broken = lost(reason)
+// lose declares the session lost: its contexts end, and its work is not committed. It is called with mu held.
+func (s *session[Tx]) lose(reason error) {
+	if s.broken != nil {
+		return
 	}
+	s.broken = lost(reason)
 	for cancel := range s.cancels {
 		(*cancel)(s.broken)
 	}
@@ -194,8 +213,8 @@ func (s *session[Tx]) abandon(reason error) {
 // abort is Close's end of the session. Where a Do runs in it, that is asked to return by the end of its context, and ends
 // the session then.
 func (s *session[Tx]) abort(reason error) {
-	s.abandon(reason)
 	s.mu.Lock()
+	s.lose(reason)
 	s.aborted = true
 	mine := !s.over && s.working == 0
 	s.over = s.over || mine
@@ -226,6 +245,7 @@ func (s *session[Tx]) leave(ctx context.Context) error {
 
 // end ends the transaction and gives the connection back. It is called once: by the one who set over.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
+	s.rest()
 	timeout := releaseTimeout
 	s.mu.Lock()
 	broken := s.broken
@@ -247,14 +267,14 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 			s.turn <- struct{}{}
 			_ = s.inner.Rollback(context.WithoutCancel(ctx))
 		}()
-		return lost(errors.New("another call in the session did not end"))
+		return lost(errors.New("a statement that is under way in the session did not end"))
 	}
 	if commit {
 		return s.inner.Commit(bounded)
 	}
 	err := s.inner.Rollback(bounded)
-	if err != nil {
-		s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", "error", err)
+	if err != nil && broken == nil {
+		s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
 	}
 	if broken != nil {
 		return broken
@@ -275,119 +295,4 @@ func lost(reason error) error {
 		return reason
 	}
 	return fmt.Errorf("%w: %w", ErrLost, reason)
-}
-
-// hold is Lock and TryLock.
-func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, error) {
-	s, _, err := m.acquire(ctx, try, false)
-	if err != nil {
-		return nil, m.failed(verb, err)
-	}
-	owned, release := s.own(context.WithoutCancel(ctx))
-	return &Lock{ctx: owned, release: func(ctx context.Context) error {
-		defer release()
-		return s.leave(ctx)
-	}}, nil
-}
-
-// run is Do and TryDo.
-func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
-	if work == nil {
-		return m.failed(verb, errors.New("nil work"))
-	}
-	s, joined, err := m.acquire(ctx, try, true)
-	if err != nil {
-		return m.failed(verb, err)
-	}
-	if joined {
-		return m.nest(ctx, verb, s, work)
-	}
-	finished := false
-	defer func() { // work panicked, or called runtime.Goexit
-		if !finished {
-			_ = s.finish(ctx, false)
-		}
-	}()
-	err = s.do(ctx, s.inner.Tx(), work)
-	finished = true
-	if err != nil {
-		if failed := s.finish(ctx, false); errors.Is(failed, ErrLost) && !errors.Is(err, ErrLost) {
-			return fmt.Errorf("%w (%w)", err, m.failed(verb, failed))
-		}
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return m.failed(verb, errors.Join(fmt.Errorf("ended before the commit, so nothing is committed: %w", err), s.finish(ctx, false)))
-	}
-	return m.failed(verb, s.finish(ctx, true))
-}
-
-// do runs work with a context that carries the session for as long as it runs.
-func (s *session[Tx]) do(ctx context.Context, tx Tx, work func(context.Context, Tx) error) error {
-	owned, release := s.own(ctx)
-	defer release()
-	return work(owned, tx)
-}
-
-// finish ends the session at the end of the Do that began it, whatever handles are left.
-func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	return s.end(ctx, commit)
-}
-
-// nest runs work in a savepoint of the session that ctx carries.
-func (m *Mutex[Tx]) nest(ctx context.Context, verb string, s *session[Tx], work func(context.Context, Tx) error) (err error) {
-	s.mu.Lock()
-	s.working++
-	s.mu.Unlock()
-	left := false
-	leave := func(succeeded bool) error {
-		left = true
-		s.mu.Lock()
-		s.working--
-		s.worked = s.worked || succeeded
-		s.mu.Unlock()
-		return s.leave(ctx)
-	}
-	defer func() { // work panicked, or called runtime.Goexit
-		if !left {
-			_ = leave(false)
-		}
-	}()
-
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return m.failed(verb, errors.Join(fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err()), leave(false)))
-	}
-	var failed error // the work's own error, to be returned as it is
-	err = s.inNest(ctx, func(tx Tx) error {
-		if failed = s.do(ctx, tx, work); failed == nil {
-			return ctx.Err()
-		}
-		return failed
-	})
-	if errors.Is(err, ErrLost) {
-		s.abandon(err)
-	}
-	ended := leave(err == nil)
-	switch {
-	case failed != nil && (!errors.Is(err, ErrLost) || errors.Is(failed, ErrLost)):
-		return failed
-	case err != nil:
-		return m.failed(verb, err)
-	}
-	return m.failed(verb, ended)
-}
-
-// inNest runs work in a savepoint. The turn, which the caller holds and inNest gives back, is given away while work runs.
-func (s *session[Tx]) inNest(ctx context.Context, work func(tx Tx) error) error {
-	defer s.yield()
-	return s.inner.Nest(ctx, func(tx Tx) error {
-		s.yield()
-		defer func() { s.turn <- struct{}{} }()
-		return work(tx)
-	})
 }

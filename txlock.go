@@ -44,9 +44,9 @@
 //
 // # Long holds
 //
-// Each held lock occupies a connection and an open transaction. On PostgreSQL such a transaction holds back vacuum in
-// the whole database, and idle_in_transaction_session_timeout, where set, ends it; on MySQL and MariaDB wait_timeout
-// (8 hours) does. Hold locks for as long as the work takes, not for the life of a process.
+// Each held lock occupies a connection and an open transaction, and on PostgreSQL such a transaction holds back vacuum in
+// the whole database. Hold locks for as long as the work takes, not for the life of a process. A Lock is kept alive by
+// heartbeats; the work of a Do must send a statement at least once in a lease, see [WithLease].
 package txlock
 
 import (
@@ -129,7 +129,7 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
-	slots, err := l.driver.Install(ctx, l.config.table, l.config.slots)
+	slots, err := l.driver.Install(ctx, l.layout(l.config.slots))
 	if err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
@@ -137,7 +137,7 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	return nil
 }
 
-// Schema returns what Install does as SQL text, two statements ended by semicolons, for a migration tool. It is empty
+// Schema returns what Install does as SQL text, statements ended by semicolons, for a migration tool. It is empty
 // when an option is bad; Install says which.
 func (l *Locker[Tx]) Schema() string {
 	if l.config.err != nil {
@@ -147,11 +147,15 @@ func (l *Locker[Tx]) Schema() string {
 	if slots == 0 {
 		slots = dialects.DefaultSlots
 	}
-	text, err := l.driver.Schema(l.config.table, slots)
+	text, err := l.driver.Schema(l.layout(slots))
 	if err != nil {
 		return ""
 	}
 	return text
+}
+
+func (l *Locker[Tx]) layout(slots int) dialects.Layout {
+	return dialects.Layout{Table: l.config.table, Slots: slots, Fencing: l.config.fencing}
 }
 
 // Check proves that this server excludes: on two connections at once it locks a free slot, and requires that the other is
@@ -209,6 +213,9 @@ func (l *Locker[Tx]) Close() error {
 func (l *Locker[Tx]) ready() error {
 	if l.config.err != nil {
 		return l.config.err
+	}
+	if least := l.driver.MinLease(); l.config.lease < least {
+		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer", l.config.lease, least)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -360,17 +367,24 @@ func (m *Mutex[Tx]) failed(verb string, err error) error {
 type Lock struct {
 	ctx      context.Context
 	release  func(ctx context.Context) error
+	token    int64
 	released atomic.Bool
 }
 
 // Context returns a context that carries ownership of the lock, for reentry, and the values of the context that Lock was
-// called with, but not its deadline: it ends when the lock is unlocked, or with cause [ErrLost] when a call in the session
-// finds that the session is gone, and when the Locker is closed.
+// called with, but not its deadline. It ends when the lock is unlocked, and with cause [ErrLost], which context.Cause tells,
+// when the lock is lost: at once when the server ended the session and says so by closing the connection (on Linux, where the
+// kernel reports it; elsewhere with the next heartbeat), before the lease is over when the network has gone silent, and
+// when the Locker is closed. What is done outside the database between the loss and its notice is protected by nothing but [Lock.Token].
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// Token returns 0. It will be a fencing token, strictly increasing over all holders of the database, in the version that
-// builds [WithFencing]; until then do not rely on it.
-func (l *Lock) Token() int64 { return 0 }
+// Token returns a fencing token with [WithFencing], else 0: a positive number that is larger than that of every lock granted
+// before by the same lock table, also across rollbacks, crashes and restarts of the server, and a failover that loses
+// no committed transaction. Send it with every write to another system, and have that system refuse a write whose token is smaller than one that it has
+// seen: then a holder that was stopped and does not know yet that its lock is lost can do no harm.
+//
+// A lock that joined its caller's session has a token of its own, or that with which its rows were locked there before.
+func (l *Lock) Token() int64 { return l.token }
 
 // Unlock releases the lock. It works on a cancelled ctx, whose values alone it uses, and returns within a few seconds: a
 // connection on which the release is not confirmed is closed, and the server then releases. A second call is

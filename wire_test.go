@@ -23,7 +23,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
 				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the savepoint, there and back.
-				t.Run(mysqlSQL[0].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[0], trips{lock: 3, do: 8}) })
+				t.Run(mysqlSQL[0].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[0], trips{lock: 3, do: 7}) })
 				t.Run(mysqlSQL[1].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[1], least) })
 				return
 			}
@@ -31,7 +31,7 @@ func TestRoundTrips(t *testing.T) {
 				t.Run(c.name, func(t *testing.T) { countTrips(t, e, c, least) })
 			}
 			// database/sql begins and commits by itself.
-			t.Run(postgresSQL[0].name, func(t *testing.T) { countTrips(t, e, postgresSQL[0], trips{lock: 3, do: 6}) })
+			t.Run(postgresSQL[0].name, func(t *testing.T) { countTrips(t, e, postgresSQL[0], trips{lock: 3, do: 4}) })
 		})
 	}
 }

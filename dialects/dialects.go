@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"time"
 )
 
 // The errors that a driver tells apart. Package txlock exports those that its callers see under the same names and
@@ -29,8 +31,9 @@ var (
 // a changed setting.
 type Driver[Tx any] interface {
 	// Begin takes a connection of the pool, begins a transaction on it and locks the rows of request there. After an
-	// error the connection is back in the pool, clean, or closed.
-	Begin(ctx context.Context, request Request) (Session[Tx], error)
+	// error the connection is back in the pool, clean, or closed. A connection that died while it was idle in the pool is
+	// replaced. token is what Request.Fence asks for, else 0.
+	Begin(ctx context.Context, request Request) (session Session[Tx], token int64, err error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After an error the
 	// transaction is usable and its settings are what they were, unless the error matches ErrLost or, on MySQL and
@@ -40,12 +43,14 @@ type Driver[Tx any] interface {
 	// Slots reads the number of slots of table. An incomplete table, or one of another shape, is ErrNotInstalled.
 	Slots(ctx context.Context, table string) (int, error)
 
-	// Install creates table, unless it exists, and seeds it with slots, or with what an earlier Install asked for when
-	// slots is 0. It returns the number of slots the table has.
-	Install(ctx context.Context, table string, slots int) (int, error)
+	// Install creates what layout names, unless it exists. It returns the number of slots the table has.
+	Install(ctx context.Context, layout Layout) (int, error)
 
 	// Schema is the SQL text of Install, statements separated by semicolons.
-	Schema(table string, slots int) (string, error)
+	Schema(layout Layout) (string, error)
+
+	// MinLease is the shortest lease that the server can keep.
+	MinLease() time.Duration
 
 	// Check proves on two sessions that the server refuses a row of table that another session holds. Anything else is
 	// ErrUnsafeEngine.
@@ -62,9 +67,15 @@ type Session[Tx any] interface {
 	// Tx is the transaction, as the caller's own client library presents it.
 	Tx() Tx
 
+	// Socket is the connection to the server, to be watched and not used; nil when it cannot be seen.
+	Socket() net.Conn
+
+	// Ping asks the server for an answer, by which the lease begins anew. It is not called while work runs.
+	Ping(ctx context.Context) error
+
 	// Join locks more rows in the transaction. After an error the locks held before are still held, unless it matches
-	// ErrLost.
-	Join(ctx context.Context, request Request) error
+	// ErrLost. token is as Begin's.
+	Join(ctx context.Context, request Request) (token int64, err error)
 
 	// Nest runs work in a savepoint. When work fails or panics, what it did is undone and the locks stay.
 	Nest(ctx context.Context, work func(tx Tx) error) error
@@ -85,6 +96,13 @@ const DefaultSlots = 65536
 // MaxSlots is the largest number of slots that Install accepts.
 const MaxSlots = 1 << 20
 
+// Layout is what Install creates.
+type Layout struct {
+	Table   string // as its user spells it
+	Slots   int    // 0: as many as an earlier Install asked for, or DefaultSlots
+	Fencing bool   // also what tokens are made of
+}
+
 // Request names rows to lock.
 type Request struct {
 	Table  string  // as its user spells it: name, schema.name, parts quoted as the database quotes them
@@ -93,6 +111,11 @@ type Request struct {
 	Slots  int     // rows are slots of a table seeded with this many, and must say so; 0 for a table of the caller's
 	Try    bool    // do not wait: a row that another session holds, or waits for, is ErrNotAcquired
 	Work   bool    // statements of the caller will run in the session, whose Commit must then be proof against losing it
+
+	// Lease is the longest silence between two statements after which the server itself ends the session. Begin reads it.
+	Lease time.Duration
+	// Fence is the lock table, as its user spells it, whose fence gives a token once the rows are locked; empty: none.
+	Fence string
 }
 
 // Value is one value of a column, in a form that compares with a column of any type.

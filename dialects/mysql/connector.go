@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -34,40 +35,85 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, ok := opened.(driverConn)
-	if !ok {
+	inner, err := statementsOf(opened)
+	if err != nil {
 		_ = opened.Close()
-		return nil, fmt.Errorf("bug: %T lacks a method of go-sql-driver's connections", opened)
+		return nil, err
 	}
 	if _, err := inner.ExecContext(ctx, sessionSettings, nil); err != nil {
 		_ = inner.Close()
 		return nil, fmt.Errorf("set up session: %w", err)
 	}
-	return &ownedConn{driverConn: inner, ending: context.Background()}, nil
+	return &ownedConn{freeConn: freeConn{statementConn: inner, ending: context.Background()}}, nil
 }
 
-// driverConn is what a connection of go-sql-driver/mysql can do.
-type driverConn interface {
+// statementConn is what sessions use of a connection of go-sql-driver/mysql, or of what a program has wrapped around one.
+type statementConn interface {
 	driver.Conn
-	driver.ConnBeginTx
 	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext
-	driver.NamedValueChecker
-	driver.SessionResetter
-	driver.Validator
-	driver.Pinger
 }
 
-// ownedConn is a connection of a pool that Open owns. Its transactions begin for free.
-type ownedConn struct {
-	driverConn
+func statementsOf(conn any) (statementConn, error) {
+	if statements, ok := conn.(statementConn); ok {
+		return statements, nil
+	}
+	return nil, fmt.Errorf("txlock needs connections of go-sql-driver/mysql; %T lacks methods of theirs", conn)
+}
+
+// freeConn is a connection whose transactions begin for free: autocommit is off.
+type freeConn struct {
+	statementConn
 	ending context.Context // bounds COMMIT and ROLLBACK, which database/sql calls without a context
 }
 
+// CheckNamedValue implements driver.NamedValueChecker.
+func (c *freeConn) CheckNamedValue(value *driver.NamedValue) error {
+	if checker, ok := c.statementConn.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(value)
+	}
+	return driver.ErrSkip
+}
+
+func (c *freeConn) end(query string) error {
+	_, err := c.ExecContext(c.ending, query, nil)
+	return err
+}
+
+// ownedConn is a connection of a pool that Open owns.
+type ownedConn struct {
+	freeConn
+	lease time.Duration // that the server keeps
+	fence string        // whose run is in the session's variable; empty: none
+}
+
+// BeginTx implements driver.ConnBeginTx.
 func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.ending = context.Background()
 	return ownedTx{c}, nil
+}
+
+// ResetSession implements driver.SessionResetter: it finds a connection that died while it was idle.
+func (c *ownedConn) ResetSession(ctx context.Context) error {
+	if resetter, ok := c.statementConn.(driver.SessionResetter); ok {
+		return resetter.ResetSession(ctx)
+	}
+	return nil
+}
+
+// IsValid implements driver.Validator.
+func (c *ownedConn) IsValid() bool {
+	validator, ok := c.statementConn.(driver.Validator)
+	return !ok || validator.IsValid()
+}
+
+// Ping implements driver.Pinger.
+func (c *ownedConn) Ping(ctx context.Context) error {
+	if pinger, ok := c.statementConn.(driver.Pinger); ok {
+		return pinger.Ping(ctx)
+	}
+	return nil
 }
 
 type ownedTx struct{ conn *ownedConn }
@@ -77,8 +123,3 @@ type ownedTx struct{ conn *ownedConn }
 func (t ownedTx) Commit() error { return t.conn.end("RELEASE SAVEPOINT " + savepoint + "; COMMIT") }
 
 func (t ownedTx) Rollback() error { return t.conn.end("ROLLBACK") }
-
-func (c *ownedConn) end(query string) error {
-	_, err := c.ExecContext(c.ending, query, nil)
-	return err
-}

@@ -13,10 +13,18 @@ import (
 
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits at once; the rows
 // follow in one statement, so that a crash leaves an empty table, or a complete one.
-func (d *Driver) Install(ctx context.Context, table string, slots int) (installed int, err error) {
-	quoted, err := quoteTable(table)
+func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
+	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return 0, err
+	}
+	var fencing []string
+	if layout.Fencing {
+		f, err := fenceOf(layout.Table)
+		if err != nil {
+			return 0, err
+		}
+		fencing = f.schema()
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(quoted))
@@ -32,7 +40,12 @@ func (d *Driver) Install(ctx context.Context, table string, slots int) (installe
 				destroy(conn) // which releases it
 			}
 		}()
-		installed, err = seed(ctx, conn, table, quoted, slots)
+		installed, err = seed(ctx, conn, layout.Table, quoted, layout.Slots)
+		for _, create := range fencing {
+			if err == nil {
+				_, err = conn.ExecContext(ctx, create)
+			}
+		}
 		return err
 	})
 	return installed, err

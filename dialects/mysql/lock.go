@@ -18,10 +18,11 @@ var errRowsMissing = errors.New("rows missing")
 // querier is a transaction, or the connection that it runs on.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
 // lock locks the rows of request in one round trip. behind is SQL for the same trip.
-func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, behind string) error {
+func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, behind string) (token int64, err error) {
 	clause := wait
 	if request.Try {
 		clause = skipLocked
@@ -37,7 +38,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	}
 	query, err := lockSQL(request, clause, limit, tag)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var locked []string
 	unreached := false
@@ -53,42 +54,50 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
 	}
 	if err != nil {
-		return classify(err, request)
+		return 0, classify(err, request)
+	}
+	if request.Fence != "" {
+		if locked, token, err = tokenOf(locked); err != nil {
+			return 0, err
+		}
 	}
 	if len(valuesOf(request, locked)) < len(request.Values) {
-		return errRowsMissing
+		return 0, errRowsMissing
 	}
-	return nil
+	return token, nil
 }
 
 // guestLock locks rows in a transaction that has more to lose than this lock. Errors of single statements leave an
 // InnoDB transaction and its locks alone, a deadlock's apart.
-func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request) error {
-	err := d.lock(ctx, q, request, "")
+func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request) (token int64, err error) {
+	token, err = d.lock(ctx, q, request, "")
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
-		return fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w", dialects.ErrLost, err)
+		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w", dialects.ErrLost, err)
 	}
 	if !errors.Is(err, errRowsMissing) {
-		return err
+		return token, err
 	}
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
-		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
 	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's snapshot before its lock.
 	query, err := lockSQL(request, nowait, 0, "")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	existing, err := firstColumn(clean, q, query)
+	if err == nil && request.Fence != "" {
+		existing, token, err = tokenOf(existing)
+	}
 	if err != nil {
-		return classify(err, request)
+		return 0, classify(err, request)
 	}
 	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
-		return nil // released in the meantime, and ours now
+		return token, nil // released in the meantime, and ours now
 	}
-	return request.Missed(existing)
+	return 0, request.Missed(existing)
 }
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.

@@ -24,7 +24,7 @@ type Driver struct {
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, which stays the caller's: Close does not close it. It costs more round trips
-// than [Open]: BEGIN travels alone, and Do has to set and restore autocommit. A wait that ends by its ctx needs a second
+// than [Open]: the session's settings travel alone, there and back. A wait that ends by its ctx needs a second
 // connection of db for a moment; where the pool has none, the waiting connection is closed instead. A nil db is an error
 // from the first call that can return one.
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
@@ -58,16 +58,17 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 const idleConns = 16
 
 // Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], error) {
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
 	conn, err := d.acquire(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s := &session{driver: d, conn: conn}
+	lifted := false
 	for {
-		err = s.begin(ctx, request)
+		token, err := s.begin(ctx, request)
 		if err == nil {
-			return s, nil
+			return s, token, nil
 		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 		if errors.Is(err, errRowsMissing) {
@@ -75,14 +76,19 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		}
 		broken := s.rollback(clean)
 		cancel()
+		if errors.Is(err, errNoRun) && !lifted && broken == nil {
+			if err = lift(ctx, conn, request.Fence); err == nil {
+				lifted = true
+				continue
+			}
+		}
 		// The server's own limit on the wait, 50 s by default, is not the caller's: wait on. In a new transaction, because
 		// with innodb_rollback_on_timeout the old one is gone.
 		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
-			break
+			s.close()
+			return nil, 0, err
 		}
 	}
-	s.close()
-	return nil, err
 }
 
 func ended(ctx context.Context) bool {
@@ -102,7 +108,8 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	return d.guestLock(ctx, tx, request)
+	_, err := d.guestLock(ctx, tx, request)
+	return err
 }
 
 // Slots implements dialects.Driver.
@@ -119,14 +126,25 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 }
 
 // Schema implements dialects.Driver.
-func (d *Driver) Schema(table string, slots int) (string, error) {
-	quoted, err := quoteTable(table)
+func (d *Driver) Schema(layout dialects.Layout) (string, error) {
+	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return "", err
 	}
-	create, seed := schema(quoted, slots)
-	return create + ";\n\n" + seed + ";\n", nil
+	create, seed := schema(quoted, layout.Slots)
+	statements := []string{create, seed}
+	if layout.Fencing {
+		f, err := fenceOf(layout.Table)
+		if err != nil {
+			return "", err
+		}
+		statements = append(statements, f.schema()...)
+	}
+	return strings.Join(statements, ";\n\n") + ";\n", nil
 }
+
+// MinLease implements dialects.Driver. The server's timer counts whole seconds.
+func (d *Driver) MinLease() time.Duration { return time.Second }
 
 // Close implements dialects.Driver: it closes the pool of Open.
 func (d *Driver) Close() error {

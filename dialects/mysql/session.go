@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -17,9 +18,15 @@ const (
 	// transaction lives: a deadlock rolls all of it back, COMMIT and DDL end it, and no later one has the savepoint.
 	savepoint = "txlock"
 
-	// On a caller's pool the settings that protect the work are set for the session and restored behind it.
-	guardSQL   = "SET @txlock_autocommit = @@autocommit, autocommit = 0"
-	unguardSQL = "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL"
+	// On a caller's pool the session's settings are changed and restored behind the lock: autocommit, which also begins the
+	// transaction, and wait_timeout, which is the lease.
+	guardSQL   = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, autocommit = 0, wait_timeout = "
+	unguardSQL = "SET autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " + forgetSQL
+	forgetSQL  = "@txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_run = NULL"
+
+	// releaseSQL also ends a transaction that has written nothing, in one trip: a server that is told to switch autocommit
+	// on commits (MySQL manual, section 15.3.1).
+	releaseSQL = "SET autocommit = 1, autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " + forgetSQL
 
 	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
 	cleanUpTimeout = 5 * time.Second
@@ -27,69 +34,119 @@ const (
 
 // session is a pooled connection with its transaction.
 //
-// Statements go through tx as long as it is open: a statement of conn that finds the connection broken would close conn,
-// and wait for tx in that.
+// On a pool of Open, statements go through tx as long as it is open: a statement of conn that finds the connection broken
+// would close conn, and wait for tx in that.
 type session struct {
 	driver     *Driver
 	conn       *sql.Conn
-	tx         *sql.Tx // nil as long as nobody needs it: on a pool of Open a transaction begins with its first statement
-	deserted   bool    // an ending that did not return in time still has the connection, and closes it
-	guarded    bool    // autocommit is off, and the savepoint is set: work runs, or ran, in the session
+	tx         *sql.Tx // nil as long as no work needs it
+	loan       *loan   // of which tx is, on a caller's pool
+	fence      string  // whose run is in the session's variable; empty: none
+	settled    bool    // on a caller's pool: the settings are changed
+	guarded    bool    // the savepoint is set: work runs, or ran, in the session
 	current    bool    // what is read is never older than the lock: the session is at READ COMMITTED
 	worked     bool
 	savepoints int
 }
 
-func (s *session) begin(ctx context.Context, request dialects.Request) (err error) {
-	s.current = s.driver.owned || request.Work
-	options := &sql.TxOptions{}
-	if request.Work && !s.driver.owned {
+func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
+	s.current, s.guarded = s.driver.owned || request.Work, false
+	if s.loan == nil {
+		s.tx = nil // of an attempt that was rolled back
+	}
+	if err := s.settle(ctx, request); err != nil {
+		return 0, err
+	}
+	if request.Work && !s.driver.owned { // for the transaction that begins with the next statement
+		if _, err := s.conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
+			return 0, err
+		}
+	}
+	if !request.Work {
+		return s.driver.lock(ctx, s.conn, request, "")
+	}
+	if err := s.handle(); err != nil {
+		return 0, err
+	}
+	if s.driver.owned {
 		s.guarded = true
-		if _, err := s.conn.ExecContext(ctx, guardSQL); err != nil {
-			return err
-		}
-		options.Isolation = sql.LevelReadCommitted
+		return s.driver.lock(ctx, s.tx, request, "; SAVEPOINT "+savepoint)
 	}
-	if request.Work || !s.driver.owned {
-		if err := s.beginTx(ctx, options); err != nil {
-			return err
-		}
-	}
-	behind := ""
-	if request.Work && s.driver.owned {
-		behind, s.guarded = "; SAVEPOINT "+savepoint, true
-	}
-	if err := s.driver.lock(ctx, s.statements(), request, behind); err != nil {
-		return err
-	}
-	if request.Work && !s.driver.owned {
+	token, err = s.driver.lock(ctx, s.conn, request, "")
+	if err == nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 		defer cancel()
-		_, err = s.tx.ExecContext(clean, "SAVEPOINT "+savepoint)
+		err = s.guard(clean)
 	}
-	return err
+	return token, err
 }
 
-func (s *session) beginTx(ctx context.Context, options *sql.TxOptions) (err error) {
-	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that be ctx.
-	life, abandon := context.WithCancel(context.WithoutCancel(ctx))
-	outlive := context.AfterFunc(ctx, abandon)
-	if s.tx, err = s.conn.BeginTx(life, options); err != nil {
-		abandon()
-		return err
+// settle makes the session's settings what a lock needs. On a pool of Open they stay, so that this costs a trip the first time
+// alone.
+func (s *session) settle(ctx context.Context, request dialects.Request) error {
+	text := guardSQL
+	owned := s.owned()
+	if owned != nil {
+		if s.fence = owned.fence; owned.lease == request.Lease && (request.Fence == "" || request.Fence == s.fence) {
+			return nil
+		}
+		text = "SET wait_timeout = "
+		// The pool lets its idle connections go before the server does.
+		s.driver.db.SetConnMaxIdleTime(request.Lease / 2)
 	}
-	if !outlive() {
-		return ctx.Err()
+	text += strconv.Itoa(int((request.Lease + time.Second - 1) / time.Second))
+	var f fence
+	if request.Fence != "" {
+		var err error
+		if f, err = fenceOf(request.Fence); err != nil {
+			return err
+		}
+		text += ", " + f.read()
+	}
+	if _, err := s.conn.ExecContext(ctx, text); err != nil {
+		return f.explain(request.Fence, err)
+	}
+	s.fence, s.settled = request.Fence, true
+	if owned != nil {
+		owned.lease, owned.fence = request.Lease, request.Fence
 	}
 	return nil
 }
 
+// owned is the connection of a pool of Open.
+func (s *session) owned() (owned *ownedConn) {
+	_ = s.conn.Raw(func(conn any) error {
+		owned, _ = conn.(*ownedConn)
+		return nil
+	})
+	return owned
+}
+
+// handle presents the session as a *sql.Tx.
+func (s *session) handle() (err error) {
+	switch {
+	case s.tx != nil:
+	case s.driver.owned: // sends nothing
+		s.tx, err = s.conn.BeginTx(context.Background(), nil)
+	default:
+		if s.loan, err = lend(s.conn); err == nil {
+			s.tx = s.loan.tx
+		}
+	}
+	return err
+}
+
 // statements is what the session's statements go through.
 func (s *session) statements() querier {
-	if s.tx == nil {
+	if s.tx == nil || s.loan != nil {
 		return s.conn
 	}
 	return s.tx
+}
+
+func (s *session) exec(ctx context.Context, query string) error {
+	_, err := s.statements().ExecContext(ctx, query)
+	return err
 }
 
 // explain says which of the rows that could not be locked exist.
@@ -107,16 +164,60 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 
 func (s *session) Tx() *sql.Tx { return s.tx }
 
-func (s *session) Join(ctx context.Context, request dialects.Request) error {
+func (s *session) Socket() net.Conn { return socketOf(s.conn) }
+
+func (s *session) Ping(ctx context.Context) error {
+	_, err := firstColumn(ctx, s.statements(), "SELECT 1")
+	return err
+}
+
+func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if s.worked && !s.current && !s.readsCommitted(ctx) {
-		return fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read now could be older than "+
+		return 0, fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read now could be older than "+
 			"the lock; use mysql.Open, lock all keys first, or begin with Do", dialects.ErrIsolation)
 	}
-	err := s.driver.guestLock(ctx, s.statements(), request)
-	if errors.Is(err, dialects.ErrDeadlock) {
-		return lost(err)
+	if err := s.readRun(ctx, request.Fence); err != nil {
+		return 0, err
 	}
-	return err
+	token, err := s.driver.guestLock(ctx, s.statements(), request)
+	if errors.Is(err, dialects.ErrDeadlock) {
+		return 0, lost(err)
+	}
+	return token, err
+}
+
+// readRun makes tokens possible in a session that began without them. It does not lift in its own transaction, and the pool may be
+// waiting for this very session.
+func (s *session) readRun(ctx context.Context, table string) error {
+	if table == "" || table == s.fence {
+		return nil
+	}
+	f, err := fenceOf(table)
+	if err != nil {
+		return err
+	}
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	for range 2 {
+		if err := s.exec(clean, "SET "+f.read()); err != nil {
+			return f.explain(table, err)
+		}
+		run, err := firstColumn(clean, s.statements(), "SELECT @txlock_run IS NULL")
+		if err != nil {
+			return err
+		}
+		if len(run) == 1 && run[0] == "0" {
+			s.fence = table
+			return nil
+		}
+		brief, cancel := context.WithTimeout(ctx, time.Second)
+		err = s.driver.withConn(brief, func(conn *sql.Conn) error { return lift(brief, conn, table) })
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return errNoRun
 }
 
 // readsCommitted tells whether the session's transactions, of which this is an ordinary one, read what is committed at
@@ -125,7 +226,7 @@ func (s *session) readsCommitted(ctx context.Context) bool {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	var name, level string
-	rows, err := s.tx.QueryContext(clean, "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')")
+	rows, err := s.statements().QueryContext(clean, "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')")
 	if err != nil {
 		return false
 	}
@@ -143,9 +244,12 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	s.savepoints++
 	name := savepoint + "_" + strconv.Itoa(s.savepoints)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // the connection is closed when ctx ends
-	err := s.guard(clean)
+	err := s.handle()
 	if err == nil {
-		_, err = s.tx.ExecContext(clean, "SAVEPOINT "+name)
+		err = s.guard(clean)
+	}
+	if err == nil {
+		err = s.exec(clean, "SAVEPOINT "+name)
 	}
 	cancel()
 	if err != nil {
@@ -156,8 +260,7 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 		done = true
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 		defer cancel()
-		_, err := s.tx.ExecContext(clean, verb+" SAVEPOINT "+name)
-		return lost(err)
+		return lost(s.exec(clean, verb+" SAVEPOINT "+name))
 	}
 	defer func() { // also when work panics
 		if !done {
@@ -170,39 +273,21 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	return end("RELEASE")
 }
 
-// guard makes a session that was begun without work safe for it. Setting autocommit to 0 in a transaction commits
-// nothing (setting it to 1 would).
+// guard makes the session safe for work.
 func (s *session) guard(ctx context.Context) error {
 	if s.guarded {
 		return nil
 	}
-	if s.tx == nil {
-		if err := s.beginTx(ctx, &sql.TxOptions{}); err != nil {
-			return err
-		}
-	}
-	if !s.driver.owned {
-		if _, err := s.tx.ExecContext(ctx, guardSQL); err != nil {
-			return err
-		}
-	}
 	s.guarded = true
-	_, err := s.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)
-	return err
+	return s.exec(ctx, "SAVEPOINT "+savepoint)
 }
 
 func (s *session) Commit(ctx context.Context) error {
 	defer s.close()
-	var err error
-	if !s.driver.owned { // ownedTx.Commit does both in one trip
-		_, err = s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+savepoint)
-	}
-	if err == nil {
-		err = s.end(ctx, (*sql.Tx).Commit)
-	}
+	err := s.commit(ctx)
 	switch {
 	case err == nil:
-		if err := s.restore(ctx); err != nil {
+		if err := s.restore(ctx, unguardSQL); err != nil {
 			destroy(s.conn) // the work is committed, and the connection's settings die with it
 		}
 		return nil
@@ -214,32 +299,47 @@ func (s *session) Commit(ctx context.Context) error {
 	return errors.Join(err, s.rollback(ctx))
 }
 
+func (s *session) commit(ctx context.Context) error {
+	if s.driver.owned { // ownedTx.Commit does both in one trip
+		return s.endOwned(ctx, (*sql.Tx).Commit)
+	}
+	if err := s.exec(ctx, "RELEASE SAVEPOINT "+savepoint); err != nil {
+		return err
+	}
+	return s.exec(ctx, "COMMIT")
+}
+
 func (s *session) Rollback(ctx context.Context) error {
 	defer s.close()
 	return lost(s.rollback(ctx))
 }
 
+// close gives the connection back.
 func (s *session) close() {
-	if !s.deserted {
-		_ = s.conn.Close()
+	if s.loan != nil {
+		s.loan.end()
 	}
+	_ = s.conn.Close()
 }
 
 // rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
 // be confirmed is closed.
-func (s *session) rollback(ctx context.Context) error {
-	err := error(sql.ErrTxDone)
-	if s.tx != nil {
-		err = s.end(ctx, (*sql.Tx).Rollback)
-	}
-	if s.deserted {
-		return err
-	}
-	if errors.Is(err, sql.ErrTxDone) { // the handle was closed by the caller, or a commit failed
-		_, err = s.conn.ExecContext(ctx, "ROLLBACK")
-	}
-	if err == nil {
-		err = s.restore(ctx)
+func (s *session) rollback(ctx context.Context) (err error) {
+	switch {
+	case s.driver.owned:
+		err = sql.ErrTxDone
+		if s.tx != nil {
+			err = s.endOwned(ctx, (*sql.Tx).Rollback)
+		}
+		if errors.Is(err, sql.ErrTxDone) { // nobody needed the handle, it was closed by the caller, or a commit failed
+			_, err = s.conn.ExecContext(ctx, "ROLLBACK")
+		}
+	case s.tx == nil:
+		err = s.restore(ctx, releaseSQL)
+	default:
+		if err = s.exec(ctx, "ROLLBACK"); err == nil {
+			err = s.restore(ctx, unguardSQL)
+		}
 	}
 	if err != nil {
 		destroy(s.conn)
@@ -247,42 +347,21 @@ func (s *session) rollback(ctx context.Context) error {
 	return err
 }
 
-func (s *session) restore(ctx context.Context) error {
-	if s.driver.owned || !s.guarded {
+// restore gives a connection of the caller's its settings back.
+func (s *session) restore(ctx context.Context, query string) error {
+	if s.driver.owned || !s.settled {
 		return nil
 	}
-	s.guarded = false
-	_, err := s.conn.ExecContext(ctx, unguardSQL)
-	return err
+	s.settled = false
+	return s.exec(ctx, query)
 }
 
-// end calls Commit or Rollback of the transaction, which know no context, and returns when ctx ends at the latest. On a
-// caller's pool the call then goes on by itself, and the connection is closed when it returns.
-func (s *session) end(ctx context.Context, call func(*sql.Tx) error) error {
-	if s.driver.owned {
-		err := s.conn.Raw(func(conn any) error {
-			conn.(*ownedConn).ending = ctx
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return call(s.tx)
+// endOwned calls Commit or Rollback of the transaction, which know no context, bounded by ctx all the same.
+func (s *session) endOwned(ctx context.Context, call func(*sql.Tx) error) error {
+	if owned := s.owned(); owned != nil {
+		owned.ending = ctx
 	}
-	result := make(chan error, 1)
-	go func() { result <- call(s.tx) }()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		s.deserted = true
-		go func() {
-			<-result
-			destroy(s.conn)
-			_ = s.conn.Close()
-		}()
-		return ctx.Err()
-	}
+	return call(s.tx)
 }
 
 // destroy closes a connection instead of giving it back to the pool, once it is given back.

@@ -53,6 +53,7 @@ const (
 
 // existSQL reads which rows of request exist, without locking. Its result is that of lockSQL.
 func existSQL(request dialects.Request) (string, error) {
+	request.Fence = ""
 	selects, err := selectsOf(request)
 	if err != nil {
 		return "", err
@@ -85,21 +86,29 @@ func selectsOf(request dialects.Request) ([]string, error) {
 	}
 	selects := make([]string, len(literals))
 	for i, text := range literals {
-		selects[i] = fmt.Sprintf("%d FROM %s WHERE %s = %s", i, table, column, text)
+		result := strconv.Itoa(i)
+		if request.Fence != "" {
+			result = counted(result)
+		}
+		selects[i] = fmt.Sprintf("%s FROM %s WHERE %s = %s", result, table, column, text)
 	}
 	return selects, nil
 }
 
 func slotsSelect(table, column string, request dialects.Request) string {
+	result := column
+	if request.Fence != "" {
+		result = counted(column)
+	}
 	if len(request.Values) == 1 { // a look-up by the primary key is half the server's work of a range of it
-		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", column, table, column, request.Values[0].Text, request.Slots)
+		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text, request.Slots)
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		numbers[i] = value.Text
 	}
 	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d ORDER BY %s",
-		column, table, column, strings.Join(numbers, ","), request.Slots, column)
+		result, table, column, strings.Join(numbers, ","), request.Slots, column)
 }
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -19,10 +20,18 @@ func (l line) slots(ctx context.Context, table string) (int, error) {
 
 // install creates and seeds the table in one transaction: a crash leaves all of it or nothing. An advisory lock keeps
 // other replicas out, for CREATE TABLE IF NOT EXISTS alone fails when two run it at once.
-func (l line) install(ctx context.Context, table string, slots int) (int, error) {
-	quoted, err := quoteTable(table)
+func (l line) install(ctx context.Context, layout dialects.Layout) (int, error) {
+	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return 0, err
+	}
+	var fencing []string
+	if layout.Fencing {
+		f, err := fenceOf(layout.Table)
+		if err != nil {
+			return 0, err
+		}
+		fencing = f.schema()
 	}
 	turn := fnv.New64a()
 	turn.Write([]byte("txlock install\x00" + quoted))
@@ -32,7 +41,12 @@ func (l line) install(ctx context.Context, table string, slots int) (int, error)
 	}); err != nil {
 		return 0, err
 	}
-	wanted, err := l.seed(ctx, table, quoted, slots)
+	wanted, err := l.seed(ctx, layout.Table, quoted, layout.Slots)
+	for _, create := range fencing {
+		if err == nil {
+			_, err = l.run(ctx, script{{sql: create}})
+		}
+	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if err != nil {
@@ -72,13 +86,35 @@ func (l line) seed(ctx context.Context, table, quoted string, slots int) (int, e
 	return l.slots(ctx, table)
 }
 
-func schemaText(table string, slots int) (string, error) {
-	quoted, err := quoteTable(table)
+func schemaText(layout dialects.Layout) (string, error) {
+	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return "", err
 	}
-	create, seed := schema(quoted, slots)
-	return create + ";\n\n" + seed + ";\n", nil
+	create, seed := schema(quoted, layout.Slots)
+	statements := []string{create, seed}
+	if layout.Fencing {
+		f, err := fenceOf(layout.Table)
+		if err != nil {
+			return "", err
+		}
+		statements = append(statements, f.schema()...)
+	}
+	return strings.Join(statements, ";\n\n") + ";\n", nil
+}
+
+// schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the server finds a free name.
+// Every row carries the number of slots: rows that are missing show, and a client that has an old number finds no row
+// to lock instead of the wrong one. slots is 0 when the statements are for a table that has its number already.
+func schema(table string, slots int) (create, seed string) {
+	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
+		"    slot integer NOT NULL PRIMARY KEY,\n" +
+		"    slots integer NOT NULL,\n" +
+		"    CHECK (slot >= 0 AND slot < slots)\n)"
+	n := strconv.Itoa(slots)
+	seed = "INSERT INTO " + table + " (slot, slots)\nSELECT slot, " + n + " FROM generate_series(0, " + n + " - 1) AS slot\n" +
+		"ON CONFLICT DO NOTHING"
+	return create, seed
 }
 
 // check proves exclusion on two connections.

@@ -83,17 +83,16 @@ func lineOf(to sender, conn *pgx.Conn) line {
 // errRowsMissing says that fewer rows were locked than asked for.
 var errRowsMissing = errors.New("rows missing")
 
-// await sends the script that locks request, built with the limit that ctx's deadline puts on the server.
-func (l line) await(ctx context.Context, request dialects.Request, guest bool, sendLock func(context.Context, script) ([][]string, error)) error {
+// await sends the script that locks request, with the limit that ctx's deadline puts on the server. It returns the token,
+// if one is asked for.
+func (l line) await(ctx context.Context, request dialects.Request, as role, sendLock func(context.Context, script) ([][]string, error)) (token int64, err error) {
 	limit, told := dialects.ServerTimeout(ctx)
-	told = told && !request.Try
-	timeout := ""
-	if told {
-		timeout = fmt.Sprintf("%dms", limit.Milliseconds())
+	if told = told && !request.Try; !told {
+		limit = 0
 	}
-	s, err := lockScript(request, timeout, guest)
+	s, first, err := lockScript(request, limit, as)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var columns [][]string
 	err = dialects.Await(ctx, told, l.interrupt, func(ctx context.Context) (err error) {
@@ -101,17 +100,18 @@ func (l line) await(ctx context.Context, request dialects.Request, guest bool, s
 		return err
 	})
 	if err != nil {
-		return classify(err, request)
+		return 0, classify(err, request)
 	}
-	if told {
-		columns = columns[1 : len(columns)-1]
+	columns = columns[first:]
+	if err := verdict(request, as, columns[0], columns[1]); err != nil || request.Fence == "" {
+		return 0, err
 	}
-	return verdict(request, guest, columns[len(columns)-2], columns[len(columns)-1])
+	return tokenOf(columns[2])
 }
 
 // verdict judges what the turnstiles and the rows answered.
-func verdict(request dialects.Request, guest bool, turnstiles, rows []string) error {
-	if guest && len(turnstiles) == 0 {
+func verdict(request dialects.Request, as role, turnstiles, rows []string) error {
+	if as == foreign && len(turnstiles) == 0 {
 		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under it; "+
 			"begin it at READ COMMITTED", dialects.ErrIsolation)
 	}
@@ -137,6 +137,9 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns errRowsMissing into what it means: rows that do not exist, or that others hold.
 func (l line) explain(ctx context.Context, request dialects.Request, err error) error {
+	if sqlState(err) == undefinedTable && request.Fence != "" {
+		return l.explainFence(ctx, request, err)
+	}
 	if !errors.Is(err, errRowsMissing) {
 		return err
 	}
@@ -152,29 +155,44 @@ func (l line) explain(ctx context.Context, request dialects.Request, err error) 
 }
 
 // guestLock locks rows in a transaction that has more to lose than this lock: a savepoint takes every error.
-func (l line) guestLock(ctx context.Context, request dialects.Request, guest bool) error {
+func (l line) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
 	set, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
-	_, err := l.run(set, script{{sql: "savepoint txlock_wait"}})
+	_, err = l.run(set, script{{sql: "savepoint txlock_wait"}})
 	cancel()
-	if err != nil {
-		if sqlState(err) == noTransaction {
-			return lost(err)
-		}
-		return err
+	if sqlState(err) == noTransaction {
+		return 0, lost(err)
 	}
-	err = l.await(ctx, request, guest, l.run)
+	if err != nil {
+		return 0, err
+	}
+	token, err = l.await(ctx, request, as, l.run)
 
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if err == nil {
 		_, err = l.run(clean, script{{sql: "release savepoint txlock_wait"}})
-		return lost(err)
+		return token, lost(err)
 	}
 	// This also gives back what was locked, and every setting its value.
 	if undone := l.undo(clean, "txlock_wait"); undone != nil {
-		return lost(errors.Join(err, undone))
+		return 0, lost(errors.Join(err, undone))
 	}
-	return l.explain(clean, request, err)
+	return 0, l.explain(clean, request, err)
+}
+
+// join locks rows in a transaction of ours, withLine gives another connection, for a moment.
+func (l line) join(ctx context.Context, request dialects.Request, withLine func(context.Context, func(line) error) error) (int64, error) {
+	token, err := l.guestLock(ctx, request, guest)
+	if !errors.Is(err, errNoRun) {
+		return token, err
+	}
+	// The transaction cannot lift the fence: that must be committed now. The pool may be waiting for this very session.
+	brief, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
+		return 0, err
+	}
+	return l.guestLock(ctx, request, guest)
 }
 
 // undo rolls back to a savepoint and releases it: in two trips, for nothing else can be prepared before the rollback.

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx.
@@ -47,34 +49,47 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 }
 
 // Begin implements dialects.Driver. BEGIN and the locking statements travel together.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[pgx.Tx], error) {
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[pgx.Tx], int64, error) {
 	conn, err := d.acquire(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	s := &session{conn: conn, line: lineOf(conn.Conn(), conn.Conn()), mark: newMark(), guarded: request.Work}
+	s := &session{driver: d, conn: conn, line: lineOf(conn.Conn(), conn.Conn()), mark: newMark(), guarded: request.Work}
+	token, err := s.begin(ctx, request)
+	if errors.Is(err, errNoRun) {
+		if err = s.lift(ctx, request.Fence); err == nil {
+			token, err = s.begin(ctx, request)
+		}
+	}
+	if err != nil {
+		conn.Release()
+		return nil, 0, err
+	}
+	return s, token, nil
+}
+
+// begin leaves the connection outside a transaction, or closed, when it fails.
+func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
 	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(s.mark)}
 	var prelude script
 	if request.Work {
 		options.BeginQuery = "begin"
 		prelude = script{{sql: guardSQL}, {sql: "commit"}, {sql: beginSQL}, {markSQL, []any{s.mark}}}
 	}
-	err = s.line.await(ctx, request, false, func(ctx context.Context, lock script) ([][]string, error) {
-		columns, tx, err := send(ctx, conn.Conn(), &options, append(prelude, lock...))
+	token, err = s.line.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
+		columns, tx, err := send(ctx, s.conn.Conn(), &options, append(prelude, lock...))
 		s.tx = tx
 		return columns[min(len(prelude), len(columns)):], err
 	})
 	if err == nil {
-		return s, nil
+		return token, nil
 	}
-
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if s.rollback(clean) == nil {
 		err = s.line.explain(clean, request, err)
 	}
-	conn.Release()
-	return nil, err
+	return 0, err
 }
 
 // LockTx implements dialects.Driver.
@@ -82,7 +97,8 @@ func (d *Driver) LockTx(ctx context.Context, tx pgx.Tx, request dialects.Request
 	if tx == nil || tx.Conn() == nil {
 		return errors.New("nil transaction")
 	}
-	return lineOf(tx, tx.Conn()).guestLock(ctx, request, true) // through tx: once it has ended, its connection is somebody else's
+	_, err := lineOf(tx, tx.Conn()).guestLock(ctx, request, foreign) // through tx: once it has ended, its connection is somebody else's
+	return err
 }
 
 // Slots implements dialects.Driver.
@@ -95,16 +111,19 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 }
 
 // Install implements dialects.Driver.
-func (d *Driver) Install(ctx context.Context, table string, slots int) (installed int, err error) {
+func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	err = d.withLine(ctx, func(l line) (err error) {
-		installed, err = l.install(ctx, table, slots)
+		installed, err = l.install(ctx, layout)
 		return err
 	})
 	return installed, err
 }
 
 // Schema implements dialects.Driver.
-func (d *Driver) Schema(table string, slots int) (string, error) { return schemaText(table, slots) }
+func (d *Driver) Schema(layout dialects.Layout) (string, error) { return schemaText(layout) }
+
+// MinLease implements dialects.Driver. The server's timer counts milliseconds.
+func (d *Driver) MinLease() time.Duration { return time.Millisecond }
 
 // Check implements dialects.Driver.
 func (d *Driver) Check(ctx context.Context, table string) error {
@@ -123,15 +142,22 @@ func (d *Driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	if d == nil || d.pool == nil {
 		return nil, errors.New("nil pool: give postgres.New a *pgxpool.Pool")
 	}
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil && ctx.Err() != nil {
-		stat := d.pool.Stat()
-		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stat.AcquiredConns(), stat.MaxConns(), err)
+	for {
+		conn, err := d.pool.Acquire(ctx)
+		if err != nil && ctx.Err() != nil {
+			stat := d.pool.Stat()
+			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stat.AcquiredConns(), stat.MaxConns(), err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		if !peer.Gone(conn.Conn().PgConn().Conn()) {
+			return conn, nil
+		}
+		// It died while it was idle: the server was restarted, say. The pool has perhaps more of the kind, and then new ones.
+		_ = conn.Conn().Close(ctx)
+		conn.Release()
 	}
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return conn, nil
 }
 
 // withLine runs work on a connection of the pool, which must be outside a transaction afterwards or is closed.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,7 @@ import (
 // session is a pooled pgx connection with its transaction.
 type session struct {
 	line
+	driver     *Driver
 	conn       *pgxpool.Conn
 	tx         pgx.Tx
 	mark       string // the value that this transaction alone carries, once work runs in it
@@ -27,11 +29,15 @@ func newMark() string { return rand.Text() }
 
 func (s *session) Tx() pgx.Tx { return s.tx }
 
-func (s *session) Join(ctx context.Context, request dialects.Request) error {
+func (s *session) Socket() net.Conn { return s.conn.Conn().PgConn().Conn() }
+
+func (s *session) Ping(ctx context.Context) error { return s.conn.Ping(ctx) }
+
+func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if err := s.gone(); err != nil {
-		return err
+		return 0, err
 	}
-	return s.line.guestLock(ctx, request, false)
+	return s.line.join(ctx, request, s.driver.withLine)
 }
 
 func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
@@ -150,17 +156,11 @@ func (s *session) rollback(ctx context.Context) error {
 	return err
 }
 
-// restore undoes guardSQL. In a transaction that is one query which leaves another, empty one open: behind a pooler
-// that shares connections between transactions no other client may meet the setting.
 func (s *session) restore(ctx context.Context) error {
 	if !s.guarded {
 		return nil
 	}
-	restore := "begin; " + unguardSQL + "; commit"
-	if s.status() != 'I' {
-		restore = "rollback; " + restore + "; begin"
-	}
-	_, err := s.conn.Exec(ctx, restore)
+	_, err := s.conn.Exec(ctx, restoreSQL(s.status()))
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
@@ -24,9 +25,10 @@ type statement struct {
 const (
 	beginSQL = "begin isolation level read committed read write"
 
-	// A deadline on the wait must not outlive the wait: the caller's own statements follow in the same transaction.
-	limitSQL   = "select set_config('txlock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $1, true)"
-	unlimitSQL = "select set_config('lock_timeout', current_setting('txlock.lock_timeout'), true)"
+	// In a transaction of our own the server ends the session after the lease, and looks now and then whether the client of a
+	// waiter is still there: else one that died would stay in the queue until its turn. The statement must be behind us when
+	// the wait begins, for the server starts its timer at the beginning of a statement.
+	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)"
 
 	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each statement would commit at
 	// once and without the lock. So while work runs, the session's default is read only and only our own BEGIN says READ
@@ -48,6 +50,31 @@ func commitSQL(mark string) string {
 	return "select 1 / (current_setting('txlock.held', true) is not distinct from '" + mark + "')::int; " + unguardSQL + "; commit"
 }
 
+// restoreSQL undoes guardSQL. In a transaction that is one query which leaves another, empty one open: behind a pooler that
+// shares connections between transactions no other client may meet the setting.
+func restoreSQL(status byte) string {
+	restore := "begin; " + unguardSQL + "; commit"
+	if status == 'I' {
+		return restore
+	}
+	return "rollback; " + restore + "; begin"
+}
+
+// clientCheck is how long a dead waiter may stay in the queue.
+const clientCheck = 500 * time.Millisecond
+
+// What is set for the wait must not outlive it: the caller's own statements follow in the same transaction.
+func borrow(setting string, argument int) string {
+	return fmt.Sprintf("set_config('txlock.%s', current_setting('%[1]s'), true), set_config('%[1]s', $%d, true)", setting, argument)
+}
+
+func giveBack(setting string) string {
+	return fmt.Sprintf("set_config('%s', current_setting('txlock.%[1]s'), true)", setting)
+}
+
+// milliseconds is a duration as settings take it.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
+
 // maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
 // max_locks_per_transaction (64) locks of each of its connections; 1000 keys at once must not exhaust it for others.
 const maxTurnstiles = 32
@@ -60,34 +87,31 @@ const maxTurnstiles = 32
 // releasing it. Order of locking: turnstiles by number, then rows by value, the same in every session, so that two
 // requests cannot block each other.
 //
-// In a caller's own transaction (guest) nothing is waited for or locked under an isolation level whose snapshot is
-// older than the wait.
-func lockScript(request dialects.Request, timeout string, guest bool) (script, error) {
+// In a transaction that is not begun for this lock (guest) nothing but the wait may be changed, and in a caller's own
+// (foreign) nothing is waited for or locked under an isolation level whose snapshot is older than the wait.
+//
+// limit bounds the wait on the server, 0 not at all. The answers that matter begin at column first.
+func lockScript(request dialects.Request, limit time.Duration, as role) (s script, first int, err error) {
 	rows, err := rowsOf(request)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	before, after := settingsOf(request, limit, as)
+	s = append(s, before...)
 	turnstiles := "pg_advisory_xact_lock"
 	if request.Try {
 		turnstiles = "pg_try_advisory_xact_lock"
 	}
-	where := ""
-	if guest {
-		where = " where " + isolationSQL
-	}
-	var s script
-	if timeout != "" {
-		s = append(s, statement{limitSQL, []any{timeout}})
+	where, and := "", ""
+	if as == foreign {
+		where, and = " where "+isolationSQL, " and "+isolationSQL
 	}
 	if numbers := turnstilesOf(request); len(numbers) == 1 {
 		s = append(s, statement{"select " + turnstiles + "($1)" + where, []any{strconv.FormatInt(numbers[0], 10)}})
 	} else {
 		s = append(s, statement{"select " + turnstiles + "(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}})
 	}
-	lock := "select " + rows.column + " from " + rows.table + rows.where
-	if guest {
-		lock += " and " + isolationSQL
-	}
+	lock := "select " + rows.column + " from " + rows.table + rows.where + and
 	if len(request.Values) > 1 {
 		lock += " order by 1"
 	}
@@ -96,10 +120,54 @@ func lockScript(request dialects.Request, timeout string, guest bool) (script, e
 		lock += " skip locked"
 	}
 	s = append(s, statement{lock, []any{rows.values}})
-	if timeout != "" {
-		s = append(s, statement{sql: unlimitSQL})
+	if request.Fence != "" {
+		fence, err := fenceOf(request.Fence)
+		if err != nil {
+			return nil, 0, err
+		}
+		s = append(s, statement{sql: fence.token()})
 	}
-	return s, nil
+	return append(s, after...), len(before), nil
+}
+
+// role is whose transaction it is in which rows are locked.
+type role int
+
+const (
+	owner   role = iota // begun for this lock
+	guest               // begun for another lock of ours
+	foreign             // the caller's
+)
+
+// settingsOf are the statements that set what the wait needs, and restore what must be restored behind it.
+func settingsOf(request dialects.Request, limit time.Duration, as role) (before, after script) {
+	set := statement{}
+	var restore []string
+	if as == owner {
+		set = statement{leaseSQL, []any{milliseconds(request.Lease), milliseconds(clientCheck)}}
+	}
+	bound := func(setting string, value time.Duration) {
+		separator := ", "
+		if set.sql == "" {
+			set.sql, separator = "select ", ""
+		}
+		set.args = append(set.args, milliseconds(value))
+		set.sql += separator + borrow(setting, len(set.args))
+		restore = append(restore, giveBack(setting))
+	}
+	if as == foreign && !request.Try {
+		bound("client_connection_check_interval", clientCheck)
+	}
+	if limit > 0 {
+		bound("lock_timeout", limit)
+	}
+	if set.sql != "" {
+		before = script{set}
+	}
+	if len(restore) > 0 {
+		after = script{{sql: "select " + strings.Join(restore, ", ")}}
+	}
+	return before, after
 }
 
 // existScript reads which rows of request exist, without locking.
@@ -185,18 +253,4 @@ func quoteTable(name string) (string, error) {
 
 func quoteIdentifier(name string, maxParts int) (string, error) {
 	return dialects.QuoteIdentifier(name, '"', strings.ToLower, maxParts)
-}
-
-// schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the server finds a free name.
-// Every row carries the number of slots: rows that are missing show, and a client that has an old number finds no row
-// to lock instead of the wrong one. slots is 0 when the statements are for a table that has its number already.
-func schema(table string, slots int) (create, seed string) {
-	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
-		"    slot integer NOT NULL PRIMARY KEY,\n" +
-		"    slots integer NOT NULL,\n" +
-		"    CHECK (slot >= 0 AND slot < slots)\n)"
-	n := strconv.Itoa(slots)
-	seed = "INSERT INTO " + table + " (slot, slots)\nSELECT slot, " + n + " FROM generate_series(0, " + n + " - 1) AS slot\n" +
-		"ON CONFLICT DO NOTHING"
-	return create, seed
 }

@@ -13,6 +13,7 @@ type programs struct {
 	origin string
 	// server and setup are command lines without options: the server, and what creates its data folder.
 	server, setup []string
+	backup        []string // what copies a running PostgreSQL for a standby
 	options       []string // which this installation needs in every call
 }
 
@@ -36,7 +37,10 @@ func installedPostgres(major string) (programs, error) {
 		server := filepath.Join(folder, "postgres")
 		version, err := versionOf(server)
 		if err == nil && strings.Contains(version, "(PostgreSQL) "+major) {
-			return programs{origin: folder, server: []string{server}, setup: []string{filepath.Join(folder, "initdb")}}, nil
+			return programs{
+				origin: folder, server: []string{server}, setup: []string{filepath.Join(folder, "initdb")},
+				backup: []string{filepath.Join(folder, "pg_basebackup")},
+			}, nil
 		}
 	}
 	return programs{}, fmt.Errorf("no postgres of version %s in %s", major, strings.Join(folders, ", "))

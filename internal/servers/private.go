@@ -1,104 +1,114 @@
 package servers
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	_ "github.com/go-sql-driver/mysql" // to see when the server answers
-	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
-// startUp is how long a private server may take to answer.
-const startUp = 60 * time.Second
+// plan is how one private instance is created and run.
+type plan struct {
+	kind         Kind
+	name, origin string
+	setup, run   []string // command lines; nothing is set up without setup
+	dsn          string
+	// first is done at the address firstDSN as soon as the server answers.
+	first, firstDSN string
+}
 
-// start starts a private instance with fresh data on a free port of loopback.
+// start starts a private instance with fresh data.
 func (p programs) start(ctx context.Context, kind Kind, options Options) (*Server, error) {
+	return startPrivate(ctx, func(folder string, port int) (plan, error) {
+		return p.plan(folder, port, kind, options), nil
+	})
+}
+
+// startPrivate starts what is planned for a new folder and a free port of loopback.
+func startPrivate(ctx context.Context, planFor func(folder string, port int) (plan, error)) (*Server, error) {
 	removeOrphans()
 	folder, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
-	if err := giveAway(folder); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(folder))
-	}
-	server, err := p.startIn(ctx, folder, kind, options)
+	own := &instance{folder: folder}
+	server, err := own.create(ctx, planFor)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(folder))
+		return nil, errors.Join(err, own.remove())
 	}
 	return server, nil
 }
 
-func (p programs) startIn(ctx context.Context, folder string, kind Kind, options Options) (*Server, error) {
+func (i *instance) create(ctx context.Context, planFor func(folder string, port int) (plan, error)) (*Server, error) {
+	if err := giveAway(i.folder); err != nil {
+		return nil, err
+	}
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	setup, run, dsn, admin := p.commandLines(folder, port, kind, options)
-	if text, err := command(ctx, folder, setup).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", setup[0], err, lastLines(text))
-	}
-	var output bytes.Buffer
-	process, err := launch(command(context.WithoutCancel(ctx), folder, run), &output)
+	plan, err := planFor(i.folder, port)
 	if err != nil {
 		return nil, err
 	}
-	stop := func() error { return errors.Join(process.stop(), os.RemoveAll(folder)) }
-	driver := "mysql"
-	if kind == Postgres15 || kind == Postgres18 {
-		driver = "pgx"
+	if plan.setup != nil {
+		if text, err := command(ctx, i.folder, plan.setup).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", plan.setup[0], err, lastLines(text))
+		}
 	}
-	if err := createDatabase(ctx, driver, admin, process); err != nil {
-		_ = process.stop()
-		return nil, fmt.Errorf("%s: %w: %s", run[0], err, lastLines(output.Bytes()))
+	i.run, i.driver = plan.run, plan.kind.driver()
+	if err := i.restart(ctx, plan.firstDSN, plan.first); err != nil {
+		return nil, err
 	}
 	return &Server{
-		Kind: kind, Name: kind.String(), DSN: dsn, stop: stop,
-		Origin: fmt.Sprintf("%s, private instance on port %d", p.origin, port),
+		Kind: plan.kind, Name: plan.name, DSN: plan.dsn, own: i, stop: i.remove,
+		Origin: fmt.Sprintf("%s, private instance on port %d", plan.origin, port),
 	}, nil
 }
 
-// commandLines are the calls that create the data folder and run the server, and the addresses of the test's database and
-// of the one that exists from the start.
-func (p programs) commandLines(folder string, port int, kind Kind, options Options) (setup, run []string, dsn, admin string) {
-	data, at := filepath.Join(folder, "data"), strconv.Itoa(port)
+// dataIn is where the servers have their data below the folder of an instance.
+func dataIn(folder string) string { return filepath.Join(folder, "data") }
+
+// plan is a database server with a new data folder. What it commits outlives a kill of the server in any case, so without
+// Durable too it is written at every commit, but not flushed to the disk.
+func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
+	made := plan{kind: kind, name: kind.String(), origin: p.origin, first: "CREATE DATABASE txlock"}
+	data, at := dataIn(folder), strconv.Itoa(port)
 	switch kind {
 	case Postgres15, Postgres18:
-		setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-		run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300",
-			"-c", "fsync="+onOff(options.Durable), "-c", "jit=off")
+		made.setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300",
+			"-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
+			"-c", "dynamic_shared_memory_type=mmap") // in the data folder: nothing else is left of a killed server
 		url := "postgres://postgres@127.0.0.1:" + at + "/%s?sslmode=disable"
-		return setup, run, fmt.Sprintf(url, "txlock"), fmt.Sprintf(url, "postgres")
+		made.dsn, made.firstDSN = fmt.Sprintf(url, "txlock"), fmt.Sprintf(url, "postgres")
+		return made
 	case MySQL:
-		setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
-		run = append(slices.Clone(p.server), append(slices.Clone(p.options), "--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL",
-			"--innodb-doublewrite="+onOff(options.Durable))...)
+		made.setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
+		made.run = append(slices.Clone(p.server), append(slices.Clone(p.options), "--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL")...)
 	default:
-		setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force")...)
-		run = append(slices.Clone(p.server), p.options...)
+		made.setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force")...)
+		made.run = append(slices.Clone(p.server), p.options...)
 	}
-	setup = slices.Insert(append(setup, noNativeAIO), len(p.setup), "--no-defaults") // must be the first option
-	flush := "0"
+	made.setup = slices.Insert(append(made.setup, noNativeAIO), len(p.setup), "--no-defaults") // must be the first option
+	flush := "2"
 	if options.Durable {
 		flush = "1"
 	}
-	run = append(run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at, "--socket="+filepath.Join(folder, "s"),
+	made.run = append(made.run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at, "--socket="+filepath.Join(folder, "s"),
 		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections=300", "--innodb-flush-log-at-trx-commit="+flush,
 		"--innodb-buffer-pool-size=128M", noNativeAIO)
-	run = slices.Insert(run, len(p.server), "--no-defaults")
-	address := "root@tcp(127.0.0.1:" + at + ")/"
-	return setup, run, address + "txlock", address
+	made.run = slices.Insert(made.run, len(p.server), "--no-defaults")
+	made.firstDSN = "root@tcp(127.0.0.1:" + at + ")/"
+	made.dsn = made.firstDSN + "txlock"
+	return made
 }
 
 // noNativeAIO: what the kernel lends for it is limited for all servers of one user together.
@@ -117,87 +127,18 @@ func command(ctx context.Context, folder string, line []string) *exec.Cmd {
 	return c
 }
 
-// process is a running server program.
-type process struct {
-	end    chan struct{} // closed to end it
-	exited chan struct{} // closed when it has ended
-}
-
-// launch starts a server that dies with this process. The kernel's signal for that is bound to the thread that started
-// the server, so a goroutine keeps that thread.
-func launch(c *exec.Cmd, output *bytes.Buffer) (*process, error) {
-	c.Stdout, c.Stderr = output, output
-	dieWithParent(c.SysProcAttr)
-	p := &process{end: make(chan struct{}), exited: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := c.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		go func() {
-			_ = c.Wait()
-			close(p.exited)
-		}()
-		select {
-		case <-p.end:
-			_ = c.Process.Signal(quickly)
-			select {
-			case <-p.exited:
-			case <-time.After(20 * time.Second):
-				_ = c.Process.Kill()
-				<-p.exited
-			}
-		case <-p.exited:
-		}
-	}()
-	return p, <-started
-}
-
-func (p *process) stop() error {
-	close(p.end)
-	<-p.exited
-	return nil
-}
-
-// createDatabase waits until the server answers, and creates the database of the tests.
-func createDatabase(ctx context.Context, driver, dsn string, p *process) error {
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ctx, cancel := context.WithTimeout(ctx, startUp)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		probe, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := db.ExecContext(probe, "CREATE DATABASE txlock")
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-p.exited:
-			return errors.New("the server ended")
-		case <-ctx.Done():
-			return fmt.Errorf("the server did not answer: %w", errors.Join(ctx.Err(), err))
-		}
-	}
-}
-
+// freePort is a port that outgoing connections do not get, so that none has it while a server is down.
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	var failed error
+	for range 100 {
+		port := 20000 + rand.IntN(12000)
+		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			return port, listener.Close()
+		}
+		failed = err
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return 0, failed
 }
 
 func lastLines(text []byte) string {

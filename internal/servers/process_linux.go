@@ -1,14 +1,23 @@
 package servers
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // nobody is who servers run as when root starts them: PostgreSQL refuses to run as root.
 const nobody = 65534
 
-// quickly is the signal to which PostgreSQL shuts down at once. MySQL and MariaDB just die of it; their data is thrown away.
+// quickly is the signal to which PostgreSQL shuts down at once. The others end of it too, some as if they had crashed.
 const quickly = syscall.SIGQUIT
 
 func asNobody() *syscall.SysProcAttr {
@@ -32,3 +41,74 @@ func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
 
 // exclusively locks a file until the process ends or it is closed.
 func exclusively(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.LOCK_EX) }
+
+// freeze stops a process and all below it, and returns them. A child is looked for when its parent has stopped, and can
+// have no more.
+func freeze(top *os.Process) (all []int, err error) {
+	if err := top.Signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	for level := []int{top.Pid}; len(level) > 0; level = childrenOf(level) {
+		all = append(all, level...)
+		if err := signal(level, syscall.SIGSTOP, 'T'); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func thaw(all []int) error { return signal(all, syscall.SIGCONT, 0) }
+
+// killAll returns when all are gone. What nobody collected, as in a container without an init, is gone too.
+func killAll(all []int) error { return signal(all, syscall.SIGKILL, 'Z') }
+
+// signal signals processes and waits until all their threads are in a state, unless that is 0, or have ended.
+func signal(all []int, number syscall.Signal, state byte) error {
+	for _, pid := range all {
+		if err := syscall.Kill(pid, number); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("%v to process %d: %w", number, pid, err)
+		}
+	}
+	if state == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, pid := range all {
+		err := poll(ctx, time.Millisecond, func() error {
+			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+			for _, thread := range threads {
+				if now, _, there := status(thread); there && !bytes.Contains([]byte{state, 'Z', 'X'}, []byte{now}) {
+					return fmt.Errorf("process %d is in state %c", pid, now)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func childrenOf(parents []int) (children []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		if _, parent, there := status(file); there && slices.Contains(parents, parent) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			children = append(children, pid)
+		}
+	}
+	return children
+}
+
+// status reads the state and the parent from a file stat of /proc. They follow the name, which may contain anything.
+func status(file string) (state byte, parent int, there bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, 0, false
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	parent, err = strconv.Atoi(fields[1])
+	return fields[0][0], parent, err == nil
+}

@@ -4,6 +4,8 @@
 //  2. else server programs on the machine, started as private instances on loopback;
 //  3. else containers, when a container engine answers;
 //  4. else, on Debian, packages unpacked into a cache folder without touching the system, and started like 2.
+//
+// PgBouncer is found like 2 and 4. Faults, pairs and PgBouncer are of private instances only.
 package servers
 
 import (
@@ -29,6 +31,16 @@ const (
 // String is the kind's name, as messages print it.
 func (k Kind) String() string {
 	return [...]string{"PostgreSQL 15", "PostgreSQL 18", "MySQL", "MariaDB"}[k]
+}
+
+func (k Kind) postgres() bool { return k == Postgres15 || k == Postgres18 }
+
+// driver is the database/sql driver that tests reach a server of this kind with.
+func (k Kind) driver() string {
+	if k.postgres() {
+		return "pgx"
+	}
+	return "mysql"
 }
 
 // variable is the environment variable with the address of a server of this kind.
@@ -69,6 +81,7 @@ type Server struct {
 
 	stop func() error
 	once sync.Once
+	own  *instance // nil unless it is a private instance
 }
 
 // Stop stops the server and removes its data, unless it was given by address. A second call does nothing.
@@ -121,7 +134,7 @@ func startInstalled(ctx context.Context, kind Kind, options Options) (*Server, e
 }
 
 func startUnpacked(ctx context.Context, kind Kind, options Options) (*Server, error) {
-	found, err := unpacked(ctx, kind)
+	found, err := unpackedPrograms(ctx, kind)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A helper process, which starts a server and is then killed.
+// A helper process, which starts a server, and pauses it if it is to, and is then killed.
 func TestMain(m *testing.M) {
 	if os.Getenv("TXLOCK_TEST_HELPER") == "" {
 		os.Exit(m.Run())
@@ -24,6 +25,12 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	if os.Getenv("TXLOCK_TEST_HELPER") == "pause" {
+		if err := server.Pause(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	}
 	fmt.Println(server.DSN)
 	select {}
@@ -48,8 +55,7 @@ func TestServersStartAndStop(t *testing.T) {
 			server, err := Start(context.Background(), kind, Options{Durable: true})
 			require.NoError(t, err)
 			t.Log(server.Origin)
-			driver := map[bool]string{true: "mysql", false: "pgx"}[kind == MySQL || kind == MariaDB]
-			db, err := sql.Open(driver, server.DSN)
+			db, err := sql.Open(kind.driver(), server.DSN)
 			require.NoError(t, err)
 			var version string
 			require.NoError(t, db.QueryRow("SELECT version()").Scan(&version))
@@ -68,16 +74,264 @@ func TestKilledProcessLeavesNoServer(t *testing.T) {
 	if os.Getenv(Postgres().variable()) != "" {
 		return // that one is not ours to stop
 	}
-	helper := exec.Command(os.Args[0])
-	helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER=1")
-	output, err := helper.StdoutPipe()
+	for _, before := range []string{"run", "pause"} {
+		t.Run(before, func(t *testing.T) {
+			helper := exec.Command(os.Args[0])
+			helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+before)
+			output, err := helper.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, helper.Start())
+			lines := bufio.NewScanner(output)
+			require.True(t, lines.Scan())
+			dsn := lines.Text()
+			require.Regexp(t, address, dsn)
+			require.NoError(t, helper.Process.Kill())
+			_ = helper.Wait()
+			gone(t, dsn)
+		})
+	}
+}
+
+// private starts a server that faults can be put on.
+func private(t *testing.T, kind Kind) *Server {
+	t.Helper()
+	server, err := Start(context.Background(), kind, Options{})
 	require.NoError(t, err)
-	require.NoError(t, helper.Start())
-	lines := bufio.NewScanner(output)
-	require.True(t, lines.Scan())
-	dsn := lines.Text()
-	require.Regexp(t, address, dsn)
-	require.NoError(t, helper.Process.Kill())
-	_ = helper.Wait()
-	gone(t, dsn)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	if server.own == nil {
+		t.Skip(server.Origin + " is not ours to kill")
+	}
+	return server
+}
+
+func open(t *testing.T, server *Server) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(server.Kind.driver(), server.DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func do(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+}
+
+func number(t *testing.T, db interface {
+	QueryRow(query string, args ...any) *sql.Row
+}, query string,
+) (n int) {
+	t.Helper()
+	require.NoError(t, db.QueryRow(query).Scan(&n))
+	return n
+}
+
+func ping(db *sql.DB) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	return db.PingContext(ctx)
+}
+
+// back waits until a pool has got rid of the connections that ended with the old process.
+func back(t *testing.T, db *sql.DB) {
+	t.Helper()
+	require.Eventually(t, func() bool { return ping(db) == nil }, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
+	for _, kind := range Kinds() {
+		t.Run(kind.String(), func(t *testing.T) {
+			server := private(t, kind)
+			dsn, folder := server.DSN, server.own.folder
+			db := open(t, server)
+			do(t, db, "CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1)")
+			open, err := db.Begin()
+			require.NoError(t, err)
+			_, err = open.Exec("INSERT INTO t VALUES (2)")
+			require.NoError(t, err)
+			all := []int{server.own.process.command.Process.Pid}
+			if kind.postgres() {
+				all = append(all, number(t, open, "SELECT pg_backend_pid()"))
+			}
+
+			require.NoError(t, server.Kill())
+			for _, pid := range all {
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if dead and not collected yet
+				require.Empty(t, string(line))
+			}
+			require.Error(t, ping(db))
+			require.ErrorContains(t, server.Kill(), "does not run")
+			require.ErrorContains(t, server.Pause(), "does not run")
+			require.Error(t, open.Commit())
+
+			require.NoError(t, server.Restart(context.Background()))
+			require.Equal(t, dsn, server.DSN)
+			back(t, db)
+			require.Equal(t, 1, number(t, db, "SELECT count(*) FROM t"))
+			do(t, db, "INSERT INTO t VALUES (3)")
+
+			require.NoError(t, server.Restart(context.Background()), "while it runs")
+			back(t, db)
+			require.Equal(t, 2, number(t, db, "SELECT count(*) FROM t WHERE n IN (1, 3)"))
+			require.NoError(t, server.Kill())
+			require.NoError(t, server.Stop())
+			require.NoDirExists(t, folder)
+			require.ErrorContains(t, server.Restart(context.Background()), "was stopped")
+		})
+	}
+}
+
+func TestPausedServerDoesNotAnswerUntilContinue(t *testing.T) {
+	for _, kind := range Kinds() {
+		t.Run(kind.String(), func(t *testing.T) {
+			server := private(t, kind)
+			db := open(t, server)
+			require.NoError(t, db.Ping())
+			require.NoError(t, server.Pause())
+			require.NoError(t, server.Pause())
+			require.Error(t, ping(db), "on an open connection")
+			require.Error(t, ping(db), "on a new one")
+			require.NoError(t, server.Continue())
+			require.NoError(t, server.Continue())
+			require.NoError(t, db.Ping())
+
+			require.NoError(t, server.Pause())
+			require.NoError(t, server.Restart(context.Background()))
+			back(t, db)
+			require.NoError(t, server.Pause())
+			require.NoError(t, server.Stop())
+			gone(t, server.DSN)
+		})
+	}
+}
+
+func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
+	given := &Server{Name: "PostgreSQL", Origin: "given in TXLOCK_POSTGRES"}
+	ctx := context.Background()
+	for _, err := range []error{given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), given.Promote(ctx)} {
+		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
+	}
+	require.NoError(t, given.Stop())
+}
+
+// postgres calls a test with each PostgreSQL that private instances are started of.
+func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
+	for _, kind := range Kinds() {
+		if kind.postgres() && os.Getenv(kind.variable()) == "" {
+			t.Run(kind.String(), func(t *testing.T) { test(t, kind) })
+		}
+	}
+}
+
+func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
+	for _, synchronous := range []bool{false, true} {
+		t.Run(fmt.Sprintf("synchronous %v", synchronous), func(t *testing.T) {
+			postgres(t, func(t *testing.T, kind Kind) {
+				ctx := context.Background()
+				primary, standby, err := StartPair(ctx, kind, synchronous)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, errors.Join(primary.Stop(), standby.Stop())) })
+				written, copied := open(t, primary), open(t, standby)
+				do(t, written, "CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1)")
+				arrives := func(want int) {
+					t.Helper()
+					require.Eventually(t, func() bool {
+						var n int
+						return copied.QueryRow("SELECT count(*) FROM t").Scan(&n) == nil && n == want
+					}, 10*time.Second, 10*time.Millisecond)
+				}
+				arrives(1)
+				_, err = copied.Exec("INSERT INTO t VALUES (2)")
+				require.ErrorContains(t, err, "read-only")
+
+				require.NoError(t, standby.Pause())
+				late := make(chan error, 1)
+				go func() {
+					_, err := written.Exec("INSERT INTO t VALUES (2)")
+					late <- err
+				}()
+				if synchronous {
+					waits := "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+					require.Eventually(t, func() bool { return number(t, written, waits) == 1 }, 10*time.Second, 10*time.Millisecond)
+					require.Empty(t, late)
+				} else {
+					require.NoError(t, <-late)
+				}
+				require.NoError(t, standby.Continue())
+				if synchronous {
+					require.NoError(t, <-late)
+				}
+				arrives(2)
+
+				require.NoError(t, standby.Kill())
+				require.NoError(t, standby.Restart(ctx))
+				back(t, copied)
+				do(t, written, "INSERT INTO t VALUES (3)")
+				arrives(3)
+				require.NoError(t, primary.Kill())
+				require.NoError(t, standby.Promote(ctx))
+				do(t, copied, "INSERT INTO t VALUES (4)")
+				require.ErrorContains(t, standby.Promote(ctx), "recovery is not in progress")
+			})
+		})
+	}
+	_, _, err := StartPair(context.Background(), MySQL, false)
+	require.Error(t, err)
+}
+
+func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
+	postgres(t, func(t *testing.T, kind Kind) {
+		server := private(t, kind)
+		start := func(settings ...string) *Server {
+			pooled, err := StartPgBouncer(context.Background(), server, settings...)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, pooled.Stop()) })
+			return pooled
+		}
+		pooled := start()
+		t.Log(pooled.Origin)
+		db := open(t, pooled)
+		ctx := context.Background()
+		var clients [2]*sql.Conn
+		for i := range clients {
+			var err error
+			clients[i], err = db.Conn(ctx)
+			require.NoError(t, err)
+		}
+		transaction := func(client *sql.Conn) (*sql.Tx, int) {
+			tx, err := client.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			var backend int // an argument, for a prepared statement
+			require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
+			return tx, backend
+		}
+		tx, first := transaction(clients[0])
+		require.NoError(t, tx.Commit())
+		taken, second := transaction(clients[1])
+		tx, third := transaction(clients[0])
+		require.Equal(t, first, second)
+		require.NotEqual(t, first, third, "in the second transaction of the same client")
+		require.NoError(t, errors.Join(tx.Commit(), taken.Commit()))
+
+		require.NoError(t, pooled.Kill())
+		require.Error(t, ping(db))
+		require.NoError(t, pooled.Restart(ctx))
+		back(t, db)
+		require.NoError(t, pooled.Stop())
+		gone(t, pooled.DSN)
+
+		small := open(t, start("default_pool_size=1", "query_wait_timeout=1"))
+		busy, err := small.Begin()
+		require.NoError(t, err)
+		_, err = busy.Exec("SELECT 1")
+		require.NoError(t, err)
+		_, err = small.Exec("SELECT 1")
+		require.ErrorContains(t, err, "query_wait_timeout")
+		require.NoError(t, busy.Rollback())
+	})
+	_, err := StartPgBouncer(context.Background(), &Server{Kind: MySQL, Name: "MySQL"})
+	require.ErrorContains(t, err, "not for MySQL")
 }

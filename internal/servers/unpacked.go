@@ -27,53 +27,61 @@ func (k Kind) packages() (suite string, names []string) {
 	return "bookworm", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}
 }
 
-// unpacked downloads the packages of a kind, unless the cache has them, and unpacks them with all libraries that they
-// need: they run on another release of Debian too.
-func unpacked(ctx context.Context, kind Kind) (programs, error) {
+// unpacked downloads packages of a suite, unless the cache has them, and unpacks them with all libraries that they need:
+// they run on another release of Debian too. It returns the folder of their tree.
+func unpacked(ctx context.Context, name, suite string, packages ...string) (root string, err error) {
 	for _, tool := range []string{"bash", "apt-get", "dpkg-deb", "tar"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return programs{}, fmt.Errorf("this needs Debian or a release made of it: %w", err)
+			return "", fmt.Errorf("this needs Debian or a release made of it: %w", err)
 		}
 	}
 	cache, err := cacheFolder()
 	if err != nil {
-		return programs{}, err
+		return "", err
 	}
-	suite, names := kind.packages()
-	root := filepath.Join(cache, strings.ReplaceAll(strings.ToLower(kind.String()), " ", "-")+"-"+suite)
+	root = filepath.Join(cache, strings.ReplaceAll(strings.ToLower(name), " ", "-")+"-"+suite)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return programs{}, err
+		return "", err
 	}
 	guard, err := os.OpenFile(root+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return programs{}, err
+		return "", err
 	}
 	defer guard.Close()
 	if err := exclusively(guard); err != nil { // another process may be at it
-		return programs{}, err
+		return "", err
 	}
-	if _, err := os.Stat(root); err != nil {
-		fmt.Fprintf(os.Stderr, "%v: fetching Debian packages into %s\n", kind, root)
-		unpack := exec.CommandContext(ctx, "bash", append([]string{"-c", unpackScript, "unpack", suite, root + ".new"}, names...)...)
-		text, err := unpack.CombinedOutput()
-		if err != nil {
-			return programs{}, errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(names, " "), err, lastLines(text)), os.RemoveAll(root+".new"))
-		}
-		if err := os.Rename(root+".new", root); err != nil {
-			return programs{}, err
-		}
+	if _, err := os.Stat(root); err == nil {
+		return root, nil
 	}
-	return unpackedPrograms(kind, root, suite), nil
+	fmt.Fprintf(os.Stderr, "%s: fetching Debian packages into %s\n", name, root)
+	unpack := exec.CommandContext(ctx, "bash", append([]string{"-c", unpackScript, "unpack", suite, root + ".new"}, packages...)...)
+	text, err := unpack.CombinedOutput()
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(packages, " "), err, lastLines(text)), os.RemoveAll(root+".new"))
+	}
+	return root, os.Rename(root+".new", root)
+}
+
+// unpackedOrigin is how people are told of such programs.
+func unpackedOrigin(suite, root string) string {
+	return fmt.Sprintf("Debian packages of %s in %s", suite, root)
 }
 
 // unpackedPrograms run on the libraries of their own tree: the script run, which is in it, sees to that.
-func unpackedPrograms(kind Kind, root, suite string) programs {
+func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
+	suite, names := kind.packages()
+	root, err := unpacked(ctx, kind.String(), suite, names...)
+	if err != nil {
+		return programs{}, err
+	}
 	run := filepath.Join(root, "run")
-	p := programs{origin: fmt.Sprintf("Debian packages of %s in %s", suite, root)}
+	p := programs{origin: unpackedOrigin(suite, root)}
 	switch kind {
 	case Postgres15, Postgres18:
 		bin := "usr/lib/postgresql/" + strings.TrimPrefix(kind.String(), "PostgreSQL ") + "/bin/"
 		p.server, p.setup = []string{filepath.Join(root, bin, "postgres")}, []string{run, bin + "initdb"}
+		p.backup = []string{run, bin + "pg_basebackup"}
 	case MySQL:
 		p.server = []string{run, "usr/sbin/mysqld"}
 		p.setup = p.server
@@ -90,5 +98,5 @@ func unpackedPrograms(kind Kind, root, suite string) programs {
 		p.setup = []string{"env", "MYSQLD_BOOTSTRAP=" + root + "/mariadbd", root + "/usr/bin/mariadb-install-db"}
 		p.options = []string{"--basedir=" + root + "/usr", "--lc-messages-dir=" + share}
 	}
-	return p
+	return p, nil
 }

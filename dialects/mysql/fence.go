@@ -1,0 +1,108 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// fence is what tokens are made of: the server's UUID_SHORT(), a counter in its memory that every call increases, and the
+// number of the server's run. Both are read by the statement that locks the rows, row by row as they are locked; nothing is written.
+//
+// The counter begins anew with the server. So runs, a table in memory that a restart empties, says with which number and at
+// which count this run began; its row names the server, for on a replica that takes over it has another's. Where there is no row, no
+// token comes, and the next holder draws a number from epochs, an ordinary table: one that is committed, and replicated as
+// far as the server waits for that, before the first token is made of it. A token is the number of the run, times 2^40, and what was counted in it.
+type fence struct{ epochs, runs string }
+
+// errNoRun says that the server was restarted, or has taken over from another, since the last token.
+var errNoRun = errors.New("no token: the server was restarted or has taken over")
+
+// fenceOf are the names behind the lock table's own, quoted. The server refuses those that are too long.
+func fenceOf(table string) (fence, error) {
+	quoted, err := quoteTable(table)
+	stem := strings.TrimSuffix(quoted, "`")
+	return fence{epochs: stem + "_epochs`", runs: stem + "_runs`"}, err
+}
+
+// read is an assignment that keeps the run in a variable of the session, which cannot outlive the run.
+func (f fence) read() string {
+	return "@txlock_run = (SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id)"
+}
+
+// counted is a column that holds another, and what a token is made of. It is NULL without a run.
+func counted(column string) string {
+	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run)"
+}
+
+// tokenOf takes the columns of counted apart. The row that was locked last was counted last.
+func tokenOf(rows []string) (columns []string, token int64, err error) {
+	for _, row := range rows {
+		fields := strings.Fields(row)
+		if len(fields) != 4 {
+			return nil, 0, errNoRun
+		}
+		var numbers [3]uint64
+		for i, field := range fields[1:] {
+			if numbers[i], err = strconv.ParseUint(field, 10, 64); err != nil {
+				return nil, 0, err
+			}
+		}
+		count, epoch, start := numbers[0], numbers[1], numbers[2]
+		if count <= start || count-start >= 1<<40 || epoch >= 1<<22 {
+			return nil, 0, fmt.Errorf("no token: count %d, run %d from %d", count, epoch, start)
+		}
+		columns = append(columns, fields[0])
+		token = max(token, int64(epoch<<40+count-start))
+	}
+	return columns, token, nil
+}
+
+func (f fence) schema() []string {
+	return []string{
+		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB",
+		"CREATE TABLE IF NOT EXISTS " + f.runs + " (\n    server BIGINT UNSIGNED NOT NULL PRIMARY KEY,\n" +
+			"    epoch BIGINT NOT NULL,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY",
+	}
+}
+
+// lift numbers the server's run. Of several that try at once one numbers it, the others' numbers are skipped. Each statement
+// commits by itself: with GTIDs a table in memory must not be written in a transaction.
+func lift(ctx context.Context, conn *sql.Conn, table string) (err error) {
+	f, err := fenceOf(table)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "SET @txlock_autocommit = @@autocommit, autocommit = 1"); err != nil {
+		return err
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		defer cancel()
+		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL"); failed != nil {
+			destroy(conn)
+		}
+	}()
+	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
+	if err != nil {
+		return f.explain(table, err)
+	}
+	epoch, err := drawn.LastInsertId()
+	if err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO %s (server, epoch, start) VALUES (@@server_id, %d, UUID_SHORT())", f.runs, epoch))
+	return f.explain(table, err)
+}
+
+func (f fence) explain(table string, err error) error {
+	if number(err) == noSuchTable {
+		return dialects.NotInstalled(table, fmt.Errorf("it has no fence, call Install with WithFencing: %w", err))
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package peer
+
+import (
+	"crypto/tls"
+	"net"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is a connection and its peer.
+func pair(t *testing.T, network, address string) (conn, other net.Conn) {
+	listener, err := net.Listen(network, address)
+	require.NoError(t, err)
+	defer listener.Close()
+	conn, err = net.Dial(network, listener.Addr().String())
+	require.NoError(t, err)
+	other, err = listener.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(); _ = other.Close() })
+	return conn, other
+}
+
+func TestWatch(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = filepath.Join(t.TempDir(), "s")
+			}
+			conn, other := pair(t, network, address)
+			gone := make(chan struct{}, 2)
+			defer Watch(tls.Client(conn, &tls.Config{}), func() { gone <- struct{}{} })()
+			_, err := other.Write([]byte("notice"))
+			require.NoError(t, err)
+			require.False(t, Gone(conn), "bytes to read are no hang-up")
+			require.Empty(t, gone)
+			require.NoError(t, other.Close())
+			<-gone
+			require.True(t, Gone(conn), "though there are bytes to read")
+			again := make(chan struct{})
+			defer Watch(conn, func() { close(again) })() // of a connection that is gone already
+			<-again
+			require.Empty(t, gone, "it calls once")
+		})
+	}
+}
+
+// A watch that was stopped, and one whose connection was closed on this side, do not call, also when the number of the
+// socket is given to another connection.
+func TestWatchEnds(t *testing.T) {
+	var called atomic.Int64
+	call := func() { called.Add(1) }
+	for range 50 {
+		stopped, other := pair(t, "tcp", "127.0.0.1:0")
+		Watch(stopped, call)()
+		require.NoError(t, other.Close())
+		closed, _ := pair(t, "tcp", "127.0.0.1:0")
+		stop := Watch(closed, call)
+		require.NoError(t, closed.Close())
+		reused, peer := pair(t, "tcp", "127.0.0.1:0")
+		gone := make(chan struct{})
+		stopReused := Watch(reused, func() { close(gone) })
+		stop() // must not end the watch of the connection that has the number now
+		require.NoError(t, peer.Close())
+		<-gone
+		stopReused()
+	}
+	require.Zero(t, called.Load())
+}
+
+// Ten thousand watches are one goroutine.
+func TestOneWatcher(t *testing.T) {
+	before := runtime.NumGoroutine()
+	conn, other := pair(t, "tcp", "127.0.0.1:0")
+	for range 10_000 {
+		defer Watch(conn, func() {})()
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
+	require.NoError(t, other.Close())
+}
+
+func TestProbeRestores(t *testing.T) {
+	conn, _ := pair(t, "tcp", "127.0.0.1:0")
+	restore := Probe(conn, time.Minute)
+	again := Probe(conn, time.Minute) // what it finds is what the first has set
+	again()
+	restore()
+	restore = Probe(conn, 2*time.Second)
+	restore()
+}
+
+func BenchmarkWatch(b *testing.B) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(b, err)
+	defer conn.Close()
+	for b.Loop() {
+		Watch(conn, func() {})()
+	}
+}

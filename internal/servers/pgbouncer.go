@@ -1,0 +1,75 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// StartPgBouncer starts a private PgBouncer before a PostgreSQL server, with a connection of the server for each
+// transaction and prepared statements that work so. Settings are "name=value", as in the section [pgbouncer] of its
+// configuration, and come last.
+func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*Server, error) {
+	if !server.Kind.postgres() {
+		return nil, fmt.Errorf("PgBouncer is for PostgreSQL, not for %s", server.Name)
+	}
+	target, err := url.Parse(server.DSN)
+	if err != nil {
+		return nil, err
+	}
+	program, origin, err := findPgBouncer(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("no PgBouncer to run: %w", err)
+	}
+	return startPrivate(ctx, func(folder string, port int) (plan, error) {
+		file := filepath.Join(folder, "pgbouncer.ini")
+		address := *target
+		address.Host = fmt.Sprintf("127.0.0.1:%d", port)
+		address.RawQuery = "sslmode=disable"
+		return plan{
+			kind: server.Kind, name: "PgBouncer before " + server.Name, origin: origin, run: append(program, file),
+			dsn: address.String(), first: "SELECT 1", firstDSN: address.String(),
+		}, os.WriteFile(file, []byte(pgBouncerFile(target, port, settings)), 0o644)
+	})
+}
+
+// pgBouncerFile is the configuration. Any client is let in, as the user of the server's address.
+func pgBouncerFile(target *url.URL, port int, settings []string) string {
+	at := target.Port()
+	if at == "" {
+		at = "5432"
+	}
+	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+	to := fmt.Sprintf("* = host=%s port=%s user=%s", quote(target.Hostname()), at, quote(target.User.Username()))
+	if password, ok := target.User.Password(); ok {
+		to += " password=" + quote(password)
+	}
+	lines := append([]string{
+		"[databases]", to, "[pgbouncer]", "listen_addr=127.0.0.1", fmt.Sprintf("listen_port=%d", port), "unix_socket_dir=",
+		"auth_type=any", "pool_mode=transaction", "default_pool_size=20", "max_client_conn=1000", "max_prepared_statements=200",
+		"ignore_startup_parameters=extra_float_digits", "log_connections=0", "log_disconnections=0",
+	}, settings...)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// findPgBouncer finds one that tracks prepared statements, which 1.21 was the first to do.
+func findPgBouncer(ctx context.Context) (program []string, origin string, err error) {
+	path, version, err := lookUp("pgbouncer")
+	if err == nil {
+		var major, minor int
+		if _, err = fmt.Sscanf(version, "PgBouncer %d.%d", &major, &minor); err == nil && (major > 1 || minor >= 21) {
+			return []string{path}, path, nil
+		}
+		err = errors.Join(err, fmt.Errorf("%s is older than 1.21", path))
+	}
+	const suite = "sid"
+	root, unpackErr := unpacked(ctx, "PgBouncer", suite, "pgbouncer")
+	if unpackErr != nil {
+		return nil, "", errors.Join(err, unpackErr)
+	}
+	return []string{filepath.Join(root, "run"), "usr/sbin/pgbouncer"}, unpackedOrigin(suite, root), nil
+}

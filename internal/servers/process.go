@@ -1,0 +1,132 @@
+package servers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+// patience is how long processes may take to obey a signal.
+const patience = 20 * time.Second
+
+// process is a server program that was started.
+type process struct {
+	command *exec.Cmd
+	output  bytes.Buffer  // to be read when it has ended
+	exited  chan struct{} // closed when it has ended
+	paused  []int         // its processes, while they are stopped
+	watcher *exec.Cmd     // while they are stopped
+}
+
+// launch starts a server that dies with this process. The kernel's signal for that is bound to the thread that started
+// the server, so a goroutine keeps that thread.
+func launch(c *exec.Cmd) (*process, error) {
+	p := &process{command: c, exited: make(chan struct{})}
+	c.Stdout, c.Stderr = &p.output, &p.output
+	c.WaitDelay = patience
+	dieWithParent(c.SysProcAttr)
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := c.Start()
+		started <- err
+		if err == nil {
+			_ = c.Wait()
+			close(p.exited)
+		}
+	}()
+	return p, <-started
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// quit ends a server the quick way that leaves nothing behind, or else by force.
+func (p *process) quit() {
+	if p.paused == nil { // a paused one does not hear
+		_ = p.command.Process.Signal(quickly)
+		select {
+		case <-p.exited:
+		case <-time.After(patience):
+		}
+	}
+	if p.running() {
+		_ = p.kill()
+		_ = p.command.Process.Kill()
+		<-p.exited
+	}
+}
+
+// kill ends the server without a chance to clean up. All its processes are stopped first: else PostgreSQL's would end by
+// themselves, and those that are just being started would be missed.
+func (p *process) kill() error {
+	all, err := freeze(p.command.Process)
+	p.unwatch()
+	if len(all) > 0 {
+		err = errors.Join(err, killAll(all))
+	}
+	if err != nil {
+		return fmt.Errorf("kill all processes of the server: %w", err)
+	}
+	<-p.exited
+	return nil
+}
+
+func (p *process) pause() error {
+	if p.paused != nil {
+		return nil
+	}
+	all, err := freeze(p.command.Process)
+	if err == nil {
+		err = p.watch(all)
+	}
+	if err != nil {
+		_ = thaw(all)
+		return fmt.Errorf("stop all processes of the server: %w", err)
+	}
+	p.paused = all
+	return nil
+}
+
+func (p *process) proceed() error {
+	all := p.paused
+	p.unwatch()
+	return thaw(all)
+}
+
+// watch has the processes go on when this one dies: while they are stopped, its death does not end them.
+func (p *process) watch(all []int) error {
+	line := []string{"sh", "-c", `read -r _; kill -CONT "$@"`, "sh"}
+	for _, pid := range all {
+		line = append(line, strconv.Itoa(pid))
+	}
+	watcher := command(context.Background(), p.command.Dir, line)
+	if _, err := watcher.StdinPipe(); err != nil { // nothing comes on it but its end
+		return err
+	}
+	if err := watcher.Start(); err != nil {
+		return err
+	}
+	p.watcher = watcher
+	return nil
+}
+
+func (p *process) unwatch() {
+	if p.watcher != nil {
+		_ = p.watcher.Process.Kill()
+		_ = p.watcher.Wait()
+	}
+	p.watcher, p.paused = nil, nil
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// All tables are in a schema of their own, which is a database on MySQL and MariaDB.
+const (
+	lockTable    = "torture.slots"
+	counters     = "torture.counters"     // a value per key, kept through Do
+	applied      = "torture.applied"      // the set: a row for each Do that took effect, without a unique index on purpose
+	fenced       = "torture.fenced"       // a value per key, kept under Lock with fencing tokens
+	handmade     = "torture.handmade"     // the rows of the locks made by hand
+	expiryPeriod = 300 * time.Millisecond // of the lease rows made by hand
+)
+
+func isPostgres(kind servers.Kind) bool {
+	return kind == servers.Postgres15 || kind == servers.Postgres18
+}
+
+func driverName(kind servers.Kind) string {
+	if isPostgres(kind) {
+		return "pgx"
+	}
+	return "mysql"
+}
+
+// leaseOf is the lease of the run: short, so that faults outlast it often.
+func leaseOf(kind servers.Kind) time.Duration {
+	if isPostgres(kind) {
+		return time.Second
+	}
+	return 2 * time.Second
+}
+
+var mysqlAddress = regexp.MustCompile(`\(([^)]*)\)`)
+
+// addressOf is where the server of a DSN listens.
+func addressOf(kind servers.Kind, dsn string) (string, error) {
+	if isPostgres(kind) {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return "", err
+		}
+		return u.Host, nil
+	}
+	found := mysqlAddress.FindStringSubmatch(dsn)
+	if found == nil {
+		return "", errors.New("no address in the data source name")
+	}
+	return found[1], nil
+}
+
+// workerDSN is dsn for a worker: through its proxy, and marked so that the server can tell which sessions are ours.
+func workerDSN(kind servers.Kind, dsn, address string, process int) (string, error) {
+	if isPostgres(kind) {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return "", err
+		}
+		query := u.Query()
+		query.Set("application_name", fmt.Sprintf("torture-%d", process))
+		u.RawQuery, u.Host = query.Encode(), address
+		return u.String(), nil
+	}
+	base, query, _ := strings.Cut(dsn, "?")
+	base = mysqlAddress.ReplaceAllString(base, "("+address+")")
+	base = base[:strings.LastIndexByte(base, '/')+1] + "torture"
+	if query != "" {
+		base += "?" + query
+	}
+	return base, nil
+}
+
+// options are those of every Locker of the run.
+func options(lease time.Duration) []txlock.Option {
+	return []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(lease), txlock.WithFencing()}
+}
+
+// database is the server as its administrator sees it, not through a proxy.
+type database struct {
+	kind servers.Kind
+	dsn  string
+	db   *sql.DB
+}
+
+func openDatabase(kind servers.Kind, dsn string) (*database, error) {
+	db, err := sql.Open(driverName(kind), dsn)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	return &database{kind: kind, dsn: dsn, db: db}, nil
+}
+
+func (d *database) version(ctx context.Context) (version string, err error) {
+	err = d.db.QueryRowContext(ctx, "SELECT version()").Scan(&version)
+	if before, _, long := strings.Cut(version, " on "); long { // PostgreSQL adds its compiler
+		version = before
+	}
+	return version, err
+}
+
+// prepare creates the tables and installs the lock table.
+func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) error {
+	drop := "DROP SCHEMA IF EXISTS torture"
+	if isPostgres(d.kind) {
+		drop += " CASCADE"
+	}
+	statements := []string{
+		drop, "CREATE SCHEMA torture",
+		"CREATE TABLE " + counters + " (k INT PRIMARY KEY, value BIGINT NOT NULL)",
+		"CREATE TABLE " + applied + " (operation BIGINT NOT NULL, k INT NOT NULL, seen BIGINT NOT NULL)",
+		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
+		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
+	}
+	for k := range keys {
+		statements = append(statements,
+			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k),
+			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", fenced, k),
+			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", handmade, k))
+	}
+	for _, statement := range statements {
+		if _, err := d.db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	locks, err := d.locker(ctx, lease)
+	if err != nil {
+		return err
+	}
+	return errors.Join(locks.install(ctx), locks.close())
+}
+
+// direct is a Locker of the parent, for what does not depend on the transaction type.
+type direct struct {
+	install func(context.Context) error
+	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)
+	close   func() error
+}
+
+func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
+	return &direct{install: l.Install, close: l.Close, tryLock: func(ctx context.Context, keys []string) (*txlock.Lock, error) {
+		return l.Mutex(keys...).TryLock(ctx)
+	}}
+}
+
+func (d *database) locker(ctx context.Context, lease time.Duration) (*direct, error) {
+	if isPostgres(d.kind) {
+		driver, err := postgres.Open(ctx, d.dsn)
+		if err != nil {
+			return nil, err
+		}
+		return directOf(txlock.New(driver, options(lease)...)), nil
+	}
+	driver, err := mysql.Open(ctx, d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return directOf(txlock.New(driver, options(lease)...)), nil
+}

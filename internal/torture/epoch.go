@@ -1,0 +1,86 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// epoch is a stretch of the run between two moments at which everybody rests: what is checked at once, so that the
+// memory of a run of hours stays that of one epoch.
+type epoch struct {
+	Number     int          `json:"number"`
+	Seed       int64        `json:"seed"`
+	Start, End int64        // times of now
+	Operations []*operation `json:"operations"`
+	Faults     []fault      `json:"faults"`
+
+	lease         time.Duration
+	workers       int // processes times goroutines
+	before, after *ledger
+}
+
+// hold is a time for which an operation had the lock for certain.
+type hold struct {
+	*operation
+	end    int64 // of the certainty: it gave the lock back, or a fault may have taken it
+	broken bool  // it lost the lock, or may have
+}
+
+// grace is how long after a fault its consequences may show: sessions end with their lease, and a pool may still have
+// connections that are dead.
+func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
+
+// explanation is the fault that can have broken an operation, the earliest of them; nil if there is none.
+func (e *epoch) explanation(o *operation) *fault {
+	end := o.Return
+	if end == 0 {
+		end = e.End
+	}
+	for i := range e.Faults {
+		f := &e.Faults[i]
+		if (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace() {
+			return f
+		}
+	}
+	return nil
+}
+
+// holds lists who had the lock of each key, in the order in which they saw that they had it.
+func (e *epoch) holds() map[int][]hold {
+	holds := map[int][]hold{}
+	for _, o := range e.Operations {
+		if o.Granted == 0 {
+			continue
+		}
+		h := e.holdOf(o)
+		for _, key := range o.Keys {
+			holds[key] = append(holds[key], h)
+		}
+	}
+	for _, list := range holds {
+		slices.SortFunc(list, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
+	}
+	return holds
+}
+
+func (e *epoch) holdOf(o *operation) hold {
+	h := hold{operation: o, end: o.Released}
+	earlier := func(at int64) {
+		if at != 0 && (h.end == 0 || at < h.end) {
+			h.end = at
+		}
+	}
+	earlier(o.Deadline)
+	earlier(o.Died)
+	switch fault := e.explanation(o); {
+	case o.Outcome == done && o.Lost == 0:
+	case fault != nil:
+		h.broken = true
+		earlier(max(o.Call, fault.Start))
+	case !o.Expected && o.Died == 0:
+		h.broken = true // told as a violation elsewhere
+		earlier(o.Granted)
+	}
+	return h
+}

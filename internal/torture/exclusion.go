@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// violation is a promise that was not kept.
+type violation struct {
+	Rule       string       `json:"rule"`
+	Text       string       `json:"text"`
+	Operations []*operation `json:"operations,omitempty"`
+}
+
+// checkTime bounds the search for an order of one key's history. One that was not found in it is told, not passed over.
+const checkTime = time.Minute
+
+// never is the return of what did not return: it may take effect at any later time.
+const never = math.MaxInt64
+
+// addition is an operation on a counter: it adds 1 to what it reads, or is the last look at it.
+type addition struct {
+	id   operationID
+	look bool
+}
+
+// anything is the output of an addition whose reading nobody was told.
+const anything int64 = -1
+
+// counterModel is a number to which each operation adds 1, and returns what it was before. Two that held the lock at once
+// would read the same number.
+func counterModel(start int64) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return start },
+		Step: func(state, input, output any) (bool, any) {
+			value, read := state.(int64), output.(int64)
+			if read != anything && read != value {
+				return false, state
+			}
+			if input.(addition).look {
+				return true, value
+			}
+			return true, value + 1
+		},
+	}
+}
+
+// step is an operation on a mutex: who takes it, or gives it back.
+type step struct {
+	id   operationID
+	take bool
+}
+
+// nobody is the holder of a free mutex.
+const nobody operationID = 0
+
+func mutexModel() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return nobody },
+		Step: func(state, input, _ any) (bool, any) {
+			holder, s := state.(operationID), input.(step)
+			if s.take {
+				return holder == nobody, s.id
+			}
+			return holder == s.id, nobody
+		},
+	}
+}
+
+// checkMutex checks that no two had the lock of a key for certain at once. When one that lost it stopped having it nobody
+// knows: at any time from the fault on.
+func (e *epoch) checkMutex(key int, holds []hold) []violation {
+	var history []porcupine.Operation
+	for _, h := range holds {
+		back := h.Return
+		if h.broken || back == 0 {
+			back = never
+		}
+		history = append(history,
+			porcupine.Operation{Input: step{h.ID, true}, Call: h.Call, Return: h.Granted},
+			porcupine.Operation{Input: step{h.ID, false}, Call: h.end, Return: max(back, h.end)})
+	}
+	result := porcupine.CheckOperationsTimeout(mutexModel(), history, checkTime)
+	if result == porcupine.Ok {
+		return nil
+	}
+	return []violation{{
+		Rule: "mutual exclusion", Text: fmt.Sprintf("key %d: no order of the holds in which one has the lock at a time (%s)", key, result),
+		Operations: overlapping(holds),
+	}}
+}
+
+// overlapping picks the holds that overlap another, for the report.
+func overlapping(holds []hold) []*operation {
+	var found []*operation
+	last := -1 // the hold that ends latest so far
+	for i, h := range holds {
+		if last >= 0 && h.Granted < holds[last].end {
+			found = append(found, holds[last].operation, h.operation)
+		}
+		if last < 0 || h.end > holds[last].end {
+			last = i
+		}
+	}
+	if found == nil { // only porcupine sees it
+		for _, h := range holds {
+			found = append(found, h.operation)
+		}
+	}
+	return found
+}
+
+// checkCounter checks the additions to one counter, which are ordered by what they read, and the last look at it.
+func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operation, operations []*operation, start, end int64) []violation {
+	additions = append(additions, porcupine.Operation{Input: addition{look: true}, Output: end, Call: e.End, Return: e.End})
+	result := porcupine.CheckOperationsTimeout(counterModel(start), additions, checkTime)
+	if result == porcupine.Ok {
+		return nil
+	}
+	return []violation{{
+		Rule: rule, Text: fmt.Sprintf("key %d: no order of the additions explains what they read between the first value %d and the last %d (%s)", key, start, end, result),
+		Operations: suspicious(operations, key, rule == ruleFenced),
+	}}
+}
+
+// suspicious picks the operations that read what another read as well, for the report; all, if there are none.
+func suspicious(operations []*operation, key int, fenced bool) []*operation {
+	byValue := map[int64][]*operation{}
+	for _, o := range operations {
+		if value, ok := o.readOf(key, fenced); ok {
+			byValue[value] = append(byValue[value], o)
+		}
+	}
+	var found []*operation
+	for _, same := range byValue {
+		if len(same) > 1 {
+			found = append(found, same...)
+		}
+	}
+	if found == nil {
+		return operations
+	}
+	return found
+}
+
+// readOf is what the operation read of a key.
+func (o *operation) readOf(key int, fenced bool) (int64, bool) {
+	if fenced {
+		return o.Fence.Read, o.Fence.Outcome == done
+	}
+	for i, k := range o.Keys {
+		if k == key && i < len(o.Reads) {
+			return o.Reads[i], true
+		}
+	}
+	return 0, false
+}

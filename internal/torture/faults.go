@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// faultKind is a way in which things go wrong.
+type faultKind string
+
+const (
+	killWorker   faultKind = "worker killed"
+	stopWorker   faultKind = "worker stopped beyond its lease"
+	killServer   faultKind = "server killed"
+	pauseServer  faultKind = "server paused within the lease"
+	endSession   faultKind = "session terminated"
+	networkDrop  faultKind = "network silent beyond the lease"
+	networkDelay faultKind = "network slow to answer"
+	networkThin  faultKind = "network of 1 KB/s"
+	networkReset faultKind = "network resets connections"
+)
+
+// faultKinds are those that txlock is tortured with.
+var faultKinds = []faultKind{
+	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
+}
+
+// everybody is the victim of faults that do not hit one worker alone.
+const everybody = -1
+
+// fault is one that took place. Times are those of now.
+type fault struct {
+	Kind   faultKind `json:"kind"`
+	Victim int       `json:"victim"`
+	Start  int64     `json:"start"`
+	Healed int64     `json:"healed"` // when what it did was undone
+}
+
+// adversary causes the faults, one at a time.
+type adversary struct {
+	random  *rand.Rand
+	kinds   []faultKind // to choose from
+	bag     []faultKind // not yet chosen in this round: short runs shall not see the same fault twice
+	lease   time.Duration
+	server  *servers.Server
+	data    *database
+	network *network
+	crew    *crew
+}
+
+// pause waits between two faults, or until no more should come.
+func (a *adversary) pause(ctx context.Context) {
+	select {
+	case <-time.After(200*time.Millisecond + a.upTo(600*time.Millisecond)):
+	case <-ctx.Done():
+	}
+}
+
+func (a *adversary) upTo(d time.Duration) time.Duration {
+	return time.Duration(a.random.Int64N(int64(d)))
+}
+
+// strike causes the next fault and heals it.
+func (a *adversary) strike(ctx context.Context) (fault, error) {
+	if len(a.bag) == 0 {
+		a.bag = append(a.bag, a.kinds...)
+		a.random.Shuffle(len(a.bag), func(i, j int) { a.bag[i], a.bag[j] = a.bag[j], a.bag[i] })
+	}
+	f := fault{Kind: a.bag[0], Victim: a.random.IntN(len(a.crew.workers)), Start: now()}
+	a.bag = a.bag[1:]
+	var err error
+	switch f.Kind {
+	case killWorker:
+		err = a.killWorker(ctx, f.Victim)
+	case stopWorker:
+		err = a.stopWorker(f.Victim)
+	case killServer:
+		f.Victim = everybody
+		err = errors.Join(a.server.Kill(), a.server.Restart(ctx))
+	case pauseServer:
+		f.Victim = everybody
+		err = a.server.Pause()
+		time.Sleep(a.lease/10 + a.upTo(a.lease/2))
+		err = errors.Join(err, a.server.Continue())
+	case endSession:
+		f.Victim = everybody
+		err = a.endSession(ctx)
+	default:
+		err = a.spoil(ctx, f)
+	}
+	f.Healed = now()
+	if err != nil {
+		return f, fmt.Errorf("%s: %w", f.Kind, err)
+	}
+	return f, nil
+}
+
+func (a *adversary) killWorker(ctx context.Context, victim int) error {
+	err := a.crew.kill(victim)
+	time.Sleep(a.upTo(300 * time.Millisecond))
+	if err := errors.Join(err, a.crew.start(victim, a.crew.workers[victim].start+1)); err != nil {
+		return err
+	}
+	return a.crew.workers[victim].await(ctx, "ready", time.Minute)
+}
+
+func (a *adversary) stopWorker(victim int) error {
+	period := a.lease
+	if a.crew.plan.Lock == lockLeaseRow {
+		period = expiryPeriod
+	}
+	err := a.crew.signal(victim, syscall.SIGSTOP)
+	time.Sleep(period*3/2 + a.upTo(period))
+	return errors.Join(err, a.crew.signal(victim, syscall.SIGCONT))
+}
+
+// endSession terminates a session of any worker, one that is at work if there is one.
+func (a *adversary) endSession(ctx context.Context) error {
+	busy, idle, err := a.data.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	if len(busy) == 0 {
+		busy = idle
+	}
+	if len(busy) == 0 {
+		return nil
+	}
+	_ = a.data.terminate(ctx, busy[a.random.IntN(len(busy))]) // it may have ended by itself meanwhile
+	return nil
+}
+
+func (a *adversary) spoil(ctx context.Context, f fault) error {
+	var err error
+	duration := 300*time.Millisecond + a.upTo(700*time.Millisecond)
+	switch f.Kind {
+	case networkDrop:
+		duration = a.lease*3/2 + a.upTo(a.lease)
+		err = a.network.spoil(f.Victim, "timeout", map[string]int64{"timeout": 0})
+	case networkDelay:
+		err = a.network.spoil(f.Victim, "latency", map[string]int64{"latency": 10 + a.random.Int64N(60), "jitter": 10})
+	case networkThin:
+		err = a.network.spoil(f.Victim, "bandwidth", map[string]int64{"rate": 1})
+	case networkReset:
+		err = a.network.spoil(f.Victim, "reset_peer", map[string]int64{"timeout": a.random.Int64N(20)})
+	default:
+		panic("bug: fault " + string(f.Kind))
+	}
+	if err == nil {
+		time.Sleep(duration)
+	}
+	a.network.mend(ctx, f.Victim)
+	return err
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ledger is what the database says after an epoch, when nobody works in it.
+type ledger struct {
+	counters map[int]int64 // by key
+	fenced   map[int]int64
+	applied  map[application]int   // how often a Do took effect on a key
+	seen     map[application]int64 // the value of the counter that it read
+}
+
+type application struct {
+	operation operationID
+	key       int
+}
+
+// read reads the ledger and empties the set, which would otherwise grow for hours.
+func (d *database) read(ctx context.Context) (*ledger, error) {
+	l := &ledger{applied: map[application]int{}, seen: map[application]int64{}}
+	var err error
+	if l.counters, err = d.values(ctx, counters); err != nil {
+		return nil, err
+	}
+	if l.fenced, err = d.values(ctx, fenced); err != nil {
+		return nil, err
+	}
+	rows, err := d.db.QueryContext(ctx, "SELECT operation, k, seen FROM "+applied)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a application
+		var seen int64
+		if err := rows.Scan(&a.operation, &a.key, &seen); err != nil {
+			return nil, err
+		}
+		l.applied[a]++
+		l.seen[a] = seen
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	_, err = d.db.ExecContext(ctx, "DELETE FROM "+applied)
+	return l, err
+}
+
+func (d *database) values(ctx context.Context, table string) (map[int]int64, error) {
+	rows, err := d.db.QueryContext(ctx, "SELECT k, value FROM "+table)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	values := map[int]int64{}
+	for rows.Next() {
+		var key int
+		var value int64
+		if err := rows.Scan(&key, &value); err != nil {
+			return nil, err
+		}
+		values[key] = value
+	}
+	return values, rows.Err()
+}
+
+// sessions are the numbers of the workers' sessions, those in a transaction or in a statement first.
+func (d *database) sessions(ctx context.Context) (busy, idle []int64, err error) {
+	query := `SELECT p.id, CASE WHEN x.trx_id IS NOT NULL OR p.command <> 'Sleep' THEN 1 ELSE 0 END FROM information_schema.processlist p
+		LEFT JOIN information_schema.innodb_trx x ON x.trx_mysql_thread_id = p.id WHERE p.db = 'torture' ORDER BY p.id`
+	if isPostgres(d.kind) {
+		query = `SELECT pid, CASE WHEN xact_start IS NOT NULL OR state = 'active' THEN 1 ELSE 0 END FROM pg_stat_activity
+			WHERE application_name LIKE 'torture-%' ORDER BY pid`
+	}
+	rows, err := d.db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var number, working int64
+		if err := rows.Scan(&number, &working); err != nil {
+			return nil, nil, err
+		}
+		if working == 1 {
+			busy = append(busy, number)
+		} else {
+			idle = append(idle, number)
+		}
+	}
+	return busy, idle, rows.Err()
+}
+
+// terminate ends a session as an administrator does.
+func (d *database) terminate(ctx context.Context, session int64) error {
+	query := fmt.Sprintf("KILL %d", session)
+	if isPostgres(d.kind) {
+		query = fmt.Sprintf("SELECT pg_terminate_backend(%d)", session)
+	}
+	_, err := d.db.ExecContext(ctx, query)
+	return err
+}
+
+// settle waits until count has found nothing for a while: InnoDB's views may be 100 ms old.
+func (d *database) settle(ctx context.Context, patience time.Duration, count func(busy, idle []int64) int) error {
+	ticker := time.NewTicker(130 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.Now().Add(patience)
+	for calm := 0; calm < 2; calm++ {
+		busy, idle, err := d.sessions(ctx)
+		if left := count(busy, idle); err != nil || left > 0 {
+			calm = -1
+			if time.Now().After(deadline) {
+				return errors.Join(err, fmt.Errorf("%d sessions of the workers are left on the server after %v: in a transaction or a statement %v, idle %v",
+					left, patience, busy, idle))
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+)
+
+// library is txlock, the subject that must not show violations.
+type library[Tx any] struct {
+	plan  plan
+	locks *txlock.Locker[Tx]
+	store *sql.DB // the fenced store; it stands for a system outside the lock's transaction
+	exec  func(ctx context.Context, tx Tx, query string) error
+	value func(ctx context.Context, tx Tx, query string) (int64, error)
+}
+
+// openSubject connects. The server may be down at the moment: it tries until it is not.
+func openSubject(ctx context.Context, p plan) (subject, error) {
+	store, err := sql.Open(driverName(p.Kind), p.DSN)
+	if err != nil {
+		return nil, err
+	}
+	store.SetMaxIdleConns(2 * p.Goroutines)
+	switch {
+	case p.Lock != lockTxlock:
+		return openHandmade(p, store)
+	case isPostgres(p.Kind):
+		driver, err := persist(func() (*postgres.Driver, error) {
+			return postgres.Open(ctx, fmt.Sprintf("%s&pool_max_conns=%d", p.DSN, 3*p.Goroutines))
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &library[pgx.Tx]{plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execPgx, value: valuePgx}, nil
+	}
+	driver, err := persist(func() (*mysql.Driver, error) { return mysql.Open(ctx, p.DSN) })
+	if err != nil {
+		return nil, err
+	}
+	return &library[*sql.Tx]{plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execSQL, value: valueSQL}, nil
+}
+
+// persist tries for a minute.
+func persist[T any](try func() (T, error)) (T, error) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		value, err := try()
+		if err == nil || time.Now().After(deadline) {
+			return value, err
+		}
+	}
+}
+
+func execPgx(ctx context.Context, tx pgx.Tx, query string) error {
+	_, err := tx.Exec(ctx, query)
+	return err
+}
+
+func valuePgx(ctx context.Context, tx pgx.Tx, query string) (value int64, err error) {
+	err = tx.QueryRow(ctx, query).Scan(&value)
+	return value, err
+}
+
+func execSQL(ctx context.Context, tx *sql.Tx, query string) error {
+	_, err := tx.ExecContext(ctx, query)
+	return err
+}
+
+func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err error) {
+	err = tx.QueryRowContext(ctx, query).Scan(&value)
+	return value, err
+}
+
+func (l *library[Tx]) verbs() []verb {
+	return []verb{verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock}
+}
+
+func (l *library[Tx]) close() error { return errors.Join(l.locks.Close(), l.store.Close()) }
+
+func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
+	names := make([]string, 0, 2)
+	for _, key := range o.Keys {
+		names = append(names, keyName(key))
+	}
+	m := l.locks.Mutex(names...)
+	limited := false
+	if !o.Verb.tries() && random.IntN(5) == 0 { // a wait that may be ended, in one of the two ways
+		limited = true
+		limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
+		if random.IntN(2) == 0 {
+			m = m.Within(limit)
+		} else {
+			var cancel context.CancelFunc
+			if o.Verb == verbDo {
+				o.Deadline = o.Call + int64(limit)
+			}
+			ctx, cancel = context.WithTimeout(ctx, limit)
+			defer cancel()
+		}
+	}
+	var err error
+	if o.Verb.holds() {
+		err = l.hold(ctx, m, o, random, tell)
+	} else {
+		err = l.do(ctx, m, o, random, tell)
+	}
+	if err == nil {
+		return
+	}
+	o.Error = err.Error()
+	switch {
+	case o.Granted == 0 && errors.Is(err, txlock.ErrNotAcquired):
+		o.Outcome = missed
+		o.Expected = limited || o.Verb.tries()
+	case o.Granted != 0 && o.Deadline != 0 && errors.Is(err, context.DeadlineExceeded):
+		o.Expected = true
+	}
+}
+
+func keyName(key int) string { return "torture:" + strconv.Itoa(key) }
+
+// do adds 1 to the counter of each key, by reading and writing it back: only the lock protects that. A second key is
+// worked on in a nested Do, whose savepoint belongs to the same transaction.
+func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand, tell func()) error {
+	call, worked := m.Do, false
+	if o.Verb == verbTryDo {
+		call = m.TryDo
+	}
+	err := call(ctx, func(ctx context.Context, tx Tx) (err error) {
+		o.Granted = now()
+		tell()
+		defer func() {
+			o.Released = now()
+			tell()
+		}()
+		if err := l.increment(ctx, tx, o, o.Keys[0], random); err != nil {
+			return err
+		}
+		if len(o.Keys) == 2 {
+			inner := l.locks.Mutex(keyName(o.Keys[1]))
+			err = inner.Do(ctx, func(ctx context.Context, tx Tx) error { return l.increment(ctx, tx, o, o.Keys[1], random) })
+		}
+		worked = err == nil
+		return err
+	})
+	switch {
+	case err == nil:
+		o.Outcome = done
+	case worked && strings.Contains(err.Error(), "is unknown"): // as Do promises to say
+		o.Outcome = unknown
+	default:
+		o.Outcome = failed
+	}
+	return err
+}
+
+func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key int, random *rand.Rand) error {
+	value, err := l.value(ctx, tx, fmt.Sprintf("SELECT value FROM %s WHERE k = %d", counters, key))
+	if err != nil {
+		return err
+	}
+	o.Reads = append(o.Reads, value)
+	if random.IntN(4) == 0 {
+		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+	}
+	if err := l.exec(ctx, tx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value+1, key)); err != nil {
+		return err
+	}
+	return l.exec(ctx, tx, fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied, int64(o.ID), key, value))
+}
+
+// hold takes the lock for work outside its transaction: on the fenced store, and a while of nothing, which now and then is
+// longer than the lease.
+func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand, tell func()) error {
+	call := m.Lock
+	if o.Verb == verbTryLock {
+		call = m.TryLock
+	}
+	lock, err := call(ctx)
+	if err != nil {
+		o.Outcome = failed
+		return err
+	}
+	o.Granted, o.Token = now(), lock.Token()
+	tell()
+	var lost atomic.Int64
+	stop := context.AfterFunc(lock.Context(), func() {
+		if errors.Is(context.Cause(lock.Context()), txlock.ErrLost) {
+			lost.Store(now())
+		}
+	})
+	l.writeFenced(lock.Context(), o)
+	var nested error
+	if len(o.Keys) == 2 {
+		nested = l.reenter(lock, o.Keys[1])
+	}
+	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
+	if random.IntN(200) == 0 {
+		length = l.plan.Lease * 3 / 2
+	}
+	select {
+	case <-time.After(length):
+	case <-lock.Context().Done():
+	}
+	o.Released = now()
+	tell()
+	err = lock.Unlock(context.Background())
+	stop()
+	if o.Lost = lost.Load(); o.Lost > o.Released {
+		o.Lost = 0 // by Unlock itself
+	}
+	o.Outcome = done
+	if err = errors.Join(nested, err); err != nil {
+		o.Outcome = failed
+	}
+	return err
+}
+
+// reenter locks a key again that the lock holds: it must not wait.
+func (l *library[Tx]) reenter(lock *txlock.Lock, key int) error {
+	inner, err := l.locks.Mutex(keyName(key)).TryLock(lock.Context())
+	if err != nil {
+		return err
+	}
+	return inner.Unlock(context.Background())
+}
+
+// writeFenced adds 1 to a value outside the lock's transaction. The store takes note of the token before the value is
+// read, and refuses what comes with an older one: so nothing that a former holder read can be written any more.
+func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	o.Fence = &fence{Call: now(), Outcome: unknown}
+	defer func() { o.Fence.Return = now() }()
+	taken, err := l.store.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET token = %d WHERE k = %d AND token < %d", fenced, o.Token, o.Keys[0], o.Token))
+	if o.Fence.Outcome = verdict(taken, err, failed); o.Fence.Outcome != done {
+		return
+	}
+	o.Fence.Outcome = failed
+	query := fmt.Sprintf("SELECT value FROM %s WHERE k = %d", fenced, o.Keys[0])
+	if err := l.store.QueryRowContext(ctx, query).Scan(&o.Fence.Read); err != nil {
+		o.Fence.Outcome = open
+		return
+	}
+	written, err := l.store.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d AND token = %d", fenced, o.Fence.Read+1, o.Keys[0], o.Token))
+	o.Fence.Outcome = verdict(written, err, unknown)
+}
+
+// verdict is done when a row was changed and failed when none was; an error is open, where it does no harm, or unknown.
+func verdict(result sql.Result, err error, broken outcome) outcome {
+	if err == nil {
+		var changed int64
+		if changed, err = result.RowsAffected(); err == nil {
+			if changed == 1 {
+				return done
+			}
+			return failed
+		}
+	}
+	if broken == failed { // nothing was written yet
+		return open
+	}
+	return broken
+}

@@ -1,0 +1,127 @@
+// Command torture uses locks from several processes while it kills, stops and cuts off workers and servers, and checks
+// afterwards that no promise was broken. It prints a seed, with which the same faults come again in the same order, and a
+// table of what it saw; its exit code is 1 if it found a violation.
+//
+//	go run ./internal/torture -for 60s -engine postgres18
+//
+// With -lock it tortures what people do by hand instead, to show that violations are found where there are some.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+var engineNames = map[string]servers.Kind{
+	"postgres15": servers.Postgres15, "postgres18": servers.Postgres18, "mysql": servers.MySQL, "mariadb": servers.MariaDB,
+}
+
+func main() {
+	workIfWorker()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("torture", flag.ExitOnError)
+	s := settings{}
+	flags.DurationVar(&s.For, "for", time.Minute, "how long to run on each engine")
+	engine := flags.String("engine", "all", "engines, separated by commas: postgres15, postgres18, mysql, mariadb; or all")
+	flags.Int64Var(&s.Seed, "seed", 0, "seed of the faults and of the work; 0 for a random one")
+	flags.IntVar(&s.Processes, "processes", 3, "number of worker processes")
+	flags.IntVar(&s.Goroutines, "goroutines", 4, "goroutines in each worker process")
+	flags.IntVar(&s.Keys, "keys", 16, "number of keys, at least 2")
+	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row or swallowed-deadlock")
+	expect := flags.Bool("expect-violations", false, "succeed only if there are violations")
+	file := flags.String("json", "", "file to write the results to")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	kinds, err := kindsOf(*engine)
+	if err != nil {
+		return err
+	}
+	if err := s.check(kinds); err != nil {
+		return err
+	}
+	for s.Seed == 0 {
+		s.Seed = rand.Int64()
+	}
+	var results []*result
+	for _, s.Kind = range kinds {
+		result, err := torture(ctx, s, os.Stdout)
+		results = append(results, result)
+		result.print(os.Stdout)
+		if err != nil {
+			return errors.Join(err, save(*file, results))
+		}
+	}
+	return errors.Join(verdictOf(results, *expect), save(*file, results))
+}
+
+// check refuses what cannot be tortured before a server is started for it.
+func (s *settings) check(kinds []servers.Kind) error {
+	if s.Processes < 1 || s.Goroutines < 1 || s.Keys < 2 {
+		return errors.New("needed are a process, a goroutine and two keys at least")
+	}
+	for _, kind := range kinds {
+		if _, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil); s.Lock != lockTxlock && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func kindsOf(engine string) ([]servers.Kind, error) {
+	if engine == "all" {
+		return servers.Kinds(), nil
+	}
+	var kinds []servers.Kind
+	for name := range strings.SplitSeq(engine, ",") {
+		kind, ok := engineNames[name]
+		if !ok {
+			return nil, fmt.Errorf("no engine %q", name)
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+func verdictOf(results []*result, expected bool) error {
+	for _, r := range results {
+		switch n := len(r.Violations); {
+		case n > 0 && !expected:
+			return fmt.Errorf("%v: %d violations", r.Kind, n)
+		case n == 0 && expected:
+			return fmt.Errorf("%v: no violation of %s was found, and there are some", r.Kind, r.Lock)
+		}
+	}
+	return nil
+}
+
+func save(path string, results []*result) error {
+	if path == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// now is the machine's monotonic clock in nanoseconds: the same for all processes, so that what they report can be
+// merged into one history.
+func now() int64 {
+	var at unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &at); err != nil {
+		panic(err) // the clock exists on every system that this builds on
+	}
+	return at.Nano()
+}
+
+// outcome is how an operation ended.
+type outcome string
+
+const (
+	open    outcome = ""        // not ended, or its process was killed
+	done    outcome = "done"    // acknowledged
+	missed  outcome = "missed"  // never granted
+	failed  outcome = "failed"  // an error, with the promise that nothing took effect
+	unknown outcome = "unknown" // an error that leaves open whether it took effect
+)
+
+// operation is one use of the lock. Times are those of now, 0 for what did not happen.
+type operation struct {
+	ID        operationID `json:"id"`
+	Process   int         `json:"process"`
+	Goroutine int         `json:"goroutine"`
+	Verb      verb        `json:"verb"`
+	Keys      []int       `json:"keys"`
+
+	Call     int64 `json:"call"`
+	Granted  int64 `json:"granted,omitempty"`
+	Released int64 `json:"released,omitempty"` // when it began to give the lock back
+	Return   int64 `json:"return,omitempty"`
+	Deadline int64 `json:"deadline,omitempty"` // when its context ended, if that ends the holding
+	Lost     int64 `json:"lost,omitempty"`     // when its context ended with ErrLost
+	Died     int64 `json:"died,omitempty"`     // when its process was killed in it
+
+	Outcome  outcome `json:"outcome"`
+	Expected bool    `json:"expected,omitempty"` // the error is what the operation provoked: a try, a deadline
+	Error    string  `json:"error,omitempty"`
+	Reads    []int64 `json:"reads,omitempty"` // the counter of each key, as read under the lock
+	Token    int64   `json:"token,omitempty"`
+	Fence    *fence  `json:"fence,omitempty"`
+}
+
+// fence is what a fenced store said to a holder.
+type fence struct {
+	Call    int64   `json:"call"`
+	Return  int64   `json:"return,omitempty"`
+	Read    int64   `json:"read"`
+	Outcome outcome `json:"outcome"` // done, failed: refused, unknown
+}
+
+type verb string
+
+const (
+	verbDo      verb = "Do"
+	verbTryDo   verb = "TryDo"
+	verbLock    verb = "Lock"
+	verbTryLock verb = "TryLock"
+)
+
+func (v verb) holds() bool { return v == verbLock || v == verbTryLock }
+func (v verb) tries() bool { return v == verbTryLock || v == verbTryDo }
+
+// operationID is unique in a run: the process, how often it was started, and a sequence number.
+type operationID int64
+
+const (
+	sequenceBits = 34
+	startBits    = 20
+)
+
+func newOperationID(process, start int, sequence int64) operationID {
+	return operationID(int64(process)<<(sequenceBits+startBits) | int64(start)<<sequenceBits | sequence)
+}
+
+func (id operationID) String() string {
+	return fmt.Sprintf("%d.%d.%d", id>>(sequenceBits+startBits), id>>sequenceBits&(1<<startBits-1), id&(1<<sequenceBits-1))
+}
+
+// String is the operation in one line, with times in milliseconds since its call.
+func (o *operation) String() string {
+	since := func(at int64) string {
+		if at == 0 {
+			return "never"
+		}
+		return fmt.Sprintf("%+.3f", float64(at-o.Call)/1e6)
+	}
+	text := fmt.Sprintf("%v %s keys %v: called %.3f, granted %s, released %s, returned %s ms, %q", o.ID, o.Verb, o.Keys,
+		float64(o.Call)/1e6, since(o.Granted), since(o.Released), since(o.Return), o.Outcome)
+	if o.Verb.holds() {
+		text += fmt.Sprintf(", token %d", o.Token)
+	}
+	if len(o.Reads) > 0 {
+		text += fmt.Sprintf(", read %v", o.Reads)
+	}
+	if o.Fence != nil {
+		text += fmt.Sprintf(", store read %d and %q", o.Fence.Read, o.Fence.Outcome)
+	}
+	if o.Lost != 0 {
+		text += ", told that it was lost " + since(o.Lost)
+	}
+	if o.Died != 0 {
+		text += ", killed " + since(o.Died)
+	}
+	if o.Error != "" {
+		text += ", error: " + o.Error
+	}
+	return text
+}
+
+// message is one line between a worker and its parent.
+type message struct {
+	Event     string     `json:"event"` // of workers: ready, operation, resting, ended; of the parent: work, rest, end
+	Operation *operation `json:"operation,omitempty"`
+	Problem   string     `json:"problem,omitempty"` // what a worker found when it ended
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// settings are what one run is to do.
+type settings struct {
+	Kind       servers.Kind  `json:"kind"`
+	For        time.Duration `json:"for"`
+	Seed       int64         `json:"seed"`
+	Processes  int           `json:"processes"`
+	Goroutines int           `json:"goroutines"`
+	Keys       int           `json:"keys"`
+	Lock       string        `json:"lock"`
+}
+
+const (
+	// epochLength is how long the workers work between two checks.
+	epochLength = 15 * time.Second
+	// restPatience is how long operations may take to end when all faults are healed.
+	restPatience = 40 * time.Second
+	// enough violations end a run: more do not help to find the cause.
+	enough = 20
+)
+
+// trial is one run on one server.
+type trial struct {
+	settings
+	out     io.Writer
+	lease   time.Duration
+	server  *servers.Server
+	data    *database
+	network *network
+	crew    *crew
+	enemy   *adversary
+	tokens  tokens
+	result  *result
+}
+
+// torture runs the workers on a server of its own, with faults, and checks what they did.
+func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
+	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: tokens{map[int]latest{}}, result: newResult(s)}
+	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
+	err := t.open(ctx)
+	if err == nil {
+		err = t.run(ctx)
+	}
+	return t.result, errors.Join(err, t.close())
+}
+
+func (t *trial) open(ctx context.Context) (err error) {
+	// What was acknowledged must outlive a kill of the server, so it has to flush.
+	if t.server, err = servers.Start(ctx, t.Kind, servers.Options{Durable: true}); err != nil {
+		return err
+	}
+	if t.data, err = openDatabase(t.Kind, t.server.DSN); err != nil {
+		return err
+	}
+	if t.result.Version, err = t.data.version(ctx); err != nil {
+		return err
+	}
+	if err := t.data.prepare(ctx, t.Keys, t.lease); err != nil {
+		return err
+	}
+	address, err := addressOf(t.Kind, t.server.DSN)
+	if err != nil {
+		return err
+	}
+	if t.network, err = openNetwork(t.Processes, address); err != nil {
+		return err
+	}
+	dsns := make([]string, t.Processes)
+	for process := range dsns {
+		if dsns[process], err = workerDSN(t.Kind, t.server.DSN, t.network.address(process), process); err != nil {
+			return err
+		}
+	}
+	t.crew = newCrew(plan{Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys, Seed: t.Seed}, dsns)
+	t.enemy = &adversary{
+		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
+		server: t.server, data: t.data, network: t.network, crew: t.crew,
+	}
+	return nil
+}
+
+// faultKinds are all for txlock, and for a lock made by hand the one that shows what is wrong with it.
+func (t *trial) faultKinds() []faultKind {
+	switch t.Lock {
+	case lockLeaseRow:
+		return []faultKind{stopWorker}
+	case lockSwallowed:
+		return nil // deadlocks come by themselves
+	}
+	return faultKinds
+}
+
+func (t *trial) close() error {
+	var failed []error
+	if t.crew != nil {
+		t.crew.close()
+	}
+	if t.network != nil {
+		failed = append(failed, t.network.close())
+	}
+	if t.data != nil {
+		failed = append(failed, t.data.db.Close())
+	}
+	if t.server != nil {
+		failed = append(failed, t.server.Stop())
+	}
+	return errors.Join(failed...)
+}
+
+// run lets epochs follow each other until the time is over.
+func (t *trial) run(ctx context.Context) error {
+	before, err := t.data.read(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := t.crew.startAll(ctx); err != nil {
+		return err
+	}
+	for number := 1; ; number++ {
+		left := t.For - time.Since(begin)
+		e := &epoch{
+			Number: number, Seed: t.Seed, Start: now(), lease: t.lease,
+			workers: t.Processes * t.Goroutines, before: before,
+		}
+		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
+			return err
+		}
+		if err := t.judge(ctx, e); err != nil {
+			return err
+		}
+		before = e.after
+		t.result.Duration = time.Since(begin)
+		if t.result.Duration+t.lease > t.For || len(t.result.Violations) >= enough || ctx.Err() != nil {
+			return t.end(ctx)
+		}
+		if err := t.crew.tell(ctx, "work", "", 0); err != nil {
+			return err
+		}
+	}
+}
+
+// live is one epoch: a while without faults, for the order of waiters shows only then, then one fault after the other,
+// and rest.
+func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error {
+	active, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	select {
+	case <-time.After(length / 5):
+	case <-active.Done():
+	}
+	for len(t.enemy.kinds) > 0 && active.Err() == nil {
+		f, err := t.enemy.strike(ctx)
+		e.Faults = append(e.Faults, f)
+		if err != nil {
+			return err
+		}
+		t.enemy.pause(active)
+	}
+	<-active.Done()
+	// The workers rest even when the run was interrupted: what they have done is checked.
+	err := t.crew.tell(context.WithoutCancel(ctx), "rest", "resting", restPatience)
+	e.End = now()
+	e.Operations = t.crew.harvest()
+	if err != nil {
+		t.violate(e, violation{Rule: ruleRest, Text: err.Error(), Operations: unfinished(e.Operations)})
+	}
+	return err
+}
+
+func unfinished(operations []*operation) []*operation {
+	var found []*operation
+	for _, o := range operations {
+		if o.Return == 0 && o.Died == 0 {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// judge checks an epoch.
+func (t *trial) judge(ctx context.Context, e *epoch) error {
+	ctx = context.WithoutCancel(ctx)
+	var violations []violation
+	busy := func(busy, _ []int64) int { return len(busy) }
+	if err := t.data.settle(ctx, 2*t.lease+5*time.Second, busy); err != nil {
+		violations = append(violations, violation{Rule: ruleRest, Text: err.Error()})
+	}
+	if err := t.free(ctx); err != nil {
+		violations = append(violations, violation{Rule: ruleRest, Text: err.Error()})
+	}
+	var err error
+	if e.after, err = t.data.read(ctx); err != nil {
+		return err
+	}
+	for _, problem := range t.crew.complaints() {
+		violations = append(violations, violation{Rule: ruleRest, Text: problem})
+	}
+	holds := e.holds()
+	violations = append(violations, e.checkErrors()...)
+	violations = append(violations, e.checkSet()...)
+	violations = append(violations, e.checkSums()...)
+	violations = append(violations, e.assess(t.result.Damages, holds)...)
+	for key := range t.Keys {
+		violations = append(violations, e.checkMutex(key, holds[key])...)
+		violations = append(violations, e.checkDo(key)...)
+		violations = append(violations, e.checkFenced(key)...)
+		violations = append(violations, t.tokens.check(key, holds[key])...)
+		most, found := e.checkQueue(key, holds[key])
+		violations = append(violations, found...)
+		t.result.Overtaken = max(t.result.Overtaken, most)
+	}
+	t.result.count(e)
+	t.violate(e, violations...)
+	return nil
+}
+
+// free checks that all keys can be locked when nobody holds them.
+func (t *trial) free(ctx context.Context) error {
+	if t.Lock != lockTxlock {
+		return nil
+	}
+	locks, err := t.data.locker(ctx, t.lease)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, t.Keys)
+	for key := range t.Keys {
+		names = append(names, keyName(key))
+	}
+	var lock *txlock.Lock
+	if lock, err = locks.tryLock(ctx, names); err == nil {
+		err = lock.Unlock(ctx)
+	} else {
+		err = fmt.Errorf("nobody works, and yet a key is not free: %w", err)
+	}
+	return errors.Join(err, locks.close())
+}
+
+// end lets the workers close everything, and looks for what they leave.
+func (t *trial) end(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := t.crew.tell(ctx, "end", "ended", restPatience); err != nil {
+		t.violate(nil, violation{Rule: ruleRest, Text: err.Error()})
+	}
+	for _, p := range t.crew.workers {
+		<-p.exited
+	}
+	for _, problem := range t.crew.complaints() {
+		t.violate(nil, violation{Rule: ruleRest, Text: problem})
+	}
+	all := func(busy, idle []int64) int { return len(busy) + len(idle) }
+	if err := t.data.settle(ctx, 2*t.lease+5*time.Second, all); err != nil {
+		t.violate(nil, violation{Rule: ruleRest, Text: err.Error()})
+	}
+	return nil
+}
+
+// violate prints what it finds, and keeps the history of the epoch in a file.
+func (t *trial) violate(e *epoch, violations ...violation) {
+	if len(violations) == 0 {
+		return
+	}
+	if path, err := keep(e); err != nil {
+		fmt.Fprintln(t.out, "the history could not be kept:", err)
+	} else if path != "" {
+		fmt.Fprintf(t.out, "history of epoch %d, seed %d: %s\n", e.Number, e.Seed, path)
+	}
+	for i, v := range violations {
+		if len(t.result.Violations) < enough || i == 0 {
+			v.print(t.out, t.Seed)
+		}
+		t.result.Violations = append(t.result.Violations, v)
+	}
+}
+
+func keep(e *epoch) (string, error) {
+	if e == nil {
+		return "", nil
+	}
+	file, err := os.CreateTemp("", "txlock-torture-*.json")
+	if err != nil {
+		return "", err
+	}
+	return file.Name(), errors.Join(json.NewEncoder(file).Encode(e), file.Close())
+}

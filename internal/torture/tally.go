@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/anishathalye/porcupine"
+)
+
+const (
+	ruleSet     = "set kept through Do"
+	ruleCounter = "counter kept through Do"
+	ruleFenced  = "counter behind a fence"
+	ruleTokens  = "order of tokens"
+	ruleErrors  = "no error without a fault"
+	ruleQueue   = "order of waiters"
+	ruleRest    = "nothing left behind"
+	ruleBelief  = "told before another has the lock"
+)
+
+// checkSet compares what was acknowledged with what took effect: every acknowledged Do once on each of its keys, no failed
+// one, and one whose end nobody knows on all of its keys or on none.
+func (e *epoch) checkSet() []violation {
+	var violations []violation
+	report := func(o *operation, text string) {
+		violations = append(violations, violation{ruleSet, text, []*operation{o}})
+	}
+	known := map[operationID]bool{}
+	for _, o := range e.Operations {
+		if o.Verb.holds() {
+			continue
+		}
+		known[o.ID] = true
+		for _, key := range o.Keys {
+			n, first := e.after.applied[application{o.ID, key}], e.after.applied[application{o.ID, o.Keys[0]}]
+			switch {
+			case o.Outcome == done && n == 0:
+				report(o, fmt.Sprintf("key %d: an acknowledged update is lost", key))
+			case n > 1:
+				report(o, fmt.Sprintf("key %d: an update took effect %d times", key, n))
+			case (o.Outcome == failed || o.Outcome == missed) && n > 0:
+				report(o, fmt.Sprintf("key %d: an update took effect whose error says that it did not", key))
+			case n != first:
+				report(o, fmt.Sprintf("an update took effect on key %d and not on both", o.Keys[0]))
+			}
+		}
+	}
+	for a := range e.after.applied {
+		if !known[a.operation] {
+			violations = append(violations, violation{Rule: ruleSet, Text: fmt.Sprintf("key %d: an update of %v, which nobody called", a.key, a.operation)})
+		}
+	}
+	return violations
+}
+
+// checkSums compares each counter with the number of members that its set got.
+func (e *epoch) checkSums() []violation {
+	var violations []violation
+	members := map[int]int64{}
+	for a, n := range e.after.applied {
+		members[a.key] += int64(n)
+	}
+	for key, value := range e.after.counters {
+		if grown := value - e.before.counters[key]; grown != members[key] {
+			violations = append(violations, violation{
+				Rule: ruleCounter, Text: fmt.Sprintf("key %d: the counter has grown by %d and its set by %d", key, grown, members[key]),
+			})
+		}
+	}
+	return violations
+}
+
+// checkDo checks the counters kept through Do, of which the set tells what took effect where a worker cannot.
+func (e *epoch) checkDo(key int) []violation {
+	var history []porcupine.Operation
+	var operations []*operation
+	for _, o := range e.Operations {
+		a := application{o.ID, key}
+		read, ok := o.readOf(key, false)
+		took := porcupine.Operation{Input: addition{id: o.ID}, Output: read, Call: o.Call, Return: o.Return}
+		switch {
+		case o.Verb.holds():
+			continue
+		case o.Outcome == done && ok:
+		case e.after.applied[a] > 0:
+			took.Output, took.Return = e.after.seen[a], e.End
+		default:
+			continue
+		}
+		history, operations = append(history, took), append(operations, o)
+	}
+	return e.checkCounter(ruleCounter, key, history, operations, e.before.counters[key], e.after.counters[key])
+}
+
+// checkFenced checks the counters outside the lock's transaction. They must be right even where a holder went on after it
+// had lost the lock: the fence refuses it.
+func (e *epoch) checkFenced(key int) []violation {
+	var history []porcupine.Operation
+	var operations []*operation
+	for _, o := range e.Operations {
+		if !o.Verb.holds() || o.Keys[0] != key || o.Granted == 0 {
+			continue
+		}
+		took := porcupine.Operation{Input: addition{id: o.ID}, Output: anything, Call: o.Granted, Return: never}
+		switch {
+		case o.Fence == nil: // it was killed before it could tell
+		case o.Fence.Outcome == unknown:
+		case o.Fence.Outcome == done:
+			took.Output, took.Call, took.Return = o.Fence.Read, o.Fence.Call, o.Fence.Return
+		default:
+			continue
+		}
+		history = append(history, took)
+		if o.Fence != nil {
+			operations = append(operations, o)
+		}
+	}
+	return e.checkCounter(ruleFenced, key, history, operations, e.before.fenced[key], e.after.fenced[key])
+}
+
+// checkErrors looks for errors that no fault explains, and for answers that contradict each other.
+func (e *epoch) checkErrors() []violation {
+	var violations []violation
+	report := func(o *operation, text string) {
+		violations = append(violations, violation{ruleErrors, text, []*operation{o}})
+	}
+	for _, o := range e.Operations {
+		explained := e.explanation(o) != nil
+		switch {
+		case o.Return == 0 && o.Died == 0:
+			report(o, "it never returned")
+		case o.Lost != 0 && o.Outcome == done:
+			report(o, "its context ended with ErrLost, and Unlock says that all was well")
+		case explained || o.Died != 0:
+		case o.Lost != 0:
+			report(o, "the lock was lost without a fault")
+		case o.Outcome != done && !o.Expected:
+			report(o, "an error without a fault")
+		}
+		if o.Fence != nil && o.Fence.Outcome == failed && o.Outcome == done && o.Lost == 0 {
+			report(o, "the store refused the token of one that held the lock: a later holder got a lower one")
+		}
+	}
+	return violations
+}

@@ -1,0 +1,52 @@
+package main
+
+import "fmt"
+
+// latest is the highest token that any holder of a key was given, and who.
+type latest struct {
+	token  int64
+	holder *operation
+}
+
+// tokens checks fencing tokens over the whole run.
+type tokens struct{ byKey map[int]latest }
+
+// check checks that tokens rise with the order of the grants. Whoever saw its grant before the holder h saw its own was
+// granted before h, if h had the lock until it gave it back: else h would have shared it. For a holder that may have lost
+// the lock that does not follow, and only those count that were granted before it called.
+func (t *tokens) check(key int, holds []hold) []violation {
+	var violations []violation
+	report := func(text string, operations ...*operation) {
+		violations = append(violations, violation{ruleTokens, fmt.Sprintf("key %d: %s", key, text), operations})
+	}
+	before := t.byKey[key]
+	var granted []hold // in this epoch, in order
+	for _, h := range holds {
+		if !h.Verb.holds() {
+			continue
+		}
+		if h.Token <= 0 {
+			report(fmt.Sprintf("%d is no token", h.Token), h.operation)
+			continue
+		}
+		limit := before
+		for _, g := range granted {
+			if (!h.broken || g.Granted < h.Call) && g.Token > limit.token {
+				limit = latest{g.Token, g.operation}
+			}
+			if g.Token == h.Token {
+				report("two holders have the same token", g.operation, h.operation)
+			}
+		}
+		if h.Token < limit.token {
+			report("a token is lower than that of an earlier holder", limit.holder, h.operation)
+		}
+		granted = append(granted, h)
+	}
+	for _, g := range granted {
+		if g.Token > t.byKey[key].token {
+			t.byKey[key] = latest{g.Token, g.operation}
+		}
+	}
+	return violations
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// workerVariable carries the plan of a worker: a process that has it is one.
+const workerVariable = "TXLOCK_TORTURE_WORKER"
+
+// plan is what a worker is told when it is started.
+type plan struct {
+	Kind       servers.Kind  `json:"kind"`
+	DSN        string        `json:"dsn"`
+	Lock       string        `json:"lock"`
+	Lease      time.Duration `json:"lease"`
+	Process    int           `json:"process"`
+	Start      int           `json:"start"` // how often this process was started before
+	Goroutines int           `json:"goroutines"`
+	Keys       int           `json:"keys"`
+	Seed       int64         `json:"seed"`
+}
+
+// subject is the lock that is tortured.
+type subject interface {
+	// verbs are what it can do, each as often as it should be chosen.
+	verbs() []verb
+	// run does one operation and notes in it what happens; tell reports it as it is then.
+	run(ctx context.Context, o *operation, random *rand.Rand, tell func())
+	close() error
+}
+
+// worker is a process that uses the lock in several goroutines.
+type worker struct {
+	plan     plan
+	subject  subject
+	sequence atomic.Int64
+	ending   atomic.Bool
+	// gate is held for reading during an operation, and for writing while the worker rests.
+	gate sync.RWMutex
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// workIfWorker runs the worker that this process is, if it is one, and does not return then.
+func workIfWorker() {
+	text := os.Getenv(workerVariable)
+	if text == "" {
+		return
+	}
+	var p plan
+	err := json.Unmarshal([]byte(text), &p)
+	if err == nil {
+		err = work(p, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "torture worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// work uses the lock until the parent says that it is enough.
+func work(p plan, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	before := goleak.IgnoreCurrent()
+	w := &worker{plan: p, out: json.NewEncoder(out)}
+	var err error
+	if w.subject, err = openSubject(ctx, p); err != nil {
+		return err
+	}
+	w.say(message{Event: "ready"})
+	var goroutines sync.WaitGroup
+	for g := range p.Goroutines {
+		goroutines.Go(func() { w.toil(ctx, g) })
+	}
+	if err := w.obey(in); err != nil {
+		return err
+	}
+	goroutines.Wait()
+	problem := ""
+	if err := w.subject.close(); err != nil {
+		problem = "close: " + err.Error() + "\n"
+	}
+	if err := goleak.Find(before); err != nil {
+		problem += err.Error()
+	}
+	w.say(message{Event: "ended", Problem: problem})
+	return nil
+}
+
+// obey does what the parent says, until that is to end. A parent that died says nothing more.
+func (w *worker) obey(in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var order message
+		if err := json.Unmarshal(lines.Bytes(), &order); err != nil {
+			return err
+		}
+		switch order.Event {
+		case "rest":
+			w.gate.Lock()
+			w.say(message{Event: "resting"})
+		case "work":
+			w.gate.Unlock()
+		case "end":
+			w.ending.Store(true)
+			w.gate.Unlock()
+			return nil
+		default:
+			return fmt.Errorf("bug: order %q", order.Event)
+		}
+	}
+	return fmt.Errorf("the parent is gone: %w", io.ErrUnexpectedEOF)
+}
+
+// toil does one operation after the other.
+func (w *worker) toil(ctx context.Context, goroutine int) {
+	random := rand.New(rand.NewPCG(uint64(w.plan.Seed), uint64(newOperationID(w.plan.Process, w.plan.Start, int64(goroutine)))))
+	for {
+		w.gate.RLock()
+		if w.ending.Load() {
+			w.gate.RUnlock()
+			return
+		}
+		o := w.choose(goroutine, random)
+		o.Call = now()
+		w.tell(o)
+		w.subject.run(ctx, o, random, func() { w.tell(o) })
+		o.Return = now()
+		w.tell(o)
+		w.gate.RUnlock()
+		pause := time.Duration(random.Int64N(int64(6 * time.Millisecond)))
+		if o.Outcome != done && !o.Expected {
+			pause += 20 * time.Millisecond // the server may be gone: do not fill the history with that
+		}
+		time.Sleep(pause)
+	}
+}
+
+// choose plans an operation: one key, or two. A third of all go for key 0, to have a long queue somewhere.
+func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
+	o := &operation{
+		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),
+		Process: w.plan.Process, Goroutine: goroutine,
+		Keys: []int{random.IntN(w.plan.Keys)},
+	}
+	if random.IntN(3) == 0 {
+		o.Keys[0] = 0
+	}
+	verbs := w.subject.verbs()
+	o.Verb = verbs[random.IntN(len(verbs))]
+	if second := random.IntN(w.plan.Keys); random.IntN(10) == 0 && second != o.Keys[0] {
+		o.Keys = append(o.Keys, second)
+	}
+	return o
+}
+
+// tell reports an operation as it is now. What was written to the pipe survives the worker.
+func (w *worker) tell(o *operation) {
+	copied := *o
+	copied.Keys = slices.Clone(o.Keys)
+	w.say(message{Event: "operation", Operation: &copied})
+}
+
+func (w *worker) say(m message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.out.Encode(m); err != nil { // the parent is gone
+		os.Exit(1)
+	}
+}
