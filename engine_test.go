@@ -349,6 +349,7 @@ func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, ad
 			goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"),
 			goleak.IgnoreAnyFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1"),
 			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
+			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionCleaner"), // of other fixtures of the test
 			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"))
 	})
 	return f

@@ -18,18 +18,18 @@ import (
 //     the server can have given the lock to another.
 //
 // A heartbeat is a statement. It is sent only when nobody else sends on the connection: with the turn held, and not while
-// work runs, which may have left rows of a query open. It has no goroutine while it waits.
+// work runs, which may have left rows of a query open. One timer serves all sessions of a Locker, so that a lock that is held
+// briefly costs nothing for it, and only a heartbeat that is under way has a goroutine.
 type vigil struct {
 	unwatch func()
-	beat    *time.Timer // runs keep
 	// heardOf is the moment behind which the server's timer has begun at the latest: when the last answered heartbeat was
 	// sent, or when a statement that may have waited long was answered. Go's clock is monotonic here. Guarded by mu.
 	heardOf time.Time
 }
 
-// beats is how many heartbeats fall into a lease. More would shorten the hiccup that may come between two of them only
-// a little.
-const beats = 6
+// beatsPerLease is how often a Locker looks after its sessions: a heartbeat follows the last sign of life after a
+// twelfth of the lease to a sixth. More would shorten the hiccup that may come between two of them only a little.
+const beatsPerLease = 12
 
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
@@ -37,9 +37,6 @@ func margin(lease time.Duration) time.Duration { return min(lease/10, time.Secon
 // watch begins the vigil, before the session is shared.
 func (s *session[Tx]) watch() {
 	s.heardOf = time.Now()
-	s.mu.Lock() // keep reads beat
-	defer s.mu.Unlock()
-	s.beat = time.AfterFunc(s.locker.config.lease/beats, s.keep)
 	s.unwatch = peer.Watch(s.inner.Socket(), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -47,36 +44,51 @@ func (s *session[Tx]) watch() {
 	})
 }
 
-// rest ends the vigil, by the one who set over, before the connection is used for the last time. A heartbeat that is under way
-// holds the turn.
-func (s *session[Tx]) rest() {
-	s.beat.Stop()
-	s.unwatch()
+// heard says that the server has answered just now. It is called with mu held.
+func (s *session[Tx]) heard() { s.heardOf = time.Now() }
+
+// wake has the Locker look after its sessions. It is called with the Locker's mu held, when a session was opened.
+func (l *Locker[Tx]) wake() {
+	if l.beating {
+		return
+	}
+	l.beating = true
+	every := l.config.lease / beatsPerLease
+	if l.beat == nil {
+		l.beat = time.AfterFunc(every, l.lookAfter)
+		return
+	}
+	l.beat.Reset(every)
 }
 
-// heard says that the server has answered just now. It is called with mu held.
-func (s *session[Tx]) heard() {
-	s.heardOf = time.Now()
-	if !s.over {
-		s.beat.Reset(s.locker.config.lease / beats)
+// lookAfter sends the heartbeats that are due, and comes again as long as there are sessions.
+func (l *Locker[Tx]) lookAfter() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.beating = len(l.sessions) > 0; !l.beating {
+		return
+	}
+	l.beat.Reset(l.config.lease / beatsPerLease)
+	for s := range l.sessions {
+		go s.keep()
 	}
 }
 
-// keep sends a heartbeat, and waits for the answer as long as the lease allows: a hiccup that is shorter does no harm. Where
-// somebody else sends on the connection, that is a sign of life, and heard, which is called behind it, sets the timer again.
+// keep sends a heartbeat, unless there was a sign of life just now, and waits for the answer as long as the lease allows: a
+// hiccup that is shorter does no harm.
 func (s *session[Tx]) keep() {
 	select {
 	case s.turn <- struct{}{}:
 		defer s.yield()
-	default:
+	default: // somebody else sends on the connection
 		return
 	}
 	lease := s.locker.config.lease
 	s.mu.Lock()
-	idle := !s.over && s.broken == nil && s.working == 0
+	due := !s.over && s.broken == nil && s.working == 0 && time.Since(s.heardOf) >= lease/beatsPerLease
 	deadline := s.heardOf.Add(lease - margin(lease))
 	s.mu.Unlock()
-	if !idle {
+	if !due {
 		return
 	}
 	sent := time.Now()
@@ -87,13 +99,12 @@ func (s *session[Tx]) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case err != nil && ctx.Err() != nil:
-		s.gone(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v may have ended the session: %w", lease, err))
-	case err != nil:
-		s.gone(fmt.Errorf("a heartbeat failed: %w", err))
-	case !s.over:
+	case err == nil:
 		s.heardOf = sent
-		s.beat.Reset(lease / beats)
+	case ctx.Err() != nil:
+		s.gone(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v may have ended the session: %w", lease, err))
+	default:
+		s.gone(fmt.Errorf("a heartbeat failed: %w", err))
 	}
 }
 

@@ -61,6 +61,7 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sessions[s] = struct{}{}
+	l.wake()
 	if l.closed { // and Close has not seen it
 		return s, errClosed
 	}
@@ -245,7 +246,7 @@ func (s *session[Tx]) leave(ctx context.Context) error {
 
 // end ends the transaction and gives the connection back. It is called once: by the one who set over.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
-	s.rest()
+	s.unwatch()
 	timeout := releaseTimeout
 	s.mu.Lock()
 	broken := s.broken

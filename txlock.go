@@ -109,7 +109,9 @@ type Locker[Tx any] struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sessions map[*session[Tx]]struct{} // open ones, for Close
+	sessions map[*session[Tx]]struct{} // open ones
+	beat     *time.Timer               // runs lookAfter
+	beating  bool                      // beat is set
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from the first call that can

@@ -90,38 +90,46 @@ func (l line) await(ctx context.Context, request dialects.Request, as role, send
 	if told = told && !request.Try; !told {
 		limit = 0
 	}
-	s, first, err := lockScript(request, limit, as)
+	p, err := lockScript(request, limit, as)
 	if err != nil {
 		return 0, err
 	}
 	var columns [][]string
 	err = dialects.Await(ctx, told, l.interrupt, func(ctx context.Context) (err error) {
-		columns, err = sendLock(ctx, s)
+		columns, err = sendLock(ctx, p.script)
 		return err
 	})
 	if err != nil {
 		return 0, classify(err, request)
 	}
-	columns = columns[first:]
-	if err := verdict(request, as, columns[0], columns[1]); err != nil || request.Fence == "" {
+	if p.turnstiles >= 0 {
+		err = passed(request, as, columns[p.turnstiles])
+	}
+	if err == nil {
+		err = complete(request, columns[p.rows])
+	}
+	if err != nil || request.Fence == "" {
 		return 0, err
 	}
-	return tokenOf(columns[2])
+	return tokenOf(columns[p.token])
 }
 
-// verdict judges what the turnstiles and the rows answered.
-func verdict(request dialects.Request, as role, turnstiles, rows []string) error {
+// passed judges what the turnstiles answered.
+func passed(request dialects.Request, as role, turnstiles []string) error {
 	if as == foreign && len(turnstiles) == 0 {
 		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under it; "+
 			"begin it at READ COMMITTED", dialects.ErrIsolation)
 	}
-	if request.Try {
-		for _, granted := range turnstiles {
-			if !isTrue(granted) {
-				return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
-			}
+	for _, granted := range turnstiles {
+		if request.Try && !isTrue(granted) {
+			return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 		}
 	}
+	return nil
+}
+
+// complete judges whether all rows were locked.
+func complete(request dialects.Request, rows []string) error {
 	distinct := make(map[string]struct{}, len(rows))
 	for _, row := range rows {
 		distinct[row] = struct{}{}

@@ -90,28 +90,83 @@ const maxTurnstiles = 32
 // In a transaction that is not begun for this lock (guest) nothing but the wait may be changed, and in a caller's own
 // (foreign) nothing is waited for or locked under an isolation level whose snapshot is older than the wait.
 //
-// limit bounds the wait on the server, 0 not at all. The answers that matter begin at column first.
-func lockScript(request dialects.Request, limit time.Duration, as role) (s script, first int, err error) {
+// limit bounds the wait on the server, 0 not at all.
+func lockScript(request dialects.Request, limit time.Duration, as role) (p plan, err error) {
 	rows, err := rowsOf(request)
 	if err != nil {
-		return nil, 0, err
+		return p, err
 	}
 	before, after := settingsOf(request, limit, as)
-	s = append(s, before...)
-	turnstiles := "pg_advisory_xact_lock"
-	if request.Try {
-		turnstiles = "pg_try_advisory_xact_lock"
-	}
-	where, and := "", ""
-	if as == foreign {
-		where, and = " where "+isolationSQL, " and "+isolationSQL
-	}
-	if numbers := turnstilesOf(request); len(numbers) == 1 {
-		s = append(s, statement{"select " + turnstiles + "($1)" + where, []any{strconv.FormatInt(numbers[0], 10)}})
+	p.script = append(p.script, before...)
+	p.turnstiles = -1
+	if as == owner && request.Slots > 0 && !request.Try {
+		p.add(oneStatement(request, rows))
 	} else {
-		s = append(s, statement{"select " + turnstiles + "(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}})
+		p.add(turnstileStatement(request, as))
+		p.turnstiles = p.last()
+		p.add(rowStatement(request, rows, as))
 	}
-	lock := "select " + rows.column + " from " + rows.table + rows.where + and
+	p.rows = p.last()
+	if request.Fence != "" {
+		fence, err := fenceOf(request.Fence)
+		if err != nil {
+			return p, err
+		}
+		p.add(statement{sql: fence.token()})
+	}
+	p.token = p.last()
+	p.add(after...)
+	return p, nil
+}
+
+// plan is a script, and where in it the answers are.
+type plan struct {
+	script
+	turnstiles int // -1: they have no answer of their own
+	rows       int
+	token      int
+}
+
+func (p *plan) add(statements ...statement) { p.script = append(p.script, statements...) }
+
+func (p *plan) last() int { return len(p.script) - 1 }
+
+// oneStatement passes the turnstile and locks slots, for less of the server's time than two statements. Its snapshot is older
+// than the wait. That is no matter for slots, which nobody changes; a row of the caller's would be missed if it came meanwhile.
+func oneStatement(request dialects.Request, rows rowSet) statement {
+	turn, number := "pg_advisory_xact_lock($1)", ""
+	if numbers := turnstilesOf(request); len(numbers) == 1 {
+		number = strconv.FormatInt(numbers[0], 10)
+	} else {
+		turn, number = "count(pg_advisory_xact_lock(t)) from unnest($1::bigint[]) t", arrayOf(numbers)
+	}
+	lock := "with turn as materialized (select " + turn + ") select slot from turn, " + rows.table + " as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
+	if len(request.Values) > 1 {
+		lock += " order by slot"
+	}
+	return statement{lock + " for update of slots_of", []any{number, rows.values}}
+}
+
+func turnstileStatement(request dialects.Request, as role) statement {
+	turn, where := "pg_advisory_xact_lock", ""
+	if request.Try {
+		turn = "pg_try_advisory_xact_lock"
+	}
+	if as == foreign {
+		where = " where " + isolationSQL
+	}
+	numbers := turnstilesOf(request)
+	if len(numbers) == 1 {
+		return statement{"select " + turn + "($1)" + where, []any{strconv.FormatInt(numbers[0], 10)}}
+	}
+	return statement{"select " + turn + "(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}}
+}
+
+func rowStatement(request dialects.Request, rows rowSet, as role) statement {
+	lock := "select " + rows.column + " from " + rows.table + rows.where
+	if as == foreign {
+		lock += " and " + isolationSQL
+	}
 	if len(request.Values) > 1 {
 		lock += " order by 1"
 	}
@@ -119,15 +174,7 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (s scrip
 	if request.Try {
 		lock += " skip locked"
 	}
-	s = append(s, statement{lock, []any{rows.values}})
-	if request.Fence != "" {
-		fence, err := fenceOf(request.Fence)
-		if err != nil {
-			return nil, 0, err
-		}
-		s = append(s, statement{sql: fence.token()})
-	}
-	return append(s, after...), len(before), nil
+	return statement{lock, []any{rows.values}}
 }
 
 // role is whose transaction it is in which rows are locked.

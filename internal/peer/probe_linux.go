@@ -15,7 +15,7 @@ const tcpUserTimeout = 18
 // which is no traffic for the program on either side. The kernel's timers for that take whole seconds, so that less than
 // 3 seconds are not kept exactly. restore gives the connection its former settings back.
 func Probe(conn net.Conn, silence time.Duration) (restore func()) {
-	socket := socketOf(conn)
+	_, socket := socketOf(conn)
 	if socket == nil {
 		return func() {}
 	}
@@ -49,7 +49,7 @@ func Probe(conn net.Conn, silence time.Duration) (restore func()) {
 
 // Gone tells whether the peer of conn has closed the connection, or the kernel has given it up.
 func Gone(conn net.Conn) bool {
-	socket := socketOf(conn)
+	_, socket := socketOf(conn)
 	if socket == nil {
 		return false
 	}

@@ -18,74 +18,112 @@ const linger = 100 * time.Millisecond
 
 // watcher waits for the hang-up of all watched connections of the process, in one goroutine that is parked in the
 // runtime's own poller: it needs no thread. It runs while something is watched.
+//
+// A connection stays registered with the kernel when its watch stops, for in a pool it is watched again soon. The kernel forgets it
+// when it is closed, all are forgotten when the watcher ends.
 type watcher struct {
-	mu      sync.Mutex
-	epoll   *os.File // nil when no goroutine runs
-	fd      int      // of epoll
-	watches map[uint64]func()
-	last    uint64
-	resting bool // a deadline is set, behind which the goroutine ends unless something is watched
+	mu         sync.Mutex
+	epoll      *os.File // nil when no goroutine runs
+	fd         int      // of epoll
+	registered map[uint64]*registration
+	numbers    map[any]uint64 // of the registrations, by weak pointers to the connections
+	last       uint64
+	watches    int  // how many registrations are watched
+	resting    bool // a deadline is set, behind which the goroutine ends unless something is watched
 }
 
-var shared = watcher{watches: make(map[uint64]func())}
+// registration is a connection that the kernel knows by a number, never given out again, so that the events of one connection
+// are not taken for those of another whose socket has got the same file descriptor.
+type registration struct {
+	conn  any // weak pointer
+	owner int // counts the watches, to tell them apart
+	gone  func()
+	ended bool // the hang-up came
+}
+
+var shared watcher
 
 // Watch calls gone, once and in a goroutine of its own, when the peer of conn closes the connection, or the kernel gives
 // it up; at once when that has happened already. It does not call when conn is closed on this side. After stop has
-// returned no call begins. stop must be called while conn is not in use by a new owner.
+// returned no call begins. A connection has one watch at a time: a new one ends the old.
 func Watch(conn net.Conn, gone func()) (stop func()) {
-	socket := socketOf(conn)
+	pointer, socket := socketOf(conn)
 	if socket == nil {
 		return func() {}
 	}
-	id, ok := shared.add(socket, gone)
-	if !ok {
-		return func() {}
-	}
-	return func() { shared.remove(socket, id) }
+	return shared.watch(pointer, socket, gone)
 }
 
-func (w *watcher) add(socket syscall.RawConn, gone func()) (id uint64, ok bool) {
+func (w *watcher) watch(pointer any, socket syscall.RawConn, gone func()) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.epoll == nil && w.start() != nil {
-		return 0, false
+		return func() {}
 	}
-	w.last++
-	id = w.last
-	w.watches[id] = gone
-	event := syscall.EpollEvent{Events: hangUp, Fd: int32(id), Pad: int32(id >> 32)} // the 64 bits that come back with it
-	err := w.control(socket, syscall.EPOLL_CTL_ADD, &event)
-	if err == syscall.EEXIST { // of an owner that did not stop
-		err = w.control(socket, syscall.EPOLL_CTL_MOD, &event)
+	number, known := w.numbers[pointer]
+	if !known {
+		if number = w.register(pointer, socket); number == 0 {
+			return func() {}
+		}
 	}
-	if err != nil {
-		delete(w.watches, id)
+	r := w.registered[number]
+	if r.ended {
+		go gone()
+		return func() {}
 	}
-	return id, err == nil
+	if r.gone == nil {
+		w.watches++
+	}
+	r.owner++
+	r.gone = gone
+	owner := r.owner
+	return func() { w.unwatch(r, owner) }
 }
 
-// remove is why the number of a closed socket is never named: control fails on it, and the kernel has forgotten it by
-// itself. The number may be another connection's by then.
-func (w *watcher) remove(socket syscall.RawConn, id uint64) {
+func (w *watcher) unwatch(r *registration, owner int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.watches, id)
-	if w.epoll == nil {
+	if r.owner == owner {
+		w.drop(r)
+	}
+}
+
+// drop ends the watch of a registration. It is called with mu held.
+func (w *watcher) drop(r *registration) {
+	if r.gone == nil {
 		return
 	}
-	_ = w.control(socket, syscall.EPOLL_CTL_DEL, &syscall.EpollEvent{})
-	if len(w.watches) == 0 && !w.resting {
+	r.gone = nil
+	if w.watches--; w.watches == 0 && !w.resting && w.epoll != nil {
 		w.resting = true
 		_ = w.epoll.SetReadDeadline(time.Now().Add(linger))
 	}
 }
 
-func (w *watcher) control(socket syscall.RawConn, operation int, event *syscall.EpollEvent) (err error) {
-	closed := socket.Control(func(fd uintptr) { err = syscall.EpollCtl(w.fd, operation, int(fd), event) })
-	if closed != nil {
-		return closed
+// register returns 0 when the kernel refuses. It is called with mu held.
+func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) {
+	w.last++
+	event := syscall.EpollEvent{Events: hangUp, Fd: int32(w.last), Pad: int32(w.last >> 32)} // the 64 bits that come back with it
+	var err error
+	closed := socket.Control(func(fd uintptr) { err = syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_ADD, int(fd), &event) })
+	if closed != nil || err != nil {
+		return 0
 	}
-	return err
+	w.registered[w.last] = &registration{conn: pointer}
+	w.numbers[pointer] = w.last
+	whenFreed(pointer, w.forget, w.last)
+	return w.last
+}
+
+// forget is called when nobody has the connection any more. It is closed then.
+func (w *watcher) forget(number uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r, ok := w.registered[number]; ok {
+		w.drop(r)
+		delete(w.registered, number)
+		delete(w.numbers, r.conn)
+	}
 }
 
 // start is called with mu held.
@@ -99,6 +137,7 @@ func (w *watcher) start() error {
 		return err
 	}
 	w.epoll, w.fd, w.resting = os.NewFile(uintptr(fd), "epoll"), fd, false
+	w.registered, w.numbers, w.watches = make(map[uint64]*registration), make(map[any]uint64), 0
 	go w.run(w.epoll)
 	return nil
 }
@@ -124,13 +163,18 @@ func (w *watcher) run(epoll *os.File) {
 	}
 }
 
-func (w *watcher) call(id uint64) {
+func (w *watcher) call(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if gone, ok := w.watches[id]; ok {
-		delete(w.watches, id)
-		go gone() // it is the caller's code, and must not hold up the others
+	r, ok := w.registered[number]
+	if !ok {
+		return
 	}
+	r.ended = true
+	if r.gone != nil {
+		go r.gone() // it is the caller's code, and must not hold up the others
+	}
+	w.drop(r)
 }
 
 // rest ends the watcher when its time is up and nothing is watched. A watch that comes later starts another.
@@ -138,9 +182,9 @@ func (w *watcher) rest() (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.resting = false
-	if len(w.watches) == 0 {
+	if w.watches == 0 {
 		_ = w.epoll.Close()
-		w.epoll = nil
+		w.epoll, w.registered, w.numbers = nil, nil, nil
 		return true
 	}
 	_ = w.epoll.SetReadDeadline(time.Time{})

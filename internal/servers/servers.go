@@ -5,7 +5,7 @@
 //  3. else containers, when a container engine answers;
 //  4. else, on Debian, packages unpacked into a cache folder without touching the system, and started like 2.
 //
-// PgBouncer is found like 2 and 4. Faults, pairs and PgBouncer are of private instances only.
+// PgBouncer is found like 2 and 4, and so are pairs. Faults are for private instances only.
 package servers
 
 import (

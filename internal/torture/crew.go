@@ -180,6 +180,11 @@ func (p *process) await(ctx context.Context, event string, patience time.Duratio
 				return nil
 			}
 		case <-p.exited:
+			for len(p.events) > 0 {
+				if <-p.events == event {
+					return nil
+				}
+			}
 			return fmt.Errorf("worker %d has ended instead of %q", p.number, event)
 		case <-timer.C:
 			_ = p.command.Process.Signal(syscall.SIGQUIT)

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
+	sqlmysql "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/txlock/txlock"
@@ -28,6 +30,9 @@ const (
 	handmade     = "torture.handmade"     // the rows of the locks made by hand
 	expiryPeriod = 300 * time.Millisecond // of the lease rows made by hand
 )
+
+// quiet keeps go-sql-driver from printing that a connection broke, which is what faults are for.
+func quiet() error { return sqlmysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func isPostgres(kind servers.Kind) bool {
 	return kind == servers.Postgres15 || kind == servers.Postgres18

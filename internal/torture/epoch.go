@@ -31,8 +31,8 @@ type hold struct {
 // connections that are dead.
 func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
-// explanation is the fault that can have broken an operation, the earliest of them; nil if there is none.
-func (e *epoch) explanation(o *operation) *fault {
+// explanation is the earliest and the latest fault that can have broken an operation; nil if there is none.
+func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
 	end := o.Return
 	if end == 0 {
 		end = e.End
@@ -40,10 +40,13 @@ func (e *epoch) explanation(o *operation) *fault {
 	for i := range e.Faults {
 		f := &e.Faults[i]
 		if (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace() {
-			return f
+			latest = f
+			if earliest == nil {
+				earliest = f
+			}
 		}
 	}
-	return nil
+	return earliest, latest
 }
 
 // holds lists who had the lock of each key, in the order in which they saw that they had it.
@@ -73,7 +76,7 @@ func (e *epoch) holdOf(o *operation) hold {
 	}
 	earlier(o.Deadline)
 	earlier(o.Died)
-	switch fault := e.explanation(o); {
+	switch fault, _ := e.explanation(o); {
 	case o.Outcome == done && o.Lost == 0:
 	case fault != nil:
 		h.broken = true

@@ -124,8 +124,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	case o.Granted == 0 && errors.Is(err, txlock.ErrNotAcquired):
 		o.Outcome = missed
 		o.Expected = limited || o.Verb.tries()
-	case o.Granted != 0 && o.Deadline != 0 && errors.Is(err, context.DeadlineExceeded):
-		o.Expected = true
+	case o.Granted != 0:
+		o.Expected = o.Deadline != 0 && errors.Is(err, context.DeadlineExceeded) || o.Silent && errors.Is(err, txlock.ErrLost)
 	}
 }
 
@@ -152,6 +152,9 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 			inner := l.locks.Mutex(keyName(o.Keys[1]))
 			err = inner.Do(ctx, func(ctx context.Context, tx Tx) error { return l.increment(ctx, tx, o, o.Keys[1], random) })
 		}
+		if random.IntN(500) == 0 && o.Deadline == 0 {
+			l.idle(o)
+		}
 		worked = err == nil
 		return err
 	})
@@ -164,6 +167,12 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 		o.Outcome = failed
 	}
 	return err
+}
+
+// idle lets the work send nothing for so long that WithLease says it loses the lock. What it did must not be committed then.
+func (l *library[Tx]) idle(o *operation) {
+	o.Silent, o.Deadline = true, now()+int64(l.plan.Lease*9/10)
+	time.Sleep(l.plan.Lease * 3 / 2)
 }
 
 func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key int, random *rand.Rand) error {
@@ -207,7 +216,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 		nested = l.reenter(lock, o.Keys[1])
 	}
 	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
-	if random.IntN(200) == 0 {
+	if random.IntN(400) == 0 {
 		length = l.plan.Lease * 3 / 2
 	}
 	select {

@@ -39,10 +39,11 @@ type operation struct {
 	Granted  int64 `json:"granted,omitempty"`
 	Released int64 `json:"released,omitempty"` // when it began to give the lock back
 	Return   int64 `json:"return,omitempty"`
-	Deadline int64 `json:"deadline,omitempty"` // when its context ended, if that ends the holding
+	Deadline int64 `json:"deadline,omitempty"` // when it may lose the lock by its own doing
 	Lost     int64 `json:"lost,omitempty"`     // when its context ended with ErrLost
 	Died     int64 `json:"died,omitempty"`     // when its process was killed in it
 
+	Silent   bool    `json:"silent,omitempty"` // its work sent nothing for longer than the lease
 	Outcome  outcome `json:"outcome"`
 	Expected bool    `json:"expected,omitempty"` // the error is what the operation provoked: a try, a deadline
 	Error    string  `json:"error,omitempty"`
@@ -108,6 +109,9 @@ func (o *operation) String() string {
 	}
 	if o.Lost != 0 {
 		text += ", told that it was lost " + since(o.Lost)
+	}
+	if o.Silent {
+		text += ", its work was silent beyond the lease"
 	}
 	if o.Died != 0 {
 		text += ", killed " + since(o.Died)

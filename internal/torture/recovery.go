@@ -26,67 +26,61 @@ func (d *damage) quantile(q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// recovery is the time until the lock goes on: for a fault that hits all, from when it is healed to the next grant of any key.
-// For one that hits a worker, or one session, from the fault to the next grant of each key that the victim held then, or, if
-// it held none, waited for. It is false when nothing was hit, or nobody asked for those keys any more.
-func (e *epoch) recovery(f fault, holds map[int][]hold) (time.Duration, bool) {
+// recovery is the time until the lock goes on: for a fault that hits the server, from when it is healed to the next grant of
+// any key. For one that hits a worker, or one session, from the fault to the next grant of each key that it took from the
+// victim, or, if it took none, that the victim waited for. While nobody asks for a key, no time is counted. It is false
+// when nothing was hit, or nobody asked in this epoch.
+func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration, ok bool) {
 	if f.Kind == killServer || f.Kind == pauseServer {
 		next := int64(never)
-		for key := range holds {
-			if at, ok := nextGrant(holds[key], f.Healed); ok {
-				next = min(next, at)
+		for _, list := range holds {
+			if h, ok := nextGrant(list, f.Healed); ok {
+				next = min(next, h.Granted)
 			}
 		}
 		return time.Duration(next - f.Healed), next != never
 	}
-	held, awaited := e.hit(f)
-	if len(held) == 0 {
-		held = awaited
+	keys, awaited := e.hit(f)
+	if len(keys) == 0 {
+		keys = awaited
 	}
-	recovered := int64(0)
-	for key := range held {
-		if at, ok := nextGrant(holds[key], f.Start); ok {
-			recovered = max(recovered, at-f.Start)
+	for key := range keys {
+		if h, granted := nextGrant(holds[key], f.Start); granted {
+			recovery, ok = max(recovery, time.Duration(h.Granted-max(f.Start, h.Call))), true
 		}
 	}
-	return time.Duration(recovered), recovered > 0
+	return recovery, ok
 }
 
-// hit lists the keys that the fault's victim held and waited for. Of a terminated session the server does not say whose it
-// was: it is the one whose operation broke.
-func (e *epoch) hit(f fault) (held, awaited map[int]bool) {
-	held, awaited = map[int]bool{}, map[int]bool{}
+// hit lists the keys that the fault took from its victim, and those that the victim waited for. Of a terminated session the
+// server does not say whose it was: it is the one whose operation broke.
+func (e *epoch) hit(f fault) (taken, awaited map[int]bool) {
+	taken, awaited = map[int]bool{}, map[int]bool{}
 	for _, o := range e.Operations {
 		if o.Call > f.Start || o.Return != 0 && o.Return <= f.Start || f.Victim != everybody && f.Victim != o.Process {
 			continue
 		}
-		if f.Victim == everybody && (o.Outcome == done || o.Expected) {
-			continue
-		}
+		broken := o.Outcome != done && !o.Expected || o.Lost != 0
 		for _, key := range o.Keys {
-			if o.Granted != 0 && o.Granted <= f.Start {
-				held[key] = o.Released == 0 || o.Released > f.Start
-			} else {
+			switch held := o.Granted != 0 && o.Granted <= f.Start; {
+			case held && broken && (o.Released == 0 || o.Released > f.Start):
+				taken[key] = true
+			case !held && (broken || f.Victim != everybody):
 				awaited[key] = true
 			}
 		}
 	}
-	for key, is := range held {
-		if !is {
-			delete(held, key)
-		}
-	}
-	return held, awaited
+	return taken, awaited
 }
 
-// nextGrant is when somebody had the key next.
-func nextGrant(holds []hold, from int64) (at int64, ok bool) {
+// nextGrant is who had the key next.
+func nextGrant(holds []hold, from int64) (hold, bool) {
 	for _, h := range holds {
 		if h.Granted > from {
-			return h.Granted, true
+			return h, true
 		}
 	}
-	return 0, false
+	return hold{}, false
 }
 
 // assess adds the faults of the epoch to what is known of their kinds.
@@ -105,7 +99,7 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 	var violations []violation
 	for key, list := range holds {
 		for _, h := range list {
-			f := e.explanation(h.operation)
+			_, f := e.explanation(h.operation)
 			if !h.broken || f == nil {
 				continue
 			}

@@ -52,7 +52,10 @@ type trial struct {
 func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
 	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: tokens{map[int]latest{}}, result: newResult(s)}
 	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
-	err := t.open(ctx)
+	err := quiet()
+	if err == nil {
+		err = t.open(ctx)
+	}
 	if err == nil {
 		err = t.run(ctx)
 	}
@@ -165,7 +168,7 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	case <-active.Done():
 	}
 	for len(t.enemy.kinds) > 0 && active.Err() == nil {
-		f, err := t.enemy.strike(ctx)
+		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // it heals what it did, also when the run is interrupted
 		e.Faults = append(e.Faults, f)
 		if err != nil {
 			return err
@@ -211,8 +214,16 @@ func (t *trial) judge(ctx context.Context, e *epoch) error {
 	for _, problem := range t.crew.complaints() {
 		violations = append(violations, violation{Rule: ruleRest, Text: problem})
 	}
+	violations = append(violations, t.check(e)...)
+	t.result.count(e)
+	t.violate(e, violations...)
+	return nil
+}
+
+// check is what the history and the ledger of an epoch show.
+func (t *trial) check(e *epoch) []violation {
 	holds := e.holds()
-	violations = append(violations, e.checkErrors()...)
+	violations := e.checkErrors()
 	violations = append(violations, e.checkSet()...)
 	violations = append(violations, e.checkSums()...)
 	violations = append(violations, e.assess(t.result.Damages, holds)...)
@@ -225,9 +236,7 @@ func (t *trial) judge(ctx context.Context, e *epoch) error {
 		violations = append(violations, found...)
 		t.result.Overtaken = max(t.result.Overtaken, most)
 	}
-	t.result.count(e)
-	t.violate(e, violations...)
-	return nil
+	return violations
 }
 
 // free checks that all keys can be locked when nobody holds them.

@@ -124,13 +124,13 @@ func (e *epoch) checkErrors() []violation {
 		violations = append(violations, violation{ruleErrors, text, []*operation{o}})
 	}
 	for _, o := range e.Operations {
-		explained := e.explanation(o) != nil
+		fault, _ := e.explanation(o)
 		switch {
 		case o.Return == 0 && o.Died == 0:
 			report(o, "it never returned")
 		case o.Lost != 0 && o.Outcome == done:
 			report(o, "its context ended with ErrLost, and Unlock says that all was well")
-		case explained || o.Died != 0:
+		case fault != nil || o.Died != 0:
 		case o.Lost != 0:
 			report(o, "the lock was lost without a fault")
 		case o.Outcome != done && !o.Expected:

@@ -80,7 +80,10 @@ func work(p plan, in io.Reader, out io.Writer) error {
 	defer cancel()
 	before := goleak.IgnoreCurrent()
 	w := &worker{plan: p, out: json.NewEncoder(out)}
-	var err error
+	err := quiet()
+	if err != nil {
+		return err
+	}
 	if w.subject, err = openSubject(ctx, p); err != nil {
 		return err
 	}

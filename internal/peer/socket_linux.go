@@ -1,0 +1,42 @@
+package peer
+
+import (
+	"net"
+	"runtime"
+	"syscall"
+	"weak"
+)
+
+// socketOf is the operating system's socket below conn, which may be TLS, and a weak pointer to its owner; nil when there is none.
+func socketOf(conn net.Conn) (pointer any, socket syscall.RawConn) {
+	for {
+		wrapped, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = wrapped.NetConn()
+	}
+	var err error
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		pointer = weak.Make(c)
+		socket, err = c.SyscallConn()
+	case *net.UnixConn:
+		pointer = weak.Make(c)
+		socket, err = c.SyscallConn()
+	}
+	if err != nil {
+		return nil, nil
+	}
+	return pointer, socket
+}
+
+// whenFreed calls forget with number when nobody has the connection any more.
+func whenFreed(pointer any, forget func(number uint64), number uint64) {
+	switch p := pointer.(type) {
+	case weak.Pointer[net.TCPConn]:
+		runtime.AddCleanup(p.Value(), forget, number)
+	case weak.Pointer[net.UnixConn]:
+		runtime.AddCleanup(p.Value(), forget, number)
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// The workers of a test are processes of the test program.
+func TestMain(m *testing.M) {
+	workIfWorker()
+	os.Exit(m.Run())
+}
+
+func tortured(t *testing.T, kind servers.Kind, lock string, length time.Duration) *result {
+	t.Helper()
+	if testing.Short() {
+		length = 3 * time.Second
+	}
+	var out bytes.Buffer
+	s := settings{Kind: kind, For: length, Seed: rand.Int64(), Processes: 3, Goroutines: 4, Keys: 16, Lock: lock}
+	result, err := torture(context.Background(), s, &out)
+	result.print(&out)
+	t.Log(out.String())
+	require.NoError(t, err)
+	require.Positive(t, result.Acquisitions)
+	require.Positive(t, result.Updates)
+	return result
+}
+
+func TestTxlockKeepsItsPromises(t *testing.T) {
+	for _, kind := range servers.Kinds() {
+		t.Run(kind.String(), func(t *testing.T) {
+			result := tortured(t, kind, lockTxlock, 8*time.Second)
+			require.Empty(t, result.Violations)
+			require.NotEmpty(t, result.Damages, "no fault took place")
+		})
+	}
+}
+
+// What people do by hand must be found out, else the test above proves nothing.
+func TestLeaseRowLosesUpdates(t *testing.T) {
+	result := tortured(t, servers.Postgres(), lockLeaseRow, 6*time.Second)
+	require.Subset(t, rulesOf(result.Violations), []string{ruleCounter, "mutual exclusion"})
+}
+
+func TestSwallowedDeadlockLosesUpdates(t *testing.T) {
+	result := tortured(t, servers.MariaDB, lockSwallowed, 6*time.Second)
+	require.Subset(t, rulesOf(result.Violations), []string{ruleCounter, "mutual exclusion"})
+}
+
+func rulesOf(violations []violation) []string {
+	var rules []string
+	for _, v := range violations {
+		rules = append(rules, v.Rule)
+	}
+	return rules
+}
+
+// made is a history written by hand, in milliseconds: two workers, no fault, a lease of a second.
+func made(operations ...*operation) *epoch {
+	e := &epoch{
+		Start: 1, End: 10_000e6, lease: time.Second, workers: 2, Operations: operations,
+		before: &ledger{counters: map[int]int64{}, fenced: map[int]int64{}},
+		after:  &ledger{counters: map[int]int64{}, fenced: map[int]int64{}, applied: map[application]int{}, seen: map[application]int64{}},
+	}
+	for _, o := range operations {
+		for _, at := range []*int64{&o.Call, &o.Granted, &o.Released, &o.Return, &o.Lost, &o.Died} {
+			*at *= 1e6
+		}
+		for i, key := range o.Keys {
+			if o.Verb == verbDo && o.Outcome == done {
+				e.after.applied[application{o.ID, key}]++
+				e.after.seen[application{o.ID, key}] = o.Reads[i]
+				e.after.counters[key]++
+			}
+		}
+		if o.Fence != nil && o.Fence.Outcome == done {
+			o.Fence.Call, o.Fence.Return = o.Granted, o.Released
+			e.after.fenced[o.Keys[0]]++
+		}
+	}
+	return e
+}
+
+func do(id operationID, at, read int64) *operation {
+	return &operation{
+		ID: id, Process: int(id), Verb: verbDo, Keys: []int{1}, Outcome: done, Reads: []int64{read},
+		Call: at, Granted: at + 1, Released: at + 9, Return: at + 10,
+	}
+}
+
+func lockAt(id operationID, at, token int64) *operation {
+	o := do(id, at, 0)
+	o.Verb, o.Reads, o.Token = verbLock, nil, token
+	return o
+}
+
+// checked is all that the checkers say about one epoch.
+func checked(e *epoch) []string {
+	t := &trial{tokens: tokens{map[int]latest{}}, result: newResult(settings{Keys: 2}), settings: settings{Keys: 2}}
+	return rulesOf(t.check(e))
+}
+
+func TestCheckersAcceptWhatIsRight(t *testing.T) {
+	first, second, third, fourth := do(1, 10, 0), do(2, 15, 1), lockAt(3, 20, 5), lockAt(4, 60, 6)
+	second.Granted, second.Released, second.Return = 20, 22, 23
+	third.Granted, third.Released, third.Return = 24, 25, 30
+	third.Fence, fourth.Fence = &fence{Outcome: done}, &fence{Outcome: done, Read: 1}
+	require.Empty(t, checked(made(first, second, third, fourth)))
+}
+
+// Each of these histories is wrong in one way, and the checker for that must say so.
+func TestCheckersFindWhatIsWrong(t *testing.T) {
+	tests := []struct {
+		name, rule string
+		history    func() *epoch
+	}{
+		{"two Locks held at once", "mutual exclusion", func() *epoch { return made(lockAt(1, 10, 5), lockAt(2, 14, 6)) }},
+		{"a Do while a Lock is held", "mutual exclusion", func() *epoch { return made(lockAt(1, 10, 5), do(2, 14, 0)) }},
+		{"two that read the same", ruleCounter, func() *epoch { return made(do(1, 10, 0), do(2, 30, 0)) }},
+		{"one that read what came later", ruleCounter, func() *epoch { return made(do(1, 10, 1), do(2, 30, 0)) }},
+		{"an acknowledged update that is lost", ruleSet, func() *epoch {
+			e := made(do(1, 10, 0))
+			delete(e.after.applied, application{1, 1})
+			e.after.counters[1] = 0
+			return e
+		}},
+		{"a counter that lost what the set has", ruleCounter, func() *epoch {
+			e := made(do(1, 10, 0))
+			e.after.counters[1] = 0
+			return e
+		}},
+		{"an update applied twice", ruleSet, func() *epoch {
+			e := made(do(1, 10, 0))
+			e.after.applied[application{1, 1}]++
+			e.after.counters[1]++
+			return e
+		}},
+		{"a failed update that took effect", ruleSet, func() *epoch {
+			e := made(do(1, 10, 0))
+			e.Operations[0].Outcome, e.Operations[0].Expected = failed, true
+			return e
+		}},
+		{"an update on one key of two", ruleSet, func() *epoch {
+			o := do(1, 10, 0)
+			o.Keys, o.Reads = []int{1, 0}, []int64{0, 0}
+			e := made(o)
+			o.Outcome, o.Died, o.Return = open, 30e6, 0
+			delete(e.after.applied, application{1, 0})
+			e.after.counters[0] = 0
+			return e
+		}},
+		{"an update that nobody called", ruleSet, func() *epoch {
+			e := made()
+			e.after.applied[application{7, 1}], e.after.counters[1] = 1, 1
+			return e
+		}},
+		{"a token that goes back", ruleTokens, func() *epoch { return made(lockAt(1, 10, 6), lockAt(2, 30, 5)) }},
+		{"a token given twice", ruleTokens, func() *epoch { return made(lockAt(1, 10, 6), lockAt(2, 30, 6)) }},
+		{"no token", ruleTokens, func() *epoch { return made(lockAt(1, 10, 0)) }},
+		{"a token below that of a holder who lost the lock", ruleTokens, func() *epoch {
+			lost := lockAt(1, 10, 6)
+			lost.Outcome, lost.Lost = failed, 15
+			e := made(lost, lockAt(2, 30, 5))
+			e.Faults = []fault{{endSession, everybody, 12e6, 13e6}}
+			return e
+		}},
+		{"a fenced write over another", ruleFenced, func() *epoch {
+			first, second := lockAt(1, 10, 5), lockAt(2, 30, 6)
+			first.Fence, second.Fence = &fence{Outcome: done}, &fence{Outcome: done}
+			return made(first, second)
+		}},
+		{"a holder refused by the fence", ruleErrors, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Fence = &fence{Outcome: failed}
+			return made(o)
+		}},
+		{"an error without a fault", ruleErrors, func() *epoch {
+			o := do(1, 10, 0)
+			o.Outcome, o.Error = failed, "connection reset"
+			return made(o)
+		}},
+		{"a loss without a fault", ruleErrors, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Outcome, o.Lost = failed, 15
+			return made(o)
+		}},
+		{"a lost lock whose Unlock says nothing", ruleErrors, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Lost = 15
+			return made(o)
+		}},
+		{"an operation that never returned", ruleErrors, func() *epoch {
+			o := do(1, 10, 0)
+			o.Outcome, o.Return, o.Released, o.Granted = open, 0, 0, 0
+			return made(o)
+		}},
+		{"a holder that is told too late", ruleBelief, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Outcome, o.Released, o.Lost, o.Return = failed, 3000, 2990, 3001
+			e := made(o, lockAt(2, 2000, 6))
+			e.Faults = []fault{{networkDrop, 1, 20e6, 2500e6}}
+			return e
+		}},
+		{"a waiter overtaken by everybody", ruleQueue, func() *epoch {
+			waiter := lockAt(1, 10, 9)
+			waiter.Granted, waiter.Released, waiter.Return = 1000, 1001, 1002
+			return made(waiter, lockAt(2, 100, 5), lockAt(3, 200, 6), lockAt(4, 300, 7))
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { require.Contains(t, checked(test.history()), test.rule) })
+	}
+}
+
+// A hold that a fault may have ended is certain only until then, and a write of unknown end may come at any time.
+func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
+	stopped := lockAt(1, 10, 5)
+	stopped.Outcome, stopped.Released, stopped.Return, stopped.Error = failed, 3000, 3001, "lock lost"
+	killed := lockAt(3, 2500, 7)
+	killed.Outcome, killed.Released, killed.Return, killed.Died = open, 0, 0, 2600
+	e := made(stopped, lockAt(2, 2000, 6), killed, lockAt(4, 2601, 8))
+	e.Faults = []fault{{stopWorker, 1, 15e6, 2400e6}, {killWorker, 3, 2600e6, 2700e6}}
+	require.Empty(t, checked(e))
+}
+
+func TestUnknownAdditionsMayTakeEffectOrNot(t *testing.T) {
+	maybe := porcupine.Operation{Input: addition{id: 1}, Output: anything, Call: 10, Return: never}
+	e := made()
+	for _, end := range []int64{0, 1} {
+		require.Empty(t, e.checkCounter(ruleFenced, 1, []porcupine.Operation{maybe}, nil, 0, end))
+	}
+	require.NotEmpty(t, e.checkCounter(ruleFenced, 1, []porcupine.Operation{maybe}, nil, 0, 2))
+}
+
+func TestRecoveryIsTheNextGrantOfWhatTheVictimHeld(t *testing.T) {
+	killed := lockAt(1, 10, 5)
+	killed.Outcome, killed.Released, killed.Return, killed.Died = open, 0, 0, 100
+	waiter := lockAt(2, 50, 6)
+	waiter.Granted, waiter.Released, waiter.Return = 401, 402, 403
+	e := made(killed, waiter)
+	recovery, ok := e.recovery(fault{killWorker, 1, 100e6, 200e6}, e.holds())
+	require.True(t, ok)
+	require.Equal(t, 301*time.Millisecond, recovery)
+	recovery, ok = e.recovery(fault{killServer, everybody, 100e6, 200e6}, e.holds())
+	require.True(t, ok)
+	require.Equal(t, 201*time.Millisecond, recovery)
+}
