@@ -48,6 +48,9 @@ type engine struct {
 var engines []*engine
 
 func TestMain(m *testing.M) {
+	if part := os.Getenv(partVariable); part != "" {
+		os.Exit(playPart(part))
+	}
 	os.Exit(runTests(m))
 }
 
@@ -176,6 +179,7 @@ type client[Tx any] struct {
 	name string
 	// connect returns a driver with a pool of at most size connections, and what the test needs of that pool.
 	connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
+	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
 	// begin begins a caller's own transaction on a connection that belongs to it alone.
 	begin func(t *testing.T, dsn string, level sql.IsolationLevel) Tx
 	end   func(ctx context.Context, tx Tx, commit bool) error
@@ -271,11 +275,10 @@ func pgxOnPool(mode string) client[pgx.Tx] {
 func pgxOpened() client[pgx.Tx] {
 	c := pgxClient
 	c.name = "postgres.Open"
-	c.connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
-		driver, err := postgres.Open(context.Background(), dsn+fmt.Sprintf("&pool_max_conns=%d", size))
-		require.NoError(t, err)
-		return driver, pool{close: func() { _ = driver.Close() }}
+	c.open = func(dsn string, size int) (dialects.Driver[pgx.Tx], error) {
+		return postgres.Open(background, dsn+fmt.Sprintf("&pool_max_conns=%d", size))
 	}
+	c.connect = opened(c.open)
 	return c
 }
 
@@ -299,12 +302,17 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 func mysqlOpened() client[*sql.Tx] {
 	c := sqlClient("mysql")
 	c.name = "mysql.Open"
-	c.connect = func(t *testing.T, dsn string, _ int) (dialects.Driver[*sql.Tx], pool) {
-		driver, err := mysql.Open(context.Background(), dsn)
+	c.open = func(dsn string, _ int) (dialects.Driver[*sql.Tx], error) { return mysql.Open(background, dsn) }
+	c.connect = opened(c.open)
+	return c
+}
+
+func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)) func(*testing.T, string, int) (dialects.Driver[Tx], pool) {
+	return func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool) {
+		driver, err := open(dsn, size)
 		require.NoError(t, err)
 		return driver, pool{close: func() { _ = driver.Close() }}
 	}
-	return c
 }
 
 // fixture is a Locker on its own connections, for one test.
@@ -331,7 +339,29 @@ func newFixture[Tx any](t *testing.T, e *engine, c client[Tx]) *fixture[Tx] {
 // the fixture is left.
 func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
 	t.Helper()
+	noGoroutines(t)
+	return newParallelFixture(t, e, c, size, address, options...)
+}
+
+// noGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is left.
+func noGoroutines(t *testing.T) {
+	t.Helper()
 	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		goleak.VerifyNone(t, leaks, // besides what the administrator's pool does in the background
+			goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"),
+			goleak.IgnoreAnyFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1"),
+			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
+			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/servers.launch.func1"), // of a server that the test restarted
+			goleak.IgnoreAnyFunction("os/exec.(*Cmd).writerDescriptor.func1"),
+			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionCleaner"), // of other fixtures of the test
+			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"))
+	})
+}
+
+// newParallelFixture leaves goroutines to the test that other tests run beside.
+func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
+	t.Helper()
 	f := &fixture[Tx]{client: c, engine: e, label: fmt.Sprintf("%s%d", labelPrefix, labels.Add(1))}
 	if !e.postgres {
 		f.admitted(t, "CREATE DATABASE "+f.label+" CHARACTER SET utf8mb4")
@@ -345,12 +375,6 @@ func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, ad
 		require.NoError(t, f.locks.Close())
 		p.close()
 		f.transactions(t, 0)
-		goleak.VerifyNone(t, leaks, // besides what the administrator's pool does in the background
-			goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"),
-			goleak.IgnoreAnyFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1"),
-			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
-			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionCleaner"), // of other fixtures of the test
-			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"))
 	})
 	return f
 }
@@ -392,6 +416,25 @@ func (f *fixture[Tx]) waiters(t *testing.T, n int) {
 func (f *fixture[Tx]) transactions(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d transactions", n), f.sessionsEvery, func() bool { return f.count(t, f.sessions) == n })
+}
+
+// killSessions ends all sessions of the fixture, as an administrator does.
+func (f *fixture[Tx]) killSessions(t *testing.T) {
+	t.Helper()
+	if f.postgres {
+		_, err := f.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", f.label)
+		require.NoError(t, err)
+		return
+	}
+	rows, err := f.admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", f.label)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		_, _ = f.admin.Exec(fmt.Sprintf("KILL %d", id)) // or it has ended by itself
+	}
+	require.NoError(t, rows.Err())
 }
 
 // makeTable creates a table of the fixture's own and returns its name, good from every connection.

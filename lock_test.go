@@ -82,6 +82,17 @@ var guarantees = []guarantee{
 	{"a context that ends in the work prevents the commit", contextEndsInWork[pgx.Tx], contextEndsInWork[*sql.Tx]},
 	{"Do reads what the last holder wrote", readsCurrent[pgx.Tx], readsCurrent[*sql.Tx]},
 
+	// Loss and leases
+	{"a lost session is announced at once, to the Lock and in the work", lossAnnounced[pgx.Tx], lossAnnounced[*sql.Tx]},
+	{"there is no false alarm, and Unlock is none", noFalseAlarm[pgx.Tx], noFalseAlarm[*sql.Tx]},
+	{"ten thousand handles need no goroutine each", fewGoroutines[pgx.Tx], fewGoroutines[*sql.Tx]},
+	{"the lease is kept, on both sides", leaseKept[pgx.Tx], leaseKept[*sql.Tx]},
+
+	// Fencing tokens
+	{"tokens increase over all holders", tokensIncrease[pgx.Tx], tokensIncrease[*sql.Tx]},
+	{"tokens increase in the order of holders", tokensInOrder[pgx.Tx], tokensInOrder[*sql.Tx]},
+	{"fencing that is not installed is ErrNotInstalled", fenceMissing[pgx.Tx], fenceMissing[*sql.Tx]},
+
 	// Reentry
 	{"reentry follows the context, counts, and ends with the last handle", reentry[pgx.Tx], reentry[*sql.Tx]},
 	{"nested locks need one connection", oneConnection[pgx.Tx], oneConnection[*sql.Tx]},
@@ -107,6 +118,7 @@ var guarantees = []guarantee{
 	{"Schema is what Install does", schemaText[pgx.Tx], schemaText[*sql.Tx]},
 	{"names in quotes and with a schema work, broken ones are errors", tableNames[pgx.Tx], tableNames[*sql.Tx]},
 	{"bad input is an error and changes nothing", badInput[pgx.Tx], badInput[*sql.Tx]},
+	{"a lease that cannot be kept is an error and changes nothing", badLeases[pgx.Tx], badLeases[*sql.Tx]},
 	{"Check accepts this engine", checkAccepts[pgx.Tx], checkAccepts[*sql.Tx]},
 }
 

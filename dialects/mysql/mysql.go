@@ -77,7 +77,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		broken := s.rollback(clean)
 		cancel()
 		if errors.Is(err, errNoRun) && !lifted && broken == nil {
-			if err = lift(ctx, conn, request.Fence); err == nil {
+			if err = s.lift(ctx, request.Fence); err == nil {
 				lifted = true
 				continue
 			}

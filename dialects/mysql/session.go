@@ -113,6 +113,14 @@ func (s *session) settle(ctx context.Context, request dialects.Request) error {
 	return nil
 }
 
+// lift numbers the server's run, which settle reads then.
+func (s *session) lift(ctx context.Context, table string) error {
+	if owned := s.owned(); owned != nil {
+		owned.fence = ""
+	}
+	return lift(ctx, s.conn, table)
+}
+
 // owned is the connection of a pool of Open.
 func (s *session) owned() (owned *ownedConn) {
 	_ = s.conn.Raw(func(conn any) error {

@@ -33,10 +33,7 @@ func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
 // explanation is the earliest and the latest fault that can have broken an operation; nil if there is none.
 func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
-	end := o.Return
-	if end == 0 {
-		end = e.End
-	}
+	end := cmp.Or(o.Return, o.Died, e.End)
 	for i := range e.Faults {
 		f := &e.Faults[i]
 		if (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace() {

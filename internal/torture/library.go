@@ -254,10 +254,9 @@ func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 	o.Fence = &fence{Call: now(), Outcome: unknown}
 	defer func() { o.Fence.Return = now() }()
 	taken, err := l.store.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET token = %d WHERE k = %d AND token < %d", fenced, o.Token, o.Keys[0], o.Token))
-	if o.Fence.Outcome = verdict(taken, err, failed); o.Fence.Outcome != done {
+	if o.Fence.Outcome = verdict(taken, err, open); o.Fence.Outcome != done {
 		return
 	}
-	o.Fence.Outcome = failed
 	query := fmt.Sprintf("SELECT value FROM %s WHERE k = %d", fenced, o.Keys[0])
 	if err := l.store.QueryRowContext(ctx, query).Scan(&o.Fence.Read); err != nil {
 		o.Fence.Outcome = open
@@ -267,19 +266,16 @@ func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 	o.Fence.Outcome = verdict(written, err, unknown)
 }
 
-// verdict is done when a row was changed and failed when none was; an error is open, where it does no harm, or unknown.
+// verdict is done when a row was changed, failed when none was, and broken after an error.
 func verdict(result sql.Result, err error, broken outcome) outcome {
-	if err == nil {
-		var changed int64
-		if changed, err = result.RowsAffected(); err == nil {
-			if changed == 1 {
-				return done
-			}
-			return failed
-		}
+	if err != nil {
+		return broken
 	}
-	if broken == failed { // nothing was written yet
-		return open
+	switch changed, err := result.RowsAffected(); {
+	case err != nil:
+		return broken
+	case changed == 1:
+		return done
 	}
-	return broken
+	return failed
 }

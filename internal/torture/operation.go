@@ -57,7 +57,7 @@ type fence struct {
 	Call    int64   `json:"call"`
 	Return  int64   `json:"return,omitempty"`
 	Read    int64   `json:"read"`
-	Outcome outcome `json:"outcome"` // done, failed: refused, unknown
+	Outcome outcome `json:"outcome"` // done; failed: refused; unknown; open: it came to no write
 }
 
 type verb string

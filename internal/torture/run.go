@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/txlock/txlock"
@@ -104,6 +105,10 @@ func (t *trial) faultKinds() []faultKind {
 		return []faultKind{stopWorker}
 	case lockSwallowed:
 		return nil // deadlocks come by themselves
+	}
+	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
+		fmt.Fprintln(t.out, "without faults of the server:", err)
+		return slices.DeleteFunc(slices.Clone(faultKinds), func(k faultKind) bool { return k == killServer || k == pauseServer })
 	}
 	return faultKinds
 }

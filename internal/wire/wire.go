@@ -1,5 +1,5 @@
 // Package wire is a TCP proxy for tests: it counts the round trips that really happen between a client and a server, and
-// cuts connections.
+// delays, silences and cuts connections.
 package wire
 
 import (
@@ -14,6 +14,7 @@ type Proxy struct {
 	listener net.Listener
 	target   string
 	forwards sync.WaitGroup
+	flow     sync.RWMutex // held for writing while nothing is forwarded
 
 	mu     sync.Mutex
 	bursts int
@@ -57,6 +58,12 @@ func (p *Proxy) Cut() {
 		_ = pair.client.Close()
 		_ = pair.server.Close()
 	}
+}
+
+// Hold delays everything until release is called, which must be before Close.
+func (p *Proxy) Hold() (release func()) {
+	p.flow.Lock()
+	return p.flow.Unlock
 }
 
 // Close ends the proxy and its connections.
@@ -107,7 +114,10 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 			}
 			pair.asking = asks
 			p.mu.Unlock()
-			if _, writeErr := to.Write(buffer[:n]); writeErr != nil {
+			p.flow.RLock()
+			_, writeErr := to.Write(buffer[:n])
+			p.flow.RUnlock()
+			if writeErr != nil {
 				err = writeErr
 			}
 		}

@@ -1,0 +1,49 @@
+package wire
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Silence drops every packet of the open connections, on both sides, as a network does that fails without a word: nothing is
+// answered, not even by the kernels. The connections do not recover.
+func (p *Proxy) Silence() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pair := range p.pairs {
+		for _, conn := range []net.Conn{pair.client, pair.server} {
+			if err := silence(conn.(*net.TCPConn)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// silence waits until all that was sent is acknowledged: else the kernel would go on sending it, and be heard.
+func silence(conn *net.TCPConn) error {
+	socket, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}} // keeps 0 bytes of each packet
+	filter := unix.SockFprog{Len: 1, Filter: &nothing[0]}
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		unacknowledged := 0
+		var failed error
+		err := socket.Control(func(fd uintptr) {
+			if unacknowledged, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); failed == nil && unacknowledged == 0 {
+				failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &filter)
+			}
+		})
+		if err != nil || failed != nil || unacknowledged == 0 {
+			return errors.Join(err, failed)
+		}
+		<-ticker.C
+	}
+}

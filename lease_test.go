@@ -1,0 +1,297 @@
+package txlock_test
+
+import (
+	"context"
+	"database/sql"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/wire"
+)
+
+// soon is how fast a loss must be announced of which the server tells.
+const soon = 100 * time.Millisecond
+
+// lossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
+func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	lock, err := f.locks.Mutex(f.key("lost")).Lock(background)
+	require.NoError(t, err)
+	nested, err := f.locks.Mutex(f.key("nested")).Lock(lock.Context())
+	require.NoError(t, err)
+	working, ended := make(chan struct{}), make(chan time.Time, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+				return err
+			}
+			close(working)
+			<-ctx.Done()
+			ended <- time.Now()
+			return nil // work that does not look at its context
+		})
+	}()
+	<-working
+	require.NoError(t, lock.Context().Err())
+
+	f.killSessions(t)
+	killed := time.Now()
+	<-lock.Context().Done()
+	require.WithinDuration(t, killed, time.Now(), soon)
+	require.WithinDuration(t, killed, <-ended, soon)
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorIs(t, context.Cause(nested.Context()), txlock.ErrLost)
+	require.ErrorIs(t, <-done, txlock.ErrLost)
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+
+	// Everything works again, with what the pool has left.
+	next, err := f.locks.Mutex(f.key("lost")).Lock(background)
+	require.NoError(t, err)
+	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	f.taken(t, f.key("lost"))
+	require.NoError(t, next.Unlock(background))
+	f.free(t, f.key("lost"), f.key("nested"), f.key("work"))
+}
+
+func noFalseAlarm[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	for range 50 {
+		lock, err := f.locks.Mutex(f.key("a")).Lock(background)
+		require.NoError(t, err)
+		nested, err := f.locks.Mutex(f.key("b")).Lock(lock.Context())
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+		require.NoError(t, nested.Context().Err(), "the session is still held")
+		require.NoError(t, nested.Unlock(background))
+		for _, l := range []*txlock.Lock{lock, nested} {
+			require.Equal(t, context.Canceled, context.Cause(l.Context()))
+		}
+		require.NoError(t, f.locks.Mutex(f.key("a")).Do(background, func(ctx context.Context, _ Tx) error {
+			return context.Cause(ctx)
+		}))
+	}
+}
+
+// handles of one session cost no goroutine each, and the vigil none.
+func fewGoroutines[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	first, err := f.locks.Mutex(f.key("many")).Lock(background)
+	require.NoError(t, err)
+	before := runtime.NumGoroutine()
+	handles := make([]*txlock.Lock, 10_000)
+	for i := range handles {
+		handles[i], err = f.locks.Mutex(f.key("many")).Lock(first.Context())
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
+	for _, handle := range handles {
+		require.NoError(t, handle.Unlock(background))
+	}
+	require.NoError(t, first.Unlock(background))
+}
+
+// leaseKept runs what has to wait for a lease side by side.
+func leaseKept[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	noGoroutines(t)
+	t.Run("side by side", func(t *testing.T) {
+		for name, scenario := range map[string]func(*testing.T, *engine, client[Tx]){
+			"a healthy Lock outlives its lease":                         healthyOutlivesLease[Tx],
+			"a silent network is announced before the server lets go":   silentNetwork[Tx],
+			"a hiccup shorter than the lease is no loss":                hiccup[Tx],
+			"work that is silent for longer than the lease is lost":     silentWork[Tx],
+			"work learns of a network that drops every packet":          silentNetworkInWork[Tx],
+			"LockTx leaves it to the caller's settings":                 leaseOfLockTx[Tx],
+			"a nested Do suspends the heartbeat, and the lock lives on": heartbeatAroundWork[Tx],
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				scenario(t, e, c)
+			})
+		}
+	})
+}
+
+// leased is a fixture behind a proxy, with a lease.
+func leased[Tx any](t *testing.T, e *engine, c client[Tx], lease time.Duration) (*fixture[Tx], *wire.Proxy) {
+	proxy, err := wire.Listen(e.address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	return newParallelFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(lease)), proxy
+}
+
+// stranger locks the key from elsewhere, and says when it got it.
+func (f *fixture[Tx]) stranger(t *testing.T, key string) <-chan time.Time {
+	t.Helper()
+	other := newParallelFixture(t, f.engine, f.client, 2, "")
+	granted, done := make(chan time.Time, 1), make(chan struct{})
+	t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		lock, err := other.locks.Mutex(key).Lock(background)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		granted <- time.Now()
+		if err := lock.Unlock(background); err != nil {
+			t.Error(err)
+		}
+	}()
+	other.waiters(t, 1)
+	return granted
+}
+
+func healthyOutlivesLease[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, proxy := leased(t, e, c, time.Second)
+	lock, err := f.locks.Mutex(f.key("healthy")).Lock(background)
+	require.NoError(t, err)
+	before := proxy.Bursts()
+	select {
+	case <-lock.Context().Done():
+		t.Fatal(context.Cause(lock.Context()))
+	case <-time.After(2500 * time.Millisecond): // what is to be shown is that nothing happens
+	}
+	require.Greater(t, proxy.Bursts(), before+10, "heartbeats")
+	f.taken(t, f.key("healthy"))
+	require.NoError(t, lock.Unlock(background))
+}
+
+func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 2 * time.Second
+	f, proxy := leased(t, e, c, lease)
+	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
+	require.NoError(t, err)
+	granted := f.stranger(t, f.key("silent"))
+	release := proxy.Hold()
+	silent := time.Now()
+	<-lock.Context().Done()
+	announced := time.Now()
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorContains(t, context.Cause(lock.Context()), "heartbeat")
+	require.WithinDuration(t, silent, announced, lease)
+	require.Empty(t, granted, "the server has let go before the holder knew")
+	start := time.Now()
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.Less(t, time.Since(start), 6*time.Second, "Unlock is bounded in time")
+	require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond, "the server lets go by itself")
+	release()
+}
+
+func hiccup[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 2 * time.Second
+	f, proxy := leased(t, e, c, lease)
+	lock, err := f.locks.Mutex(f.key("hiccup")).Lock(background)
+	require.NoError(t, err)
+	release := proxy.Hold()
+	select {
+	case <-lock.Context().Done():
+		t.Error(context.Cause(lock.Context()))
+	case <-time.After(lease / 2):
+	}
+	release()
+	select {
+	case <-lock.Context().Done():
+		t.Error(context.Cause(lock.Context()))
+	case <-time.After(lease):
+	}
+	f.taken(t, f.key("hiccup"))
+	require.NoError(t, lock.Unlock(background))
+}
+
+func silentWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, _ := leased(t, e, c, time.Second)
+	table := f.makeTable(t, "id int primary key")
+	start := time.Now()
+	err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+		if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+			return err
+		}
+		start = time.Now()
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
+		return nil
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.WithinDuration(t, start.Add(time.Second), time.Now(), 1100*time.Millisecond)
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+	f.free(t, f.key("work"))
+}
+
+func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 3 * time.Second
+	f, proxy := leased(t, e, c, lease)
+	table := f.makeTable(t, "id int primary key")
+	granted := make(<-chan time.Time)
+	silent := time.Now()
+	err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+		if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+			return err
+		}
+		granted = f.stranger(t, f.key("work"))
+		require.NoError(t, proxy.Silence())
+		silent = time.Now()
+		<-ctx.Done()
+		require.WithinDuration(t, silent, time.Now(), lease+soon)
+		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
+		return nil
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond)
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newParallelFixture(t, e, c, 2, "", txlock.WithLease(time.Second))
+	read, set := "SELECT @@wait_timeout", "SET wait_timeout = 1"
+	if f.postgres {
+		read = "SELECT current_setting('idle_in_transaction_session_timeout') || current_setting('client_connection_check_interval')"
+		set = "SET idle_in_transaction_session_timeout = '1s'"
+	}
+	tx := f.begin(t, f.dsn(f.label, "", nil), sql.LevelDefault)
+	before, err := f.query(background, tx, read)
+	require.NoError(t, err)
+	require.NoError(t, f.locks.Mutex(f.key("guest")).LockTx(background, tx))
+	after, err := f.query(background, tx, read)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	granted := f.stranger(t, f.key("guest"))
+	require.NoError(t, f.exec(background, tx, set))
+	start := time.Now()
+	require.WithinDuration(t, start.Add(time.Second), <-granted, 1500*time.Millisecond)
+	require.Error(t, f.end(background, tx, true), "what was lost cannot commit")
+}
+
+func heartbeatAroundWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = time.Second
+	f, _ := leased(t, e, c, lease)
+	table := f.makeTable(t, "id int primary key")
+	lock, err := f.locks.Mutex(f.key("around")).Lock(background)
+	require.NoError(t, err)
+	statements := time.NewTicker(lease / 3)
+	defer statements.Stop()
+	id := 0
+	require.NoError(t, f.locks.Mutex(f.key("around")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
+		for start := time.Now(); time.Since(start) < lease*3/2; <-statements.C {
+			id++
+			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+strconv.Itoa(id)+")"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	select {
+	case <-lock.Context().Done():
+		t.Error(context.Cause(lock.Context()))
+	case <-time.After(lease * 3 / 2):
+	}
+	require.NoError(t, lock.Unlock(background))
+	require.Equal(t, id, f.total(t, "SELECT COUNT(*) FROM "+table))
+}

@@ -1,0 +1,139 @@
+package txlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+)
+
+var installFences sync.Map // of engines, once
+
+func newFencingFixture[Tx any](t *testing.T, e *engine, c client[Tx]) *fixture[Tx] {
+	t.Helper()
+	f := newSizedFixture(t, e, c, poolSize, "", txlock.WithFencing())
+	installed, _ := installFences.LoadOrStore(e, new(sync.Once))
+	installed.(*sync.Once).Do(func() { require.NoError(t, f.locks.Install(background)) })
+	return f
+}
+
+// tokensIncrease: over keys, sessions, tries, rows and nested locks, and whatever the last holder did with its transaction.
+func tokensIncrease[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFencingFixture(t, e, c)
+	other := newFencingFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	f.admitted(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	last := int64(0)
+	later := func(lock *txlock.Lock, err error) *txlock.Lock {
+		t.Helper()
+		require.NoError(t, err)
+		require.Greater(t, lock.Token(), last)
+		last = lock.Token()
+		return lock
+	}
+	for range 3 {
+		for _, locks := range []*txlock.Locker[Tx]{f.locks, other.locks} {
+			for _, m := range []*txlock.Mutex[Tx]{
+				locks.Mutex(f.key("a")), locks.Mutex(f.key("b")), locks.Mutex(f.key("a"), f.key("b"), f.key("c")),
+				locks.Rows(table, "id", 1), locks.Rows(table, "id", 2, 1),
+			} {
+				lock := later(m.Lock(background))
+				nested := later(locks.Mutex(f.key("nested")).Lock(lock.Context()))
+				again, err := m.Lock(lock.Context())
+				require.NoError(t, err)
+				require.Equal(t, lock.Token(), again.Token(), "the same hold")
+				for _, handle := range []*txlock.Lock{lock, nested, again} {
+					require.NoError(t, handle.Unlock(background))
+				}
+				lock = later(m.TryLock(background))
+				_, err = m.TryLock(background)
+				require.ErrorIs(t, err, txlock.ErrNotAcquired)
+				require.NoError(t, lock.Unlock(background))
+				require.ErrorIs(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+					nested := later(locks.Mutex(f.key("nested")).Lock(ctx))
+					own := later(m.Lock(ctx)) // whose rows the Do has locked without a token
+					require.NoError(t, nested.Unlock(ctx))
+					require.NoError(t, own.Unlock(ctx))
+					return errWork
+				}), errWork)
+			}
+		}
+	}
+}
+
+// tokensInOrder: holders of one key, in the order in which they held it.
+func tokensInOrder[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFencingFixture(t, e, c)
+	var tokens []int64 // guarded by the lock
+	var group errgroup.Group
+	for range 12 {
+		group.Go(func() error {
+			for range 15 {
+				lock, err := f.locks.Mutex(f.key("one")).Lock(background)
+				if err != nil {
+					return err
+				}
+				tokens = append(tokens, lock.Token())
+				if err := lock.Unlock(background); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Len(t, tokens, 12*15)
+	for i := range tokens[1:] {
+		require.Greater(t, tokens[i+1], tokens[i])
+	}
+}
+
+func fenceMissing[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(tableOf(e, "unfenced")))
+	plain := newSizedFixture(t, e, c, 4, "", txlock.WithTable(tableOf(e, "unfenced")), txlock.WithSlots(16))
+	for _, locks := range []*txlock.Locker[Tx]{plain.locks, f.locks} {
+		_, err := f.locks.Mutex(f.key("a")).Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotInstalled)
+		require.NoError(t, locks.Install(background))
+	}
+	lock, err := f.locks.Mutex(f.key("a")).Lock(background)
+	require.NoError(t, err)
+	require.Positive(t, lock.Token())
+	require.NoError(t, lock.Unlock(background))
+	require.Contains(t, f.locks.Schema(), "unfenced_runs")
+	require.NotContains(t, plain.locks.Schema(), "unfenced_runs")
+	if f.postgres {
+		f.admitted(t, "DROP TABLE public.unfenced, public.unfenced_runs; DROP SEQUENCE public.unfenced_tokens")
+		return
+	}
+	f.admitted(t, "DROP TABLE "+tableOf(e, "unfenced")+", "+tableOf(e, "unfenced_runs")+", "+tableOf(e, "unfenced_epochs"))
+}
+
+// tableOf is a table beside the lock table.
+func tableOf(e *engine, name string) string {
+	return e.table()[:len(e.table())-len("txlock_slots")] + name
+}
+
+func badLeases[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	least := time.Second
+	if e.postgres {
+		least = time.Millisecond
+	}
+	for _, lease := range []time.Duration{0, -time.Second, 25 * 24 * time.Hour, least - 1} {
+		f := newSizedFixture(t, e, c, 2, "", txlock.WithLease(lease), txlock.WithTable(tableOf(e, "never")))
+		require.ErrorContains(t, f.locks.Install(background), "WithLease("+lease.String()+")")
+		_, err := f.locks.Mutex("a").Lock(background)
+		require.ErrorContains(t, err, "WithLease("+lease.String()+")")
+		_, err = f.admin.Exec("SELECT 1 FROM " + tableOf(e, "never"))
+		require.Error(t, err, "nothing is created")
+	}
+	f := newSizedFixture(t, e, c, 2, "", txlock.WithLease(24*24*time.Hour))
+	lock, err := f.locks.Mutex(f.key("long")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
+}
