@@ -15,7 +15,7 @@ demo: ## replay real orders, without a lock and with one
 test: ## every test of every module, on every engine
 	@for module in $(MODULES); do \
 		echo "== go test -race ./... in $$module"; \
-		(cd $$module && go test -race -count=1 -timeout=14m ./...) || exit 1; \
+		(cd $$module && go test -race -count=1 -parallel=16 -timeout=14m ./...) || exit 1; \
 	done
 
 check: ## format, vet, lint, documentation, dependencies

@@ -127,19 +127,22 @@ func TestGuarantees(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			onPgx, onSQL := clients(e.Kind)
 			for _, c := range onPgx {
-				t.Run(c.name, func(t *testing.T) {
-					for _, g := range guarantees {
-						t.Run(g.says, func(t *testing.T) { g.pgx(t, e, c) })
-					}
-				})
+				t.Run(c.name, func(t *testing.T) { guaranteed(t, e, c, pgxTest) })
 			}
 			for _, c := range onSQL {
-				t.Run(c.name, func(t *testing.T) {
-					for _, g := range guarantees {
-						t.Run(g.says, func(t *testing.T) { g.sql(t, e, c) })
-					}
-				})
+				t.Run(c.name, func(t *testing.T) { guaranteed(t, e, c, sqlTest) })
 			}
 		})
 	}
 }
+
+// guaranteed runs every guarantee for one line of the table.
+func guaranteed[Tx any](t *testing.T, e *engine, c client[Tx], test func(guarantee) func(*testing.T, *engine, client[Tx])) {
+	for _, g := range guarantees {
+		t.Run(g.says, func(t *testing.T) { test(g)(t, e, c) })
+	}
+}
+
+func pgxTest(g guarantee) func(*testing.T, *engine, client[pgx.Tx]) { return g.pgx }
+
+func sqlTest(g guarantee) func(*testing.T, *engine, client[*sql.Tx]) { return g.sql }

@@ -2,6 +2,8 @@ package txlock_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -94,8 +96,9 @@ func tokensInOrder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 }
 
 func fenceMissing[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(tableOf(e, "unfenced")))
-	plain := newSizedFixture(t, e, c, 4, "", txlock.WithTable(tableOf(e, "unfenced")), txlock.WithSlots(16))
+	table := tableOf(e, fmt.Sprintf("unfenced_%d_%d", os.Getpid(), labels.Add(1)))
+	f := newSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(table))
+	plain := newSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithSlots(16))
 	for _, locks := range []*txlock.Locker[Tx]{plain.locks, f.locks} {
 		_, err := f.locks.Mutex(f.key("a")).Lock(background)
 		require.ErrorIs(t, err, txlock.ErrNotInstalled)
@@ -105,13 +108,14 @@ func fenceMissing[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, err)
 	require.Positive(t, lock.Token())
 	require.NoError(t, lock.Unlock(background))
-	require.Contains(t, f.locks.Schema(), "unfenced_runs")
-	require.NotContains(t, plain.locks.Schema(), "unfenced_runs")
+	require.Contains(t, f.locks.Schema(), "_runs")
+	require.NotContains(t, plain.locks.Schema(), "_runs")
 	if f.postgres {
-		f.admitted(t, "DROP TABLE public.unfenced, public.unfenced_runs; DROP SEQUENCE public.unfenced_tokens")
+		f.admitted(t, "DROP TABLE "+table+", "+table+"_runs")
+		f.admitted(t, "DROP SEQUENCE "+table+"_tokens")
 		return
 	}
-	f.admitted(t, "DROP TABLE "+tableOf(e, "unfenced")+", "+tableOf(e, "unfenced_runs")+", "+tableOf(e, "unfenced_epochs"))
+	f.admitted(t, "DROP TABLE "+table+", "+table+"_runs, "+table+"_epochs")
 }
 
 // tableOf is a table beside the lock table.

@@ -28,8 +28,8 @@ func (d *damage) quantile(q float64) time.Duration {
 
 // recovery is the time until the lock goes on: for a fault that hits the server, from when it is healed to the next grant of
 // any key. For one that hits a worker, or one session, from the fault to the next grant of each key that it took from the
-// victim, or, if it took none, that the victim waited for. While nobody asks for a key, no time is counted. It is false
-// when nothing was hit, or nobody asked in this epoch.
+// victim, or, if it took none, that the victim waited for. While nobody asks for a key, or one whom the fault did not hit has
+// it, no time is counted. It is false when nothing was hit, or nobody asked in this epoch.
 func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration, ok bool) {
 	if f.Kind == killServer || f.Kind == pauseServer {
 		next := int64(never)
@@ -46,21 +46,22 @@ func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration,
 	}
 	for key := range keys {
 		if h, granted := nextGrant(holds[key], f.Start); granted {
-			recovery, ok = max(recovery, time.Duration(h.Granted-max(f.Start, h.Call))), true
+			recovery, ok = max(recovery, time.Duration(h.Granted-max(h.Call, heldUntil(holds[key], f.Start)))), true
 		}
 	}
 	return recovery, ok
 }
 
 // hit lists the keys that the fault took from its victim, and those that the victim waited for. Of a terminated session the
-// server does not say whose it was: it is the one whose operation broke.
+// server does not say whose it was: it is the one whose operation broke, before another fault came.
 func (e *epoch) hit(f fault) (taken, awaited map[int]bool) {
 	taken, awaited = map[int]bool{}, map[int]bool{}
 	for _, o := range e.Operations {
 		if o.Call > f.Start || o.Return != 0 && o.Return <= f.Start || f.Victim != everybody && f.Victim != o.Process {
 			continue
 		}
-		broken := o.Outcome != done && !o.Expected || o.Lost != 0
+		_, latest := e.explanation(o)
+		broken := (o.Outcome != done && !o.Expected || o.Lost != 0) && latest != nil && latest.Start == f.Start
 		for _, key := range o.Keys {
 			switch held := o.Granted != 0 && o.Granted <= f.Start; {
 			case held && broken && (o.Released == 0 || o.Released > f.Start):
@@ -71,6 +72,17 @@ func (e *epoch) hit(f fault) (taken, awaited map[int]bool) {
 		}
 	}
 	return taken, awaited
+}
+
+// heldUntil is until when one who keeps the lock has it, if one has it at that time.
+func heldUntil(holds []hold, at int64) int64 {
+	until := at
+	for _, h := range holds {
+		if !h.broken && h.Granted <= at {
+			until = max(until, h.end)
+		}
+	}
+	return until
 }
 
 // nextGrant is who had the key next.

@@ -248,7 +248,8 @@ func TestRecoveryIsTheNextGrantOfWhatTheVictimHeld(t *testing.T) {
 	waiter := lockAt(2, 50, 6)
 	waiter.Granted, waiter.Released, waiter.Return = 401, 402, 403
 	e := made(killed, waiter)
-	recovery, ok := e.recovery(fault{killWorker, 1, 100e6, 200e6}, e.holds())
+	e.Faults = []fault{{killWorker, 1, 100e6, 200e6}}
+	recovery, ok := e.recovery(e.Faults[0], e.holds())
 	require.True(t, ok)
 	require.Equal(t, 301*time.Millisecond, recovery)
 	recovery, ok = e.recovery(fault{killServer, everybody, 100e6, 200e6}, e.holds())
