@@ -16,14 +16,14 @@ import (
 )
 
 // open connects to the PostgreSQL that the tests have started.
-func open(ctx context.Context) *txlock.Locker[pgx.Tx] {
+func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] {
 	for _, e := range engines {
 		if e.Kind == servers.Postgres18 {
 			driver, err := postgres.Open(ctx, e.DSN)
 			if err != nil {
 				log.Fatal(err)
 			}
-			return txlock.New(driver)
+			return txlock.New(driver, options...)
 		}
 	}
 	log.Fatal("no PostgreSQL")
@@ -139,4 +139,51 @@ func ExampleMutex_TryLock() {
 	defer lock.Unlock(ctx)
 	fmt.Println("this replica does it")
 	// Output: this replica does it
+}
+
+// store is another system than the lock's database. It remembers the largest token that it has seen, and refuses older ones.
+type store struct {
+	mu    sync.Mutex
+	token int64
+	value string
+}
+
+var errFenced = errors.New("refused: a later holder has been here")
+
+func (s *store) write(token int64, value string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if token < s.token {
+		return errFenced
+	}
+	s.token, s.value = token, value
+	return nil
+}
+
+// A lock cannot stop a holder that was paused and goes on writing to another system without knowing that its lock is lost. That
+// system can, when each write carries the token of its lock.
+func ExampleLock_Token() {
+	ctx := context.Background()
+	locks := open(ctx, txlock.WithFencing())
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil { // with fencing
+		log.Fatal(err)
+	}
+	var s store
+
+	old, err := locks.Mutex("file").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = old.Unlock(ctx) // or its process is stopped for longer than its lease
+	lock, err := locks.Mutex("file").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Unlock(ctx)
+	fmt.Println(s.write(lock.Token(), "new"))
+	fmt.Println(s.write(old.Token(), "late"))
+	// Output:
+	// <nil>
+	// refused: a later holder has been here
 }

@@ -4,10 +4,19 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/servers"
 )
+
+// through is the engine as clients of a pooler reach it.
+func (e *engine) through(pooler *servers.Server) *engine {
+	return &engine{
+		Server: pooler, admin: e.admin, postgres: e.postgres, queued: e.queued, sessions: e.sessions,
+		pollEvery: e.pollEvery, sessionsEvery: e.sessionsEvery,
+	}
+}
 
 // TestPgBouncer runs every guarantee through PgBouncer in transaction mode, on the newest PostgreSQL: sessions of the server
 // are shared between its clients, from one transaction to the next.
@@ -21,10 +30,7 @@ func TestPgBouncer(t *testing.T) {
 	pooler, err := servers.StartPgBouncer(background, newest.Server, "default_pool_size=150", "max_client_conn=1000")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
-	e := &engine{
-		Server: pooler, admin: newest.admin, postgres: true, queued: newest.queued, sessions: newest.sessions,
-		pollEvery: newest.pollEvery, sessionsEvery: newest.sessionsEvery,
-	}
+	e := newest.through(pooler)
 	t.Run(pgxOpened().name, func(t *testing.T) { guaranteed(t, e, pgxOpened(), pgxTest) })
 	t.Run(postgresSQL[0].name, func(t *testing.T) { guaranteed(t, e, postgresSQL[0], sqlTest) })
 
@@ -44,5 +50,29 @@ func TestPgBouncer(t *testing.T) {
 			"name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', 'client_connection_check_interval', 'lock_timeout') "+
 			"AND setting <> reset_val").Scan(&changed))
 		require.Zero(t, changed)
+	}
+}
+
+// A pooler that does not track prepared statements is named in the error, and the simple protocol works through it.
+func TestOldPgBouncer(t *testing.T) {
+	for _, e := range engines {
+		if e.Kind != servers.Postgres18 {
+			continue
+		}
+		pooler, err := servers.StartPgBouncer(background, e.Server, "max_prepared_statements=0")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		through := e.through(pooler)
+		cycle := func(f *fixture[pgx.Tx]) error {
+			lock, err := f.locks.Mutex(f.key("a")).Lock(background)
+			if err != nil {
+				return err
+			}
+			return lock.Unlock(background)
+		}
+		require.NoError(t, cycle(newFixture(t, through, pgxOpened())))
+		// Another client, and the server's session that the first has prepared its statements in.
+		require.ErrorContains(t, cycle(newFixture(t, through, pgxOpened())), "max_prepared_statements")
+		require.NoError(t, cycle(newFixture(t, through, pgxOnPool("simple protocol"))))
 	}
 }

@@ -15,6 +15,8 @@ const (
 	serialization    = "40001"
 	deadlockDetected = "40P01"
 	noSavepoint      = "3B001"
+	unknownStatement = "26000" // prepared, as the client library believes
+	knownStatement   = "42P05"
 	noPrivilege      = "42501"
 	undefinedColumn  = "42703"
 	undefinedTable   = "42P01"
@@ -36,6 +38,9 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: %w", dialects.ErrDeadlock, err)
 	case serialization:
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
+	case unknownStatement, knownStatement:
+		return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is in between; let it track them "+
+			"(PgBouncer 1.21 or later: max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
 	case undefinedTable, undefinedColumn, undefinedSchema:
 		if request.Slots > 0 {
 			return dialects.NotInstalled(request.Table, err)

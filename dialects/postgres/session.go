@@ -122,7 +122,7 @@ func (s *session) Commit(ctx context.Context) error {
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is not committed", dialects.ErrLost)
 	case errors.As(err, &refused) && !s.conn.Conn().IsClosed():
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
-	case pgconn.SafeToRetry(err): // COMMIT was not sent: the work has left rows unread, or the connection was gone
+	case pgconn.SafeToRetry(err) && !s.conn.Conn().IsClosed(): // COMMIT was not sent: the work has left rows unread
 		return fmt.Errorf("%w: nothing is committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)

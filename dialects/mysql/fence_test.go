@@ -1,0 +1,50 @@
+package mysql
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the locking statement answers is a token, or an error, and never a wrong number.
+func FuzzTokenOf(f *testing.F) {
+	for _, row := range []string{"7 102176827140734977 1 102176827140734976", "", "7", "7 1 1 1", "7 x 1 1", "7 -5 1 1", "7 18446744073709551615 1 0", "0 2 4194304 1"} {
+		f.Add(row, row)
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		columns, token, err := tokenOf([]string{first, second})
+		if err != nil {
+			require.Zero(t, token)
+			return
+		}
+		require.Len(t, columns, 2)
+		require.Positive(t, token)
+		for _, row := range []string{first, second} {
+			epoch, err := strconv.ParseUint(strings.Fields(row)[2], 10, 64)
+			require.NoError(t, err)
+			require.LessOrEqual(t, epoch, uint64(token)>>40, "a run has a range of its own")
+		}
+	})
+}
+
+// The names of the fence are the lock table's with something behind, inside its quotes.
+func FuzzFenceOf(f *testing.F) {
+	for _, name := range []string{"txlock_slots", "a.b", "`a``b`", "`a.``b`", "x`"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		quoted, err := quoteTable(name)
+		names, failed := fenceOf(name)
+		if err != nil {
+			require.Error(t, failed)
+			return
+		}
+		require.NoError(t, failed)
+		require.Equal(t, strings.TrimSuffix(quoted, "`")+"_runs`", names.runs)
+		again, err := quoteTable(names.runs)
+		require.NoError(t, err)
+		require.Equal(t, names.runs, again, "it is read back as what it is")
+	})
+}
