@@ -23,7 +23,7 @@ check: ## format, vet, lint, documentation, dependencies
 	@for module in $(MODULES); do (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; done
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet . ./dialects/...
-	go run .ci/documented.go . dialects dialects/postgres dialects/mysql internal/servers internal/wire
+	go run .ci/documented.go . dialects dialects/postgres dialects/mysql internal/peer internal/servers internal/wire
 	.ci/dependencies
 
 bench: ## uncontended Lock and Unlock beside hand-written code
