@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/txlock/txlock/internal/peer"
@@ -18,13 +19,16 @@ import (
 //     the server can have given the lock to another.
 //
 // A heartbeat is a statement. It is sent only when nobody else sends on the connection: with the turn held, and not while
-// work runs, which may have left rows of a query open. One timer serves all sessions of a Locker, so that a lock that is held
+// work runs, which may have left rows of a query open. In that time the kernels ask each other instead. One timer serves all sessions of a Locker, so that a lock that is held
 // briefly costs nothing for it, and only a heartbeat that is under way has a goroutine.
 type vigil struct {
+	socket  net.Conn // nil when it cannot be seen
 	unwatch func()
-	// heardOf is the moment behind which the server's timer has begun at the latest: when the last answered heartbeat was
-	// sent, or when a statement that may have waited long was answered. Go's clock is monotonic here. Guarded by mu.
+	// heardOf is the moment behind which the server's timer has begun: when the last statement was sent that the server has answered at
+	// once, or when the answer came of one that may have waited. Go's clock is monotonic here, but stands still while the
+	// machine sleeps. Guarded by mu.
 	heardOf time.Time
+	beating context.CancelFunc // ends the heartbeat that is under way, by closing the connection; nil without one; guarded by mu
 }
 
 // beatsPerLease is how often a Locker looks after its sessions: a heartbeat follows the last sign of life after a
@@ -34,18 +38,25 @@ const beatsPerLease = 12
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
 
-// watch begins the vigil, before the session is shared.
-func (s *session[Tx]) watch() {
-	s.heardOf = time.Now()
-	s.unwatch = peer.Watch(s.inner.Socket(), func() {
+// watch begins the vigil, before the session is shared. Asked is when the lock was asked for.
+func (s *session[Tx]) watch(asked time.Time) {
+	s.socket = s.inner.Socket()
+	s.heard(asked)
+	s.unwatch = peer.Watch(s.socket, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.gone(errors.New("the server closed the connection"))
 	})
 }
 
-// heard says that the server has answered just now. It is called with mu held.
-func (s *session[Tx]) heard() { s.heardOf = time.Now() }
+// heard says that the server has just answered what it was asked then. Had it waited for a lock, its timer began behind that. It is
+// called with mu held.
+func (s *session[Tx]) heard(asked time.Time) {
+	s.heardOf = time.Now()
+	if s.heardOf.Sub(asked) < margin(s.locker.config.lease) {
+		s.heardOf = asked
+	}
+}
 
 // wake has the Locker look after its sessions. It is called with the Locker's mu held, when a session was opened.
 func (l *Locker[Tx]) wake() {
@@ -75,29 +86,37 @@ func (l *Locker[Tx]) lookAfter() {
 }
 
 // keep sends a heartbeat, unless there was a sign of life just now, and waits for the answer as long as the lease allows: a
-// hiccup that is shorter does no harm.
+// hiccup that is shorter does no harm. Where somebody else sends on the connection it asks the kernel.
 func (s *session[Tx]) keep() {
 	select {
-	case s.turn <- struct{}{}:
-		defer s.yield()
-	default: // somebody else sends on the connection
+	case s.root.turn <- struct{}{}:
+		defer s.root.yield()
+	default:
+		s.listen()
 		return
 	}
 	lease := s.locker.config.lease
 	s.mu.Lock()
-	due := !s.over && s.broken == nil && s.working == 0 && time.Since(s.heardOf) >= lease/beatsPerLease
-	deadline := s.heardOf.Add(lease - margin(lease))
+	working, due := s.working > 0, !s.over && s.broken == nil && time.Since(s.heardOf) >= lease/beatsPerLease
+	ctx, cancel := context.WithDeadline(context.Background(), s.heardOf.Add(lease-margin(lease)))
+	defer cancel()
+	if due && !working {
+		s.beating = cancel
+	}
 	s.mu.Unlock()
-	if !due {
+	switch {
+	case working:
+		s.listen()
+		return
+	case !due:
 		return
 	}
 	sent := time.Now()
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
 	err := s.inner.Ping(ctx)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.beating = nil
 	switch {
 	case err == nil:
 		s.heardOf = sent
@@ -106,6 +125,31 @@ func (s *session[Tx]) keep() {
 	default:
 		s.gone(fmt.Errorf("a heartbeat failed: %w", err))
 	}
+}
+
+// stopBeat ends a heartbeat that is under way, and the connection with it.
+func (s *session[Tx]) stopBeat() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beating != nil {
+		s.beating()
+	}
+}
+
+// leastSilence is twice the shortest interval in which the kernels ask each other, and a little more.
+const leastSilence = 2500 * time.Millisecond
+
+// listen declares the session lost when the server's kernel has not been heard of for so long that the server may have ended it before
+// the next look. As long as peer.Probe has the kernels ask each other, a connection that is merely unused is not silent.
+func (s *session[Tx]) listen() {
+	lease := s.locker.config.lease
+	silence, known := peer.Silence(s.socket)
+	if !known || silence < max(lease-margin(lease)-lease/beatsPerLease, leastSilence) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it may have ended the session", silence, lease))
 }
 
 // gone declares an open session lost, and says so in the log: no caller may be there to be told. It is called with mu held.

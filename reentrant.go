@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // session is a database session that holds rows, shared by the handles that joined it: the Lock or Do that began it,
@@ -20,10 +23,7 @@ type session[Tx any] struct {
 	name   string // of what it locked first, for the log
 	inner  dialects.Session[Tx]
 
-	// turn is held by whoever sends statements of ours on the connection: it serves one goroutine at a time. It is not
-	// held while work runs, which sends its own. Never taken while mu is held.
-	turn chan struct{}
-
+	root  *frame[Tx]
 	vigil // while it is open
 
 	mu      sync.Mutex
@@ -39,25 +39,75 @@ type session[Tx any] struct {
 	ended chan struct{} // closed when the connection has been given back
 }
 
+// frame is a part of a session in which calls take turns, for a connection serves one goroutine at a time: the session as a
+// whole, and in it each nested Do. A context carries the frame that it was made for.
+type frame[Tx any] struct {
+	*session[Tx]
+	parent *frame[Tx] // nil for the session as a whole
+	// turn is held by whoever sends statements of ours in the frame: by a nested Do until its work has returned, for savepoints
+	// are a stack, and two of them side by side would undo each other. The work of the Do that began the session
+	// does not hold it. Never taken while mu is held.
+	turn   chan struct{}
+	closed chan struct{} // closed with the turn held, which is not given back: calls go to the parent then
+	nested atomic.Bool   // the turn is held by a nested Do
+}
+
+func newFrame[Tx any](s *session[Tx], parent *frame[Tx]) *frame[Tx] {
+	return &frame[Tx]{session: s, parent: parent, turn: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+// take waits for the turn of the frame, or of the nearest one around it that is open, and returns that. It gives up when ctx ends, and when
+// a nested Do keeps the turn for a whole lease: the call is perhaps its own, made with the wrong context.
+func (f *frame[Tx]) take(ctx context.Context) (*frame[Tx], error) {
+	patience := f.locker.config.lease
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case f.turn <- struct{}{}:
+			return f, nil
+		case <-f.closed:
+			if f = f.parent; f == nil {
+				return nil, lost(ErrNotHeld)
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err())
+		case <-timer.C:
+			if f.nested.Load() {
+				return nil, fmt.Errorf("%w: a Do has been running in this session for %v; a call inside its work must use the context that the work got", ErrNotAcquired, patience)
+			}
+			timer.Reset(patience)
+		}
+	}
+}
+
+func (f *frame[Tx]) yield() { <-f.turn }
+
+// close ends the frame, when the calls that are under way in it have returned.
+func (f *frame[Tx]) close() {
+	f.turn <- struct{}{}
+	close(f.closed)
+}
+
 // row is what a session holds.
 type row struct{ table, column, value string }
 
 // ownerKey is the context key of the session that a Locker's caller holds.
 type ownerKey[Tx any] struct{ locker *Locker[Tx] }
 
-func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64) (*session[Tx], error) {
+func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64, asked time.Time) (*session[Tx], error) {
 	s := &session[Tx]{
 		locker: l, name: name, inner: inner, handles: 1,
-		turn:    make(chan struct{}, 1),
 		held:    make(map[row]int64, len(request.Values)),
 		cancels: make(map[*context.CancelCauseFunc]struct{}, 1),
 		ended:   make(chan struct{}),
 	}
+	s.root = newFrame(s, nil)
 	s.hold(request, token)
 	if request.Work {
 		s.working = 1
 	}
-	s.watch()
+	s.watch(asked)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sessions[s] = struct{}{}
@@ -69,23 +119,23 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 }
 
 // enter takes a handle of the session that ctx carries, if there is one and it is still open.
-func (l *Locker[Tx]) enter(ctx context.Context) *session[Tx] {
-	s, ok := ctx.Value(ownerKey[Tx]{l}).(*session[Tx])
+func (l *Locker[Tx]) enter(ctx context.Context) *frame[Tx] {
+	f, ok := ctx.Value(ownerKey[Tx]{l}).(*frame[Tx])
 	if !ok {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
 		return nil
 	}
-	s.handles++
-	return s
+	f.handles++
+	return f
 }
 
 // acquired is a handle of a session that holds the rows of a Mutex.
 type acquired[Tx any] struct {
-	*session[Tx]
+	*frame[Tx]
 	joined bool // it was the caller's own already
 	token  int64
 }
@@ -98,32 +148,36 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (a acquired[Tx]
 		return a, err
 	}
 	defer cancel()
-	s := m.locker.enter(ctx)
-	request, err := m.request(wait, try, s != nil)
+	f := m.locker.enter(ctx)
+	request, err := m.request(wait, try, f != nil)
 	if m.locker.config.fencing && !work {
 		request.Fence = m.locker.config.table
 	}
-	if s != nil {
+	if f != nil {
 		var token int64
 		if err == nil {
-			token, err = s.join(wait, request)
+			token, err = f.join(wait, request)
 		}
 		if err = m.judge(ctx, wait, err); err != nil {
-			_ = s.leave(ctx) // what is wrong with the session is told to its other handles
+			if left := f.leave(ctx); left != nil && !errors.Is(err, ErrLost) {
+				err = fmt.Errorf("%w (%w)", err, left) // this was the last handle, and nobody else is told
+			}
 			return a, err
 		}
-		return acquired[Tx]{session: s, joined: true, token: token}, nil
+		return acquired[Tx]{frame: f, joined: true, token: token}, nil
 	}
 	request.Work, request.Lease = work, m.locker.config.lease
 	if err == nil {
 		var inner dialects.Session[Tx]
 		var token int64
+		asked := time.Now()
 		if inner, token, err = m.locker.driver.Begin(wait, request); err == nil {
-			if s, err = m.locker.open(m.name, inner, request, token); err == nil {
+			var s *session[Tx]
+			if s, err = m.locker.open(m.name, inner, request, token, asked); err == nil {
 				err = ctx.Err()
 			}
 			if err == nil {
-				return acquired[Tx]{session: s, token: token}, nil
+				return acquired[Tx]{frame: s.root, token: token}, nil
 			}
 			// The grant won the race against the end of ctx, whose owner has stopped waiting for it, or against Close.
 			_ = s.finish(ctx, false)
@@ -134,15 +188,17 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (a acquired[Tx]
 
 // join locks the rows of request that the session does not hold yet, and those that it holds without the token that is
 // asked for. It returns the largest token of all.
-func (s *session[Tx]) join(ctx context.Context, request dialects.Request) (token int64, err error) {
-	select {
-	case s.turn <- struct{}{}:
-		defer s.yield()
-	case <-ctx.Done():
-		return 0, fmt.Errorf("another call uses the session: %w", ctx.Err())
+func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (token int64, err error) {
+	turn, err := f.take(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer turn.yield()
+	s := f.session
+	if err := s.usable(); err != nil {
+		return 0, err
 	}
 	s.mu.Lock()
-	broken, over := s.broken, s.over
 	missing := request.Values[:0:0]
 	for _, value := range request.Values {
 		former, held := s.held[row{request.Table, request.Column, value.Text}]
@@ -152,26 +208,38 @@ func (s *session[Tx]) join(ctx context.Context, request dialects.Request) (token
 		}
 	}
 	s.mu.Unlock()
-	switch {
-	case broken != nil:
-		return 0, broken
-	case over: // its Do returned meanwhile
-		return 0, lost(ErrNotHeld)
-	case len(missing) == 0:
+	if len(missing) == 0 {
 		return token, nil
 	}
 	request.Values = missing
+	restore := peer.Probe(s.socket, s.locker.config.lease) // it may wait for long, and no heartbeat comes between
+	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, request)
+	restore()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard()
 	switch {
-	case err == nil:
-		s.hold(request, fresh)
 	case errors.Is(err, ErrLost):
 		s.lose(err)
+		return 0, err
+	case s.over: // its Do has returned meanwhile, and gave up waiting for this call
+		return 0, lost(ErrNotHeld)
+	}
+	s.heard(asked)
+	if err == nil {
+		s.hold(request, fresh)
 	}
 	return max(token, fresh), err
+}
+
+// usable is an error when the session is lost, or has ended.
+func (s *session[Tx]) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken == nil && s.over {
+		return lost(ErrNotHeld)
+	}
+	return s.broken
 }
 
 // hold notes rows as held. It is called with mu held, or before the session is shared.
@@ -181,15 +249,18 @@ func (s *session[Tx]) hold(request dialects.Request, token int64) {
 	}
 }
 
-func (s *session[Tx]) yield() { <-s.turn }
-
-// own derives a context that carries the session, and ends with cause ErrLost when it is lost. release ends it otherwise.
-func (s *session[Tx]) own(parent context.Context) (ctx context.Context, release func()) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey[Tx]{s.locker}, s))
+// own derives a context that carries the frame, and ends with cause ErrLost when the session is lost. release ends it
+// otherwise.
+func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release func()) {
+	s := f.session
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey[Tx]{s.locker}, f))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
+	switch {
+	case s.broken != nil:
 		cancel(s.broken)
+	case s.over:
+		cancel(errOutlived)
 	}
 	s.cancels[&cancel] = struct{}{}
 	return ctx, func() {
@@ -199,6 +270,9 @@ func (s *session[Tx]) own(parent context.Context) (ctx context.Context, release 
 		cancel(nil)
 	}
 }
+
+// errOutlived is why the context of a Lock ends that was taken in a Do and not unlocked in it.
+var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returned", ErrNotHeld)
 
 // lose declares the session lost: its contexts end, and its work is not committed. It is called with mu held.
 func (s *session[Tx]) lose(reason error) {
@@ -249,6 +323,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	s.unwatch()
 	timeout := releaseTimeout
 	s.mu.Lock()
+	for cancel := range s.cancels {
+		(*cancel)(errOutlived)
+	}
 	broken := s.broken
 	s.mu.Unlock()
 	if commit = commit && broken == nil; commit {
@@ -256,19 +333,24 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	defer s.forget()
 
-	// A call may still be sending on the connection, if it came with the context of a Do that has returned. That context
-	// has ended, so it gives the turn back soon, unless it went on without its cancellation.
+	// A call may still be under way in the session, if it came with the context of a Do that has returned. That context
+	// has ended, so it soon gives the turn back, unless it went on without its cancellation; or a heartbeat is, of which the answer
+	// does not come. The connection is theirs until then, and goes back to the pool, or is closed, behind them.
 	select {
-	case s.turn <- struct{}{}:
-		defer s.yield()
+	case s.root.turn <- struct{}{}:
+		close(s.root.closed)
+		defer s.forget()
 	case <-bounded.Done():
+		s.stopBeat()
 		go func() {
-			s.turn <- struct{}{}
-			_ = s.inner.Rollback(context.WithoutCancel(ctx))
+			defer s.forget()
+			s.root.close()
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+			defer cancel()
+			_ = s.inner.Rollback(last)
 		}()
-		return lost(errors.New("a statement that is under way in the session did not end"))
+		return lost(errors.New("a call that is under way in the session did not end"))
 	}
 	if commit {
 		return s.inner.Commit(bounded)

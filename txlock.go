@@ -188,10 +188,10 @@ func (l *Locker[Tx]) Close() error {
 		open = append(open, s)
 	}
 	l.mu.Unlock()
-	for _, s := range open {
-		s.abort(errClosed)
-	}
 	closed := make(chan error, 1)
+	for _, s := range open {
+		go s.abort(errClosed)
+	}
 	go func() {
 		for _, s := range open {
 			<-s.ended

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/txlock/txlock/internal/peer"
 )
@@ -16,7 +17,7 @@ func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, err
 	}
 	owned, release := s.own(context.WithoutCancel(ctx))
 	return &Lock{ctx: owned, token: s.token, release: func(ctx context.Context) error {
-		defer release()
+		release() // first: the holder's work must have ended when the server lets go
 		return s.leave(ctx)
 	}}, nil
 }
@@ -31,7 +32,7 @@ func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(co
 		return m.failed(verb, err)
 	}
 	if s.joined {
-		return m.nest(ctx, verb, s.session, work)
+		return m.nest(ctx, verb, s.frame, work)
 	}
 	finished := false
 	defer func() { // work panicked, or called runtime.Goexit
@@ -53,13 +54,13 @@ func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(co
 	return m.failed(verb, s.finish(ctx, true))
 }
 
-// do runs work with a context that carries the session for as long as it runs.
-func (s *session[Tx]) do(ctx context.Context, tx Tx, work func(context.Context, Tx) error) error {
-	owned, release := s.own(ctx)
+// do runs work with a context that carries the frame for as long as it runs.
+func (f *frame[Tx]) do(ctx context.Context, tx Tx, work func(context.Context, Tx) error) error {
+	owned, release := f.own(ctx)
 	defer release()
 	// No heartbeat comes between the statements of work. So that it learns of a network that went silent, the kernels ask
 	// each other.
-	defer peer.Probe(s.inner.Socket(), s.locker.config.lease)()
+	defer peer.Probe(f.socket, f.locker.config.lease)()
 	return work(owned, tx)
 }
 
@@ -71,8 +72,12 @@ func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 	return s.end(ctx, commit)
 }
 
+// errWorkFailed stands for the error of work where a driver could take that for its own.
+var errWorkFailed = errors.New("the work failed")
+
 // nest runs work in a savepoint of the session that ctx carries.
-func (m *Mutex[Tx]) nest(ctx context.Context, verb string, s *session[Tx], work func(context.Context, Tx) error) (err error) {
+func (m *Mutex[Tx]) nest(ctx context.Context, verb string, f *frame[Tx], work func(context.Context, Tx) error) (err error) {
+	s := f.session
 	s.mu.Lock()
 	s.working++
 	s.mu.Unlock()
@@ -81,7 +86,6 @@ func (m *Mutex[Tx]) nest(ctx context.Context, verb string, s *session[Tx], work 
 		left = true
 		s.mu.Lock()
 		s.working--
-		s.heard()
 		s.worked = s.worked || succeeded
 		s.mu.Unlock()
 		return s.leave(ctx)
@@ -92,39 +96,57 @@ func (m *Mutex[Tx]) nest(ctx context.Context, verb string, s *session[Tx], work 
 		}
 	}()
 
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return m.failed(verb, errors.Join(fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err()), leave(false)))
+	turn, err := f.take(ctx)
+	if err != nil {
+		return m.failed(verb, errors.Join(err, leave(false)))
 	}
-	var failed error // the work's own error, to be returned as it is
-	err = s.inNest(ctx, func(tx Tx) error {
-		if failed = s.do(ctx, tx, work); failed == nil {
-			return ctx.Err()
+	failed, err := turn.inNest(ctx, work)
+	ended := leave(failed == nil && err == nil)
+	if failed != nil {
+		for _, worse := range []error{err, ended} {
+			if errors.Is(worse, ErrLost) && !errors.Is(failed, ErrLost) {
+				return fmt.Errorf("%w (%w)", failed, m.failed(verb, worse))
+			}
 		}
 		return failed
-	})
-	if errors.Is(err, ErrLost) {
-		s.mu.Lock()
-		s.lose(err)
-		s.mu.Unlock()
 	}
-	ended := leave(err == nil)
-	switch {
-	case failed != nil && (!errors.Is(err, ErrLost) || errors.Is(failed, ErrLost)):
-		return failed
-	case err != nil:
+	if err != nil {
 		return m.failed(verb, err)
 	}
 	return m.failed(verb, ended)
 }
 
-// inNest runs work in a savepoint. The turn, which the caller holds and inNest gives back, is given away while work runs.
-func (s *session[Tx]) inNest(ctx context.Context, work func(tx Tx) error) error {
-	defer s.yield()
-	return s.inner.Nest(ctx, func(tx Tx) error {
-		s.yield()
-		defer func() { s.turn <- struct{}{} }()
-		return work(tx)
+// inNest runs work in a savepoint, in a frame of its own. It is called with the turn held, and gives it back. failed is the error of
+// work, err any other.
+func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
+	defer f.yield()
+	s := f.session
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	f.nested.Store(true)
+	defer f.nested.Store(false)
+	var ended error
+	err = s.inner.Nest(ctx, func(tx Tx) error {
+		inside := newFrame(s, f)
+		defer inside.close()
+		if failed = inside.do(ctx, tx, work); failed != nil {
+			return errWorkFailed
+		}
+		if ended = ctx.Err(); ended != nil {
+			return errWorkFailed
+		}
+		return nil
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrLost):
+		s.lose(err)
+	case ended != nil:
+		err = ended
+	default:
+		s.heard(time.Now())
+	}
+	return failed, err
 }

@@ -31,12 +31,13 @@ func socketOf(conn net.Conn) (pointer any, socket syscall.RawConn) {
 	return pointer, socket
 }
 
-// whenFreed calls forget with number when nobody has the connection any more.
-func whenFreed(pointer any, forget func(number uint64), number uint64) {
+// whenFreed calls forget with number when nobody has the connection any more. Somebody must have it now.
+func whenFreed(pointer any, forget func(number uint64), number uint64) (cleanup runtime.Cleanup) {
 	switch p := pointer.(type) {
 	case weak.Pointer[net.TCPConn]:
-		runtime.AddCleanup(p.Value(), forget, number)
+		cleanup = runtime.AddCleanup(p.Value(), forget, number)
 	case weak.Pointer[net.UnixConn]:
-		runtime.AddCleanup(p.Value(), forget, number)
+		cleanup = runtime.AddCleanup(p.Value(), forget, number)
 	}
+	return cleanup
 }

@@ -3,6 +3,7 @@ package peer
 import (
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -36,6 +37,7 @@ type watcher struct {
 // are not taken for those of another whose socket has got the same file descriptor.
 type registration struct {
 	conn  any // weak pointer
+	freed runtime.Cleanup
 	owner int // counts the watches, to tell them apart
 	gone  func()
 	ended bool // the hang-up came
@@ -44,13 +46,14 @@ type registration struct {
 var shared watcher
 
 // Watch calls gone, once and in a goroutine of its own, when the peer of conn closes the connection, or the kernel gives
-// it up; at once when that has happened already. It does not call when conn is closed on this side. After stop has
-// returned no call begins. A connection has one watch at a time: a new one ends the old.
+// it up; at once when that has happened already. It does not call when conn is closed on this side. A call that comes at the
+// same time as stop may begin behind it. A connection has one watch at a time: a new one ends the old.
 func Watch(conn net.Conn, gone func()) (stop func()) {
 	pointer, socket := socketOf(conn)
 	if socket == nil {
 		return func() {}
 	}
+	defer runtime.KeepAlive(conn)
 	return shared.watch(pointer, socket, gone)
 }
 
@@ -109,9 +112,8 @@ func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) 
 	if closed != nil || err != nil {
 		return 0
 	}
-	w.registered[w.last] = &registration{conn: pointer}
+	w.registered[w.last] = &registration{conn: pointer, freed: whenFreed(pointer, w.forget, w.last)}
 	w.numbers[pointer] = w.last
-	whenFreed(pointer, w.forget, w.last)
 	return w.last
 }
 
@@ -184,6 +186,9 @@ func (w *watcher) rest() (done bool) {
 	w.resting = false
 	if w.watches == 0 {
 		_ = w.epoll.Close()
+		for _, r := range w.registered {
+			r.freed.Stop() // a connection of a pool would collect one of each watcher
+		}
 		w.epoll, w.registered, w.numbers = nil, nil, nil
 		return true
 	}

@@ -153,7 +153,7 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 			err = inner.Do(ctx, func(ctx context.Context, tx Tx) error { return l.increment(ctx, tx, o, o.Keys[1], random) })
 		}
 		if random.IntN(500) == 0 && o.Deadline == 0 {
-			l.idle(o)
+			l.idle(o, tell)
 		}
 		worked = err == nil
 		return err
@@ -170,8 +170,9 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 }
 
 // idle lets the work send nothing for so long that WithLease says it loses the lock. What it did must not be committed then.
-func (l *library[Tx]) idle(o *operation) {
+func (l *library[Tx]) idle(o *operation, tell func()) {
 	o.Silent, o.Deadline = true, now()+int64(l.plan.Lease*9/10)
+	tell() // it may be killed meanwhile
 	time.Sleep(l.plan.Lease * 3 / 2)
 }
 

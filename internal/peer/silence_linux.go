@@ -1,0 +1,31 @@
+//go:build linux && !386
+
+package peer
+
+import (
+	"net"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// Silence is how long ago the peer's kernel was last heard of. known says that conn is a TCP connection.
+func Silence(conn net.Conn) (silence time.Duration, known bool) {
+	_, socket := socketOf(conn)
+	if socket == nil {
+		return 0, false
+	}
+	defer runtime.KeepAlive(conn)
+	var info syscall.TCPInfo
+	size := uint32(unsafe.Sizeof(info))
+	var errno syscall.Errno
+	err := socket.Control(func(fd uintptr) { // package syscall has the structure and not the call
+		_, _, errno = syscall.Syscall6(syscall.SYS_GETSOCKOPT, fd, syscall.IPPROTO_TCP, syscall.TCP_INFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	})
+	if err != nil || errno != 0 {
+		return 0, false
+	}
+	return time.Duration(info.Last_ack_recv) * time.Millisecond, true
+}
