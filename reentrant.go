@@ -140,14 +140,9 @@ type acquired[Tx any] struct {
 	token  int64
 }
 
-// acquire locks the rows of m in the caller's own session, if ctx carries one, else in a new one. After an error there is
-// no handle.
-func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (a acquired[Tx], err error) {
-	wait, cancel, err := m.begin(ctx)
-	if err != nil {
-		return a, err
-	}
-	defer cancel()
+// acquire locks the rows of m in the caller's own session, if ctx carries one, else in a new one. Wait, of begin, bounds it. After
+// an error there is no handle.
+func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (a acquired[Tx], err error) {
 	f := m.locker.enter(ctx)
 	request, err := m.request(wait, try, f != nil)
 	if m.locker.config.fencing && !work {

@@ -11,7 +11,12 @@ import (
 
 // hold is Lock and TryLock.
 func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, error) {
-	s, err := m.acquire(ctx, try, false)
+	wait, cancel, err := m.begin(ctx)
+	if err != nil {
+		return nil, m.failed(verb, err)
+	}
+	defer cancel()
+	s, err := m.acquire(ctx, wait, try, false)
 	if err != nil {
 		return nil, m.failed(verb, err)
 	}
@@ -27,12 +32,17 @@ func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(co
 	if work == nil {
 		return m.failed(verb, errors.New("nil work"))
 	}
-	s, err := m.acquire(ctx, try, true)
+	wait, cancel, err := m.begin(ctx)
+	if err != nil {
+		return m.failed(verb, err)
+	}
+	defer cancel()
+	s, err := m.acquire(ctx, wait, try, true)
 	if err != nil {
 		return m.failed(verb, err)
 	}
 	if s.joined {
-		return m.nest(ctx, verb, s.frame, work)
+		return m.nest(ctx, wait, verb, s.frame, work)
 	}
 	finished := false
 	defer func() { // work panicked, or called runtime.Goexit
@@ -75,8 +85,8 @@ func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 // errWorkFailed stands for the error of work where a driver could take that for its own.
 var errWorkFailed = errors.New("the work failed")
 
-// nest runs work in a savepoint of the session that ctx carries.
-func (m *Mutex[Tx]) nest(ctx context.Context, verb string, f *frame[Tx], work func(context.Context, Tx) error) (err error) {
+// nest runs work in a savepoint of the session that ctx carries. Wait, of begin, bounds the wait for its turn.
+func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], work func(context.Context, Tx) error) (err error) {
 	s := f.session
 	s.mu.Lock()
 	s.working++
@@ -96,9 +106,9 @@ func (m *Mutex[Tx]) nest(ctx context.Context, verb string, f *frame[Tx], work fu
 		}
 	}()
 
-	turn, err := f.take(ctx)
+	turn, err := f.take(wait)
 	if err != nil {
-		return m.failed(verb, errors.Join(err, leave(false)))
+		return m.failed(verb, errors.Join(m.judge(ctx, wait, err), leave(false)))
 	}
 	failed, err := turn.inNest(ctx, work)
 	ended := leave(failed == nil && err == nil)

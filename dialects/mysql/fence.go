@@ -15,9 +15,12 @@ import (
 // number of the server's run. Both are read by the statement that locks the rows, row by row as they are locked; nothing is written.
 //
 // The counter begins anew with the server. So runs, a table in memory that a restart empties, says with which number and at
-// which count this run began; its row names the server, for on a replica that takes over it has another's. Where there is no row, no
-// token comes, and the next holder draws a number from epochs, an ordinary table: one that is committed, and replicated as
-// far as the server waits for that, before the first token is made of it. A token is the number of the run, times 2^40, and what was counted in it.
+// which count this run began. Its row names the server, for on a replica that takes over it has another's; and that of the primary is
+// only good as long as no other server has taken over since and told its replicas so, by a row with a higher number. Where there is no good
+// row, no token comes, and the next holder draws a number from epochs, an ordinary table: one that is committed, and replicated as
+// far as the server waits for that, before the first token is made of it.
+//
+// Only tables in memory are read in the session: a plain SELECT of InnoDB's would take the transaction's snapshot before the lock.
 type fence struct{ epochs, runs string }
 
 // errNoRun says that the server was restarted, or has taken over from another, since the last token.
@@ -30,10 +33,14 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: stem + "_epochs`", runs: stem + "_runs`"}, err
 }
 
-// read is an assignment that keeps the run in a variable of the session, which cannot outlive the run.
-func (f fence) read() string {
-	return "@txlock_run = (SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id)"
+// run is the number of the server's run and the count at which it began, or NULL.
+func (f fence) run() string {
+	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id AND start < UUID_SHORT() AND " +
+		"epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
 }
+
+// read is an assignment that keeps the run in a variable of the session, which cannot outlive the run.
+func (f fence) read() string { return "@txlock_run = " + f.run() }
 
 // counted is a column that holds another, and what a token is made of. It is NULL without a run.
 func counted(column string) string {
@@ -54,11 +61,15 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 			}
 		}
 		count, epoch, start := numbers[0], numbers[1], numbers[2]
-		if count <= start || count-start >= 1<<40 || epoch >= 1<<22 {
-			return nil, 0, fmt.Errorf("no token: count %d, run %d from %d", count, epoch, start)
+		if count <= start { // the row was brought here from another run, by a dump
+			return nil, 0, errNoRun
+		}
+		made, err := dialects.Token(epoch, count-start)
+		if err != nil {
+			return nil, 0, err
 		}
 		columns = append(columns, fields[0])
-		token = max(token, int64(epoch<<40+count-start))
+		token = max(token, made)
 	}
 	return columns, token, nil
 }
@@ -71,9 +82,12 @@ func (f fence) schema() []string {
 	}
 }
 
-// lift numbers the server's run. Of several that try at once one numbers it, the others' numbers are skipped. Each statement
-// commits by itself: with GTIDs a table in memory must not be written in a transaction.
-func lift(ctx context.Context, conn *sql.Conn, table string) (err error) {
+// turnOfLift is a lock of the server's, so that of several that find no run one numbers it.
+const turnOfLift = "txlock_fence"
+
+// lift numbers the server's run. Each statement commits by itself: with GTIDs a table in memory must not be written in a
+// transaction. What is written is spelled out, for a server that replicates by statement.
+func lift(ctx context.Context, conn *sql.Conn, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
@@ -84,20 +98,49 @@ func lift(ctx context.Context, conn *sql.Conn, table string) (err error) {
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 		defer cancel()
+		if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+turnOfLift+"')"); failed != nil {
+			destroy(conn)
+			return
+		}
 		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL"); failed != nil {
 			destroy(conn)
 		}
 	}()
-	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
+	turn, err := firstColumn(ctx, conn, fmt.Sprintf("SELECT GET_LOCK('%s', %d)", turnOfLift, int(cleanUpTimeout.Seconds())))
+	if err != nil {
+		return err
+	}
+	if len(turn) != 1 || turn[0] != "1" {
+		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", errNoRun, turnOfLift)
+	}
+	run, err := firstColumn(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
 	if err != nil {
 		return f.explain(table, err)
+	}
+	if len(run) == 1 && run[0] != "" { // it has been numbered meanwhile
+		return nil
+	}
+	return f.explain(table, f.number(ctx, conn))
+}
+
+func (f fence) number(ctx context.Context, conn *sql.Conn) error {
+	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
+	if err != nil {
+		return err
 	}
 	epoch, err := drawn.LastInsertId()
 	if err != nil {
 		return err
 	}
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO %s (server, epoch, start) VALUES (@@server_id, %d, UUID_SHORT())", f.runs, epoch))
-	return f.explain(table, err)
+	start, err := firstColumn(ctx, conn, "SELECT CONCAT(@@server_id, ', ', UUID_SHORT())")
+	if err != nil {
+		return err
+	}
+	if len(start) != 1 {
+		return errNoRun
+	}
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s)", f.runs, epoch, start[0]))
+	return err
 }
 
 func (f fence) explain(table string, err error) error {

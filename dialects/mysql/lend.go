@@ -30,8 +30,11 @@ func lend(conn *sql.Conn) (*loan, error) {
 	}
 	lent.ending = context.Background()
 	l := &loan{db: sql.OpenDB(lent), conn: lent}
-	l.tx, err = l.db.BeginTx(context.Background(), nil)
-	return l, err
+	if l.tx, err = l.db.BeginTx(context.Background(), nil); err != nil {
+		_ = l.db.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // end closes the transaction's handle and sends nothing: the session has ended the transaction itself.

@@ -103,6 +103,9 @@ func (s *session) settle(ctx context.Context, request dialects.Request) error {
 		}
 		text += ", " + f.read()
 	}
+	if owned != nil {
+		owned.lease, owned.fence = 0, "" // until it is known what the session has
+	}
 	if _, err := s.conn.ExecContext(ctx, text); err != nil {
 		return f.explain(request.Fence, err)
 	}
@@ -176,6 +179,10 @@ func (s *session) Socket() net.Conn { return socketOf(s.conn) }
 
 func (s *session) Ping(ctx context.Context) error {
 	_, err := firstColumn(ctx, s.statements(), "SELECT 1")
+	switch number(err) {
+	case queryInterrupted, statementTimeout, queryTimeout: // an answer too: somebody's KILL QUERY, which ends no session
+		return nil
+	}
 	return err
 }
 
@@ -206,6 +213,10 @@ func (s *session) readRun(ctx context.Context, table string) error {
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
+	owned := s.owned()
+	if owned != nil {
+		owned.fence = "" // until it is known what the variable holds
+	}
 	for range 2 {
 		if err := s.exec(clean, "SET "+f.read()); err != nil {
 			return f.explain(table, err)
@@ -216,6 +227,9 @@ func (s *session) readRun(ctx context.Context, table string) error {
 		}
 		if len(run) == 1 && run[0] == "0" {
 			s.fence = table
+			if owned != nil {
+				owned.fence = table
+			}
 			return nil
 		}
 		brief, cancel := context.WithTimeout(ctx, time.Second)
@@ -301,7 +315,7 @@ func (s *session) Commit(ctx context.Context) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint:
 		err = lost(err)
-	case number(err) == 0:
+	case number(err) == 0 && !errors.Is(err, dialects.ErrLost):
 		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)
 	}
 	return errors.Join(err, s.rollback(ctx))
@@ -312,6 +326,9 @@ func (s *session) commit(ctx context.Context) error {
 		return s.endOwned(ctx, (*sql.Tx).Commit)
 	}
 	if err := s.exec(ctx, "RELEASE SAVEPOINT "+savepoint); err != nil {
+		if number(err) == 0 {
+			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
+		}
 		return err
 	}
 	return s.exec(ctx, "COMMIT")

@@ -4,20 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// fence is what tokens are made of: a sequence, and a table that has a row as long as the sequence can be trusted.
+// fence is what tokens are made of: the number of the server's run, and a sequence that counts in it.
 //
 // nextval is not undone by a rollback, takes no lock that lasts, and does not touch the lock row. But the server writes it to the
-// log without waiting for the disk: after a crash the sequence may stand where it stood before, and tokens would be given out again. So
-// the table is unlogged: a crash empties it, and so does the promotion of a standby (manual, CREATE TABLE, UNLOGGED). Where it is
-// empty no token comes; the next holder first lifts the sequence to the next multiple of 2^40 in a transaction that waits
-// for the disk, and for synchronous standbys. That is above all tokens that were given out since the last such transaction.
-type fence struct{ sequence, runs string }
+// log without waiting for the disk: after a crash the sequence may stand where it stood before, and counts would be given out again. So
+// runs, which says with which number and at which count this run began, is an unlogged table: a crash empties it, and so does the
+// promotion of a standby (manual, CREATE TABLE, UNLOGGED). Where it is empty no token comes. The next holder first draws
+// a number from epochs, an ordinary table, in a transaction of its own that waits for the disk, and for synchronous
+// standbys. Only when that is committed does it write the number to runs, so that no token was made of a number that can be drawn again.
+type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
 var errNoRun = errors.New("no token: the server has crashed or was promoted")
@@ -34,48 +34,60 @@ func fenceOf(table string) (fence, error) {
 	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > longest-len("_tokens") {
 		return fence{}, fmt.Errorf("table name %.100s is too long for fencing: at most %d bytes", table, longest-len("_tokens"))
 	}
-	return fence{sequence: stem + `_tokens"`, runs: stem + `_runs"`}, nil
+	return fence{epochs: stem + `_epochs"`, runs: stem + `_runs"`, sequence: stem + `_tokens"`}, nil
 }
 
 func (f fence) literal() string { return "'" + strings.ReplaceAll(f.sequence, "'", "''") + "'" }
 
 // token is sent behind the statement that locks the rows. In that statement it would be evaluated before the wait.
-func (f fence) token() string { return "select nextval(" + f.literal() + ")::text from " + f.runs }
+func (f fence) token() string {
+	return "select epoch || ' ' || nextval(" + f.literal() + ") - start from " + f.runs
+}
 
 func tokenOf(column []string) (int64, error) {
 	if len(column) == 0 {
 		return 0, errNoRun
 	}
-	return strconv.ParseInt(column[0], 10, 64)
+	var epoch, count uint64
+	if _, err := fmt.Sscanf(column[0], "%d %d", &epoch, &count); err != nil {
+		return 0, fmt.Errorf("no token: %q: %w", column[0], err)
+	}
+	return dialects.Token(epoch, count)
 }
 
 // schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
 func (f fence) schema() []string {
 	return []string{
+		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY\n)",
+		"CREATE UNLOGGED TABLE IF NOT EXISTS " + f.runs + " (\n    running boolean NOT NULL PRIMARY KEY CHECK (running),\n" +
+			"    epoch bigint NOT NULL,\n    start bigint NOT NULL\n)",
 		"CREATE SEQUENCE IF NOT EXISTS " + f.sequence,
-		"CREATE UNLOGGED TABLE IF NOT EXISTS " + f.runs + " (\n    running boolean NOT NULL PRIMARY KEY CHECK (running)\n)",
 	}
 }
 
-// lift makes the sequence trustworthy again. Of several that try at once one does it, and the others wait for its commit.
+// lift numbers the server's run. Of several that try at once one numbers it, the others' numbers are skipped.
 func (l line) lift(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
 	}
-	_, err = l.run(ctx, script{
+	drawn, err := l.run(ctx, script{
 		{sql: beginSQL},
-		// Whatever the database's default is, "off" would not wait for the disk; the other values wait for more than it.
-		{sql: "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'"},
-		{sql: "with won as (insert into " + f.runs + " values (true) on conflict do nothing returning running) " +
-			"select setval(" + f.literal() + ", ((last_value >> 40) + 1) << 40) from " + f.sequence + ", won"},
+		// Whatever the database's default is, less would not wait for the disk, or not for the synchronous standbys.
+		{sql: "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') not in ('on', 'remote_apply')"},
+		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
 		{sql: "commit"},
 	})
+	if err == nil {
+		_, err = l.run(ctx, script{
+			{sql: beginSQL},
+			{"insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence + " on conflict do nothing", []any{drawn[2][0]}},
+			{sql: "commit"},
+		})
+	}
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-		defer cancel()
-		_, _ = l.run(clean, script{{sql: "rollback"}}) // else the connection is closed when it goes back
-		return fmt.Errorf("lift the fence %s after a crash of the server: %w", f.sequence, err)
+		l.abandon(ctx)
+		return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
 	}
 	return nil
 }
@@ -86,7 +98,7 @@ func (l line) explainFence(ctx context.Context, request dialects.Request, missin
 	if err != nil {
 		return err
 	}
-	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null", []any{f.sequence, f.runs}}})
+	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
 		return dialects.NotInstalled(request.Fence, fmt.Errorf("it has no fence, call Install with WithFencing: %w", missing))
 	}

@@ -39,6 +39,7 @@ func (l line) install(ctx context.Context, layout dialects.Layout) (int, error) 
 		{sql: beginSQL},
 		{"select pg_advisory_xact_lock($1)", []any{strconv.FormatInt(int64(turn.Sum64()), 10)}},
 	}); err != nil {
+		l.abandon(ctx)
 		return 0, err
 	}
 	wanted, err := l.seed(ctx, layout.Table, quoted, layout.Slots)
@@ -47,12 +48,12 @@ func (l line) install(ctx context.Context, layout dialects.Layout) (int, error) 
 			_, err = l.run(ctx, script{{sql: create}})
 		}
 	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-	defer cancel()
 	if err != nil {
-		_, _ = l.run(clean, script{{sql: "rollback"}}) // else the connection is closed when it goes back
+		l.abandon(ctx)
 		return 0, err
 	}
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
 	_, err = l.run(clean, script{{sql: "commit"}})
 	return wanted, err
 }

@@ -203,6 +203,13 @@ func (l line) join(ctx context.Context, request dialects.Request, withLine func(
 	return l.guestLock(ctx, request, guest)
 }
 
+// abandon rolls back what a script has left open. Where that fails the connection is closed when it goes back.
+func (l line) abandon(ctx context.Context) {
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	_, _ = l.run(clean, script{{sql: "rollback"}})
+}
+
 // undo rolls back to a savepoint and releases it: in two trips, for nothing else can be prepared before the rollback.
 func (l line) undo(ctx context.Context, savepoint string) error {
 	if _, err := l.run(ctx, script{{sql: "rollback to savepoint " + savepoint}}); err != nil {

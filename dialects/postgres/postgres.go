@@ -73,8 +73,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(s.mark)}
 	var prelude script
 	if request.Work {
-		options.BeginQuery = "begin"
-		prelude = script{{sql: guardSQL}, {sql: "commit"}, {sql: beginSQL}, {markSQL, []any{s.mark}}}
+		prelude = script{{sql: guardSQL}, {sql: chainSQL}, {markSQL, []any{s.mark}}}
 	}
 	token, err = s.line.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
 		columns, tx, err := send(ctx, s.conn.Conn(), &options, append(prelude, lock...))

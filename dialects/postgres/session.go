@@ -31,7 +31,16 @@ func (s *session) Tx() pgx.Tx { return s.tx }
 
 func (s *session) Socket() net.Conn { return s.conn.Conn().PgConn().Conn() }
 
-func (s *session) Ping(ctx context.Context) error { return s.conn.Ping(ctx) }
+func (s *session) Ping(ctx context.Context) error { return ping(ctx, s.conn.Conn()) }
+
+// ping takes an error of the server on an open connection for an answer: somebody's pg_cancel_backend ends no session.
+func ping(ctx context.Context, conn *pgx.Conn) error {
+	err := conn.Ping(ctx)
+	if sqlState(err) != "" && !conn.IsClosed() {
+		return nil
+	}
+	return err
+}
 
 func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if err := s.gone(); err != nil {
@@ -113,6 +122,9 @@ func (s *session) Commit(ctx context.Context) error {
 	if s.status() == 'E' {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
+	if s.conn.Conn().PgConn().IsBusy() { // so that COMMIT cannot be sent
+		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost), s.rollback(ctx))
+	}
 	err := s.tx.Commit(ctx)
 	var refused *pgconn.PgError
 	switch {
@@ -122,8 +134,6 @@ func (s *session) Commit(ctx context.Context) error {
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is not committed", dialects.ErrLost)
 	case errors.As(err, &refused) && !s.conn.Conn().IsClosed():
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
-	case pgconn.SafeToRetry(err) && !s.conn.Conn().IsClosed(): // COMMIT was not sent: the work has left rows unread
-		return fmt.Errorf("%w: nothing is committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)
 }
@@ -143,6 +153,11 @@ func (s *session) rollback(ctx context.Context) error {
 	if conn.IsClosed() {
 		return dialects.ErrLost
 	}
+	if s.guarded && s.status() == 'I' {
+		// The work has ended the transaction. A pooler may since have given the server's session, with what guardSQL has set, to another
+		// client, and puts that right if it tracks the setting; what this connection would restore may be another's.
+		return conn.Close(ctx)
+	}
 	err := s.restore(ctx)
 	if err == nil && s.status() != 'I' {
 		err = s.tx.Rollback(ctx)
@@ -160,7 +175,7 @@ func (s *session) restore(ctx context.Context) error {
 	if !s.guarded {
 		return nil
 	}
-	_, err := s.conn.Exec(ctx, restoreSQL(s.status()))
+	_, err := s.conn.Exec(ctx, restoreSQL)
 	return err
 }
 

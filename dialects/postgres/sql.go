@@ -51,7 +51,7 @@ func (s *sqlSession) begin(ctx context.Context, request dialects.Request) (token
 		var prelude script
 		if request.Work { // the transaction of database/sql carries the guard, and the one behind it the lock
 			s.guarded = true
-			prelude = script{{sql: guardSQL}, {sql: "commit"}, {sql: beginSQL}, {markSQL, []any{s.mark}}}
+			prelude = script{{sql: "set transaction read write"}, {sql: guardSQL}, {sql: chainSQL}, {markSQL, []any{s.mark}}}
 		}
 		token, err = s.line.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
 			columns, err := s.run(ctx, append(prelude, lock...))

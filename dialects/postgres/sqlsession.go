@@ -33,7 +33,7 @@ func (s *sqlSession) Socket() (socket net.Conn) {
 }
 
 func (s *sqlSession) Ping(ctx context.Context) error {
-	return raw(s.conn, func(c *pgx.Conn) error { return c.Ping(ctx) })
+	return raw(s.conn, func(c *pgx.Conn) error { return ping(ctx, c) })
 }
 
 func (s *sqlSession) Join(ctx context.Context, request dialects.Request) (int64, error) {
@@ -127,6 +127,11 @@ func (s *sqlSession) Rollback(ctx context.Context) error {
 // rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
 // be confirmed is closed.
 func (s *sqlSession) rollback(ctx context.Context) error {
+	if s.guarded && s.status() == 'I' { // as with session.rollback
+		s.abandon()
+		destroy(s.conn)
+		return nil
+	}
 	err := s.restore(ctx)
 	if s.tx != nil {
 		defer s.abandon()
@@ -149,7 +154,7 @@ func (s *sqlSession) restore(ctx context.Context) error {
 		return nil
 	}
 	return raw(s.conn, func(c *pgx.Conn) error {
-		_, err := c.Exec(ctx, restoreSQL(c.PgConn().TxStatus()))
+		_, err := c.Exec(ctx, restoreSQL)
 		return err
 	})
 }

@@ -32,11 +32,18 @@ const (
 
 	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each statement would commit at
 	// once and without the lock. So while work runs, the session's default is read only and only our own BEGIN says READ
-	// WRITE. The setting must be committed before that BEGIN, or the work's own ROLLBACK would undo it.
+	// WRITE. The setting must be committed before the work, or the work's own ROLLBACK would undo it: chainSQL does that, and
+	// begins the next transaction as the last one was begun. So the session is never idle in between, and a pooler that shares the server's sessions
+	// between transactions does not give it away.
 	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
 		"set_config('default_transaction_read_only', 'on', false)"
 	unguardSQL = "select set_config('default_transaction_read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
 		"current_setting('default_transaction_read_only')), false), set_config('txlock.read_only', '', false)"
+
+	chainSQL = "commit and chain"
+
+	// restoreSQL undoes guardSQL in a transaction, and leaves another, empty one open: one query, for the same reason.
+	restoreSQL = "rollback and chain; " + unguardSQL + "; commit and chain"
 
 	// A mark that lives as long as this transaction, and no other has.
 	markSQL = "select set_config('txlock.held', $1, true)"
@@ -48,16 +55,6 @@ const (
 // being reached. One simple query, so that it costs one round trip.
 func commitSQL(mark string) string {
 	return "select 1 / (current_setting('txlock.held', true) is not distinct from '" + mark + "')::int; " + unguardSQL + "; commit"
-}
-
-// restoreSQL undoes guardSQL. In a transaction that is one query which leaves another, empty one open: behind a pooler that
-// shares connections between transactions no other client may meet the setting.
-func restoreSQL(status byte) string {
-	restore := "begin; " + unguardSQL + "; commit"
-	if status == 'I' {
-		return restore
-	}
-	return "rollback; " + restore + "; begin"
 }
 
 // clientCheck is how long a dead waiter may stay in the queue.
@@ -72,8 +69,10 @@ func giveBack(setting string) string {
 	return fmt.Sprintf("set_config('%s', current_setting('txlock.%[1]s'), true)", setting)
 }
 
-// milliseconds is a duration as settings take it.
-func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
+// milliseconds is a duration as settings take it, rounded up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
+}
 
 // maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
 // max_locks_per_transaction (64) locks of each of its connections; 1000 keys at once must not exhaust it for others.

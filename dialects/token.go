@@ -1,0 +1,13 @@
+package dialects
+
+import "fmt"
+
+// Token makes a fencing token of the number of a server's run and of what was counted in that run. Runs are numbered in the
+// order in which they were, so that tokens increase from one to the next, whatever the counter does.
+func Token(epoch, count uint64) (int64, error) {
+	const countBits, epochBits = 40, 23
+	if epoch == 0 || epoch >= 1<<epochBits || count == 0 || count >= 1<<countBits {
+		return 0, fmt.Errorf("no token: count %d in the server's run %d is outside the range", count, epoch)
+	}
+	return int64(epoch<<countBits | count), nil
+}
