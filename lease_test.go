@@ -3,6 +3,7 @@ package txlock_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"runtime"
 	"strconv"
 	"testing"
@@ -16,6 +17,18 @@ import (
 
 // soon is how fast a loss must be announced of which the server tells.
 const soon = 100 * time.Millisecond
+
+// ends waits for the end of ctx, which is due within limit: a little longer, so that what comes late is told from what never comes.
+func ends(t *testing.T, ctx context.Context, limit time.Duration) {
+	t.Helper()
+	start := time.Now()
+	select {
+	case <-ctx.Done():
+		require.Less(t, time.Since(start), limit, "the end of the context comes late: %v", context.Cause(ctx))
+	case <-time.After(limit + 5*time.Second):
+		require.Fail(t, "the context does not end", "though due within %v", limit)
+	}
+}
 
 // lossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
 func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
@@ -43,8 +56,7 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 
 	f.killSessions(t)
 	killed := time.Now()
-	<-lock.Context().Done()
-	require.WithinDuration(t, killed, time.Now(), soon)
+	ends(t, lock.Context(), soon)
 	require.WithinDuration(t, killed, <-ended, soon)
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	require.ErrorIs(t, context.Cause(nested.Context()), txlock.ErrLost)
@@ -108,6 +120,11 @@ func leaseKept[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			"a hiccup shorter than the lease is no loss":                hiccup[Tx],
 			"work that is silent for longer than the lease is lost":     silentWork[Tx],
 			"work learns of a network that drops every packet":          silentNetworkInWork[Tx],
+			"a nested wait learns of a network that drops every packet": silentNetworkInNestedWait[Tx],
+			"a cancelled statement ends no session":                     cancelledHolder[Tx],
+			"Unlock comes behind a heartbeat that is under way":         unlockDuringHeartbeat[Tx],
+			"a Do is bounded though a nested one goes on":               nestedDoGoesOn[Tx],
+			"Close is bounded in time":                                  closeIsBounded[Tx],
 			"LockTx leaves it to the caller's settings":                 leaseOfLockTx[Tx],
 			"a nested Do suspends the heartbeat, and the lock lives on": heartbeatAroundWork[Tx],
 		} {
@@ -172,11 +189,9 @@ func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	granted := f.stranger(t, f.key("silent"))
 	release := proxy.Hold()
 	silent := time.Now()
-	<-lock.Context().Done()
-	announced := time.Now()
+	ends(t, lock.Context(), lease)
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	require.ErrorContains(t, context.Cause(lock.Context()), "heartbeat")
-	require.WithinDuration(t, silent, announced, lease)
 	require.Empty(t, granted, "the server has let go before the holder knew")
 	start := time.Now()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
@@ -215,37 +230,144 @@ func silentWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			return err
 		}
 		start = time.Now()
-		<-ctx.Done()
+		ends(t, ctx, time.Second+1100*time.Millisecond)
 		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 		return nil
 	})
 	require.ErrorIs(t, err, txlock.ErrLost)
-	require.WithinDuration(t, start.Add(time.Second), time.Now(), 1100*time.Millisecond)
+	require.Greater(t, time.Since(start), time.Second-soon)
 	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 	f.free(t, f.key("work"))
 }
 
+// In the work of a Do no heartbeat may be sent: whether the work is between two statements, or has sent one that is not answered.
 func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	const lease = 3 * time.Second
+	for _, sends := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sends %v", sends), func(t *testing.T) {
+			t.Parallel()
+			f, proxy := leased(t, e, c, lease)
+			table := f.makeTable(t, "id int primary key")
+			granted := make(<-chan time.Time)
+			silent := time.Now()
+			err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+				if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+					return err
+				}
+				granted = f.stranger(t, f.key("work"))
+				require.NoError(t, proxy.Silence())
+				silent = time.Now()
+				if sends {
+					require.Error(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
+				}
+				ends(t, ctx, lease+soon)
+				require.WithinDuration(t, silent, time.Now(), lease+soon)
+				require.Empty(t, granted, "the server has let go before the work knew")
+				require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
+				return nil
+			})
+			require.ErrorIs(t, err, txlock.ErrLost)
+			require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond)
+			require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+		})
+	}
+}
+
+// A nested lock waits on the session's only connection, where a heartbeat cannot be sent either.
+func silentNetworkInNestedWait[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 3 * time.Second
 	f, proxy := leased(t, e, c, lease)
-	table := f.makeTable(t, "id int primary key")
-	granted := make(<-chan time.Time)
-	silent := time.Now()
-	err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
-		if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
-			return err
-		}
-		granted = f.stranger(t, f.key("work"))
-		require.NoError(t, proxy.Silence())
-		silent = time.Now()
-		<-ctx.Done()
-		require.WithinDuration(t, silent, time.Now(), lease+soon)
-		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
-		return nil
+	other := newParallelFixture(t, e, c, 2, "")
+	held, err := other.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := f.locks.Mutex(f.key("held")).Lock(lock.Context())
+		failed <- err
+	}()
+	f.waiters(t, 1)
+	require.NoError(t, proxy.Silence())
+	ends(t, lock.Context(), lease+soon)
+	require.ErrorIs(t, <-failed, txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.NoError(t, held.Unlock(background))
+}
+
+// An administrator who cancels what a session runs, where it runs nothing, or a heartbeat, does not end it.
+func cancelledHolder[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = time.Second
+	f, _ := leased(t, e, c, lease)
+	lock, err := f.locks.Mutex(f.key("cancelled")).Lock(background)
+	require.NoError(t, err)
+	for start := time.Now(); time.Since(start) < lease*3/2; {
+		f.cancelStatements(t)
+	}
+	require.NoError(t, lock.Context().Err(), context.Cause(lock.Context()))
+	f.taken(t, f.key("cancelled"))
+	if err := lock.Unlock(background); err != nil { // the last cancel may have hit it, and the connection is closed then
+		require.ErrorIs(t, err, txlock.ErrLost)
+	}
+	f.free(t, f.key("cancelled"))
+}
+
+// Unlock waits for the answer to a heartbeat that is under way, and releases then.
+func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, proxy := leased(t, e, c, 2*time.Second)
+	lock, err := f.locks.Mutex(f.key("beat")).Lock(background)
+	require.NoError(t, err)
+	sent := proxy.Bursts()
+	release := proxy.Hold()
+	eventually(t, "a heartbeat", time.Millisecond, func() bool { return proxy.Bursts() > sent })
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- lock.Unlock(background) }()
+	<-lock.Context().Done() // it is in Unlock
+	release()
+	require.NoError(t, <-unlocked)
+	f.free(t, f.key("beat"))
+}
+
+// Work that goes on in a nested Do, and does not look at its context, does not keep the outer Do for ever.
+func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newParallelFixture(t, e, c, 4, "")
+	goOn, started, nested := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	start := time.Now()
+	err := f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		go func() {
+			nested <- f.locks.Mutex(f.key("inner")).Do(ctx, func(context.Context, Tx) error {
+				close(started)
+				<-goOn
+				return nil
+			})
+		}()
+		<-started
+		start = time.Now()
+		return errWork
 	})
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond)
-	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+	require.ErrorIs(t, err, errWork)
+	require.ErrorContains(t, err, "under way")
+	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
+	close(goOn)
+	require.Error(t, <-nested)
+	f.free(t, f.key("outer"), f.key("inner"))
+}
+
+// Close does not wait for one session after the other.
+func closeIsBounded[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	proxy, err := wire.Listen(e.address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := newParallelFixture(t, e, c, 8, proxy.Addr())
+	for i := range 8 {
+		_, err := f.locks.Mutex(f.key(strconv.Itoa(i))).Lock(background)
+		require.NoError(t, err)
+	}
+	release := proxy.Hold()
+	start := time.Now()
+	require.NoError(t, f.locks.Close())
+	require.Less(t, time.Since(start), 6*time.Second)
+	release()
 }
 
 func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {

@@ -2,6 +2,9 @@ package txlock_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -64,6 +67,7 @@ func reentry[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		return err
 	}))
 	f.free(t, a, b)
+	require.ErrorIs(t, context.Cause(left.Context()), txlock.ErrNotHeld)
 	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
 }
 
@@ -162,6 +166,85 @@ func doInsideLock[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	require.Equal(t, 2, f.total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// Savepoints are a stack: nested Dos of several goroutines must not undo each other.
+func concurrentNestedDos[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	m := f.locks.Mutex(f.key("m"))
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		var group errgroup.Group
+		for i := range 8 {
+			group.Go(func() error {
+				for j := range 5 {
+					failure := map[bool]error{true: errWork}[(i+j)%2 == 1]
+					err := m.Do(ctx, func(ctx context.Context, tx Tx) error {
+						id := strconv.Itoa(10*i + j)
+						if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+")"); err != nil {
+							return err
+						}
+						own, err := f.locks.Mutex(f.key(id)).Lock(ctx) // in the turn of this nested Do
+						if err != nil {
+							return err
+						}
+						if err := own.Unlock(ctx); err != nil {
+							return err
+						}
+						return failure
+					})
+					if !errors.Is(err, failure) {
+						return fmt.Errorf("nested Do %d of %d: %w", j, i, err)
+					}
+				}
+				return nil
+			})
+		}
+		return group.Wait()
+	}))
+	require.Equal(t, 20, f.total(t, "SELECT COUNT(*) FROM "+table))
+	require.Equal(t, 20, f.total(t, "SELECT COUNT(*) FROM "+table+" WHERE MOD(MOD(id, 10) + FLOOR(id / 10), 2) = 0"))
+}
+
+// A nested Do whose goroutine the outer one does not wait for: its context ends, it is undone, and the outer one is committed.
+func nestedDoLeftBehind[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	table := f.makeTable(t, "id int primary key")
+	m := f.locks.Mutex(f.key("m"))
+	nested := make(chan error, 1)
+	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+		inside := make(chan struct{})
+		go func() {
+			nested <- m.Do(ctx, func(ctx context.Context, tx Tx) error {
+				err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)")
+				close(inside)
+				<-ctx.Done()
+				return err
+			})
+		}()
+		<-inside
+		return nil
+	}))
+	require.ErrorIs(t, <-nested, context.Canceled)
+	require.Equal(t, 1, f.total(t, "SELECT SUM(id) FROM "+table))
+	f.free(t, f.key("m"))
+}
+
+// Work may return the ErrLost of another Locker: its own session is not lost by that.
+func foreignLoss[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	m := f.locks.Mutex(f.key("m"))
+	loss := fmt.Errorf("of another: %w", txlock.ErrLost)
+	lose := func(context.Context, Tx) error { return loss }
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	require.Equal(t, loss, m.Do(lock.Context(), lose))
+	require.NoError(t, lock.Context().Err())
+	require.NoError(t, m.Do(lock.Context(), func(context.Context, Tx) error { return nil }))
+	require.NoError(t, lock.Unlock(background))
+	require.Equal(t, loss, m.Do(background, lose))
+	f.free(t, f.key("m"))
 }
 
 func nestedWaitEnds[Tx any](t *testing.T, e *engine, c client[Tx]) {

@@ -202,13 +202,13 @@ func (l *Locker[Tx]) Close() error {
 		}
 		closed <- l.driver.Close()
 	}()
-	patience := time.NewTimer(releaseTimeout)
+	patience := time.NewTimer(releaseTimeout + time.Second) // what does not confirm is closed by then
 	defer patience.Stop()
 	select {
 	case err := <-closed:
 		return err
 	case <-patience.C:
-		return fmt.Errorf("txlock: close: work still runs, or calls still wait for a lock, after %v", releaseTimeout)
+		return fmt.Errorf("txlock: close: work still runs, or calls still wait for a lock, after %v", releaseTimeout+time.Second)
 	}
 }
 
