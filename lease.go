@@ -139,16 +139,20 @@ func (s *session[Tx]) stopBeat() {
 // leastSilence is twice the shortest interval in which the kernels ask each other, and a little more.
 const leastSilence = 2500 * time.Millisecond
 
-// listen declares the session lost when the server's kernel has not been heard of for so long that the server may have ended it before
-// the next look. As long as peer.Probe has the kernels ask each other, a connection that is merely unused is not silent.
+// listen declares the session lost when its connection is closed, for somebody who used it found that it is dead, and when the server's
+// kernel has not been heard of for so long that the server may have ended it before the next look. As long as peer.Probe has the kernels ask each other, a connection that is merely unused is not silent.
 func (s *session[Tx]) listen() {
 	lease := s.locker.config.lease
 	silence, known := peer.Silence(s.socket)
+	dead := peer.Gone(s.socket)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if dead {
+		s.gone(errors.New("the connection is closed"))
+	}
 	if !known || silence < max(lease-margin(lease)-lease/beatsPerLease, leastSilence) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.gone(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it may have ended the session", silence, lease))
 }
 

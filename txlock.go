@@ -179,7 +179,7 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver opened; a caller's pool
 // stays open. Calls that come later return an error. Close waits a few seconds for work that still runs in a Do, whose
 // transaction is then rolled back, and for calls that still wait for a lock, which it does not end: cancel their contexts.
-// When they do not return by then, Close returns an error, and what is left is closed when they do.
+// When they do not return by then, or the server does not answer, Close returns an error, and what is left is closed when they do.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -208,7 +208,7 @@ func (l *Locker[Tx]) Close() error {
 	case err := <-closed:
 		return err
 	case <-patience.C:
-		return fmt.Errorf("txlock: close: work still runs, or calls still wait for a lock, after %v", releaseTimeout+time.Second)
+		return fmt.Errorf("txlock: close: work still runs, calls still wait for a lock, or the server does not answer, after %v", releaseTimeout+time.Second)
 	}
 }
 

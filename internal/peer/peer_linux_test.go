@@ -111,3 +111,49 @@ func BenchmarkWatch(b *testing.B) {
 		Watch(conn, func() {})()
 	}
 }
+
+// A connection that lives in a pool through many watchers is held by none of them.
+func TestWatchersLeaveNothing(t *testing.T) {
+	conn, _ := pair(t, "tcp", "127.0.0.1:0")
+	for range 3 {
+		for range 10 {
+			Watch(conn, func() {})()
+		}
+		shared.mu.Lock()
+		require.Len(t, shared.registered, 1)
+		shared.mu.Unlock()
+		require.Eventually(t, func() bool {
+			shared.mu.Lock()
+			defer shared.mu.Unlock()
+			return shared.epoll == nil && shared.registered == nil && shared.numbers == nil
+		}, 10*time.Second, time.Millisecond)
+	}
+}
+
+func TestSilence(t *testing.T) {
+	conn, other := pair(t, "tcp", "127.0.0.1:0")
+	silence, known := Silence(conn)
+	if !known {
+		t.Log("this system does not tell")
+		return
+	}
+	require.Eventually(t, func() bool {
+		silence, known = Silence(conn)
+		return known && silence > 50*time.Millisecond
+	}, 10*time.Second, time.Millisecond)
+	_, err := other.Write([]byte("x"))
+	require.NoError(t, err)
+	buffer := make([]byte, 1)
+	_, err = conn.Read(buffer)
+	require.NoError(t, err)
+	_, err = conn.Write(buffer)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // the acknowledgement
+		silence, known = Silence(conn)
+		return known && silence < 50*time.Millisecond
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, conn.Close())
+	_, known = Silence(conn)
+	require.False(t, known)
+	require.True(t, Gone(conn))
+}
