@@ -91,6 +91,8 @@ var guarantees = []guarantee{
 	// Fencing tokens
 	{"tokens increase over all holders", tokensIncrease[pgx.Tx], tokensIncrease[*sql.Tx]},
 	{"tokens increase in the order of holders", tokensInOrder[pgx.Tx], tokensInOrder[*sql.Tx]},
+	{"a new run of the server is numbered once, above all before", newRun[pgx.Tx], newRun[*sql.Tx]},
+	{"two lock tables on one pool have tokens of their own", twoFences[pgx.Tx], twoFences[*sql.Tx]},
 	{"fencing that is not installed is ErrNotInstalled", fenceMissing[pgx.Tx], fenceMissing[*sql.Tx]},
 
 	// Reentry

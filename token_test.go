@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -110,12 +112,103 @@ func fenceMissing[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, lock.Unlock(background))
 	require.Contains(t, f.locks.Schema(), "_runs")
 	require.NotContains(t, plain.locks.Schema(), "_runs")
-	if f.postgres {
-		f.admitted(t, "DROP TABLE "+table+", "+table+"_runs")
-		f.admitted(t, "DROP SEQUENCE "+table+"_tokens")
-		return
+	f.dropFenced(t, table)
+}
+
+func (e *engine) dropFenced(t *testing.T, table string) {
+	t.Helper()
+	e.admitted(t, "DROP TABLE "+table+", "+table+"_runs, "+table+"_epochs")
+	if e.postgres {
+		e.admitted(t, "DROP SEQUENCE "+table+"_tokens")
 	}
-	f.admitted(t, "DROP TABLE "+table+", "+table+"_runs, "+table+"_epochs")
+}
+
+// runOf is the number of the server's run in a token.
+func runOf(token int64) int64 { return token >> 40 }
+
+// newRun: the table that a crash empties is empty, and many find it so at once; or holds what is not of this run of this server.
+func newRun[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	runs := tableOf(e, "txlock_slots_runs")
+	spoilt := []string{"DELETE FROM " + runs}
+	if !e.postgres {
+		spoilt = append(spoilt,
+			"UPDATE "+runs+" SET start = 18446744073709551615", // brought here by a dump
+			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+tableOf(e, "txlock_slots_epochs"), // another has taken over since
+		)
+	}
+	for _, spoil := range spoilt {
+		former := newFencingFixture(t, e, c)
+		lock, err := former.locks.Mutex(former.key("a")).Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+		if strings.Contains(spoil, "4242") { // its number is drawn, too
+			former.admitted(t, "INSERT INTO "+tableOf(e, "txlock_slots_epochs")+" VALUES ()")
+			t.Cleanup(func() { former.admitted(t, "DELETE FROM "+runs+" WHERE server = 4242") })
+		}
+		former.admitted(t, spoil)
+
+		f := newFencingFixture(t, e, c)
+		tokens := make([]int64, 8)
+		var group errgroup.Group
+		for i := range tokens {
+			group.Go(func() error {
+				lock, err := f.locks.Mutex(f.key(fmt.Sprint(i))).Lock(background)
+				if err != nil {
+					return err
+				}
+				tokens[i] = lock.Token()
+				return lock.Unlock(background)
+			})
+		}
+		require.NoError(t, group.Wait(), spoil)
+		slices.Sort(tokens)
+		require.Len(t, slices.Compact(slices.Clone(tokens)), len(tokens), "no token is given twice")
+		require.Greater(t, runOf(tokens[0]), runOf(lock.Token()), spoil)
+		require.Equal(t, runOf(tokens[0]), runOf(tokens[len(tokens)-1]), "all of one run")
+	}
+}
+
+// twoFences: sessions of one pool take their tokens from two lock tables in turn.
+func twoFences[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFencingFixture(t, e, c)
+	driver, pool := c.connect(t, e.dsn(f.label, "", nil), 1)
+	t.Cleanup(pool.close)
+	table := tableOf(e, fmt.Sprintf("fenced_%d_%d", os.Getpid(), labels.Add(1)))
+	first := txlock.New(driver, txlock.WithTable(e.table()), txlock.WithFencing())
+	second := txlock.New(driver, txlock.WithTable(table), txlock.WithSlots(4), txlock.WithFencing())
+	require.NoError(t, second.Install(background))
+	t.Cleanup(func() { e.dropFenced(t, table) })
+	draw := "INSERT INTO " + table + "_epochs VALUES ()"
+	if e.postgres {
+		draw = "INSERT INTO " + table + "_epochs DEFAULT VALUES"
+	}
+	for range 50 {
+		e.admitted(t, draw)
+	}
+	last := map[*txlock.Locker[Tx]]int64{}
+	check := func(locks *txlock.Locker[Tx], token int64) {
+		t.Helper()
+		require.Greater(t, token, last[locks])
+		if last[locks] > 0 {
+			require.Equal(t, runOf(last[locks]), runOf(token))
+		}
+		last[locks] = token
+	}
+	for range 3 {
+		for _, locks := range []*txlock.Locker[Tx]{first, second} {
+			lock, err := locks.Mutex(f.key("a")).Lock(background)
+			require.NoError(t, err)
+			check(locks, lock.Token())
+			require.NoError(t, lock.Unlock(background))
+			require.NoError(t, locks.Mutex(f.key("b")).Do(background, func(ctx context.Context, _ Tx) error {
+				lock, err := locks.Mutex(f.key("c")).Lock(ctx)
+				require.NoError(t, err)
+				check(locks, lock.Token())
+				return lock.Unlock(ctx)
+			}))
+		}
+	}
+	require.NotEqual(t, runOf(last[first]), runOf(last[second]))
 }
 
 // tableOf is a table beside the lock table.
