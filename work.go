@@ -152,7 +152,9 @@ func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) e
 	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrLost):
-		s.lose(err)
+		if s.lose(err); ended != nil {
+			err = fmt.Errorf("%w (%w)", ended, err)
+		}
 	case ended != nil:
 		err = ended
 	default:

@@ -351,6 +351,22 @@ func contextEndsInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 		f.free(t, f.key("ctx"))
 	}
+	// And when the session breaks at the same time, the error says both.
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(lock.Context())
+	err = m.Do(ctx, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+		f.killSessions(t)
+		f.transactions(t, 0)
+		cancel()
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.NotContains(t, err.Error(), "the work failed")
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 }
 
 func readsCurrent[Tx any](t *testing.T, e *engine, c client[Tx]) {

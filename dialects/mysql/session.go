@@ -302,7 +302,10 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 		}
 	}()
 	if err := work(s.tx); err != nil {
-		return errors.Join(err, end("ROLLBACK TO"))
+		if undone := end("ROLLBACK TO"); undone != nil {
+			return undone
+		}
+		return err
 	}
 	return end("RELEASE")
 }

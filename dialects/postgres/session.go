@@ -82,7 +82,7 @@ func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
 		}
 	}
 	if undone := s.undo(ctx, nested, name); undone != nil {
-		return errors.Join(err, lost(undone))
+		return lost(undone)
 	}
 	return err
 }

@@ -83,7 +83,10 @@ func (s *sqlSession) Nest(ctx context.Context, work func(tx *sql.Tx) error) erro
 	if err == nil {
 		err = errAborted
 	}
-	return errors.Join(err, end(true))
+	if undone := end(true); undone != nil {
+		return undone
+	}
+	return err
 }
 
 func (s *sqlSession) Commit(ctx context.Context) error {
