@@ -33,7 +33,10 @@ func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
 // explanation is the earliest and the latest fault that can have broken an operation; nil if there is none.
 func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
-	end := cmp.Or(o.Return, o.Died, e.End)
+	return e.explanationUntil(o, cmp.Or(o.Return, o.Died, e.End))
+}
+
+func (e *epoch) explanationUntil(o *operation, end int64) (earliest, latest *fault) {
 	for i := range e.Faults {
 		f := &e.Faults[i]
 		if (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -111,7 +112,7 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 	var violations []violation
 	for key, list := range holds {
 		for _, h := range list {
-			_, f := e.explanation(h.operation)
+			_, f := e.explanationUntil(h.operation, cmp.Or(h.Lost, h.Return, h.Died, e.End))
 			if !h.broken || f == nil {
 				continue
 			}
