@@ -28,6 +28,8 @@ type vigil struct {
 	// once, or when the answer came of one that may have waited. Go's clock is monotonic here, but stands still while the
 	// machine sleeps. Guarded by mu.
 	heardOf time.Time
+	probes  int                // how many want the kernels to ask each other; guarded by mu
+	restore func()             // ends that; guarded by mu
 	beating context.CancelFunc // ends the heartbeat that is under way, by closing the connection; nil without one; guarded by mu
 }
 
@@ -49,12 +51,38 @@ func (s *session[Tx]) watch(asked time.Time) {
 	})
 }
 
-// heard says that the server has just answered what it was asked then. Had it waited for a lock, its timer began behind that. It is
-// called with mu held.
+// heard says that the server has just answered what it was asked then. When it answered late, it has waited for a lock, or run what
+// work sent, and its timer began when it sent the answer, which may have been under way for a while: hence the allowance, by which
+// a heartbeat is due at the next look. It is called with mu held.
 func (s *session[Tx]) heard(asked time.Time) {
-	s.heardOf = time.Now()
-	if s.heardOf.Sub(asked) < margin(s.locker.config.lease) {
-		s.heardOf = asked
+	lease := s.locker.config.lease
+	if now := time.Now(); now.Sub(asked) >= margin(lease) {
+		asked = now.Add(-lease / beatsPerLease)
+	}
+	s.heardOf = asked
+}
+
+// probe has the kernels ask each other until unprobe is called as often: while heartbeats cannot be sent.
+func (s *session[Tx]) probe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.probes++; s.probes == 1 {
+		s.restore = peer.Probe(s.socket, s.locker.config.lease)
+	}
+}
+
+func (s *session[Tx]) unprobe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.probes--; s.probes == 0 {
+		s.restore()
+	}
+}
+
+// cut closes the connection under whoever uses it.
+func (s *session[Tx]) cut() {
+	if s.socket != nil {
+		_ = s.socket.Close()
 	}
 }
 
@@ -147,6 +175,9 @@ func (s *session[Tx]) listen() {
 	dead := peer.Gone(s.socket)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.beating != nil { // which has a limit of its own
+		return
+	}
 	if dead {
 		s.gone(errors.New("the connection is closed"))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/wire"
@@ -125,6 +126,8 @@ func leaseKept[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			"a cancelled statement ends no session":                     cancelledHolder[Tx],
 			"Unlock comes behind a heartbeat that is under way":         unlockDuringHeartbeat[Tx],
 			"a Do is bounded though a nested one goes on":               nestedDoGoesOn[Tx],
+			"a nested Do is bounded though a call in it goes on":        nestedLockGoesOn[Tx],
+			"nested Dos may take turns for longer than the lease":       patientNestedDos[Tx],
 			"Close is bounded in time":                                  closeIsBounded[Tx],
 			"LockTx leaves it to the caller's settings":                 leaseOfLockTx[Tx],
 			"a nested Do suspends the heartbeat, and the lock lives on": heartbeatAroundWork[Tx],
@@ -150,10 +153,11 @@ func (f *fixture[Tx]) stranger(t *testing.T, key string) <-chan time.Time {
 	t.Helper()
 	other := newParallelFixture(t, f.engine, f.client, 2, "")
 	granted, done := make(chan time.Time, 1), make(chan struct{})
-	t.Cleanup(func() { <-done })
+	ctx, cancel := context.WithCancel(background)
+	t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		lock, err := other.locks.Mutex(key).Lock(background)
+		lock, err := other.locks.Mutex(key).Lock(ctx)
 		if err != nil {
 			t.Error(err)
 			return
@@ -351,9 +355,75 @@ func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.ErrorIs(t, err, errWork)
 	require.ErrorContains(t, err, "under way")
 	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
+	f.free(t, f.key("outer"), f.key("inner"))
 	close(goOn)
 	require.Error(t, <-nested)
-	f.free(t, f.key("outer"), f.key("inner"))
+}
+
+// A call that goes on in a nested Do does not keep that for ever either.
+func nestedLockGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newParallelFixture(t, e, c, 4, "")
+	other := newParallelFixture(t, e, c, 2, "")
+	held, err := other.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	start := time.Now()
+	err = f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		return f.locks.Mutex(f.key("inner")).Do(ctx, func(ctx context.Context, _ Tx) error {
+			go func() {
+				_, err := f.locks.Mutex(f.key("held")).Lock(context.WithoutCancel(ctx))
+				failed <- err
+			}()
+			f.waiters(t, 1)
+			start = time.Now()
+			return nil
+		})
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
+	require.Error(t, <-failed)
+	require.NoError(t, held.Unlock(background))
+	f.free(t, f.key("outer"), f.key("inner"), f.key("held"))
+}
+
+// Nested Dos that take turns for longer than the lease are no reason to refuse one.
+func patientNestedDos[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = time.Second
+	f := newParallelFixture(t, e, c, 4, "", txlock.WithLease(lease))
+	m := f.locks.Mutex(f.key("turns"))
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		var group errgroup.Group
+		for range 6 {
+			group.Go(func() error {
+				return m.Do(ctx, func(ctx context.Context, tx Tx) error {
+					<-time.After(lease * 2 / 5)
+					return f.exec(ctx, tx, "SELECT 1")
+				})
+			})
+		}
+		return group.Wait()
+	}))
+	// But one that waits for itself, by the wrong context, is told.
+	require.NoError(t, m.Do(background, func(outer context.Context, _ Tx) error {
+		return m.Do(outer, func(ctx context.Context, tx Tx) error {
+			statements, stop := context.WithCancel(ctx)
+			var alive sync.WaitGroup
+			alive.Go(func() {
+				for statements.Err() == nil {
+					if err := f.exec(ctx, tx, "SELECT 1"); err != nil {
+						t.Error(err)
+						return
+					}
+					<-time.After(lease / 10)
+				}
+			})
+			_, err := f.locks.Mutex(f.key("other")).Lock(outer)
+			stop()
+			alive.Wait()
+			require.ErrorContains(t, err, "must use the context that the work got")
+			return nil
+		})
+	}))
 }
 
 // Close does not wait for one session after the other.

@@ -102,6 +102,7 @@ var guarantees = []guarantee{
 	{"a Do inside a Lock is committed by its Unlock", doInsideLock[pgx.Tx], doInsideLock[*sql.Tx]},
 	{"nested Dos side by side take turns, each with its own end", concurrentNestedDos[pgx.Tx], concurrentNestedDos[*sql.Tx]},
 	{"a nested Do that outlives its Do is undone", nestedDoLeftBehind[pgx.Tx], nestedDoLeftBehind[*sql.Tx]},
+	{"what a failed nested Do has locked is not believed in", undoneLocks[pgx.Tx], undoneLocks[*sql.Tx]},
 	{"a loss elsewhere is not the session's", foreignLoss[pgx.Tx], foreignLoss[*sql.Tx]},
 	{"a nested wait that ends leaves the outer lock held", nestedWaitEnds[pgx.Tx], nestedWaitEnds[*sql.Tx]},
 	{"a nested deadlock is an error and never a silent loss", nestedDeadlock[pgx.Tx], nestedDeadlock[*sql.Tx]},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/peer"
 )
 
 // session is a database session that holds rows, shared by the handles that joined it: the Lock or Do that began it,
@@ -26,15 +25,18 @@ type session[Tx any] struct {
 	root  *frame[Tx]
 	vigil // while it is open
 
-	mu      sync.Mutex
-	held    map[row]int64 // and the token that each was locked with, 0 without
+	mu sync.Mutex
+	// held are the rows that stay locked until the session ends, and the token that each was locked with, 0 without. What was locked
+	// while work runs is not among them: when a savepoint is rolled back, of ours or of the work's own, PostgreSQL releases what was
+	// locked since. So it is locked anew each time.
+	held    map[row]int64
 	handles int
-	working int   // Dos that run in it; the session, and the connection, is theirs
-	worked  bool  // a Do succeeded in it: it ends with COMMIT
-	over    bool  // it ended, or is ending
-	aborted bool  // Close wants it ended
-	broken  error // why it is lost; the work is then not committed
-	cancels map[*context.CancelCauseFunc]struct{}
+	working int                                     // Dos that run in it; the session, and the connection, is theirs
+	worked  bool                                    // a Do succeeded in it: it ends with COMMIT
+	over    bool                                    // it ended, or is ending
+	aborted bool                                    // Close wants it ended
+	broken  error                                   // why it is lost; the work is then not committed
+	cancels map[*context.CancelCauseFunc]*frame[Tx] // of the contexts that carry ownership, and where each was taken
 
 	ended chan struct{} // closed when the connection has been given back
 }
@@ -49,7 +51,8 @@ type frame[Tx any] struct {
 	// does not hold it. Never taken while mu is held.
 	turn   chan struct{}
 	closed chan struct{} // closed with the turn held, which is not given back: calls go to the parent then
-	nested atomic.Bool   // the turn is held by a nested Do
+	nested atomic.Int64  // counts the beginnings and ends of nested Dos: odd while one holds the turn
+	undone bool          // what was locked in the frame was released by a savepoint; guarded by mu
 }
 
 func newFrame[Tx any](s *session[Tx], parent *frame[Tx]) *frame[Tx] {
@@ -62,6 +65,7 @@ func (f *frame[Tx]) take(ctx context.Context) (*frame[Tx], error) {
 	patience := f.locker.config.lease
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	nested := f.nested.Load()
 	for {
 		select {
 		case f.turn <- struct{}{}:
@@ -70,24 +74,77 @@ func (f *frame[Tx]) take(ctx context.Context) (*frame[Tx], error) {
 			if f = f.parent; f == nil {
 				return nil, lost(ErrNotHeld)
 			}
+			timer.Reset(patience)
+			nested = f.nested.Load()
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err())
 		case <-timer.C:
-			if f.nested.Load() {
+			now := f.nested.Load()
+			if now == nested && now%2 == 1 { // all the time the same one
 				return nil, fmt.Errorf("%w: a Do has been running in this session for %v; a call inside its work must use the context that the work got", ErrNotAcquired, patience)
 			}
 			timer.Reset(patience)
+			nested = now
 		}
 	}
 }
 
 func (f *frame[Tx]) yield() { <-f.turn }
 
-// close ends the frame, when the calls that are under way in it have returned.
+// close ends the frame, when the calls that are under way in it have returned. One that does not is ended, and the session with it: its
+// context has ended, but it may have gone on without its cancellation.
 func (f *frame[Tx]) close() {
-	f.turn <- struct{}{}
+	patience := time.NewTimer(releaseTimeout)
+	defer patience.Stop()
+	select {
+	case f.turn <- struct{}{}:
+	case <-patience.C:
+		f.mu.Lock()
+		f.gone(errUnderWay)
+		f.mu.Unlock()
+		f.cut()
+		f.turn <- struct{}{}
+	}
 	close(f.closed)
 }
+
+// errUnderWay is why a session is ended with its connection.
+var errUnderWay = errors.New("a call that is under way in the session did not end")
+
+// within tells whether the frame is other, or inside it.
+func (f *frame[Tx]) within(other *frame[Tx]) bool {
+	for ; f != nil; f = f.parent {
+		if f == other {
+			return true
+		}
+	}
+	return false
+}
+
+// undo ends what was locked in the frame and in those inside it, for its savepoint was rolled back.
+func (f *frame[Tx]) undo() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.undone = true
+	for cancel, taken := range f.cancels {
+		if taken.within(f) {
+			(*cancel)(errUndone)
+		}
+	}
+}
+
+// released tells whether what was locked in the frame was released by a savepoint. It is called with mu held.
+func (f *frame[Tx]) released() bool {
+	for ; f != nil; f = f.parent {
+		if f.undone {
+			return true
+		}
+	}
+	return false
+}
+
+// errUndone is why the context of a Lock ends that was taken in the work of a nested Do that failed.
+var errUndone = fmt.Errorf("%w: the nested Do in which the lock was taken has failed", ErrNotHeld)
 
 // row is what a session holds.
 type row struct{ table, column, value string }
@@ -99,12 +156,12 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 	s := &session[Tx]{
 		locker: l, name: name, inner: inner, handles: 1,
 		held:    make(map[row]int64, len(request.Values)),
-		cancels: make(map[*context.CancelCauseFunc]struct{}, 1),
+		cancels: make(map[*context.CancelCauseFunc]*frame[Tx], 1),
 		ended:   make(chan struct{}),
 	}
 	s.root = newFrame(s, nil)
 	s.hold(request, token)
-	if request.Work {
+	if request.Work { // in which what was locked before stays
 		s.working = 1
 	}
 	s.watch(asked)
@@ -150,8 +207,9 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (a acquir
 	}
 	if f != nil {
 		var token int64
+		in := f
 		if err == nil {
-			token, err = f.join(wait, request)
+			in, token, err = f.join(wait, request)
 		}
 		if err = m.judge(ctx, wait, err); err != nil {
 			if left := f.leave(ctx); left != nil && !errors.Is(err, ErrLost) {
@@ -159,7 +217,7 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (a acquir
 			}
 			return a, err
 		}
-		return acquired[Tx]{frame: f, joined: true, token: token}, nil
+		return acquired[Tx]{frame: in, joined: true, token: token}, nil
 	}
 	request.Work, request.Lease = work, m.locker.config.lease
 	if err == nil {
@@ -181,17 +239,16 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (a acquir
 	return a, m.judge(ctx, wait, err)
 }
 
-// join locks the rows of request that the session does not hold yet, and those that it holds without the token that is
-// asked for. It returns the largest token of all.
-func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (token int64, err error) {
-	turn, err := f.take(ctx)
-	if err != nil {
-		return 0, err
+// join locks the rows of request that the session does not hold for certain, and those that it holds without the token that is
+// asked for. It returns the largest token of all, and the frame in which it locked.
+func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (in *frame[Tx], token int64, err error) {
+	if in, err = f.take(ctx); err != nil {
+		return f, 0, err
 	}
-	defer turn.yield()
+	defer in.yield()
 	s := f.session
 	if err := s.usable(); err != nil {
-		return 0, err
+		return in, 0, err
 	}
 	s.mu.Lock()
 	missing := request.Values[:0:0]
@@ -204,27 +261,29 @@ func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (token i
 	}
 	s.mu.Unlock()
 	if len(missing) == 0 {
-		return token, nil
+		return in, token, nil
 	}
 	request.Values = missing
-	restore := peer.Probe(s.socket, s.locker.config.lease) // it may wait for long, and no heartbeat comes between
+	s.probe() // it may wait for long, and no heartbeat comes between
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, request)
-	restore()
+	s.unprobe()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrLost):
 		s.lose(err)
-		return 0, err
+		return in, 0, err
 	case s.over: // its Do has returned meanwhile, and gave up waiting for this call
-		return 0, lost(ErrNotHeld)
+		return in, 0, lost(ErrNotHeld)
+	case err != nil && time.Since(asked) < s.locker.config.lease/beatsPerLease: // it may be of our own making, and says nothing of the server
+		return in, 0, err
 	}
 	s.heard(asked)
-	if err == nil {
+	if err == nil && s.working == 0 {
 		s.hold(request, fresh)
 	}
-	return max(token, fresh), err
+	return in, max(token, fresh), err
 }
 
 // usable is an error when the session is lost, or has ended.
@@ -256,8 +315,10 @@ func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release fu
 		cancel(s.broken)
 	case s.over:
 		cancel(errOutlived)
+	case f.released():
+		cancel(errUndone)
 	}
-	s.cancels[&cancel] = struct{}{}
+	s.cancels[&cancel] = f
 	return ctx, func() {
 		s.mu.Lock()
 		delete(s.cancels, &cancel)
@@ -338,14 +399,16 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		defer s.forget()
 	case <-bounded.Done():
 		s.stopBeat()
+		s.cut() // so that the server lets go at once, and what waits for its answer ends
 		go func() {
 			defer s.forget()
-			s.root.close()
+			s.root.turn <- struct{}{}
+			close(s.root.closed)
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 			defer cancel()
 			_ = s.inner.Rollback(last)
 		}()
-		return lost(errors.New("a call that is under way in the session did not end"))
+		return lost(errUnderWay)
 	}
 	if commit {
 		return s.inner.Commit(bounded)

@@ -232,6 +232,59 @@ func nestedDoLeftBehind[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.free(t, f.key("m"))
 }
 
+// PostgreSQL releases what was locked since a savepoint when that is rolled back: nobody may go on believing in it.
+func undoneLocks[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	a, b, x := f.locks.Mutex(f.key("a")), f.locks.Mutex(f.key("b")), f.locks.Mutex(f.key("x"))
+	holds := func(context.Context, Tx) error {
+		f.taken(t, f.key("x"))
+		return nil
+	}
+	require.NoError(t, a.Do(background, func(ctx context.Context, tx Tx) error {
+		var left, deeper, inNested *txlock.Lock
+		fails := func(fail func() error) func(context.Context, Tx) error {
+			return func(ctx context.Context, _ Tx) (err error) {
+				require.NoError(t, x.Do(ctx, holds))
+				left, err = x.Lock(ctx)
+				require.NoError(t, err)
+				require.NoError(t, b.Do(ctx, func(ctx context.Context, _ Tx) (err error) {
+					deeper, err = x.Lock(ctx)
+					return err
+				}))
+				return fail()
+			}
+		}
+		handlesEnded := func() {
+			for _, lock := range []*txlock.Lock{left, deeper} {
+				require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrNotHeld)
+				require.ErrorIs(t, lock.Unlock(ctx), txlock.ErrNotHeld)
+			}
+		}
+		require.ErrorIs(t, b.Do(ctx, fails(func() error { return errWork })), errWork)
+		handlesEnded()
+		require.NoError(t, x.Do(ctx, holds))
+		require.Panics(t, func() { _ = b.Do(ctx, fails(func() error { panic("boom") })) })
+		handlesEnded()
+		require.NoError(t, x.Do(ctx, holds))
+		require.NoError(t, b.Do(ctx, func(ctx context.Context, _ Tx) (err error) {
+			inNested, err = x.Lock(ctx)
+			return err
+		}))
+		require.NoError(t, inNested.Context().Err(), "the nested Do succeeded")
+		require.NoError(t, inNested.Unlock(ctx))
+
+		// The work's own savepoint.
+		require.NoError(t, f.exec(ctx, tx, "SAVEPOINT mine"))
+		require.NoError(t, f.locks.Mutex(f.key("y")).Do(ctx, func(context.Context, Tx) error { return nil }))
+		require.NoError(t, f.exec(ctx, tx, "ROLLBACK TO SAVEPOINT mine"))
+		return f.locks.Mutex(f.key("y")).Do(ctx, func(context.Context, Tx) error {
+			f.taken(t, f.key("y"))
+			return nil
+		})
+	}))
+	f.free(t, f.key("a"), f.key("b"), f.key("x"), f.key("y"))
+}
+
 // Work may return the ErrLost of another Locker: its own session is not lost by that.
 func foreignLoss[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)

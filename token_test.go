@@ -132,7 +132,8 @@ func newRun[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	spoilt := []string{"DELETE FROM " + runs}
 	if !e.postgres {
 		spoilt = append(spoilt,
-			"UPDATE "+runs+" SET start = 18446744073709551615",                                                                    // brought here by a dump
+			"UPDATE "+runs+" SET start = 18446744073709551615", // brought here by a dump, from a server that started later
+			"UPDATE "+runs+" SET start = 1",                    // or long before
 			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+tableOf(e, "txlock_slots_epochs"), // another has taken over since
 		)
 	}

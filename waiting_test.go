@@ -84,7 +84,7 @@ func cancelledWait[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.ErrorIs(t, err, context.Canceled, name)
 		require.Less(t, took, promptly, name)
 		f.waiters(t, 0)
-		require.Less(t, time.Since(cancelled), time.Second+e.pollEvery, name)
+		require.Less(t, time.Since(cancelled), time.Second+200*time.Millisecond, name)
 	}
 	ctx, cancel := context.WithCancel(background)
 	cancel()

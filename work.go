@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/txlock/txlock/internal/peer"
 )
 
 // hold is Lock and TryLock.
@@ -23,7 +21,14 @@ func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, err
 	owned, release := s.own(context.WithoutCancel(ctx))
 	return &Lock{ctx: owned, token: s.token, release: func(ctx context.Context) error {
 		release() // first: the holder's work must have ended when the server lets go
-		return s.leave(ctx)
+		s.mu.Lock()
+		undone := s.released()
+		s.mu.Unlock()
+		err := s.leave(ctx)
+		if err == nil && undone {
+			err = errUndone
+		}
+		return err
 	}}, nil
 }
 
@@ -59,7 +64,7 @@ func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(co
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return m.failed(verb, errors.Join(fmt.Errorf("ended before the commit, so nothing is committed: %w", err), s.finish(ctx, false)))
+		return m.failed(verb, errors.Join(fmt.Errorf("ended before the commit, which was not sent: %w", err), s.finish(ctx, false)))
 	}
 	return m.failed(verb, s.finish(ctx, true))
 }
@@ -70,15 +75,20 @@ func (f *frame[Tx]) do(ctx context.Context, tx Tx, work func(context.Context, Tx
 	defer release()
 	// No heartbeat comes between the statements of work. So that it learns of a network that went silent, the kernels ask
 	// each other.
-	defer peer.Probe(f.socket, f.locker.config.lease)()
+	f.probe()
+	defer f.unprobe()
 	return work(owned, tx)
 }
 
 // finish ends the session at the end of the Do that began it, whatever handles are left.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 	s.mu.Lock()
+	ended, broken := s.over, s.broken
 	s.over = true
 	s.mu.Unlock()
+	if ended { // by Close
+		return broken
+	}
 	return s.end(ctx, commit)
 }
 
@@ -113,10 +123,11 @@ func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], w
 	failed, err := turn.inNest(ctx, work)
 	ended := leave(failed == nil && err == nil)
 	if failed != nil {
-		for _, worse := range []error{err, ended} {
-			if errors.Is(worse, ErrLost) && !errors.Is(failed, ErrLost) {
-				return fmt.Errorf("%w (%w)", failed, m.failed(verb, worse))
-			}
+		if ended == nil && errors.Is(err, ErrLost) {
+			ended = err
+		}
+		if ended != nil && !errors.Is(failed, ErrLost) { // also that of a commit, for this was perhaps the last handle
+			return fmt.Errorf("%w (%w)", failed, m.failed(verb, ended))
 		}
 		return failed
 	}
@@ -134,11 +145,18 @@ func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) e
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	f.nested.Store(true)
-	defer f.nested.Store(false)
+	f.nested.Add(1)
+	defer f.nested.Add(1)
+	asked := time.Now()
+	inside := newFrame(s, f)
+	kept := false
+	defer func() { // also when work panicked: the savepoint has been rolled back
+		if !kept {
+			inside.undo()
+		}
+	}()
 	var ended error
 	err = s.inner.Nest(ctx, func(tx Tx) error {
-		inside := newFrame(s, f)
 		defer inside.close()
 		if failed = inside.do(ctx, tx, work); failed != nil {
 			return errWorkFailed
@@ -158,7 +176,8 @@ func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) e
 	case ended != nil:
 		err = ended
 	default:
-		s.heard(time.Now())
+		s.heard(asked)
 	}
+	kept = err == nil
 	return failed, err
 }

@@ -35,8 +35,8 @@ func fenceOf(table string) (fence, error) {
 
 // run is the number of the server's run and the count at which it began, or NULL.
 func (f fence) run() string {
-	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id AND start < UUID_SHORT() AND " +
-		"epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
+	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id AND " +
+		"UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND 1099511627775 AND epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
 }
 
 // read is an assignment that keeps the run in a variable of the session, which cannot outlive the run.
@@ -61,7 +61,7 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 			}
 		}
 		count, epoch, start := numbers[0], numbers[1], numbers[2]
-		if count <= start { // the row was brought here from another run, by a dump
+		if count <= start || count-start >= 1<<40 { // more than a run has room for, or the row is another's, and was brought here by a dump
 			return nil, 0, errNoRun
 		}
 		made, err := dialects.Token(epoch, count-start)

@@ -4,16 +4,21 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 )
 
 // errRowsMissing says that fewer rows were locked than asked for.
 var errRowsMissing = errors.New("rows missing")
+
+// errUnreached says that the wait could be ended only with its connection.
+var errUnreached = errors.New("the connection was closed, for the pool had none to interrupt the wait from")
 
 // querier is a transaction, or the connection that it runs on.
 type querier interface {
@@ -50,6 +55,9 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		locked, err = firstColumn(ctx, q, query+behind)
 		return err
 	})
+	if unreached && err != nil {
+		err = fmt.Errorf("%w (%w)", err, errUnreached)
+	}
 	if unreached { // closing the waiter's connection has made room in the pool
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
 	}
@@ -71,6 +79,9 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 // InnoDB transaction and its locks alone, a deadlock's apart.
 func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request) (token int64, err error) {
 	token, err = d.lock(ctx, q, request, "")
+	if errors.Is(err, errUnreached) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
+		return 0, lost(err)
+	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {

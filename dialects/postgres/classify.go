@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 )
@@ -55,6 +57,21 @@ func lost(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
+}
+
+// broken tells whether an error of a statement means that the session is gone. An error of the server's leaves it, unless it is fatal; so does
+// one from before anything was sent.
+func broken(err error) bool {
+	var pg *pgconn.PgError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &pg):
+		return pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone): // the caller's transaction, not the session
+		return false
+	}
+	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
 }
 
 func sqlState(err error) string {

@@ -68,9 +68,22 @@ func (f fence) schema() []string {
 // lift numbers the server's run. Of several that try at once one numbers it, the others' numbers are skipped.
 func (l line) lift(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
-	if err != nil {
-		return err
+	for err == nil {
+		var run [][]string
+		if run, err = l.run(ctx, script{{sql: "select epoch::text from " + f.runs}}); err == nil && len(run[0]) > 0 {
+			return nil
+		}
+		if err == nil {
+			err = l.number(ctx, f)
+		}
 	}
+	l.abandon(ctx)
+	return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
+}
+
+// number draws a number, and makes it that of the run unless another was drawn since: the server may have crashed in between behind a pooler
+// that keeps this connection, and others may have had tokens of a higher number.
+func (l line) number(ctx context.Context, f fence) error {
 	drawn, err := l.run(ctx, script{
 		{sql: beginSQL},
 		// Whatever the database's default is, less would not wait for the disk, or not for the synchronous standbys.
@@ -78,18 +91,16 @@ func (l line) lift(ctx context.Context, table string) error {
 		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
 		{sql: "commit"},
 	})
-	if err == nil {
-		_, err = l.run(ctx, script{
-			{sql: beginSQL},
-			{"insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence + " on conflict do nothing", []any{drawn[2][0]}},
-			{sql: "commit"},
-		})
-	}
 	if err != nil {
-		l.abandon(ctx)
-		return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
+		return err
 	}
-	return nil
+	_, err = l.run(ctx, script{
+		{sql: beginSQL},
+		{"insert into " + f.runs + " select true, max(epoch), (select last_value - 1 from " + f.sequence + ") from " + f.epochs +
+			" having max(epoch) = $1::bigint on conflict do nothing", []any{drawn[2][0]}},
+		{sql: "commit"},
+	})
+	return err
 }
 
 // explainFence says of a table that was not found whether it is one of the fence.

@@ -167,7 +167,7 @@ func (l line) guestLock(ctx context.Context, request dialects.Request, as role) 
 	set, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
 	_, err = l.run(set, script{{sql: "savepoint txlock_wait"}})
 	cancel()
-	if sqlState(err) == noTransaction {
+	if sqlState(err) == noTransaction || broken(err) {
 		return 0, lost(err)
 	}
 	if err != nil {

@@ -27,7 +27,23 @@ type session struct {
 
 func newMark() string { return rand.Text() }
 
-func (s *session) Tx() pgx.Tx { return s.tx }
+func (s *session) Tx() pgx.Tx { return workTx{s.tx} }
+
+// workTx is the transaction as work sees it. Should work commit it, the session stays read only, unlike with our own Commit: what work
+// sends then would be committed without the lock.
+type workTx struct{ pgx.Tx }
+
+// Commit implements pgx.Tx.
+func (t workTx) Commit(ctx context.Context) error {
+	tag, err := t.Tx.Exec(ctx, "commit")
+	if err != nil {
+		return err
+	}
+	if tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return errors.Join(err, t.Tx.Rollback(ctx)) // there is nothing to roll back: it closes the handle
+}
 
 func (s *session) Socket() net.Conn { return s.conn.Conn().PgConn().Conn() }
 
@@ -50,6 +66,9 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 }
 
 func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
+	if s.status() == 'E' {
+		return errOuterAborted
+	}
 	s.savepoints++
 	name := "txlock_" + strconv.Itoa(s.savepoints)
 	begin := "savepoint " + name
@@ -89,6 +108,9 @@ func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
 
 // errAborted is for work that swallowed the error of a failed statement: PostgreSQL cannot commit such a transaction.
 var errAborted = fmt.Errorf("a statement failed and its error was not returned, so the work is rolled back: %w", pgx.ErrTxCommitRollback)
+
+// errOuterAborted is for work that swallowed an error and goes on: the server takes no savepoint in its transaction.
+var errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a savepoint")
 
 // undo takes back what was done since the savepoint, and closes the transaction that presented it.
 func (s *session) undo(ctx context.Context, nested pgx.Tx, name string) error {

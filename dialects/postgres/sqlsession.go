@@ -44,6 +44,9 @@ func (s *sqlSession) Join(ctx context.Context, request dialects.Request) (int64,
 }
 
 func (s *sqlSession) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
+	if s.status() == 'E' {
+		return errOuterAborted
+	}
 	s.savepoints++
 	name := "txlock_" + strconv.Itoa(s.savepoints)
 	var begin script

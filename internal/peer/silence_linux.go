@@ -27,5 +27,5 @@ func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	if err != nil || errno != 0 {
 		return 0, false
 	}
-	return time.Duration(info.Last_ack_recv) * time.Millisecond, true
+	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true // what a keep-alive counts from, too
 }
