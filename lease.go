@@ -19,14 +19,15 @@ import (
 //     the server can have given the lock to another.
 //
 // A heartbeat is a statement. It is sent only when nobody else sends on the connection: with the turn held, and not while
-// work runs, which may have left rows of a query open. In that time the kernels ask each other instead. One timer serves all sessions of a Locker, so that a lock that is held
-// briefly costs nothing for it, and only a heartbeat that is under way has a goroutine.
+// work runs, which may have left rows of a query open. In that time the kernels ask each other instead. One timer serves all
+// sessions of a Locker, so that a lock that is held briefly costs nothing for it, and only a heartbeat that is under way has
+// a goroutine.
 type vigil struct {
 	socket  net.Conn // nil when it cannot be seen
 	unwatch func()
-	// heardOf is the moment behind which the server's timer has begun: when the last statement was sent that the server has answered at
-	// once, or when the answer came of one that may have waited. Go's clock is monotonic here, but stands still while the
-	// machine sleeps. Guarded by mu.
+	// heardOf is the moment behind which the server's timer has begun: when the last statement was sent that the server has
+	// answered at once, or when the answer came of one that may have waited. Go's clock is monotonic here, but stands still
+	// while the machine sleeps. Guarded by mu.
 	heardOf time.Time
 	probes  int                // how many want the kernels to ask each other; guarded by mu
 	restore func()             // ends that; guarded by mu
@@ -167,8 +168,9 @@ func (s *session[Tx]) stopBeat() {
 // leastSilence is twice the shortest interval in which the kernels ask each other, and a little more.
 const leastSilence = 2500 * time.Millisecond
 
-// listen declares the session lost when its connection is closed, for somebody who used it found that it is dead, and when the server's
-// kernel has not been heard of for so long that the server may have ended it before the next look. As long as peer.Probe has the kernels ask each other, a connection that is merely unused is not silent.
+// listen declares the session lost when its connection is closed, for somebody who used it found that it is dead, and when
+// the server's kernel has not been heard of for so long that the server may have ended it before the next look. As long as
+// peer.Probe has the kernels ask each other, a connection that is merely unused is not silent.
 func (s *session[Tx]) listen() {
 	lease := s.locker.config.lease
 	silence, known := peer.Silence(s.socket)

@@ -3,15 +3,12 @@ package txlock_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/wire"
@@ -186,26 +183,6 @@ func healthyOutlivesLease[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, lock.Unlock(background))
 }
 
-func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	const lease = 2 * time.Second
-	f, proxy := leased(t, e, c, lease)
-	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
-	require.NoError(t, err)
-	granted := f.stranger(t, f.key("silent"))
-	release := sync.OnceFunc(proxy.Hold())
-	defer release()
-	silent := time.Now()
-	ends(t, lock.Context(), lease)
-	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
-	require.ErrorContains(t, context.Cause(lock.Context()), "heartbeat")
-	require.Empty(t, granted, "the server has let go before the holder knew")
-	start := time.Now()
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	require.Less(t, time.Since(start), 6*time.Second, "Unlock is bounded in time")
-	require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond, "the server lets go by itself")
-	release()
-}
-
 func hiccup[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	const lease = 2 * time.Second
 	f, proxy := leased(t, e, c, lease)
@@ -246,61 +223,6 @@ func silentWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.free(t, f.key("work"))
 }
 
-// In the work of a Do no heartbeat may be sent: whether the work is between two statements, or has sent one that is not answered.
-func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	const lease = 3 * time.Second
-	for _, sends := range []bool{false, true} {
-		t.Run(fmt.Sprintf("sends %v", sends), func(t *testing.T) {
-			t.Parallel()
-			f, proxy := leased(t, e, c, lease)
-			table := f.makeTable(t, "id int primary key")
-			granted := make(<-chan time.Time)
-			silent := time.Now()
-			err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
-				if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
-					return err
-				}
-				granted = f.stranger(t, f.key("work"))
-				require.NoError(t, proxy.Silence())
-				silent = time.Now()
-				if sends {
-					require.Error(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
-				}
-				ends(t, ctx, lease+soon)
-				require.WithinDuration(t, silent, time.Now(), lease+soon)
-				require.Empty(t, granted, "the server has let go before the work knew")
-				require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
-				return nil
-			})
-			require.ErrorIs(t, err, txlock.ErrLost)
-			require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond)
-			require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
-		})
-	}
-}
-
-// A nested lock waits on the session's only connection, where a heartbeat cannot be sent either.
-func silentNetworkInNestedWait[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	const lease = 3 * time.Second
-	f, proxy := leased(t, e, c, lease)
-	other := newParallelFixture(t, e, c, 2, "")
-	held, err := other.locks.Mutex(f.key("held")).Lock(background)
-	require.NoError(t, err)
-	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
-	require.NoError(t, err)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := f.locks.Mutex(f.key("held")).Lock(lock.Context())
-		failed <- err
-	}()
-	f.waiters(t, 1)
-	require.NoError(t, proxy.Silence())
-	ends(t, lock.Context(), lease+soon)
-	require.ErrorIs(t, <-failed, txlock.ErrLost)
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	require.NoError(t, held.Unlock(background))
-}
-
 // An administrator who cancels what a session runs, where it runs nothing, or a heartbeat, does not end it.
 func cancelledHolder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	const lease = time.Second
@@ -316,132 +238,6 @@ func cancelledHolder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.ErrorIs(t, err, txlock.ErrLost)
 	}
 	f.free(t, f.key("cancelled"))
-}
-
-// Unlock waits for the answer to a heartbeat that is under way, and releases then.
-func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f, proxy := leased(t, e, c, 2*time.Second)
-	lock, err := f.locks.Mutex(f.key("beat")).Lock(background)
-	require.NoError(t, err)
-	sent := proxy.Bursts()
-	release := sync.OnceFunc(proxy.Hold())
-	defer release()
-	eventually(t, "a heartbeat", time.Millisecond, func() bool { return proxy.Bursts() > sent })
-	unlocked := make(chan error, 1)
-	go func() { unlocked <- lock.Unlock(background) }()
-	<-lock.Context().Done() // it is in Unlock
-	release()
-	require.NoError(t, <-unlocked)
-	f.free(t, f.key("beat"))
-}
-
-// Work that goes on in a nested Do, and does not look at its context, does not keep the outer Do for ever.
-func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newParallelFixture(t, e, c, 4, "")
-	goOn, started, nested := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	start := time.Now()
-	err := f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-		go func() {
-			nested <- f.locks.Mutex(f.key("inner")).Do(ctx, func(context.Context, Tx) error {
-				close(started)
-				<-goOn
-				return nil
-			})
-		}()
-		<-started
-		start = time.Now()
-		return errWork
-	})
-	require.ErrorIs(t, err, errWork)
-	require.ErrorContains(t, err, "under way")
-	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
-	f.free(t, f.key("outer"), f.key("inner"))
-	close(goOn)
-	require.Error(t, <-nested)
-}
-
-// A call that goes on in a nested Do does not keep that for ever either.
-func nestedLockGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newParallelFixture(t, e, c, 4, "")
-	other := newParallelFixture(t, e, c, 2, "")
-	held, err := other.locks.Mutex(f.key("held")).Lock(background)
-	require.NoError(t, err)
-	failed := make(chan error, 1)
-	start := time.Now()
-	err = f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-		return f.locks.Mutex(f.key("inner")).Do(ctx, func(ctx context.Context, _ Tx) error {
-			go func() {
-				_, err := f.locks.Mutex(f.key("held")).Lock(context.WithoutCancel(ctx))
-				failed <- err
-			}()
-			f.waiters(t, 1)
-			start = time.Now()
-			return nil
-		})
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
-	require.Error(t, <-failed)
-	require.NoError(t, held.Unlock(background))
-	f.free(t, f.key("outer"), f.key("inner"), f.key("held"))
-}
-
-// Nested Dos that take turns for longer than the lease are no reason to refuse one.
-func patientNestedDos[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	const lease = time.Second
-	f := newParallelFixture(t, e, c, 4, "", txlock.WithLease(lease))
-	m := f.locks.Mutex(f.key("turns"))
-	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
-		var group errgroup.Group
-		for range 6 {
-			group.Go(func() error {
-				return m.Do(ctx, func(ctx context.Context, tx Tx) error {
-					<-time.After(lease * 2 / 5)
-					return f.exec(ctx, tx, "SELECT 1")
-				})
-			})
-		}
-		return group.Wait()
-	}))
-	// But one that waits for itself, by the wrong context, is told.
-	require.NoError(t, m.Do(background, func(outer context.Context, _ Tx) error {
-		return m.Do(outer, func(ctx context.Context, tx Tx) error {
-			statements, stop := context.WithCancel(ctx)
-			var alive sync.WaitGroup
-			alive.Go(func() {
-				for statements.Err() == nil {
-					if err := f.exec(ctx, tx, "SELECT 1"); err != nil {
-						t.Error(err)
-						return
-					}
-					<-time.After(lease / 10)
-				}
-			})
-			_, err := f.locks.Mutex(f.key("other")).Lock(outer)
-			stop()
-			alive.Wait()
-			require.ErrorContains(t, err, "must use the context that the work got")
-			return nil
-		})
-	}))
-}
-
-// Close does not wait for one session after the other.
-func closeIsBounded[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	proxy, err := wire.Listen(e.address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	f := newParallelFixture(t, e, c, 8, proxy.Addr())
-	for i := range 8 {
-		_, err := f.locks.Mutex(f.key(strconv.Itoa(i))).Lock(background)
-		require.NoError(t, err)
-	}
-	release := proxy.Hold()
-	start := time.Now()
-	err = f.locks.Close() // an error if the pool waits for the server to say goodbye
-	took := time.Since(start)
-	release()
-	require.Less(t, took, 6500*time.Millisecond, err)
 }
 
 func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {

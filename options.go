@@ -77,12 +77,14 @@ const (
 // WithLease is how long a session that holds locks may be silent before the server ends it, 30 s by default. It matters
 // when a holder is stopped or cut off from the network without the server being told; a crash frees the lock at once.
 //
-// A healthy Lock is kept alive for as long as it is held, by a heartbeat every sixth of d; its Context ends a tenth of d,
-// at most a second, before the server could end the session, counted from when the last answered heartbeat was sent. While the work of a Do
-// runs, the session is the work's: its own statements are the only ones, and work that sends none for d loses the lock. Raise d
-// where such work computes for long. LockTx changes nothing in the caller's session, whose own settings decide.
+// A healthy Lock is kept alive for as long as it is held, by a heartbeat every sixth of d; its Context ends a tenth of d, at
+// most a second, before the server could end the session, counted from when the last answered heartbeat was sent. While the
+// work of a Do runs, the session is the work's: its own statements are the only ones, and work that sends none for d loses
+// the lock. Raise d where such work computes for long. LockTx changes nothing in the caller's session, whose own settings
+// decide.
 //
-// d is at least 1 ms on PostgreSQL and 1 s on MySQL and MariaDB, where the server counts whole seconds, rounded up; and at most 24 days.
+// d is at least 1 ms on PostgreSQL and 1 s on MySQL and MariaDB, where the server counts whole seconds, rounded up; and at
+// most 24 days.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d

@@ -33,7 +33,11 @@
 // Ownership follows the context that Do hands to the work and that [Lock.Context] returns. A call with such a context
 // joins the session that it holds: locking a held key again succeeds at once, another key is locked in the same
 // transaction on the same connection, and a Do is a savepoint. What a session has locked is released together, when its
-// last handle is unlocked or its outermost Do returns. A goroutine without that context is another owner.
+// last handle is unlocked or its outermost Do returns; only what was locked in the work of a nested Do that fails is released
+// with it (on MySQL and MariaDB the rows stay locked until then, too). A goroutine without that context is another owner.
+//
+// Calls with the context of one session take turns, for it has one connection; a nested Do keeps the turn until its work has
+// returned, so a call inside that work must use the context that the work got.
 //
 // # Slots collide
 //
@@ -66,11 +70,13 @@ var (
 	// ended matches ctx's error as well, one that Within ended context.DeadlineExceeded.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
-	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before its work did. Work of
-	// that transaction is not committed, unless the error says that the connection broke during COMMIT.
+	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before its work did. What the
+	// work did is not committed, unless the error says that the connection broke during COMMIT; where the work itself has
+	// sent COMMIT, only what came after that is not.
 	ErrLost = dialects.ErrLost
 
-	// ErrNotHeld occurs when Unlock is called on a lock that was already unlocked, or that its Do has released.
+	// ErrNotHeld occurs when Unlock is called on a lock that was already unlocked, or that the Do in which it was taken has
+	// released.
 	ErrNotHeld = errors.New("lock not held")
 
 	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL and MariaDB that rolls
@@ -273,26 +279,30 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 }
 
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits. It returns nil only when
-// the commit succeeded, and it succeeds only if the lock was held from the first statement to the commit. Otherwise
-// nothing that the work did is committed: when work returns an error (Do returns it) or panics (Do goes on panicking),
-// when ctx has ended, and with [ErrLost] when the session broke, or the work ended the transaction itself, by COMMIT,
-// ROLLBACK, or on MySQL and MariaDB by a deadlock whose error it swallowed. If the connection breaks during COMMIT nobody
-// can say whether it took place; the error says so.
+// the commit succeeded, and it succeeds only if the lock was held from the first statement to the commit. Otherwise nothing
+// that the work did is committed: when work returns an error (Do returns it) or panics (Do goes on panicking), when ctx has
+// ended, and with [ErrLost] when the session broke, or the work ended the transaction itself, by ROLLBACK, or on MySQL and
+// MariaDB by a deadlock whose error it swallowed. Work that sends COMMIT itself commits what it did until then, under the
+// lock; what comes after that is not committed, and Do returns ErrLost. If the connection breaks during COMMIT nobody can
+// say whether it took place; the error says so.
 //
 // The context that work gets carries ownership, see Reentry; tx must not be used after work returned. Where ctx already
-// holds a session, work runs in a savepoint of its transaction: an error undoes work alone, and success is committed with
-// the outermost Do, or the Unlock of the outermost Lock. On PostgreSQL there is one hole inside a Lock: after a ROLLBACK
-// that work sends as SQL, what it sends then is committed at once; the errors of Do and Unlock say that the lock was lost.
+// holds a session, work runs in a savepoint of its transaction: an error undoes work alone, and ends the locks that were
+// taken in it, and success is committed with the outermost Do, or the Unlock of the outermost Lock. Work that rolls back to
+// a savepoint of its own should have unlocked what it has locked since: PostgreSQL releases that. On PostgreSQL there is one
+// hole inside a Lock: after a ROLLBACK that work sends as SQL, what it sends then is committed at once; the errors of Do and
+// Unlock say that the lock was lost.
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.run(ctx, "Do", false, work)
 }
 
-// LockTx waits for the lock in a transaction that the caller began and will end; it is released when that transaction
-// ends. After an error the transaction is usable and its settings are what they were, except after [ErrLost], and on MySQL
-// and MariaDB after [ErrDeadlock]: roll it back then. A limit of the session's own, lock_timeout on PostgreSQL and
-// innodb_lock_wait_timeout (50 s unless changed) on MySQL and MariaDB, ends the wait as well, with [ErrNotAcquired]. When
-// ctx ends while the lock is being granted, LockTx may return nil with the lock held. On MySQL and MariaDB several keys of
-// a failed call may stay locked in part until the transaction ends.
+// LockTx waits for the lock in a transaction that the caller began and will end; it is released when that transaction ends,
+// and on PostgreSQL when it is rolled back to an earlier savepoint. After an error the transaction is usable and its
+// settings are what they were, except after [ErrLost], and on MySQL and MariaDB after [ErrDeadlock]: roll it back then. A
+// limit of the session's own, lock_timeout on PostgreSQL and innodb_lock_wait_timeout (50 s unless changed) on MySQL and
+// MariaDB, ends the wait as well, with [ErrNotAcquired]. When ctx ends while the lock is being granted, LockTx may return
+// nil with the lock held. On MySQL and MariaDB several keys of a failed call may stay locked in part until the transaction
+// ends.
 //
 // On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and MariaDB at REPEATABLE READ,
 // their default, lock before the transaction's first plain SELECT: that one takes the snapshot that all later ones read.
@@ -375,24 +385,26 @@ type Lock struct {
 
 // Context returns a context that carries ownership of the lock, for reentry, and the values of the context that Lock was
 // called with, but not its deadline. It ends when the lock is unlocked, and with cause [ErrLost], which context.Cause tells,
-// when the lock is lost: at once when the server ended the session and says so by closing the connection (on Linux, where the
-// kernel reports it; elsewhere with the next heartbeat), before the lease is over when the network has gone silent, and
-// when the Locker is closed. What is done outside the database between the loss and its notice is protected by nothing but [Lock.Token].
+// when the lock is lost: at once when the server ended the session and says so by closing the connection (on Linux, where
+// the kernel reports it; elsewhere with the next heartbeat), before the lease is over when the network has gone silent, and
+// when the Locker is closed. What is done outside the database between the loss and its notice is protected by nothing but
+// [Lock.Token].
 func (l *Lock) Context() context.Context { return l.ctx }
 
 // Token returns a fencing token with [WithFencing], else 0: a positive number that is larger than that of every lock granted
-// before by the same lock table, also across rollbacks, crashes and restarts of the server, and a failover that loses
-// no committed transaction. Send it with every write to another system, and have that system refuse a write whose token is smaller than one that it has
-// seen: then a holder that was stopped and does not know yet that its lock is lost can do no harm.
+// before by the same lock table, also across rollbacks, crashes and restarts of the server, and a failover that loses no
+// committed transaction. Send it with every write to another system, and have that system refuse a write whose token is
+// smaller than one that it has seen: then a holder that was stopped and does not know yet that its lock is lost can do no
+// harm.
 //
 // A lock that joined its caller's session has a token of its own, or that with which its rows were locked there before.
 func (l *Lock) Token() int64 { return l.token }
 
-// Unlock releases the lock. It works on a cancelled ctx, whose values alone it uses, and returns within a few seconds: a
-// connection on which the release is not confirmed is closed, and the server then releases. A second call is
-// [ErrNotHeld] and harms nobody. [ErrLost] means that the session broke before: since when others may have held the lock is
-// not known. When a Do ran in the session, the last Unlock of the session commits its work, and an error means that it is
-// not committed.
+// Unlock releases the lock. It works on a cancelled ctx, whose values alone it uses, and returns within 5 seconds: a
+// connection on which the release is not confirmed is closed, and the server then releases. A second call is [ErrNotHeld]
+// and harms nobody. [ErrLost] means that the session broke before: since when others may have held the lock is not known.
+// When a Do ran in the session, the last Unlock of the session commits its work, which may take 30 seconds, and an error
+// means that it is not committed, unless it says that the connection broke during COMMIT.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if !l.released.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)

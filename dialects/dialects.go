@@ -77,8 +77,8 @@ type Session[Tx any] interface {
 	// ErrLost. token is as Begin's.
 	Join(ctx context.Context, request Request) (token int64, err error)
 
-	// Nest runs work in a savepoint. When work fails or panics, what it did is undone and the locks stay; its error is returned, or that of
-	// the undoing.
+	// Nest runs work in a savepoint. When work fails or panics, what it did is undone and the locks stay; its error is
+	// returned, or that of the undoing.
 	Nest(ctx context.Context, work func(tx Tx) error) error
 
 	// Commit commits the work if and only if the transaction is the one that took the locks, and ends the session in

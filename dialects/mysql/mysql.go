@@ -23,11 +23,11 @@ type Driver struct {
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
-// New returns a driver on the caller's db, which stays the caller's: Close does not close it. It costs more round trips
-// than [Open]: the session's settings travel alone, there and back. The transaction that Do gives to its work is not one of
-// db's own making: its Stmt and StmtContext refuse statements that were prepared on db; prepare them on the transaction. A wait that ends by its ctx needs a second
-// connection of db for a moment; where the pool has none, the waiting connection is closed instead. A nil db is an error
-// from the first call that can return one.
+// New returns a driver on the caller's db, which stays the caller's: Close does not close it. It costs more round trips than
+// [Open]: the session's settings travel alone, there and back. The transaction that Do gives to its work is not one of db's
+// own making: its Stmt and StmtContext refuse statements that were prepared on db; prepare them on the transaction. A wait
+// that ends by its ctx needs a second connection of db for a moment; where the pool has none, the waiting connection is
+// closed instead. A nil db is an error from the first call that can return one.
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. dsn is a data source name as

@@ -59,8 +59,8 @@ func lost(err error) error {
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
 }
 
-// broken tells whether an error of a statement means that the session is gone. An error of the server's leaves it, unless it is fatal; so does
-// one from before anything was sent.
+// broken tells whether an error of a statement means that the session is gone. An error of the server's leaves it, unless it
+// is fatal; so does one from before anything was sent.
 func broken(err error) bool {
 	var pg *pgconn.PgError
 	switch {

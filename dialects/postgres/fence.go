@@ -11,12 +11,13 @@ import (
 
 // fence is what tokens are made of: the number of the server's run, and a sequence that counts in it.
 //
-// nextval is not undone by a rollback, takes no lock that lasts, and does not touch the lock row. But the server writes it to the
-// log without waiting for the disk: after a crash the sequence may stand where it stood before, and counts would be given out again. So
-// runs, which says with which number and at which count this run began, is an unlogged table: a crash empties it, and so does the
-// promotion of a standby (manual, CREATE TABLE, UNLOGGED). Where it is empty no token comes. The next holder first draws
-// a number from epochs, an ordinary table, in a transaction of its own that waits for the disk, and for synchronous
-// standbys. Only when that is committed does it write the number to runs, so that no token was made of a number that can be drawn again.
+// nextval is not undone by a rollback, takes no lock that lasts, and does not touch the lock row. But the server writes it
+// to the log without waiting for the disk: after a crash the sequence may stand where it stood before, and counts would be
+// given out again. So runs, which says with which number and at which count this run began, is an unlogged table: a crash
+// empties it, and so does the promotion of a standby (manual, CREATE TABLE, UNLOGGED). Where it is empty no token comes. The
+// next holder first draws a number from epochs, an ordinary table, in a transaction of its own that waits for the disk, and
+// for synchronous standbys. Only when that is committed does it write the number to runs, so that no token was made of a
+// number that can be drawn again.
 type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
@@ -81,8 +82,8 @@ func (l line) lift(ctx context.Context, table string) error {
 	return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
 }
 
-// number draws a number, and makes it that of the run unless another was drawn since: the server may have crashed in between behind a pooler
-// that keeps this connection, and others may have had tokens of a higher number.
+// number draws a number, and makes it that of the run unless another was drawn since: the server may have crashed in between
+// behind a pooler that keeps this connection, and others may have had tokens of a higher number.
 func (l line) number(ctx context.Context, f fence) error {
 	drawn, err := l.run(ctx, script{
 		{sql: beginSQL},

@@ -28,7 +28,8 @@ type sender interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// send runs a script in one round trip, where it has run before (the first time pgx prepares the statements). With begin, the transaction that the batch begins is returned, also after an error.
+// send runs a script in one round trip, where it has run before (the first time pgx prepares the statements). With begin,
+// the transaction that the batch begins is returned, also after an error.
 func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
 	var batch pgx.Batch
 	if begin != nil {

@@ -29,8 +29,8 @@ func newMark() string { return rand.Text() }
 
 func (s *session) Tx() pgx.Tx { return workTx{s.tx} }
 
-// workTx is the transaction as work sees it. Should work commit it, the session stays read only, unlike with our own Commit: what work
-// sends then would be committed without the lock.
+// workTx is the transaction as work sees it. Should work commit it, the session stays read only, unlike with our own Commit:
+// what work sends then would be committed without the lock.
 type workTx struct{ pgx.Tx }
 
 // Commit implements pgx.Tx.
@@ -176,8 +176,9 @@ func (s *session) rollback(ctx context.Context) error {
 		return dialects.ErrLost
 	}
 	if s.guarded && s.status() == 'I' {
-		// The work has ended the transaction. A pooler may since have given the server's session, with what guardSQL has set, to another
-		// client, and puts that right if it tracks the setting; what this connection would restore may be another's.
+		// The work has ended the transaction. A pooler may since have given the server's session, with what guardSQL has
+		// set, to another client, and puts that right if it tracks the setting; what this connection would restore may be
+		// another's.
 		return conn.Close(ctx)
 	}
 	err := s.restore(ctx)

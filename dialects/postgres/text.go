@@ -30,11 +30,11 @@ const (
 	// the wait begins, for the server starts its timer at the beginning of a statement.
 	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)"
 
-	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each statement would commit at
-	// once and without the lock. So while work runs, the session's default is read only and only our own BEGIN says READ
-	// WRITE. The setting must be committed before the work, or the work's own ROLLBACK would undo it: chainSQL does that, and
-	// begins the next transaction as the last one was begun. So the session is never idle in between, and a pooler that shares the server's sessions
-	// between transactions does not give it away.
+	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each statement would commit at once
+	// and without the lock. So while work runs, the session's default is read only and only our own BEGIN says READ WRITE.
+	// The setting must be committed before the work, or the work's own ROLLBACK would undo it: chainSQL does that, and
+	// begins the next transaction as the last one was begun. So the session is never idle in between, and a pooler that
+	// shares the server's sessions between transactions does not give it away.
 	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
 		"set_config('default_transaction_read_only', 'on', false)"
 	unguardSQL = "select set_config('default_transaction_read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +

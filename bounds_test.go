@@ -1,0 +1,141 @@
+package txlock_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/wire"
+)
+
+// Unlock waits for the answer to a heartbeat that is under way, and releases then.
+func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f, proxy := leased(t, e, c, 2*time.Second)
+	lock, err := f.locks.Mutex(f.key("beat")).Lock(background)
+	require.NoError(t, err)
+	sent := proxy.Bursts()
+	release := sync.OnceFunc(proxy.Hold())
+	defer release()
+	eventually(t, "a heartbeat", time.Millisecond, func() bool { return proxy.Bursts() > sent })
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- lock.Unlock(background) }()
+	<-lock.Context().Done() // it is in Unlock
+	release()
+	require.NoError(t, <-unlocked)
+	f.free(t, f.key("beat"))
+}
+
+// Work that goes on in a nested Do, and does not look at its context, does not keep the outer Do for ever.
+func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newParallelFixture(t, e, c, 4, "")
+	goOn, started, nested := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	start := time.Now()
+	err := f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		go func() {
+			nested <- f.locks.Mutex(f.key("inner")).Do(ctx, func(context.Context, Tx) error {
+				close(started)
+				<-goOn
+				return nil
+			})
+		}()
+		<-started
+		start = time.Now()
+		return errWork
+	})
+	require.ErrorIs(t, err, errWork)
+	require.ErrorContains(t, err, "under way")
+	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
+	f.free(t, f.key("outer"), f.key("inner"))
+	close(goOn)
+	require.Error(t, <-nested)
+}
+
+// A call that goes on in a nested Do does not keep that for ever either.
+func nestedLockGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newParallelFixture(t, e, c, 4, "")
+	other := newParallelFixture(t, e, c, 2, "")
+	held, err := other.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	start := time.Now()
+	err = f.locks.Mutex(f.key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		return f.locks.Mutex(f.key("inner")).Do(ctx, func(ctx context.Context, _ Tx) error {
+			go func() {
+				_, err := f.locks.Mutex(f.key("held")).Lock(context.WithoutCancel(ctx))
+				failed <- err
+			}()
+			f.waiters(t, 1)
+			start = time.Now()
+			return nil
+		})
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
+	require.Error(t, <-failed)
+	require.NoError(t, held.Unlock(background))
+	f.free(t, f.key("outer"), f.key("inner"), f.key("held"))
+}
+
+// Nested Dos that take turns for longer than the lease are no reason to refuse one.
+func patientNestedDos[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = time.Second
+	f := newParallelFixture(t, e, c, 4, "", txlock.WithLease(lease))
+	m := f.locks.Mutex(f.key("turns"))
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		var group errgroup.Group
+		for range 6 {
+			group.Go(func() error {
+				return m.Do(ctx, func(ctx context.Context, tx Tx) error {
+					<-time.After(lease * 2 / 5)
+					return f.exec(ctx, tx, "SELECT 1")
+				})
+			})
+		}
+		return group.Wait()
+	}))
+	// But one that waits for itself, by the wrong context, is told.
+	require.NoError(t, m.Do(background, func(outer context.Context, _ Tx) error {
+		return m.Do(outer, func(ctx context.Context, tx Tx) error {
+			statements, stop := context.WithCancel(ctx)
+			var alive sync.WaitGroup
+			alive.Go(func() {
+				for statements.Err() == nil {
+					if err := f.exec(ctx, tx, "SELECT 1"); err != nil {
+						t.Error(err)
+						return
+					}
+					<-time.After(lease / 10)
+				}
+			})
+			_, err := f.locks.Mutex(f.key("other")).Lock(outer)
+			stop()
+			alive.Wait()
+			require.ErrorContains(t, err, "must use the context that the work got")
+			return nil
+		})
+	}))
+}
+
+// Close does not wait for one session after the other.
+func closeIsBounded[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	proxy, err := wire.Listen(e.address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := newParallelFixture(t, e, c, 8, proxy.Addr())
+	for i := range 8 {
+		_, err := f.locks.Mutex(f.key(strconv.Itoa(i))).Lock(background)
+		require.NoError(t, err)
+	}
+	release := proxy.Hold()
+	start := time.Now()
+	err = f.locks.Close() // an error if the pool waits for the server to say goodbye
+	took := time.Since(start)
+	release()
+	require.Less(t, took, 6500*time.Millisecond, err)
+}

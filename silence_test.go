@@ -1,0 +1,88 @@
+package txlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 2 * time.Second
+	f, proxy := leased(t, e, c, lease)
+	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
+	require.NoError(t, err)
+	granted := f.stranger(t, f.key("silent"))
+	release := sync.OnceFunc(proxy.Hold())
+	defer release()
+	silent := time.Now()
+	ends(t, lock.Context(), lease)
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorContains(t, context.Cause(lock.Context()), "heartbeat")
+	require.Empty(t, granted, "the server has let go before the holder knew")
+	start := time.Now()
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.Less(t, time.Since(start), 6*time.Second, "Unlock is bounded in time")
+	require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond, "the server lets go by itself")
+	release()
+}
+
+// In the work of a Do no heartbeat may be sent: whether the work is between two statements, or has sent one that is not answered.
+func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 3 * time.Second
+	for _, sends := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sends %v", sends), func(t *testing.T) {
+			t.Parallel()
+			f, proxy := leased(t, e, c, lease)
+			table := f.makeTable(t, "id int primary key")
+			granted := make(<-chan time.Time)
+			silent := time.Now()
+			err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+				if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+					return err
+				}
+				granted = f.stranger(t, f.key("work"))
+				require.NoError(t, proxy.Silence())
+				silent = time.Now()
+				if sends {
+					require.Error(t, f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
+				}
+				ends(t, ctx, lease+soon)
+				require.WithinDuration(t, silent, time.Now(), lease+soon)
+				require.Empty(t, granted, "the server has let go before the work knew")
+				require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
+				return nil
+			})
+			require.ErrorIs(t, err, txlock.ErrLost)
+			require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond)
+			require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+		})
+	}
+}
+
+// A nested lock waits on the session's only connection, where a heartbeat cannot be sent either.
+func silentNetworkInNestedWait[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	const lease = 3 * time.Second
+	f, proxy := leased(t, e, c, lease)
+	other := newParallelFixture(t, e, c, 2, "")
+	held, err := other.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	lock, err := f.locks.Mutex(f.key("silent")).Lock(background)
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := f.locks.Mutex(f.key("held")).Lock(lock.Context())
+		failed <- err
+	}()
+	f.waiters(t, 1)
+	require.NoError(t, proxy.Silence())
+	ends(t, lock.Context(), lease+soon)
+	require.ErrorIs(t, <-failed, txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.NoError(t, held.Unlock(background))
+}
