@@ -29,6 +29,17 @@ func ends(t *testing.T, ctx context.Context, limit time.Duration) {
 	}
 }
 
+// receive waits for what must come, much later than it is due.
+func receive[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "it does not come")
+	}
+	return value
+}
+
 // lossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
 func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
@@ -257,7 +268,7 @@ func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	granted := f.stranger(t, f.key("guest"))
 	require.NoError(t, f.exec(background, tx, set))
 	start := time.Now()
-	require.WithinDuration(t, start.Add(time.Second), <-granted, 1500*time.Millisecond)
+	require.WithinDuration(t, start.Add(time.Second), receive(t, granted), 1500*time.Millisecond)
 	require.Error(t, f.end(background, tx, true), "what was lost cannot commit")
 }
 

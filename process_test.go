@@ -131,7 +131,7 @@ func holderKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		granted := f.stranger(t, f.key(part))
 		require.NoError(t, holder.Process.Kill())
 		killed := time.Now()
-		require.WithinDuration(t, killed, <-granted, soon)
+		require.WithinDuration(t, killed, receive(t, granted), soon)
 	}
 	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 }
@@ -163,6 +163,6 @@ func waiterKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		f.taken(t, key)
 		require.NoError(t, lock.Unlock(background))
 		released := time.Now()
-		require.WithinDuration(t, released, <-granted, delay)
+		require.WithinDuration(t, released, receive(t, granted), delay)
 	}
 }

@@ -28,7 +28,7 @@ func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	start := time.Now()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	require.Less(t, time.Since(start), 6*time.Second, "Unlock is bounded in time")
-	require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond, "the server lets go by itself")
+	require.WithinDuration(t, silent, receive(t, granted), lease+1500*time.Millisecond, "the server lets go by itself")
 	release()
 }
 
@@ -59,7 +59,7 @@ func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 				return nil
 			})
 			require.ErrorIs(t, err, txlock.ErrLost)
-			require.WithinDuration(t, silent, <-granted, lease+1500*time.Millisecond)
+			require.WithinDuration(t, silent, receive(t, granted), lease+1500*time.Millisecond)
 			require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 		})
 	}

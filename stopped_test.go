@@ -27,7 +27,7 @@ func holderStopped[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		granted := f.stranger(t, f.key(part))
 		require.NoError(t, holder.Process.Signal(syscall.SIGSTOP))
 		stopped := time.Now()
-		require.WithinDuration(t, stopped, <-granted, lease+time.Second+soon)
+		require.WithinDuration(t, stopped, receive(t, granted), lease+time.Second+soon)
 		require.NoError(t, holder.Process.Signal(syscall.SIGCONT))
 		continued := time.Now()
 		require.Equal(t, "lost", holder.next(t), "its context")
