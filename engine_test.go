@@ -31,6 +31,7 @@ type engine struct {
 	admin    *sql.DB
 	install  sync.Once // of the lock table that all fixtures share
 	postgres bool
+	pooled   bool // through a pooler, which has connections of its own to the server
 	// queued counts the waiters of the fixture that label names; exact, but on MariaDB up to 100 ms old.
 	queued string
 	// sessions counts the fixture's sessions that are in a transaction.

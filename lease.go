@@ -150,7 +150,7 @@ func (s *session[Tx]) keep() {
 	case err == nil:
 		s.heardOf = sent
 	case ctx.Err() != nil:
-		s.gone(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v may have ended the session: %w", lease, err))
+		s.silent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v may have ended the session: %w", lease, err))
 	default:
 		s.gone(fmt.Errorf("a heartbeat failed: %w", err))
 	}
@@ -186,7 +186,17 @@ func (s *session[Tx]) listen() {
 	if !known || silence < max(lease-margin(lease)-lease/beatsPerLease, leastSilence) {
 		return
 	}
-	s.gone(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it may have ended the session", silence, lease))
+	s.silent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it may have ended the session", silence, lease))
+}
+
+// silent declares an open session lost, and closes its connection, so that nobody waits for an answer on it. It is called with mu held,
+// for when the session is over the connection may be another's.
+func (s *session[Tx]) silent(reason error) {
+	if s.over || s.broken != nil {
+		return
+	}
+	s.gone(reason)
+	s.cut()
 }
 
 // gone declares an open session lost, and says so in the log: no caller may be there to be told. It is called with mu held.

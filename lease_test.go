@@ -42,7 +42,10 @@ func receive[T any](t *testing.T, from <-chan T) (value T) {
 
 // lossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
 func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newFixture(t, e, c)
+	proxy, err := wire.Listen(e.address()) // which knows when the connections are gone
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := newSizedFixture(t, e, c, poolSize, proxy.Addr())
 	table := f.makeTable(t, "id int primary key")
 	lock, err := f.locks.Mutex(f.key("lost")).Lock(background)
 	require.NoError(t, err)
@@ -63,6 +66,9 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}()
 	<-working
 	require.NoError(t, lock.Context().Err())
+	idle, err := f.locks.Mutex(f.key("idle")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, idle.Unlock(background)) // leaves a connection in the pool that dies there
 
 	f.killSessions(t)
 	killed := time.Now()
@@ -74,6 +80,8 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 
 	// Everything works again, with what the pool has left.
+	left := map[bool]int{true: 1}[e.pooled] // a pooler keeps a client that is idle
+	eventually(t, "the connections are gone", f.pollEvery, func() bool { return proxy.Open() == left })
 	next, err := f.locks.Mutex(f.key("lost")).Lock(background)
 	require.NoError(t, err)
 	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
@@ -274,27 +282,55 @@ func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {
 
 func heartbeatAroundWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	const lease = time.Second
-	f, _ := leased(t, e, c, lease)
-	table := f.makeTable(t, "id int primary key")
-	lock, err := f.locks.Mutex(f.key("around")).Lock(background)
-	require.NoError(t, err)
-	statements := time.NewTicker(lease / 3)
-	defer statements.Stop()
-	id := 0
-	require.NoError(t, f.locks.Mutex(f.key("around")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
-		for start := time.Now(); time.Since(start) < lease*3/2; <-statements.C {
-			id++
-			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+strconv.Itoa(id)+")"); err != nil {
-				return err
+	for _, ending := range []string{"success", "error", "end of its context", "panic"} {
+		t.Run(ending, func(t *testing.T) {
+			t.Parallel()
+			f, _ := leased(t, e, c, lease)
+			table := f.makeTable(t, "id int primary key")
+			lock, err := f.locks.Mutex(f.key("around")).Lock(background)
+			require.NoError(t, err)
+			statements := time.NewTicker(lease / 5)
+			defer statements.Stop()
+			id := 0
+			ctx, cancel := context.WithCancel(lock.Context())
+			defer cancel()
+			nested := func() error {
+				return f.locks.Mutex(f.key("around")).Do(ctx, func(ctx context.Context, tx Tx) error {
+					for start := time.Now(); time.Since(start) < lease*3/2; <-statements.C {
+						id++
+						if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+strconv.Itoa(id)+")"); err != nil {
+							t.Error(err)
+						}
+					}
+					switch ending {
+					case "error":
+						return errWork
+					case "end of its context":
+						cancel()
+					case "panic":
+						panic("boom")
+					}
+					return nil
+				})
 			}
-		}
-		return nil
-	}))
-	select {
-	case <-lock.Context().Done():
-		t.Error(context.Cause(lock.Context()))
-	case <-time.After(lease * 3 / 2):
+			switch ending {
+			case "success":
+				require.NoError(t, nested())
+			case "panic":
+				require.Panics(t, func() { _ = nested() })
+			default:
+				require.Error(t, nested())
+			}
+			select {
+			case <-lock.Context().Done():
+				t.Error(context.Cause(lock.Context()))
+			case <-time.After(lease * 3 / 2):
+			}
+			require.NoError(t, lock.Unlock(background))
+			if ending != "success" {
+				id = 0
+			}
+			require.Equal(t, id, f.total(t, "SELECT COUNT(*) FROM "+table))
+		})
 	}
-	require.NoError(t, lock.Unlock(background))
-	require.Equal(t, id, f.total(t, "SELECT COUNT(*) FROM "+table))
 }

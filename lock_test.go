@@ -103,6 +103,7 @@ var guarantees = []guarantee{
 	{"nested Dos side by side take turns, each with its own end", concurrentNestedDos[pgx.Tx], concurrentNestedDos[*sql.Tx]},
 	{"a nested Do that outlives its Do is undone", nestedDoLeftBehind[pgx.Tx], nestedDoLeftBehind[*sql.Tx]},
 	{"what a failed nested Do has locked is not believed in", undoneLocks[pgx.Tx], undoneLocks[*sql.Tx]},
+	{"a call that a failed nested Do has left behind gets nothing", undoneWhileJoining[pgx.Tx], undoneWhileJoining[*sql.Tx]},
 	{"a loss elsewhere is not the session's", foreignLoss[pgx.Tx], foreignLoss[*sql.Tx]},
 	{"a nested wait that ends leaves the outer lock held", nestedWaitEnds[pgx.Tx], nestedWaitEnds[*sql.Tx]},
 	{"a nested deadlock is an error and never a silent loss", nestedDeadlock[pgx.Tx], nestedDeadlock[*sql.Tx]},
@@ -113,6 +114,7 @@ var guarantees = []guarantee{
 	{"Close ends what is held", closing[pgx.Tx], closing[*sql.Tx]},
 
 	// Pools
+	{"a nested wait ends without a loss, however far away the server is", nestedWaitFarAway[pgx.Tx], nestedWaitFarAway[*sql.Tx]},
 	{"a full pool is an error in time", fullPool[pgx.Tx], fullPool[*sql.Tx]},
 	{"after any error the pool has its connections back, clean", cleanPool[pgx.Tx], cleanPool[*sql.Tx]},
 

@@ -14,7 +14,7 @@ import (
 func (e *engine) through(pooler *servers.Server) *engine {
 	return &engine{
 		Server: pooler, admin: e.admin, postgres: e.postgres, queued: e.queued, sessions: e.sessions,
-		pollEvery: e.pollEvery,
+		pollEvery: e.pollEvery, pooled: true,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 func unlock[Tx any](t *testing.T, e *engine, c client[Tx]) {
@@ -157,4 +158,24 @@ func cleanPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.Zero(t, f.pool.inUse())
 		require.Equal(t, 1, f.pool.open())
 	}
+}
+
+// nestedWaitFarAway: the server's answer to a wait that ends crosses with the attempt to interrupt it, for which the pool has no
+// connection.
+func nestedWaitFarAway[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	proxy, err := wire.Listen(e.address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := newSizedFixture(t, e, c, 1, proxy.Addr())
+	holder := newFixture(t, e, c)
+	held, err := holder.locks.Mutex(f.key("held")).Lock(background)
+	require.NoError(t, err)
+	lock, err := f.locks.Mutex(f.key("mine")).Lock(background)
+	require.NoError(t, err)
+	proxy.Delay(20 * time.Millisecond)
+	_, err = f.locks.Mutex(f.key("held")).Within(200 * time.Millisecond).Lock(lock.Context())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.NoError(t, lock.Context().Err(), context.Cause(lock.Context()))
+	require.NoError(t, lock.Unlock(background))
+	require.NoError(t, held.Unlock(background))
 }

@@ -2,6 +2,7 @@ package txlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -92,18 +93,24 @@ func TestLastHandleTellsOfTheCommit(t *testing.T) {
 		f := newFixture(t, e, pgxOpened())
 		table := f.makeTable(t, "id int unique deferrable initially deferred")
 		m := f.locks.Mutex(f.key("last"))
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
-		require.NoError(t, m.Do(lock.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1), (1)")
-		}))
-		err = m.Do(lock.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, lock.Unlock(ctx))
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorContains(t, err, "unique")
-		require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
-		f.free(t, f.key("last"))
+		for _, failure := range []error{errWork, context.Canceled} {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			require.NoError(t, m.Do(lock.Context(), func(ctx context.Context, tx pgx.Tx) error {
+				return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1), (1)")
+			}))
+			ctx, cancel := context.WithCancel(context.WithoutCancel(lock.Context()))
+			err = m.Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
+				require.NoError(t, lock.Unlock(ctx))
+				if cancel(); errors.Is(failure, context.Canceled) {
+					return nil
+				}
+				return failure
+			})
+			require.ErrorIs(t, err, failure)
+			require.ErrorContains(t, err, "unique")
+			require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+			f.free(t, f.key("last"))
+		}
 	}
 }

@@ -170,7 +170,8 @@ func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (in *fra
 		return in, 0, err
 	case s.over: // its Do has returned meanwhile, and gave up waiting for this call
 		return in, 0, lost(ErrNotHeld)
-	case err != nil && time.Since(asked) < s.locker.config.lease/beatsPerLease: // it may be of our own making, and says nothing of the server
+	case err != nil && time.Since(asked) < max(s.locker.config.lease/beatsPerLease, 2*time.Second):
+		// It may be of our own making, and says nothing of the server.
 		return in, 0, err
 	}
 	s.heard(asked)
@@ -198,8 +199,8 @@ func (s *session[Tx]) hold(request dialects.Request, token int64) {
 }
 
 // own derives a context that carries the frame, and ends with cause ErrLost when the session is lost. release ends it
-// otherwise.
-func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release func()) {
+// otherwise; it is false when the frame has been undone since.
+func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release func() bool) {
 	s := f.session
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey[Tx]{s.locker}, f))
 	s.mu.Lock()
@@ -209,15 +210,15 @@ func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release fu
 		cancel(s.broken)
 	case s.over:
 		cancel(errOutlived)
-	case f.released():
-		cancel(errUndone)
 	}
 	s.cancels[&cancel] = f
-	return ctx, func() {
+	return ctx, func() bool {
 		s.mu.Lock()
+		_, held := s.cancels[&cancel]
 		delete(s.cancels, &cancel)
 		s.mu.Unlock()
 		cancel(nil)
+		return held
 	}
 }
 

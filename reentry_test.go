@@ -283,6 +283,60 @@ func undoneLocks[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		})
 	}))
 	f.free(t, f.key("a"), f.key("b"), f.key("x"), f.key("y"))
+
+	// A handle that was ended is none that the session waits for.
+	table := f.makeTable(t, "id int primary key")
+	lock, err := a.Lock(background)
+	require.NoError(t, err)
+	var left *txlock.Lock
+	require.ErrorIs(t, a.Do(lock.Context(), func(ctx context.Context, _ Tx) (err error) {
+		left, err = a.Lock(ctx)
+		require.NoError(t, err)
+		return errWork
+	}), errWork)
+	require.NoError(t, a.Do(lock.Context(), func(ctx context.Context, tx Tx) error {
+		return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+	}))
+	require.NoError(t, lock.Unlock(background))
+	require.Equal(t, 1, f.total(t, "SELECT COUNT(*) FROM "+table))
+	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
+}
+
+// undoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when that Do is undone.
+func undoneWhileJoining[Tx any](t *testing.T, e *engine, c client[Tx]) {
+	f := newFixture(t, e, c)
+	other := newFixture(t, e, c)
+	m := f.locks.Mutex(f.key("late"))
+	never := func(context.Context, Tx) error { return errors.New("it runs without its lock") }
+	for _, late := range []func(context.Context) error{
+		func(ctx context.Context) error { return m.Do(ctx, never) },
+		func(ctx context.Context) error {
+			lock, err := m.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			<-lock.Context().Done() // it was returned just before
+			return errors.Join(context.Cause(lock.Context()), lock.Unlock(ctx))
+		},
+	} {
+		held, err := other.locks.Mutex(f.key("late")).Lock(background)
+		require.NoError(t, err)
+		failed, unlocked := make(chan error, 1), make(chan error, 1)
+		require.NoError(t, f.locks.Mutex(f.key("outer")).Do(background, func(outer context.Context, _ Tx) error {
+			require.ErrorIs(t, f.locks.Mutex(f.key("nested")).Do(outer, func(ctx context.Context, _ Tx) error {
+				go func() { failed <- late(context.WithoutCancel(ctx)) }()
+				f.waiters(t, 1)
+				go func() {
+					<-ctx.Done() // the work has returned, and its savepoint is rolled back when the late call has returned
+					unlocked <- held.Unlock(background)
+				}()
+				return errWork
+			}), errWork)
+			require.ErrorIs(t, <-failed, txlock.ErrNotHeld)
+			return <-unlocked
+		}))
+		f.free(t, f.key("late"), f.key("outer"), f.key("nested"))
+	}
 }
 
 // Work may return the ErrLost of another Locker: its own session is not lost by that.

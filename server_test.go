@@ -99,7 +99,7 @@ func serverKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.NoError(t, e.Restart(background))
 		lock, err = f.locks.Mutex(f.key("held")).Lock(background)
 		require.NoError(t, err, "at once, whatever the pool still has")
-		require.Greater(t, lock.Token(), last, "round %d", round)
+		require.Greater(t, runOf(lock.Token()), runOf(last), "round %d", round)
 		last = lock.Token()
 		require.NoError(t, lock.Unlock(background))
 		e.back(t)
@@ -195,7 +195,7 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c client[Tx]) {
 	require.NoError(t, standby.Promote(background))
 	next, err := locks.Mutex("a").Lock(background)
 	require.NoError(t, err)
-	require.Greater(t, next.Token(), lock.Token())
+	require.Greater(t, runOf(next.Token()), runOf(lock.Token()))
 	require.NoError(t, next.Unlock(background))
 	require.NoError(t, locks.Mutex("a").Do(background, work(2)))
 	var n int

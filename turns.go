@@ -88,20 +88,24 @@ func (f *frame[Tx]) within(other *frame[Tx]) bool {
 	return false
 }
 
-// undo ends what was locked in the frame and in those inside it, for its savepoint was rolled back.
+// undo ends what was locked in the frame and in those inside it, for its savepoint was rolled back: it gives the handles back that
+// are left. The contexts of the work there have ended before. It is called with mu held, and with a handle of the nested Do's own, so
+// that the session goes on.
 func (f *frame[Tx]) undo() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.undone = true
 	for cancel, taken := range f.cancels {
 		if taken.within(f) {
+			delete(f.cancels, cancel)
+			f.handles--
 			(*cancel)(errUndone)
 		}
 	}
 }
 
-// released tells whether what was locked in the frame was released by a savepoint. It is called with mu held.
+// released tells whether what was locked in the frame was released by a savepoint.
 func (f *frame[Tx]) released() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for ; f != nil; f = f.parent {
 		if f.undone {
 			return true

@@ -19,16 +19,15 @@ func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, err
 		return nil, m.failed(verb, err)
 	}
 	owned, release := s.own(context.WithoutCancel(ctx))
+	if s.released() {
+		release()
+		return nil, m.failed(verb, errors.Join(errUndone, s.leave(ctx)))
+	}
 	return &Lock{ctx: owned, token: s.token, release: func(ctx context.Context) error {
-		release() // first: the holder's work must have ended when the server lets go
-		s.mu.Lock()
-		undone := s.released()
-		s.mu.Unlock()
-		err := s.leave(ctx)
-		if err == nil && undone {
-			err = errUndone
+		if !release() { // first: the holder's work must have ended when the server lets go
+			return errUndone // and the handle was given back then
 		}
-		return err
+		return s.leave(ctx)
 	}}, nil
 }
 
@@ -120,6 +119,10 @@ func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], w
 	if err != nil {
 		return m.failed(verb, errors.Join(m.judge(ctx, wait, err), leave(false)))
 	}
+	if f.released() { // since its rows were locked; not by turn, which is held
+		turn.yield()
+		return m.failed(verb, errors.Join(errUndone, leave(false)))
+	}
 	failed, err := turn.inNest(ctx, work)
 	ended := leave(failed == nil && err == nil)
 	if failed != nil {
@@ -131,10 +134,12 @@ func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], w
 		}
 		return failed
 	}
-	if err != nil {
-		return m.failed(verb, err)
+	if err == nil {
+		err = ended
+	} else if ended != nil && !errors.Is(err, ErrLost) {
+		err = fmt.Errorf("%w (%w)", err, ended)
 	}
-	return m.failed(verb, ended)
+	return m.failed(verb, err)
 }
 
 // inNest runs work in a savepoint, in a frame of its own. It is called with the turn held, and gives it back. failed is the error of
@@ -150,7 +155,12 @@ func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) e
 	asked := time.Now()
 	inside := newFrame(s, f)
 	kept := false
-	defer func() { // also when work panicked: the savepoint has been rolled back
+	defer func() { // also when work panicked: the savepoint has been rolled back, and that was answered
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.broken == nil {
+			s.heard(asked)
+		}
 		if !kept {
 			inside.undo()
 		}
@@ -166,17 +176,16 @@ func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) e
 		}
 		return nil
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrLost):
-		if s.lose(err); ended != nil {
+		s.mu.Lock()
+		s.lose(err)
+		s.mu.Unlock()
+		if ended != nil {
 			err = fmt.Errorf("%w (%w)", ended, err)
 		}
 	case ended != nil:
 		err = ended
-	default:
-		s.heard(asked)
 	}
 	kept = err == nil
 	return failed, err

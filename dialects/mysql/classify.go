@@ -1,6 +1,8 @@
 package mysql
 
 import (
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 
@@ -51,6 +53,11 @@ func lost(err error) error {
 			"what came after it is not committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
+}
+
+// broken tells whether the client library has given the connection up.
+func broken(err error) bool {
+	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
 // number is the server's error number, 0 for an error that no server sent.

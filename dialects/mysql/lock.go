@@ -4,13 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 )
 
@@ -55,7 +53,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		locked, err = firstColumn(ctx, q, query+behind)
 		return err
 	})
-	if unreached && err != nil {
+	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
 	}
 	if unreached { // closing the waiter's connection has made room in the pool
@@ -79,7 +77,8 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 // InnoDB transaction and its locks alone, a deadlock's apart.
 func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request) (token int64, err error) {
 	token, err = d.lock(ctx, q, request, "")
-	if errors.Is(err, errUnreached) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
+	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
+		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)

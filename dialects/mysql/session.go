@@ -195,22 +195,10 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 		return 0, err
 	}
 	token, err := s.driver.guestLock(ctx, s.statements(), request)
-	if errors.Is(err, dialects.ErrDeadlock) || err != nil && number(err) == 0 && s.broken() {
+	if errors.Is(err, dialects.ErrDeadlock) {
 		return 0, lost(err)
 	}
 	return token, err
-}
-
-// broken tells whether the client library has given the connection up.
-func (s *session) broken() bool {
-	valid := true
-	err := s.conn.Raw(func(conn any) error {
-		if validator, ok := conn.(driver.Validator); ok {
-			valid = validator.IsValid()
-		}
-		return nil
-	})
-	return err != nil || !valid
 }
 
 // readRun makes tokens possible in a session that began without them. It does not lift in its own transaction, and the pool may be

@@ -16,8 +16,8 @@ import (
 // given out again. So runs, which says with which number and at which count this run began, is an unlogged table: a crash
 // empties it, and so does the promotion of a standby (manual, CREATE TABLE, UNLOGGED). Where it is empty no token comes. The
 // next holder first draws a number from epochs, an ordinary table, in a transaction of its own that waits for the disk, and
-// for synchronous standbys. Only when that is committed does it write the number to runs, so that no token was made of a
-// number that can be drawn again.
+// for synchronous standbys. Only when that is committed does it write the number to runs, in another: a transaction whose wait
+// for a standby is broken off is visible all the same.
 type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
@@ -59,49 +59,56 @@ func tokenOf(column []string) (int64, error) {
 // schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
 func (f fence) schema() []string {
 	return []string{
-		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY\n)",
+		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n    begun boolean NOT NULL DEFAULT false\n)",
 		"CREATE UNLOGGED TABLE IF NOT EXISTS " + f.runs + " (\n    running boolean NOT NULL PRIMARY KEY CHECK (running),\n" +
 			"    epoch bigint NOT NULL,\n    start bigint NOT NULL\n)",
 		"CREATE SEQUENCE IF NOT EXISTS " + f.sequence,
 	}
 }
 
-// lift numbers the server's run. Of several that try at once one numbers it, the others' numbers are skipped.
+// lift numbers the server's run. Of several that try at once one numbers it; the others wait for its commit, and their numbers are
+// skipped.
 func (l line) lift(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
-	for err == nil {
-		var run [][]string
-		if run, err = l.run(ctx, script{{sql: "select epoch::text from " + f.runs}}); err == nil && len(run[0]) > 0 {
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		begun, err := l.number(ctx, f)
+		if err != nil {
+			l.abandon(ctx)
+			return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
+		}
+		if begun {
 			return nil
 		}
-		if err == nil {
-			err = l.number(ctx, f)
-		}
 	}
-	l.abandon(ctx)
-	return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
+	return errNoRun
 }
 
-// number draws a number, and makes it that of the run unless another was drawn since: the server may have crashed in between
-// behind a pooler that keeps this connection, and others may have had tokens of a higher number.
-func (l line) number(ctx context.Context, f fence) error {
+// number draws a number, and makes it that of the run unless the run has one. It is refused when a higher one was that of a run already:
+// the server has crashed since it was drawn, behind a pooler that keeps this connection.
+func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
+	// Whatever the database's default is, less would not wait for the disk, or not for the synchronous standbys.
+	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
 	drawn, err := l.run(ctx, script{
-		{sql: beginSQL},
-		// Whatever the database's default is, less would not wait for the disk, or not for the synchronous standbys.
-		{sql: "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') not in ('on', 'remote_apply')"},
+		{sql: beginSQL}, durable,
 		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
 		{sql: "commit"},
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = l.run(ctx, script{
-		{sql: beginSQL},
-		{"insert into " + f.runs + " select true, max(epoch), (select last_value - 1 from " + f.sequence + ") from " + f.epochs +
-			" having max(epoch) = $1::bigint on conflict do nothing", []any{drawn[2][0]}},
+	epoch := drawn[2][0]
+	run, err := l.run(ctx, script{
+		{sql: beginSQL}, durable,
+		{"with run as (insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence +
+			" where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) on conflict do nothing returning epoch) " +
+			"update " + f.epochs + " set begun = true where epoch in (select epoch from run)", []any{epoch}},
 		{sql: "commit"},
+		{sql: "select epoch::text from " + f.runs},
 	})
-	return err
+	return err == nil && len(run[4]) > 0, err
 }
 
 // explainFence says of a table that was not found whether it is one of the fence.

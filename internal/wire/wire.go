@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Proxy forwards connections to one server.
@@ -15,6 +17,7 @@ type Proxy struct {
 	target   string
 	forwards sync.WaitGroup
 	flow     sync.RWMutex // held for writing while nothing is forwarded
+	delay    atomic.Int64 // of each burst, in nanoseconds
 
 	mu     sync.Mutex
 	bursts int
@@ -50,6 +53,13 @@ func (p *Proxy) Bursts() int {
 	return p.bursts
 }
 
+// Open is how many connections there are.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pairs)
+}
+
 // Cut closes all connections, as a failing network does, and goes on listening.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -65,6 +75,9 @@ func (p *Proxy) Hold() (release func()) {
 	p.flow.Lock()
 	return p.flow.Unlock
 }
+
+// Delay holds up each direction by d from now on.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // Close ends the proxy and its connections.
 func (p *Proxy) Close() error {
@@ -114,6 +127,9 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 			}
 			pair.asking = asks
 			p.mu.Unlock()
+			if delay := p.delay.Load(); delay > 0 {
+				<-time.After(time.Duration(delay))
+			}
 			p.flow.RLock()
 			_, writeErr := to.Write(buffer[:n])
 			p.flow.RUnlock()
