@@ -51,6 +51,7 @@ func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.ErrorIs(t, err, errWork)
 	require.ErrorContains(t, err, "under way")
 	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
+	f.transactions(t, 0)
 	f.free(t, f.key("outer"), f.key("inner"))
 	close(goOn)
 	require.Error(t, <-nested)
@@ -79,6 +80,7 @@ func nestedLockGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.WithinDuration(t, start.Add(5*time.Second), time.Now(), time.Second)
 	require.Error(t, <-failed)
 	require.NoError(t, held.Unlock(background))
+	f.transactions(t, 0)
 	f.free(t, f.key("outer"), f.key("inner"), f.key("held"))
 }
 
