@@ -26,8 +26,8 @@ type vigil struct {
 	socket  net.Conn // nil when it cannot be seen
 	unwatch func()
 	// heardOf is the moment behind which the server's timer has begun: when the last statement was sent that the server has
-	// answered at once, or when the answer came of one that may have waited. Go's clock is monotonic here, but stands still
-	// while the machine sleeps. Guarded by mu.
+	// answered at once, or a little before the answer came of one that may have waited. Go's clock is monotonic here, but
+	// stands still while the machine sleeps. Guarded by mu.
 	heardOf time.Time
 	probes  int                // how many want the kernels to ask each other; guarded by mu
 	restore func()             // ends that; guarded by mu
