@@ -31,6 +31,7 @@ type vigil struct {
 	heardOf time.Time
 	probes  int                // how many want the kernels to ask each other; guarded by mu
 	restore func()             // ends that; guarded by mu
+	mute    bool               // the server is not heard; guarded by mu
 	beating context.CancelFunc // ends the heartbeat that is under way, by closing the connection; nil without one; guarded by mu
 }
 
@@ -127,7 +128,9 @@ func (s *session[Tx]) keep() {
 	lease := s.locker.config.lease
 	s.mu.Lock()
 	working, due := s.working > 0, !s.over && s.broken == nil && time.Since(s.heardOf) >= lease/beatsPerLease
-	ctx, cancel := context.WithDeadline(context.Background(), s.heardOf.Add(lease-margin(lease)))
+	giveUp := s.heardOf.Add(lease - margin(lease))
+	// The client library closes the connection when ctx ends, so that the server lets go: the owner is told a margin before.
+	ctx, cancel := context.WithDeadline(context.Background(), s.heardOf.Add(lease))
 	defer cancel()
 	if due && !working {
 		s.beating = cancel
@@ -141,17 +144,20 @@ func (s *session[Tx]) keep() {
 		return
 	}
 	sent := time.Now()
+	late := time.AfterFunc(time.Until(giveUp), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.silent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v will end the session", lease))
+	})
 	err := s.inner.Ping(ctx)
+	late.Stop()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beating = nil
-	switch {
-	case err == nil:
+	if err == nil {
 		s.heardOf = sent
-	case ctx.Err() != nil:
-		s.silent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v may have ended the session: %w", lease, err))
-	default:
+	} else {
 		s.gone(fmt.Errorf("a heartbeat failed: %w", err))
 	}
 }
@@ -186,17 +192,24 @@ func (s *session[Tx]) listen() {
 	if !known || silence < max(lease-margin(lease)-lease/beatsPerLease, leastSilence) {
 		return
 	}
-	s.silent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it may have ended the session", silence, lease))
+	s.silent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it will end the session", silence, lease))
 }
 
-// silent declares an open session lost, and closes its connection, so that nobody waits for an answer on it. It is called with mu held,
-// for when the session is over the connection may be another's.
+// silent declares an open session lost of which the server is not heard, and closes its connection when the owner has had a margin
+// to learn of that: nobody should wait for an answer, but the server may let go when it sees the close. It is called with mu held.
 func (s *session[Tx]) silent(reason error) {
 	if s.over || s.broken != nil {
 		return
 	}
 	s.gone(reason)
-	s.cut()
+	s.mute = true
+	time.AfterFunc(margin(s.locker.config.lease), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.over { // else the connection may be another's
+			s.cut()
+		}
+	})
 }
 
 // gone declares an open session lost, and says so in the log: no caller may be there to be told. It is called with mu held.

@@ -73,6 +73,7 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.killSessions(t)
 	killed := time.Now()
 	ends(t, lock.Context(), soon)
+	ends(t, nested.Context(), soon)
 	require.WithinDuration(t, killed, <-ended, soon)
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	require.ErrorIs(t, context.Cause(nested.Context()), txlock.ErrLost)

@@ -278,6 +278,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		(*cancel)(errOutlived)
 	}
 	broken := s.broken
+	if s.mute { // so that nobody waits for an answer
+		s.cut()
+	}
 	s.mu.Unlock()
 	if commit = commit && broken == nil; commit {
 		timeout = commitTimeout
