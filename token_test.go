@@ -195,19 +195,28 @@ func twoFences[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		}
 		last[locks] = token
 	}
-	for range 3 {
-		for _, locks := range []*txlock.Locker[Tx]{first, second} {
-			lock, err := locks.Mutex(f.key("a")).Lock(background)
+	alone := func(locks *txlock.Locker[Tx]) {
+		lock, err := locks.Mutex(f.key("a")).Lock(background)
+		require.NoError(t, err)
+		check(locks, lock.Token())
+		require.NoError(t, lock.Unlock(background))
+	}
+	inWork := func(locks *txlock.Locker[Tx]) {
+		require.NoError(t, locks.Mutex(f.key("b")).Do(background, func(ctx context.Context, _ Tx) error {
+			lock, err := locks.Mutex(f.key("c")).Lock(ctx)
 			require.NoError(t, err)
 			check(locks, lock.Token())
-			require.NoError(t, lock.Unlock(background))
-			require.NoError(t, locks.Mutex(f.key("b")).Do(background, func(ctx context.Context, _ Tx) error {
-				lock, err := locks.Mutex(f.key("c")).Lock(ctx)
-				require.NoError(t, err)
-				check(locks, lock.Token())
-				return lock.Unlock(ctx)
-			}))
-		}
+			return lock.Unlock(ctx)
+		}))
+	}
+	for range 3 {
+		alone(first)
+		inWork(second)
+		alone(first)
+		inWork(first)
+		alone(second)
+		inWork(first)
+		inWork(second)
 	}
 	require.NotEqual(t, runOf(last[first]), runOf(last[second]))
 }
