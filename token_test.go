@@ -209,6 +209,11 @@ func twoFences[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			return lock.Unlock(ctx)
 		}))
 	}
+	// The first token of a run takes a second connection, where the first one is at work.
+	begin := newSizedFixture(t, e, c, 2, "", txlock.WithTable(table), txlock.WithFencing())
+	lock, err := begin.locks.Mutex(f.key("a")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
 	for range 3 {
 		alone(first)
 		inWork(second)
