@@ -92,7 +92,8 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 	// Whatever the database's default is, less would not wait for the disk, or not for the synchronous standbys.
 	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
 	drawn, err := l.run(ctx, script{
-		{sql: beginSQL}, durable,
+		{sql: beginSQL},
+		durable,
 		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
 		{sql: "commit"},
 	})
@@ -101,7 +102,8 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 	}
 	epoch := drawn[2][0]
 	run, err := l.run(ctx, script{
-		{sql: beginSQL}, durable,
+		{sql: beginSQL},
+		durable,
 		{"with run as (insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence +
 			" where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) on conflict do nothing returning epoch) " +
 			"update " + f.epochs + " set begun = true where epoch in (select epoch from run)", []any{epoch}},
