@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/url"
 	"os"
 	"os/signal"
@@ -247,8 +248,29 @@ func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int,
 	return f
 }
 
+// keys are those of all fixtures, each in a slot of its own: tests that run side by side must not meet in one.
+var keys = struct {
+	mu    sync.Mutex
+	of    map[string]string // by fixture and name
+	slots map[uint32]bool
+}{of: map[string]string{}, slots: map[uint32]bool{}}
+
 // key is a key that no other test uses.
-func (f *fixture[Tx]) key(name string) string { return f.label + ":" + name }
+func (f *fixture[Tx]) key(name string) string {
+	keys.mu.Lock()
+	defer keys.mu.Unlock()
+	name = f.label + ":" + name
+	key, known := keys.of[name]
+	if known {
+		return key
+	}
+	slot := func() uint32 { return crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots }
+	for key = name; keys.slots[slot()]; {
+		key += "'"
+	}
+	keys.of[name], keys.slots[slot()] = key, true
+	return key
+}
 
 // admitted runs a statement as the administrator.
 func (e *engine) admitted(t *testing.T, query string) {
