@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/servers"
 )
 
