@@ -317,37 +317,32 @@ func (f *fixture[Tx]) transactions(t *testing.T, n int) {
 // killSessions ends all sessions of the fixture, as an administrator does.
 func (f *fixture[Tx]) killSessions(t *testing.T) {
 	t.Helper()
+	f.eachSession(t, "pg_terminate_backend", "KILL")
+}
+
+// cancelStatements ends what the sessions of the fixture run, and no session, as an administrator does.
+func (f *fixture[Tx]) cancelStatements(t *testing.T) {
+	t.Helper()
+	f.eachSession(t, "pg_cancel_backend", "KILL QUERY")
+}
+
+// eachSession calls a function about each session of the fixture on PostgreSQL, or runs a statement on MySQL and MariaDB.
+func (f *fixture[Tx]) eachSession(t *testing.T, function, statement string) {
+	t.Helper()
 	if f.postgres {
-		_, err := f.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", f.label)
+		_, err := f.admin.Exec("SELECT "+function+"(pid) FROM pg_stat_activity WHERE application_name = $1", f.label)
 		require.NoError(t, err)
 		return
 	}
-	f.eachSession(t, "KILL %d")
-}
-
-// eachSession runs a statement about each session of the fixture on MySQL and MariaDB.
-func (f *fixture[Tx]) eachSession(t *testing.T, statement string) {
-	t.Helper()
 	rows, err := f.admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", f.label)
 	require.NoError(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var id int
 		require.NoError(t, rows.Scan(&id))
-		_, _ = f.admin.Exec(fmt.Sprintf(statement, id)) // or it has ended by itself
+		_, _ = f.admin.Exec(fmt.Sprintf("%s %d", statement, id)) // or it has ended by itself
 	}
 	require.NoError(t, rows.Err())
-}
-
-// cancelStatements ends what the sessions of the fixture run, and no session, as an administrator does.
-func (f *fixture[Tx]) cancelStatements(t *testing.T) {
-	t.Helper()
-	if f.postgres {
-		_, err := f.admin.Exec("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1", f.label)
-		require.NoError(t, err)
-		return
-	}
-	f.eachSession(t, "KILL QUERY %d")
 }
 
 // makeTable creates a table of the fixture's own and returns its name, good from every connection.

@@ -88,9 +88,9 @@ func (f *frame[Tx]) within(other *frame[Tx]) bool {
 	return false
 }
 
-// undo ends what was locked in the frame and in those inside it, for its savepoint was rolled back: it gives the handles back that
-// are left. The contexts of the work there have ended before. It is called with mu held, and with a handle of the nested Do's own, so
-// that the session goes on.
+// undo ends what was locked in the frame and in those inside it, for its savepoint was rolled back: it gives the handles
+// back that are left. The contexts of the work there have ended before. It is called with mu held, and with a handle of the
+// nested Do's own, so that the session goes on.
 func (f *frame[Tx]) undo() {
 	f.undone = true
 	for cancel, taken := range f.cancels {

@@ -20,8 +20,11 @@ func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, err
 	}
 	owned, release := s.own(context.WithoutCancel(ctx))
 	if s.released() {
-		release()
-		return nil, m.failed(verb, errors.Join(errUndone, s.leave(ctx)))
+		err := errUndone
+		if release() { // else the handle was given back as well
+			err = errors.Join(err, s.leave(ctx))
+		}
+		return nil, m.failed(verb, err)
 	}
 	return &Lock{ctx: owned, token: s.token, release: func(ctx context.Context) error {
 		if !release() { // first: the holder's work must have ended when the server lets go
