@@ -345,6 +345,26 @@ func (f *fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	require.NoError(t, rows.Err())
 }
 
+// startWork runs a Do in the background that inserts a row, waits for the end of its context, says when that came, and does
+// not look at it otherwise. It returns when the work has begun, or failed.
+func (f *fixture[Tx]) startWork(key, table string) (done <-chan error, ended <-chan time.Time) {
+	working, result, end := make(chan struct{}), make(chan error, 1), make(chan time.Time, 1)
+	go func() {
+		defer close(working)
+		result <- f.locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) error {
+			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+				return err
+			}
+			working <- struct{}{}
+			<-ctx.Done()
+			end <- time.Now()
+			return nil
+		})
+	}()
+	<-working
+	return result, end
+}
+
 // makeTable creates a table of the fixture's own and returns its name, good from every connection.
 func (f *fixture[Tx]) makeTable(t *testing.T, columns string) string {
 	t.Helper()

@@ -51,20 +51,7 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, err)
 	nested, err := f.locks.Mutex(f.key("nested")).Lock(lock.Context())
 	require.NoError(t, err)
-	working, ended := make(chan struct{}), make(chan time.Time, 1)
-	done := make(chan error, 1)
-	go func() {
-		done <- f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
-			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
-				return err
-			}
-			close(working)
-			<-ctx.Done()
-			ended <- time.Now()
-			return nil // work that does not look at its context
-		})
-	}()
-	<-working
+	done, ended := f.startWork(f.key("work"), table)
 	require.NoError(t, lock.Context().Err())
 	idle, err := f.locks.Mutex(f.key("idle")).Lock(background)
 	require.NoError(t, err)

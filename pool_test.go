@@ -35,19 +35,7 @@ func closing[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	table := f.makeTable(t, "id int primary key")
 	lock, err := f.locks.Mutex(f.key("lock")).Lock(background)
 	require.NoError(t, err)
-	working := make(chan struct{})
-	done := make(chan error, 1)
-	go func() {
-		done <- f.locks.Mutex(f.key("do")).Do(background, func(ctx context.Context, tx Tx) error {
-			if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
-				return err
-			}
-			close(working)
-			<-ctx.Done()
-			return nil
-		})
-	}()
-	<-working
+	done, _ := f.startWork(f.key("do"), table)
 	require.NoError(t, f.locks.Close())
 	require.ErrorIs(t, <-done, txlock.ErrLost)
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)

@@ -65,24 +65,13 @@ func serverKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.NoError(t, err)
 		require.Greater(t, lock.Token(), last, "round %d", round)
 		last = lock.Token()
-		waits, done := make(chan error, 1), make(chan error, 1)
+		waits := make(chan error, 1)
 		go func() {
 			_, err := f.locks.Mutex(f.key("held")).Lock(background)
 			waits <- err
 		}()
 		f.waiters(t, 1)
-		working := make(chan struct{})
-		go func() {
-			done <- f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
-				if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
-					return err
-				}
-				close(working)
-				<-ctx.Done()
-				return nil
-			})
-		}()
-		<-working
+		done, _ := f.startWork(f.key("work"), table)
 
 		require.NoError(t, e.Kill())
 		killed := time.Now()
