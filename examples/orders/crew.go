@@ -11,9 +11,13 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/txlock/txlock/internal/shop"
 )
 
 const (
+	// replays is how often the file's orders are placed, each time as new ones.
+	replays   = 10
 	processes = 4
 	// copies is how often each order is submitted.
 	copies = 2
@@ -25,7 +29,7 @@ var errHangs = fmt.Errorf("the run did not end within %v", runLimit)
 
 // answer is what a worker says of an order that was submitted.
 type answer struct {
-	outcome   outcome
+	outcome   shop.Outcome
 	deadlocks int
 }
 
@@ -38,7 +42,7 @@ type process struct {
 
 // placeAll submits all orders to a crew of processes, whose answers it has heard. It returns how long the orders took,
 // without the start of the processes, which have ended by then.
-func placeAll(ctx context.Context, w way, dsn string, orders []order, hear func(answers <-chan answer)) (time.Duration, error) {
+func placeAll(ctx context.Context, w way, dsn string, orders []shop.Order, hear func(answers <-chan answer)) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, errHangs)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/shop"
 )
 
 func main() {
@@ -36,7 +37,7 @@ func main() {
 }
 
 func demonstrate(ctx context.Context) error {
-	orders, err := loadOrders()
+	orders, err := shop.Load(replays)
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func demonstrate(ctx context.Context) error {
 }
 
 // onServer starts a server, of the first of kinds that can be started, and does the runs on it.
-func onServer(ctx context.Context, orders []order, kinds []servers.Kind) (runs []run, err error) {
+func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (runs []run, err error) {
 	fmt.Printf("\nFinding or starting %v …\n", kinds[0])
 	server, err := servers.Start(ctx, kinds[0], servers.Options{Durable: true})
 	if err != nil {
@@ -87,8 +88,8 @@ func onServer(ctx context.Context, orders []order, kinds []servers.Kind) (runs [
 }
 
 // replay opens the shop anew, has all orders placed, and audits the books.
-func replay(ctx context.Context, s shop, server *servers.Server, w way, orders []order) (run, error) {
-	opening := stockFor(orders)
+func replay(ctx context.Context, s counter, server *servers.Server, w way, orders []shop.Order) (run, error) {
+	opening := shop.StockFor(orders)
 	if err := s.open(ctx, opening); err != nil {
 		return run{}, err
 	}
@@ -103,7 +104,7 @@ func replay(ctx context.Context, s shop, server *servers.Server, w way, orders [
 		return run{}, err
 	}
 	r.deadlocks = progress.deadlocks
-	r.findings = audit(books, opening, orders, progress.outcomes[booked])
+	r.Findings = shop.Audit(books, opening, orders, progress.outcomes[shop.Booked])
 	r.report()
 	return r, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/txlock/txlock/internal/shop"
 )
 
 // progress shows how far a run is: on a terminal in a line that is written over, elsewhere in a line from time to time.
@@ -11,7 +13,7 @@ type progress struct {
 	way       way
 	total     int
 	done      int
-	outcomes  map[outcome]int
+	outcomes  map[shop.Outcome]int
 	deadlocks int
 
 	terminal bool
@@ -21,7 +23,7 @@ type progress struct {
 func newProgress(w way, total int) *progress {
 	output, err := os.Stdout.Stat()
 	terminal := err == nil && output.Mode()&os.ModeCharDevice != 0
-	return &progress{way: w, total: total, outcomes: make(map[outcome]int), terminal: terminal}
+	return &progress{way: w, total: total, outcomes: make(map[shop.Outcome]int), terminal: terminal}
 }
 
 // follow returns when answers is closed.
@@ -54,7 +56,7 @@ func (p *progress) follow(answers <-chan answer) {
 
 func (p *progress) show() {
 	text := fmt.Sprintf("  %-13s %3d %% %5.1f s  %d booked, %d refused, %d decided before", p.way, 100*p.done/p.total,
-		time.Since(p.started).Seconds(), p.outcomes[booked], p.outcomes[refused], p.outcomes[known])
+		time.Since(p.started).Seconds(), p.outcomes[shop.Booked], p.outcomes[shop.Refused], p.outcomes[shop.Known])
 	if p.terminal {
 		fmt.Print("\r" + text)
 	} else {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"text/tabwriter"
 	"time"
+
+	"github.com/txlock/txlock/internal/shop"
 )
 
 // run is one replay of all orders on one database.
@@ -15,23 +17,23 @@ type run struct {
 	orders    int
 	deadlocks int // that the database broke and the worker tried again after
 	took      time.Duration
-	findings
+	shop.Findings
 }
 
-func introduce(orders []order) {
+func introduce(orders []shop.Order) {
 	lines := 0
 	for _, o := range orders {
-		lines += len(o.lines)
+		lines += len(o.Lines)
 	}
 	fmt.Printf("%d real orders (%d, replayed %d times) of %d articles, %d lines. In stock is %d %% of what is ordered of each.\n",
-		len(orders), len(orders)/replays, replays, len(stockFor(orders)), lines, stocked)
+		len(orders), len(orders)/replays, replays, len(shop.StockFor(orders)), lines, shop.Stocked)
 	fmt.Printf("%d processes with %d workers each place them; each order is submitted %d times, to different processes.\n",
 		processes, workers, copies)
 }
 
 // report says what the audit of one run found.
 func (r run) report() {
-	complaint := r.complaint()
+	complaint := r.Complaint()
 	switch {
 	case complaint != "":
 		fmt.Printf("  audit: WRONG — %s\n", complaint)
@@ -51,8 +53,8 @@ func conclude(runs []run) error {
 	fmt.Fprintf(table, "%-13s\t%-13s\torders\tbooked\trefused\tbelow zero\toversold\ttwice\tretried\tadd up\tseconds\tdecided\t\n", "", "")
 	for _, r := range runs {
 		fmt.Fprintf(table, "%-13s\t%-13s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f\t%.0f\t\n", r.database, r.way, r.orders,
-			r.booked, r.refused, r.belowZero, r.oversold, r.bookedTwice, r.deadlocks,
-			map[bool]string{true: "yes", false: "NO"}[r.addUp()], r.took.Seconds(), float64(r.orders)/r.took.Seconds())
+			r.Booked, r.Refused, r.BelowZero, r.Oversold, r.BookedTwice, r.deadlocks,
+			map[bool]string{true: "yes", false: "NO"}[r.AddUp()], r.took.Seconds(), float64(r.orders)/r.took.Seconds())
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -62,10 +64,10 @@ func conclude(runs []run) error {
 	var faults []error
 	var oversold, twice int
 	for _, r := range runs {
-		switch complaint := r.complaint(); {
+		switch complaint := r.Complaint(); {
 		case r.way == unlocked:
-			oversold += r.oversold
-			twice += r.bookedTwice
+			oversold += r.Oversold
+			twice += r.BookedTwice
 		case complaint != "":
 			faults = append(faults, fmt.Errorf("%s, %s: %s", r.database, r.way, complaint))
 		}

@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"strconv"
 	"sync"
+
+	"github.com/txlock/txlock/internal/shop"
 )
 
 // workers is how many orders one process works on at a time.
@@ -18,7 +20,7 @@ const workers = 8
 // order, by a line with the outcome. It ends when its input ends: with the run, or because the parent died.
 func serve(w way, dsn string) error {
 	signal.Ignore(os.Interrupt) // the terminal sends it to all processes; the parent decides
-	orders, err := loadOrders()
+	orders, err := shop.Load(replays)
 	if err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func enqueue(queue chan<- int, orders int) error {
 }
 
 // drain works on orders until ctx ends.
-func drain(ctx context.Context, s shop, w way, orders []order, queue <-chan int) error {
+func drain(ctx context.Context, s counter, w way, orders []shop.Order, queue <-chan int) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -75,7 +77,7 @@ func drain(ctx context.Context, s shop, w way, orders []order, queue <-chan int)
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("order %s: %w", orders[index].id, err)
+				return fmt.Errorf("order %s: %w", orders[index].ID, err)
 			}
 			fmt.Println(result, deadlocks)
 		}

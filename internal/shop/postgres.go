@@ -1,0 +1,117 @@
+package shop
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// NewPostgres is a shop on PostgreSQL, by pgx.
+func NewPostgres(pool *pgxpool.Pool) Ledger[pgx.Tx] { return postgresLedger{pool} }
+
+type postgresLedger struct{ pool *pgxpool.Pool }
+
+// No table has a constraint that would refuse an error: the audit is to find it.
+const postgresTables = dropTables + `;
+CREATE TABLE shop_inventory (sku text PRIMARY KEY, stock integer NOT NULL);
+CREATE TABLE shop_bookings (order_id text NOT NULL, sku text NOT NULL, quantity integer NOT NULL);
+CREATE TABLE shop_decisions (order_id text NOT NULL, decision text NOT NULL);
+CREATE INDEX ON shop_decisions (order_id)`
+
+func (l postgresLedger) Open(ctx context.Context, stock map[string]int) error {
+	if _, err := l.pool.Exec(ctx, postgresTables); err != nil {
+		return err
+	}
+	rows := make([][]any, 0, len(stock))
+	for sku, quantity := range stock {
+		rows = append(rows, []any{sku, quantity})
+	}
+	_, err := l.pool.CopyFrom(ctx, pgx.Identifier{Inventory}, []string{InventoryColumn, "stock"}, pgx.CopyFromRows(rows))
+	return err
+}
+
+func (l postgresLedger) Drop(ctx context.Context, others ...string) error {
+	_, err := l.pool.Exec(ctx, dropping(others))
+	return err
+}
+
+func (l postgresLedger) Books(ctx context.Context) (b Books, err error) {
+	inventory, err := l.pool.Query(ctx, "SELECT sku, stock FROM shop_inventory")
+	if err != nil {
+		return b, err
+	}
+	if b.Stock, err = stockOf(inventory); err != nil {
+		return b, err
+	}
+	bookings, err := l.pool.Query(ctx, "SELECT order_id, sku, quantity FROM shop_bookings")
+	if err != nil {
+		return b, err
+	}
+	if b.Bookings, err = pgx.CollectRows(bookings, pgx.RowToStructByPos[Booking]); err != nil {
+		return b, err
+	}
+	decisions, err := l.pool.Query(ctx, "SELECT order_id, decision FROM shop_decisions")
+	if err != nil {
+		return b, err
+	}
+	b.Decisions, err = pgx.CollectRows(decisions, pgx.RowToStructByPos[Decision])
+	return b, err
+}
+
+func (l postgresLedger) look(ctx context.Context, tx pgx.Tx, o Order) (decided bool, stock map[string]int, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT EXISTS (SELECT FROM shop_decisions WHERE order_id = $1)", o.ID).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&decided)
+	})
+	batch.Queue("SELECT sku, stock FROM shop_inventory WHERE sku = ANY ($1)", o.SKUs()).Query(func(rows pgx.Rows) (err error) {
+		stock, err = stockOf(rows)
+		return err
+	})
+	err = tx.SendBatch(ctx, batch).Close()
+	return decided, stock, err
+}
+
+func (l postgresLedger) book(ctx context.Context, tx pgx.Tx, o Order) error {
+	batch := &pgx.Batch{}
+	// One UPDATE for all lines would go through them in the order that its plan happens to have, and without a lock most of
+	// these would end in a deadlock.
+	for _, line := range o.Lines {
+		batch.Queue("UPDATE shop_inventory SET stock = stock - $2 WHERE sku = $1", line.SKU, line.Quantity)
+	}
+	batch.Queue(`INSERT INTO shop_bookings (order_id, sku, quantity)
+		SELECT $1::text, line.sku, line.quantity FROM unnest($2::text[], $3::integer[]) AS line (sku, quantity)`,
+		o.ID, o.SKUs(), o.quantities())
+	batch.Queue("INSERT INTO shop_decisions (order_id, decision) VALUES ($1, $2)", o.ID, Booked)
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+func (l postgresLedger) refuse(ctx context.Context, tx pgx.Tx, o Order) error {
+	_, err := tx.Exec(ctx, "INSERT INTO shop_decisions (order_id, decision) VALUES ($1, $2)", o.ID, Refused)
+	return err
+}
+
+func (l postgresLedger) Transact(ctx context.Context, work func(ctx context.Context, tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return work(ctx, tx)
+	})
+}
+
+func (l postgresLedger) Deadlocked(err error) bool {
+	const deadlockDetected = "40P01"
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == deadlockDetected
+}
+
+func stockOf(rows pgx.Rows) (map[string]int, error) {
+	stock := make(map[string]int)
+	var sku string
+	var quantity int
+	_, err := pgx.ForEachRow(rows, []any{&sku, &quantity}, func() error {
+		stock[sku] = quantity
+		return nil
+	})
+	return stock, err
+}
