@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Kill kills the server and all its processes, and returns when they are gone. What was committed is there after Restart.
+// Kill kills the server and all its processes, and returns when they are gone. What was committed is there after Restart;
+// of Redis, what it had saved by then.
 func (s *Server) Kill() error { return s.toProcess((*process).kill) }
 
 // Pause stops all processes of the server until Continue: it keeps its connections, but does not answer.
@@ -21,7 +22,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := own.restart(ctx, s.DSN, "SELECT 1"); err != nil {
+	if err := own.restart(ctx, s.Kind.answers(s.DSN)); err != nil {
 		return fmt.Errorf("restart %s: %w", s.Name, err)
 	}
 	return nil

@@ -24,8 +24,15 @@ func installed(kind Kind) (programs, error) {
 		return installedPostgres(strings.TrimPrefix(kind.String(), "PostgreSQL "))
 	case MySQL:
 		return installedMySQL()
+	case MariaDB:
+		return installedMariaDB()
+	case Redis:
+		return installedProgram("redis-server")
+	case ZooKeeper:
+		server, err := zooKeeperIn("/" + jarFolder)
+		return programs{origin: "/" + jarFolder, server: server}, err
 	}
-	return installedMariaDB()
+	return installedProgram("etcd")
 }
 
 func installedPostgres(major string) (programs, error) {
@@ -61,6 +68,11 @@ func installedMariaDB() (programs, error) {
 		return programs{}, errors.Join(err, errors.New("no mariadbd"))
 	}
 	return programs{origin: server, server: []string{server}, setup: []string{setup}}, nil
+}
+
+func installedProgram(name string) (programs, error) {
+	path, _, err := lookUp(name)
+	return programs{origin: path, server: []string{path}}, err
 }
 
 // lookUp finds a program in the path, and in sbin, which plain users do not have in it.

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -10,34 +9,28 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
-
-	_ "github.com/go-sql-driver/mysql" // to see when the server answers
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"syscall"
 )
-
-// startUp is how long a private server may take to answer.
-const startUp = 60 * time.Second
 
 // instance is a private server. Its process is another one after each restart.
 type instance struct {
 	folder string
 	run    []string
-	driver string
+	ending syscall.Signal
 
 	mu      sync.Mutex
 	process *process
 	removed bool
 }
 
-// restart starts the server, after it has ended it if it runs, and waits until it does a statement.
-func (i *instance) restart(ctx context.Context, dsn, statement string) error {
+// restart starts the server, after it has ended it if it runs, and waits until it answers.
+func (i *instance) restart(ctx context.Context, answers probe) error {
 	started, err := i.launch(ctx)
 	if err != nil {
 		return err
 	}
 	// Not under the lock: a server that does not come up can be killed and stopped.
-	if err := answer(ctx, i.driver, dsn, statement, started); err != nil {
+	if err := started.whenReady(ctx, answers); err != nil {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		started.quit()
@@ -55,7 +48,7 @@ func (i *instance) launch(ctx context.Context) (*process, error) {
 	if i.process != nil {
 		i.process.quit()
 	}
-	started, err := launch(command(context.WithoutCancel(ctx), i.folder, i.run))
+	started, err := launch(command(context.WithoutCancel(ctx), i.folder, i.run), i.ending)
 	if err != nil {
 		return nil, err
 	}
@@ -95,16 +88,10 @@ func releaseMemory(folder string) {
 	}
 }
 
-// answer waits until a server that was just started does a statement.
-func answer(ctx context.Context, driver, dsn, statement string, p *process) error {
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ctx, cancel := context.WithTimeout(ctx, startUp)
-	defer cancel()
+// whenReady waits until a server that was just started answers, or has ended.
+func (p *process) whenReady(ctx context.Context, answers probe) error {
 	ctx, ended := context.WithCancelCause(ctx)
+	defer ended(nil)
 	go func() {
 		select {
 		case <-p.exited:
@@ -112,27 +99,5 @@ func answer(ctx context.Context, driver, dsn, statement string, p *process) erro
 		case <-ctx.Done():
 		}
 	}()
-	return poll(ctx, 50*time.Millisecond, func() error {
-		probe, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		_, err := db.ExecContext(probe, statement)
-		return err
-	})
-}
-
-// poll tries something again and again until it succeeds.
-func poll(ctx context.Context, every time.Duration, try func() error) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
+	return answers.wait(ctx)
 }

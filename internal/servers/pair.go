@@ -46,7 +46,7 @@ func (p programs) startStandby(ctx context.Context, primary *Server) (*Server, e
 		// The slot has the primary keep what a standby that is down has not got yet.
 		standby.setup = append(slices.Clone(p.backup), "-d", primary.DSN, "-D", dataIn(folder), "--write-recovery-conf",
 			"--create-slot", "--slot=standby", "--checkpoint=fast", "--no-sync")
-		standby.first, standby.firstDSN = "SELECT 1", standby.dsn
+		standby.first = nil
 		return standby, nil
 	})
 }

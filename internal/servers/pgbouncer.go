@@ -32,7 +32,7 @@ func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*S
 		address.RawQuery = "sslmode=disable"
 		return plan{
 			kind: server.Kind, name: "PgBouncer before " + server.Name, origin: origin, run: append(program, file),
-			dsn: address.String(), first: "SELECT 1", firstDSN: address.String(),
+			dsn: address.String(),
 		}, os.WriteFile(file, []byte(pgBouncerFile(target, port, settings)), 0o644)
 	})
 }
@@ -66,10 +66,10 @@ func findPgBouncer(ctx context.Context) (program []string, origin string, err er
 		}
 		err = errors.Join(err, fmt.Errorf("%s is older than 1.21", path))
 	}
-	const suite = "sid"
-	root, unpackErr := unpacked(ctx, "PgBouncer", suite, "pgbouncer")
+	from := packages{"sid", []string{"pgbouncer"}, true}
+	root, unpackErr := unpacked(ctx, "PgBouncer", from)
 	if unpackErr != nil {
 		return nil, "", errors.Join(err, unpackErr)
 	}
-	return []string{filepath.Join(root, "run"), "usr/sbin/pgbouncer"}, unpackedOrigin(suite, root), nil
+	return []string{filepath.Join(root, "run"), "usr/sbin/pgbouncer"}, unpackedOrigin(from.suite, root), nil
 }

@@ -20,14 +20,16 @@ type plan struct {
 	name, origin string
 	setup, run   []string // command lines; nothing is set up without setup
 	dsn          string
-	// first is done at the address firstDSN as soon as the server answers.
-	first, firstDSN string
+	first        probe // what is done as soon as new data can be used, if that is not just to see whether the server answers
 }
 
 // start starts a private instance with fresh data.
 func (p programs) start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	return startPrivate(ctx, func(folder string, port int) (plan, error) {
-		return p.plan(folder, port, kind, options), nil
+		if kind.database() {
+			return p.plan(folder, port, kind, options), nil
+		}
+		return p.planShipped(folder, port, kind)
 	})
 }
 
@@ -63,8 +65,12 @@ func (i *instance) create(ctx context.Context, planFor func(folder string, port 
 			return nil, fmt.Errorf("%s: %w: %s", plan.setup[0], err, lastLines(text))
 		}
 	}
-	i.run, i.driver = plan.run, plan.kind.driver()
-	if err := i.restart(ctx, plan.firstDSN, plan.first); err != nil {
+	i.run, i.ending = plan.run, plan.kind.ending()
+	first := plan.first
+	if first == nil {
+		first = plan.kind.answers(plan.dsn)
+	}
+	if err := i.restart(ctx, first); err != nil {
 		return nil, err
 	}
 	return &Server{
@@ -79,16 +85,17 @@ func dataIn(folder string) string { return filepath.Join(folder, "data") }
 // plan is a database server with a new data folder. What it commits outlives a kill of the server in any case, so without
 // Durable too it is written at every commit, but not flushed to the disk.
 func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
-	made := plan{kind: kind, name: kind.String(), origin: p.origin, first: "CREATE DATABASE txlock"}
+	made := plan{kind: kind, name: kind.String(), origin: p.origin}
+	create := func(dsn string) probe { return statement(kind.driver(), dsn, "CREATE DATABASE txlock") }
 	data, at := dataIn(folder), strconv.Itoa(port)
 	switch kind {
 	case Postgres15, Postgres18:
 		made.setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300",
-			"-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
+		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c", "listen_addresses=127.0.0.1",
+			"-c", "max_connections="+options.connections(), "-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
 			"-c", "dynamic_shared_memory_type=mmap") // in the data folder: nothing else is left of a killed server
 		url := "postgres://postgres@127.0.0.1:" + at + "/%s?sslmode=disable"
-		made.dsn, made.firstDSN = fmt.Sprintf(url, "txlock"), fmt.Sprintf(url, "postgres")
+		made.dsn, made.first = fmt.Sprintf(url, "txlock"), create(fmt.Sprintf(url, "postgres"))
 		return made
 	case MySQL:
 		made.setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
@@ -103,11 +110,11 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		flush = "1"
 	}
 	made.run = append(made.run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at, "--socket="+filepath.Join(folder, "s"),
-		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections=300", "--innodb-flush-log-at-trx-commit="+flush,
+		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections="+options.connections(), "--innodb-flush-log-at-trx-commit="+flush,
 		"--innodb-buffer-pool-size=128M", noNativeAIO)
 	made.run = slices.Insert(made.run, len(p.server), "--no-defaults")
-	made.firstDSN = "root@tcp(127.0.0.1:" + at + ")/"
-	made.dsn = made.firstDSN + "txlock"
+	url := "root@tcp(127.0.0.1:" + at + ")/"
+	made.dsn, made.first = url+"txlock", create(url)
 	return made
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -17,19 +18,20 @@ const patience = 20 * time.Second
 // process is a server program that was started.
 type process struct {
 	command *exec.Cmd
-	output  bytes.Buffer  // to be read when it has ended
-	exited  chan struct{} // closed when it has ended
-	paused  []int         // its processes, while they are stopped
-	watcher *exec.Cmd     // while they are stopped
+	ending  syscall.Signal // to which it shuts down at once
+	output  bytes.Buffer   // to be read when it has ended
+	exited  chan struct{}  // closed when it has ended
+	paused  []int          // its processes, while they are stopped
+	watcher *exec.Cmd      // while they are stopped
 }
 
 // launch starts a server that dies with this process. The kernel's signal for that is bound to the thread that started
 // the server, so a goroutine keeps that thread.
-func launch(c *exec.Cmd) (*process, error) {
-	p := &process{command: c, exited: make(chan struct{})}
+func launch(c *exec.Cmd, ending syscall.Signal) (*process, error) {
+	p := &process{command: c, ending: ending, exited: make(chan struct{})}
 	c.Stdout, c.Stderr = &p.output, &p.output
 	c.WaitDelay = patience
-	dieWithParent(c.SysProcAttr)
+	dieWithParent(c.SysProcAttr, ending)
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -56,7 +58,7 @@ func (p *process) running() bool {
 // quit ends a server the quick way that leaves nothing behind, or else by force.
 func (p *process) quit() {
 	if p.paused == nil { // a paused one does not hear
-		_ = p.command.Process.Signal(quickly)
+		_ = p.command.Process.Signal(p.ending)
 		select {
 		case <-p.exited:
 		case <-time.After(patience):

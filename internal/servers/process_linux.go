@@ -17,7 +17,7 @@ import (
 // nobody is who servers run as when root starts them: PostgreSQL refuses to run as root.
 const nobody = 65534
 
-// quickly is the signal to which PostgreSQL shuts down at once. The others end of it too, some as if they had crashed.
+// quickly is the signal to which PostgreSQL shuts down at once. Most others end of it too, some as if they had crashed.
 const quickly = syscall.SIGQUIT
 
 func asNobody() *syscall.SysProcAttr {
@@ -28,7 +28,9 @@ func asNobody() *syscall.SysProcAttr {
 	return attributes
 }
 
-func dieWithParent(attributes *syscall.SysProcAttr) { attributes.Pdeathsig = quickly }
+func dieWithParent(attributes *syscall.SysProcAttr, ending syscall.Signal) {
+	attributes.Pdeathsig = ending
+}
 
 func giveAway(folder string) error {
 	if os.Getuid() != 0 {
@@ -100,6 +102,26 @@ func childrenOf(parents []int) (children []int) {
 		}
 	}
 	return children
+}
+
+// usedBy is the processor time of the threads of a process and all below it. The scheduler's own account is exact where the
+// ticks of utime and stime miss what runs briefly and often, as a server does that is asked one thing at a time.
+func usedBy(top *os.Process) (used time.Duration, err error) {
+	for level := []int{top.Pid}; len(level) > 0; level = childrenOf(level) {
+		for _, pid := range level {
+			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+			if len(threads) == 0 && pid == top.Pid {
+				return 0, errors.New("it has ended, or this kernel keeps no account (CONFIG_SCHED_INFO)")
+			}
+			for _, thread := range threads {
+				text, _ := os.ReadFile(thread) // it may have ended just now
+				ran, _, _ := strings.Cut(string(text), " ")
+				nanoseconds, _ := strconv.ParseInt(ran, 10, 64)
+				used += time.Duration(nanoseconds)
+			}
+		}
+	}
+	return used, nil
 }
 
 // status reads the state and the parent from a file stat of /proc. They follow the name, which may contain anything.

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 )
 
-var quickly = os.Interrupt
+const quickly = syscall.SIGINT
 
 func asNobody() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-func dieWithParent(*syscall.SysProcAttr) {}
+func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
 func giveAway(string) error { return nil }
 
@@ -25,5 +26,7 @@ var errLinux = errors.New("this is done on Linux only")
 func freeze(*os.Process) ([]int, error) { return nil, errLinux }
 
 func thaw([]int) error { return errLinux }
+
+func usedBy(*os.Process) (time.Duration, error) { return 0, errLinux }
 
 func killAll([]int) error { return errLinux }

@@ -1,11 +1,14 @@
-// Package servers finds or starts the real database servers that tests, benchmarks and the demo run on, by one rule:
+// Package servers finds or starts the real database servers that tests, benchmarks and the demo run on, and Redis, ZooKeeper
+// and etcd, whose locks benchmarks compare with, by one rule:
 //
-//  1. addresses given in TXLOCK_POSTGRES, TXLOCK_MYSQL and TXLOCK_MARIADB;
+//  1. addresses given in TXLOCK_POSTGRES, TXLOCK_MYSQL and TXLOCK_MARIADB, and in TXLOCK_REDIS, TXLOCK_ZOOKEEPER and
+//     TXLOCK_ETCD;
 //  2. else server programs on the machine, started as private instances on loopback;
 //  3. else containers, when a container engine answers;
 //  4. else, on Debian, packages unpacked into a cache folder without touching the system, and started like 2.
 //
-// PgBouncer is found like 2 and 4, and so are pairs. Faults are for private instances only.
+// PgBouncer is found like 2 and 4, and so are pairs. Faults are for private instances only. ZooKeeper runs on the machine's
+// Java.
 package servers
 
 import (
@@ -14,69 +17,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 )
 
-// Kind is a database server that the project is tested on.
-type Kind int
-
-// The kinds of servers.
-const (
-	Postgres15 Kind = iota
-	Postgres18
-	MySQL
-	MariaDB
-)
-
-// String is the kind's name, as messages print it.
-func (k Kind) String() string {
-	return [...]string{"PostgreSQL 15", "PostgreSQL 18", "MySQL", "MariaDB"}[k]
-}
-
-func (k Kind) postgres() bool { return k == Postgres15 || k == Postgres18 }
-
-// driver is the database/sql driver that tests reach a server of this kind with.
-func (k Kind) driver() string {
-	if k.postgres() {
-		return "pgx"
-	}
-	return "mysql"
-}
-
-// variable is the environment variable with the address of a server of this kind.
-func (k Kind) variable() string {
-	return [...]string{"TXLOCK_POSTGRES", "TXLOCK_POSTGRES", "TXLOCK_MYSQL", "TXLOCK_MARIADB"}[k]
-}
-
-// Kinds are the kinds to test on: all, or one PostgreSQL only where TXLOCK_POSTGRES gives one.
-func Kinds() []Kind {
-	if os.Getenv(Postgres18.variable()) != "" {
-		return []Kind{Postgres18, MySQL, MariaDB}
-	}
-	return []Kind{Postgres15, Postgres18, MySQL, MariaDB}
-}
-
-// Postgres is the PostgreSQL that is ready soonest: one that is given or installed, else the newest.
-func Postgres() Kind {
-	if os.Getenv(Postgres15.variable()) == "" {
-		if _, err := installed(Postgres15); err == nil {
-			return Postgres15
-		}
-	}
-	return Postgres18
-}
-
-// Options change how a private server is started.
+// Options change how a database is started that is not given by address. The others are started as they ship.
 type Options struct {
-	// Durable flushes at every commit, as servers do by default. Tests do without it, measurements do not.
+	// Durable has a private instance flush at every commit, as servers do by default. Tests do without it, measurements
+	// do not.
 	Durable bool
+	// Connections is how many the server accepts: 300, if it is 0.
+	Connections int
+}
+
+func (o Options) connections() string {
+	if o.Connections == 0 {
+		return "300"
+	}
+	return strconv.Itoa(o.Connections)
 }
 
 // Server is a running server.
 type Server struct {
 	Kind   Kind
 	Name   string // for people: "PostgreSQL 15"
-	DSN    string // a postgres:// URL, or a data source name of go-sql-driver/mysql; its database exists
+	DSN    string // as drivers take it: see Start
 	Origin string // how it was found, in one line
 
 	stop func() error
@@ -94,7 +59,9 @@ func (s *Server) Stop() (err error) {
 	return err
 }
 
-// Start finds or starts a server. A server that it started ends with this process, however that ends.
+// Start finds or starts a server. A server that it started ends with this process, however that ends. The DSN of a database
+// is a postgres:// URL, or a data source name of go-sql-driver/mysql, and names a database that exists; that of Redis and of
+// ZooKeeper is "host:port", and that of etcd an http:// URL.
 func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	if address := os.Getenv(kind.variable()); address != "" {
 		name := kind.String()

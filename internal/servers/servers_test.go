@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,7 +22,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TXLOCK_TEST_HELPER") == "" {
 		os.Exit(m.Run())
 	}
-	server, err := Start(context.Background(), Postgres(), Options{})
+	kind, _ := strconv.Atoi(os.Getenv("TXLOCK_TEST_KIND"))
+	server, err := Start(context.Background(), Kind(kind), Options{})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -52,7 +54,7 @@ func gone(t *testing.T, dsn string) {
 func TestServersStartAndStop(t *testing.T) {
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
-			server, err := Start(context.Background(), kind, Options{Durable: true})
+			server, err := Start(context.Background(), kind, Options{Durable: true, Connections: 1000})
 			require.NoError(t, err)
 			t.Log(server.Origin)
 			db, err := sql.Open(kind.driver(), server.DSN)
@@ -60,6 +62,13 @@ func TestServersStartAndStop(t *testing.T) {
 			var version string
 			require.NoError(t, db.QueryRow("SELECT version()").Scan(&version))
 			t.Log(version)
+			connections := "SELECT @@max_connections"
+			if kind.postgres() {
+				connections = "SELECT current_setting('max_connections')::int"
+			}
+			if os.Getenv(kind.variable()) == "" {
+				require.Equal(t, 1000, number(t, db, connections))
+			}
 			require.NoError(t, db.Close())
 			require.NoError(t, server.Stop())
 			require.NoError(t, server.Stop())
@@ -71,24 +80,26 @@ func TestServersStartAndStop(t *testing.T) {
 }
 
 func TestKilledProcessLeavesNoServer(t *testing.T) {
-	if os.Getenv(Postgres().variable()) != "" {
-		return // that one is not ours to stop
-	}
-	for _, before := range []string{"run", "pause"} {
-		t.Run(before, func(t *testing.T) {
-			helper := exec.Command(os.Args[0])
-			helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+before)
-			output, err := helper.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, helper.Start())
-			lines := bufio.NewScanner(output)
-			require.True(t, lines.Scan())
-			dsn := lines.Text()
-			require.Regexp(t, address, dsn)
-			require.NoError(t, helper.Process.Kill())
-			_ = helper.Wait()
-			gone(t, dsn)
-		})
+	for _, kind := range append([]Kind{Postgres()}, shipped...) {
+		if os.Getenv(kind.variable()) != "" {
+			continue // that one is not ours to stop
+		}
+		for _, before := range []string{"run", "pause"} {
+			t.Run(fmt.Sprintf("%v, %s", kind, before), func(t *testing.T) {
+				helper := exec.Command(os.Args[0])
+				helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+before, fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind))
+				output, err := helper.StdoutPipe()
+				require.NoError(t, err)
+				require.NoError(t, helper.Start())
+				lines := bufio.NewScanner(output)
+				require.True(t, lines.Scan())
+				dsn := lines.Text()
+				require.Regexp(t, address, dsn)
+				require.NoError(t, helper.Process.Kill())
+				_ = helper.Wait()
+				gone(t, dsn)
+			})
+		}
 	}
 }
 
@@ -211,7 +222,8 @@ func TestPausedServerDoesNotAnswerUntilContinue(t *testing.T) {
 func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	given := &Server{Name: "PostgreSQL", Origin: "given in TXLOCK_POSTGRES"}
 	ctx := context.Background()
-	for _, err := range []error{given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), given.Promote(ctx)} {
+	_, cpu := given.CPU()
+	for _, err := range []error{given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), given.Promote(ctx), cpu} {
 		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
 	}
 	require.NoError(t, given.Stop())

@@ -1,9 +1,9 @@
-# unpack SUITE ROOT PACKAGE...
-# Unpacks Debian packages of SUITE, and the libraries that they need, below ROOT, and writes ROOT/run, which starts a
-# program of that tree on the tree's own C library. The system's apt and dpkg are not touched: the state is private, and the
-# status is empty, so that even libc6 comes from SUITE. Needs no root.
+# unpack SUITE ROOT LIBRARIES PACKAGE...
+# Unpacks Debian packages of SUITE, and if LIBRARIES is true the libraries that they need, below ROOT, and writes ROOT/run,
+# which starts a program of that tree on the tree's own C library. The system's apt and dpkg are not touched: the state is
+# private, and the status is empty, so that even libc6 comes from SUITE. Needs no root.
 set -euo pipefail
-suite=$1 root=$2; shift 2
+suite=$1 root=$2 libraries=$3; shift 3
 rm -rf "$root"; mkdir -p "$root/debs" "$root/usr/"{bin,sbin,lib,lib64}
 state=$(mktemp -d); trap 'rm -rf "$state"' EXIT
 mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$state/none.d"; : >"$state/status"
@@ -29,6 +29,7 @@ apt-get -qq update
 named=" $* "
 apt-get -s install "$@" | awk '/^Inst/{print $2}' | while read -r p; do
   case $named in *" $p "*) echo "$p"; continue;; esac
+  "$libraries" || continue
   case $p in *perl*|*-common|libpam-*|libdebconf*|libgdbm*|libdb5*|libc-gconv*|libsemanage*|libllvm*|libz3*) ;;
              lib*|zlib1g) echo "$p";; esac
 done >"$state/list"

@@ -8,28 +8,42 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
 //go:embed unpack.sh
 var unpackScript string
 
-// packages are the Debian packages of a kind, and the suite that has them.
-func (k Kind) packages() (suite string, names []string) {
-	switch k {
-	case Postgres15:
-		return "bookworm", []string{"postgresql-15", "postgresql-client-15"}
-	case Postgres18:
-		return "sid", []string{"postgresql-18", "postgresql-client-18"}
-	case MySQL:
-		return "sid", []string{"mysql-server-core"}
-	}
-	return "bookworm", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}
+// packages are packages of a suite of Debian. With the libraries that they need they run on another release too.
+type packages struct {
+	suite     string
+	names     []string
+	libraries bool
 }
 
-// unpacked downloads packages of a suite, unless the cache has them, and unpacks them with all libraries that they need:
-// they run on another release of Debian too. It returns the folder of their tree.
-func unpacked(ctx context.Context, name, suite string, packages ...string) (root string, err error) {
+// packages are what a server of this kind is in.
+func (k Kind) packages() packages {
+	switch k {
+	case Postgres15:
+		return packages{"bookworm", []string{"postgresql-15", "postgresql-client-15"}, true}
+	case Postgres18:
+		return packages{"sid", []string{"postgresql-18", "postgresql-client-18"}, true}
+	case MySQL:
+		return packages{"sid", []string{"mysql-server-core"}, true}
+	case MariaDB:
+		return packages{"bookworm", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}, true}
+	case Redis:
+		return packages{"sid", []string{"redis-server", "redis-tools"}, true} // the server is a link into the tools
+	case ZooKeeper: // depends on a thousand jars, most of them for what it does not do here
+		jars := []string{"libzookeeper-java", "libslf4j-java", "libdropwizard-metrics-java", "libsnappy-java"}
+		return packages{"sid", jars, false}
+	}
+	return packages{"sid", []string{"etcd-server"}, true}
+}
+
+// unpacked downloads packages, unless the cache has them, and unpacks them. It returns the folder of their tree.
+func unpacked(ctx context.Context, name string, from packages) (root string, err error) {
 	for _, tool := range []string{"bash", "apt-get", "dpkg-deb", "tar"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("this needs Debian or a release made of it: %w", err)
@@ -39,7 +53,7 @@ func unpacked(ctx context.Context, name, suite string, packages ...string) (root
 	if err != nil {
 		return "", err
 	}
-	root = filepath.Join(cache, strings.ReplaceAll(strings.ToLower(name), " ", "-")+"-"+suite)
+	root = filepath.Join(cache, strings.ReplaceAll(strings.ToLower(name), " ", "-")+"-"+from.suite)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
@@ -55,10 +69,12 @@ func unpacked(ctx context.Context, name, suite string, packages ...string) (root
 		return root, nil
 	}
 	fmt.Fprintf(os.Stderr, "%s: fetching Debian packages into %s\n", name, root)
-	unpack := exec.CommandContext(ctx, "bash", append([]string{"-c", unpackScript, "unpack", suite, root + ".new"}, packages...)...)
+	unpack := exec.CommandContext(ctx, "bash", append([]string{
+		"-c", unpackScript, "unpack", from.suite, root + ".new", strconv.FormatBool(from.libraries),
+	}, from.names...)...)
 	text, err := unpack.CombinedOutput()
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(packages, " "), err, lastLines(text)), os.RemoveAll(root+".new"))
+		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.names, " "), err, lastLines(text)), os.RemoveAll(root+".new"))
 	}
 	return root, os.Rename(root+".new", root)
 }
@@ -70,13 +86,18 @@ func unpackedOrigin(suite, root string) string {
 
 // unpackedPrograms run on the libraries of their own tree: the script run, which is in it, sees to that.
 func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
-	suite, names := kind.packages()
-	root, err := unpacked(ctx, kind.String(), suite, names...)
+	if kind == ZooKeeper {
+		if _, err := java(); err != nil {
+			return programs{}, err
+		}
+	}
+	from := kind.packages()
+	root, err := unpacked(ctx, kind.String(), from)
 	if err != nil {
 		return programs{}, err
 	}
 	run := filepath.Join(root, "run")
-	p := programs{origin: unpackedOrigin(suite, root)}
+	p := programs{origin: unpackedOrigin(from.suite, root)}
 	switch kind {
 	case Postgres15, Postgres18:
 		bin := "usr/lib/postgresql/" + strings.TrimPrefix(kind.String(), "PostgreSQL ") + "/bin/"
@@ -89,7 +110,7 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 			"--basedir=" + root + "/usr", "--lc-messages-dir=" + root + "/usr/share/mysql",
 			"--character-sets-dir=" + root + "/usr/share/mysql/charsets", "--plugin-dir=" + root + "/usr/lib/mysql/plugin",
 		}
-	default:
+	case MariaDB:
 		share := root + "/usr/share/mysql"
 		if _, err := os.Stat(root + "/usr/share/mariadb/english"); err == nil {
 			share = root + "/usr/share/mariadb"
@@ -97,6 +118,12 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 		p.server = []string{run, "usr/sbin/mariadbd"}
 		p.setup = []string{"env", "MYSQLD_BOOTSTRAP=" + root + "/mariadbd", root + "/usr/bin/mariadb-install-db"}
 		p.options = []string{"--basedir=" + root + "/usr", "--lc-messages-dir=" + share}
+	case Redis:
+		p.server = []string{run, "usr/bin/redis-server"}
+	case ZooKeeper:
+		p.server, err = zooKeeperIn(filepath.Join(root, jarFolder))
+	case Etcd:
+		p.server = []string{run, "usr/bin/etcd"}
 	}
-	return p, nil
+	return p, err
 }
