@@ -1,0 +1,323 @@
+package contestants_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/txlock/txlock/bench/contest"
+	_ "github.com/txlock/txlock/bench/contestants"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+const (
+	callers = 6
+	lease   = 2 * time.Second
+	soon    = time.Second      // after its context has ended, a call returns
+	patient = 40 * time.Second // the slowest library looks every 5 s whether a key is free
+)
+
+var addresses = map[contest.Server][]string{}
+
+// atATime is how many contestants are tried at a time. They wait for most of it.
+const atATime = "12"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atATime); err != nil {
+		panic(err)
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var mu sync.Mutex
+	var started []*servers.Server
+	var failed error
+	var group sync.WaitGroup
+	for server, kind := range map[contest.Server]servers.Kind{
+		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
+		contest.Redis: servers.Redis, contest.ZooKeeper: servers.ZooKeeper, contest.Etcd: servers.Etcd,
+	} {
+		instances := 1
+		if server == contest.Redis {
+			instances = 3
+		}
+		for range instances {
+			group.Go(func() {
+				instance, err := servers.Start(context.Background(), kind, servers.Options{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed = errors.Join(failed, err)
+					return
+				}
+				started = append(started, instance)
+				addresses[server] = append(addresses[server], instance.DSN)
+			})
+		}
+	}
+	group.Wait()
+	defer func() {
+		for _, instance := range started {
+			_ = instance.Stop()
+		}
+	}()
+	for _, server := range []contest.Server{contest.PostgreSQL, contest.MySQL, contest.MariaDB} {
+		failed = errors.Join(failed, createRows(server))
+	}
+	if failed != nil {
+		fmt.Println(failed)
+		return 1
+	}
+	return m.Run()
+}
+
+// createRows creates the rows that work in a transaction counts in, one for each contestant.
+func createRows(server contest.Server) error {
+	if addresses[server] == nil {
+		return nil // and it is known why
+	}
+	driver := "mysql"
+	if server == contest.PostgreSQL {
+		driver = "pgx"
+	}
+	db, err := sql.Open(driver, addresses[server][0])
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	statements := []string{
+		"DROP TABLE IF EXISTS bench_test", "CREATE TABLE bench_test (id INT PRIMARY KEY, value INT NOT NULL)",
+	}
+	for id := range contest.All() {
+		statements = append(statements, fmt.Sprintf("INSERT INTO bench_test VALUES (%d, 0)", id))
+	}
+	for _, statement := range statements {
+		if _, err := db.Exec(statement); err != nil {
+			return fmt.Errorf("%s: %s: %w", server, statement, err)
+		}
+	}
+	return nil
+}
+
+// table is a contestant under test, with two clients.
+type table struct {
+	contest.Contestant
+	id      int
+	clients [2]contest.Client
+	value   atomic.Int64 // what is counted under the lock, if it has no transaction to count in
+}
+
+func TestContestants(t *testing.T) {
+	var keys []string
+	for id := range contest.All() {
+		for _, name := range []string{"a", "b", "both", "error", "wait"} {
+			keys = append(keys, keyOf(id, name))
+		}
+	}
+	for id, c := range contest.All() {
+		t.Run(c.Name, func(t *testing.T) {
+			env := contest.Environment{Addresses: addresses[c.Server], Lease: lease, Contenders: callers}
+			if err := c.Prepare(t.Context(), env, keys); err != nil {
+				t.Fatal("prepare:", err)
+			}
+			t.Parallel() // not before: some share a table
+			subject := &table{Contestant: c, id: id}
+			for i := range subject.clients {
+				client, err := c.Open(t.Context(), env)
+				if err != nil {
+					t.Fatal("open:", err)
+				}
+				defer func() {
+					if err := client.Close(); err != nil {
+						t.Error("close:", err)
+					}
+				}()
+				subject.clients[i] = client
+			}
+			t.Run("excludes", subject.excludes)
+			t.Run("returns errors", subject.returnsErrors)
+			if c.Waits == contest.Retrying {
+				t.Run("works again", subject.worksAgain)
+				return
+			}
+			t.Run("gives up", func(t *testing.T) { subject.turnsAway(t, "wait") })
+			if c.Group != contest.Floor { // which is one key
+				t.Run("locks several", func(t *testing.T) { subject.turnsAway(t, "a", "b") })
+			}
+		})
+	}
+}
+
+// keyOf is a key that no other contestant locks: some share what they lock in.
+func keyOf(id int, name string) string { return fmt.Sprintf("%03d %s", id, name) }
+
+// hold fails if the lock cannot be had.
+func (s *table) hold(t *testing.T, client int, names []string, work contest.Work) {
+	t.Helper()
+	var keys []string
+	for _, name := range names {
+		keys = append(keys, keyOf(s.id, name))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	if err := s.clients[client].Hold(ctx, keys, work); err != nil {
+		t.Errorf("hold %q: %v", keys, err)
+	}
+}
+
+// excludes counts under one key, which half of the callers lock together with another.
+func (s *table) excludes(t *testing.T) {
+	rounds := 5
+	if s.Group == contest.Libraries {
+		rounds = 1 // they wait for seconds
+	}
+	var inside atomic.Int32
+	var read int64
+	var group sync.WaitGroup
+	for caller := range callers {
+		keys := []string{"both"}
+		if caller%3 == 0 && s.Group != contest.Floor {
+			keys = []string{"a", "both"}
+		}
+		group.Go(func() {
+			for range rounds {
+				s.hold(t, caller%2, keys, func(ctx context.Context, tx contest.Tx) error {
+					if inside.Add(1) != 1 && s.Waits != contest.Retrying {
+						t.Error("two are inside")
+					}
+					defer inside.Add(-1)
+					_, err := s.add(ctx, tx)
+					return err
+				})
+			}
+		})
+	}
+	group.Wait()
+	s.hold(t, 0, []string{"both"}, func(ctx context.Context, tx contest.Tx) (err error) {
+		read, err = s.add(ctx, tx)
+		return err
+	})
+	if read != int64(callers*rounds) {
+		t.Errorf("%d of %d increments are there", read, callers*rounds)
+	}
+}
+
+// add reads and writes, with time between for another to do the same.
+func (s *table) add(ctx context.Context, tx contest.Tx) (read int64, err error) {
+	query := fmt.Sprintf("SELECT value FROM bench_test WHERE id = %d", s.id)
+	update := "UPDATE bench_test SET value = %d WHERE id = %d"
+	switch tx := tx.(type) {
+	case nil:
+		read = s.value.Load()
+		defer func() { s.value.Store(read + 1) }()
+	case pgx.Tx:
+		err = tx.QueryRow(ctx, query).Scan(&read)
+		defer func() {
+			if err == nil {
+				_, err = tx.Exec(ctx, fmt.Sprintf(update, read+1, s.id))
+			}
+		}()
+	case *sql.Tx:
+		err = tx.QueryRowContext(ctx, query).Scan(&read)
+		defer func() {
+			if err == nil {
+				_, err = tx.ExecContext(ctx, fmt.Sprintf(update, read+1, s.id))
+			}
+		}()
+	default:
+		return 0, fmt.Errorf("the work got a %T", tx)
+	}
+	runtime.Gosched()
+	time.Sleep(time.Millisecond)
+	return read, err
+}
+
+func (s *table) returnsErrors(t *testing.T) {
+	refused := errors.New("refused")
+	for client := range s.clients {
+		ctx, end := context.WithTimeout(t.Context(), patient)
+		err := s.clients[client].Hold(ctx, []string{keyOf(s.id, "error")}, func(context.Context, contest.Tx) error {
+			if client == 1 {
+				end() // it must be unlocked all the same
+			}
+			return refused
+		})
+		end()
+		if !errors.Is(err, refused) {
+			t.Error("the error of the work was", err)
+		}
+		s.isFree(t, "error")
+	}
+}
+
+// isFree fails unless both clients have the keys, one after the other, before a lease ends that somebody left behind.
+func (s *table) isFree(t *testing.T, keys ...string) {
+	t.Helper()
+	for client := range s.clients {
+		start := time.Now()
+		s.hold(t, client, keys, func(context.Context, contest.Tx) error { return nil })
+		if took := time.Since(start); took > lease/2 {
+			t.Errorf("locked %q only after %v", keys, took)
+		}
+	}
+}
+
+// turnsAway has callers wait for keys that another holds, until their contexts end.
+func (s *table) turnsAway(t *testing.T, keys ...string) {
+	s.hold(t, 0, keys, func(ctx context.Context, _ contest.Tx) error {
+		var group sync.WaitGroup
+		for client := range s.clients {
+			for _, key := range keys {
+				group.Go(func() { s.wait(t, client, key) })
+			}
+		}
+		group.Wait()
+		return context.Cause(ctx)
+	})
+	for _, key := range slices.Backward(keys) {
+		s.isFree(t, key)
+	}
+	s.isFree(t, keys...)
+}
+
+func (s *table) wait(t *testing.T, client int, key string) {
+	ctx, cancel := context.WithTimeout(t.Context(), lease/5)
+	defer cancel()
+	err := s.clients[client].Hold(ctx, []string{keyOf(s.id, key)}, func(context.Context, contest.Tx) error {
+		t.Errorf("%q was locked twice", key)
+		return nil
+	})
+	ended, _ := ctx.Deadline()
+	if late := time.Since(ended); err == nil || late < 0 || late > soon {
+		t.Errorf("a wait for %q ended %v after its context, with %v", key, late, err)
+	}
+}
+
+// worksAgain has one be overtaken in the middle of its work.
+func (s *table) worksAgain(t *testing.T) {
+	works := 0
+	s.hold(t, 0, []string{"a", "b"}, func(context.Context, contest.Tx) error {
+		if works++; works == 1 {
+			s.hold(t, 1, []string{"b"}, func(context.Context, contest.Tx) error { return nil })
+		}
+		return nil
+	})
+	if works != 2 {
+		t.Errorf("work that was overtaken once was done %d times, not twice", works)
+	}
+}

@@ -1,0 +1,161 @@
+package contestants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"github.com/txlock/txlock/bench/contest"
+)
+
+func init() {
+	contest.Register(contest.Contestant{
+		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified, Leased: true,
+		Remark:  "leases of whole seconds; the server raises them to 2 s at least",
+		Prepare: prepareEtcd,
+		Open:    openEtcd,
+	})
+}
+
+const etcdPrefix = "txlock-bench/"
+
+// etcd has a session for each caller. Two with the same session would be the same owner to a Mutex: both would hold it.
+type etcd struct {
+	server   *clientv3.Client
+	ttl      int
+	sessions chan *concurrency.Session
+}
+
+var errSessionEnded = errors.New("the session ended")
+
+func connectEtcd(env contest.Environment) (*clientv3.Client, error) {
+	// It logs each request that fails or is given up to the standard error, besides returning the error.
+	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address()}, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", env.Address(), err)
+	}
+	return server, nil
+}
+
+func prepareEtcd(ctx context.Context, env contest.Environment, _ []string) error {
+	server, err := connectEtcd(env)
+	if err != nil {
+		return err
+	}
+	_, err = server.Delete(ctx, etcdPrefix, clientv3.WithPrefix())
+	if err := errors.Join(err, server.Close()); err != nil {
+		return fmt.Errorf("remove the locks that an earlier run left in etcd: %w", err)
+	}
+	return nil
+}
+
+func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
+	server, err := connectEtcd(env)
+	if err != nil {
+		return nil, err
+	}
+	client := &etcd{
+		server: server, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
+		sessions: make(chan *concurrency.Session, env.Contenders),
+	}
+	for range env.Contenders {
+		session, err := client.newSession(ctx)
+		if err != nil {
+			return nil, errors.Join(err, client.Close())
+		}
+		client.sessions <- session
+	}
+	return client, nil
+}
+
+// newSession asks for the lease itself, which NewSession would do without ctx.
+func (c *etcd) newSession(ctx context.Context) (*concurrency.Session, error) {
+	lease, err := c.server.Grant(ctx, int64(c.ttl))
+	if err != nil {
+		return nil, fmt.Errorf("etcd: new session: %w", err)
+	}
+	session, err := concurrency.NewSession(c.server, concurrency.WithTTL(c.ttl), concurrency.WithLease(lease.ID))
+	if err != nil {
+		return nil, fmt.Errorf("etcd: new session: %w", err)
+	}
+	return session, nil
+}
+
+func (c *etcd) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	session, err := c.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { c.sessions <- session }()
+	held, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(session.Ctx(), func() { end(errSessionEnded) })()
+	return contest.HoldEach(held, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+		return lockEtcd(ctx, session, key)
+	}, work)
+}
+
+// take waits for a session that nobody uses, and puts a new one in the place of one that has ended.
+func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
+	select {
+	case session := <-c.sessions:
+		if session.Ctx().Err() == nil {
+			return session, nil
+		}
+		fresh, err := c.newSession(ctx)
+		if err != nil {
+			c.sessions <- session
+		}
+		return fresh, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// lockEtcd ends the session when it fails: a request that was given up may have left the Mutex's key in the queue, where
+// it would be as long as the session.
+func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
+	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
+	if err := mutex.Lock(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		_ = session.Close() // a lease that cannot be revoked ends by itself
+		return nil, nil, fmt.Errorf("etcd: lock %s: %w", key, err)
+	}
+	return ctx, func() error { return unlockEtcd(ctx, session, mutex) }, nil
+}
+
+// unlockEtcd tells of a session that ended, which Unlock does not: to delete a key that is not there is no error.
+func unlockEtcd(ctx context.Context, session *concurrency.Session, mutex *concurrency.Mutex) error {
+	key, ended := mutex.Key(), session.Ctx().Err() != nil
+	ctx, cancel := unlocking(ctx)
+	defer cancel()
+	err := mutex.Unlock(ctx)
+	if err != nil {
+		_ = session.Close()
+	} else if ended {
+		err = errSessionEnded
+	}
+	if err != nil {
+		return fmt.Errorf("etcd: unlock %s: %w", key, err)
+	}
+	return nil
+}
+
+func (c *etcd) Close() error {
+	var group sync.WaitGroup // a server that does not answer costs one time limit then, not one for each
+	for len(c.sessions) > 0 {
+		session := <-c.sessions
+		group.Go(func() { _ = session.Close() })
+	}
+	group.Wait()
+	return c.server.Close()
+}

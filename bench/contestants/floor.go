@@ -1,0 +1,212 @@
+package contestants
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
+	"github.com/txlock/txlock/dialects"
+)
+
+// The floor is the statements that the library sends, in as many round trips, written by hand for the same client library:
+// one cannot be faster in that way. They exclude and queue as the library does, but look at nothing: no slot that is
+// missing, no lost connection, no wait to interrupt.
+func init() {
+	for _, f := range []struct {
+		server contest.Server
+		client string
+		use    use
+		open   func(ctx context.Context, env contest.Environment) (contest.Client, error)
+	}{
+		{contest.PostgreSQL, "pgx", useLock, floorPgx("rollback")},
+		{contest.PostgreSQL, "pgx", useDo, floorPgx("commit")},
+		{contest.PostgreSQL, "database/sql on PostgreSQL", useLock, floorPostgresSQL},
+		{contest.MySQL, "MySQL", useLock, floorMySQL("", "ROLLBACK")},
+		{contest.MySQL, "MySQL", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
+		{contest.MySQL, "mysql.New", useLock, floorMySQLPool},
+		{contest.MariaDB, "MariaDB", useLock, floorMySQL("", "ROLLBACK")},
+		{contest.MariaDB, "MariaDB", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
+	} {
+		contest.Register(contest.Contestant{
+			Name: floorName(f.use, f.client), Group: contest.Floor, Server: f.server, Waits: contest.Queued,
+			Remark: "the statements of txlock " + string(f.use) + ", without the library", Open: f.open,
+			Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
+				return seedFloor(ctx, f.server, env)
+			},
+		})
+	}
+}
+
+func floorName(u use, client string) string { return fmt.Sprintf("by hand: %s, %s", u, client) }
+
+const floorTable = "bench_floor"
+
+func seedFloor(ctx context.Context, server contest.Server, env contest.Environment) error {
+	slots := make([]string, dialects.DefaultSlots)
+	for i := range slots {
+		slots[i] = fmt.Sprint(i)
+	}
+	return seed(ctx, server, env, floorTable, "slot INT PRIMARY KEY, slots INT NOT NULL", slots, fmt.Sprintf("(%%s, %d)", len(slots)))
+}
+
+func slotOf(key string) uint32 { return crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots }
+
+// floorSelect finds a slot's row as the library does: only in a table of as many slots as the client believes.
+var floorSelect = fmt.Sprintf("slots = %d", dialects.DefaultSlots)
+
+// holdFunc is a client that needs no closing of its own.
+type holdFunc struct {
+	hold  func(ctx context.Context, key string, work contest.Work) error
+	close func()
+}
+
+// Hold implements contest.Client. The floor is one key.
+func (f holdFunc) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	return f.hold(ctx, keys[0], work)
+}
+
+// Close implements contest.Client.
+func (f holdFunc) Close() error {
+	f.close()
+	return nil
+}
+
+func turnstileOf(key string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	return int64(h.Sum64())
+}
+
+func floorPgx(end string) func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
+		if err != nil {
+			return nil, err
+		}
+		return holdFunc{func(ctx context.Context, key string, work contest.Work) error {
+			return holdPgx(ctx, pool, key, end, work)
+		}, pool.Close}, nil
+	}
+}
+
+func holdPgx(ctx context.Context, pool *pgxpool.Pool, key, end string, work contest.Work) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	var batch pgx.Batch
+	batch.Queue("begin isolation level read committed read write")
+	batch.Queue("select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)", "30000ms", "500ms")
+	batch.Queue("with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, "+floorTable+
+		" as slots_of where slot = $2 and "+floorSelect+" for update of slots_of", turnstileOf(key), slotOf(key))
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return err
+	}
+	if err := work(ctx, nil); err != nil {
+		return err
+	}
+	_, err = conn.Exec(context.WithoutCancel(ctx), end)
+	return err
+}
+
+func floorPostgresSQL(ctx context.Context, env contest.Environment) (contest.Client, error) {
+	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
+	if err != nil {
+		return nil, err
+	}
+	return holdFunc{func(ctx context.Context, key string, work contest.Work) error {
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		lock := "with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, " + floorTable +
+			" as slots_of where slot = $2 and " + floorSelect + " for update of slots_of"
+		var slot int
+		if err := tx.QueryRowContext(ctx, lock, turnstileOf(key), slotOf(key)).Scan(&slot); err != nil {
+			return err
+		}
+		if err := work(ctx, nil); err != nil {
+			return err
+		}
+		return tx.Rollback()
+	}, func() { _ = db.Close() }}, nil
+}
+
+// floorMySQL has connections whose transactions begin by themselves, as mysql.Open.
+func floorMySQL(behind, end string) func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		config, err := mysql.ParseDSN(env.Address())
+		if err != nil {
+			return nil, err
+		}
+		config.MultiStatements = true
+		config.Params = map[string]string{"autocommit": "0"}
+		db, err := pools.SQL(ctx, contest.MySQL, config.FormatDSN(), env.Contenders)
+		if err != nil {
+			return nil, err
+		}
+		return holdFunc{func(ctx context.Context, key string, work contest.Work) error {
+			conn, err := db.Conn(ctx)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if err := selectSlot(ctx, conn, key, behind); err != nil {
+				return err
+			}
+			if err := work(ctx, nil); err != nil {
+				return err
+			}
+			_, err = conn.ExecContext(context.WithoutCancel(ctx), end)
+			return err
+		}, func() { _ = db.Close() }}, nil
+	}
+}
+
+// floorMySQLPool uses any connection, as mysql.New.
+func floorMySQLPool(ctx context.Context, env contest.Environment) (contest.Client, error) {
+	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders)
+	if err != nil {
+		return nil, err
+	}
+	return holdFunc{func(ctx context.Context, key string, work contest.Work) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := selectSlot(ctx, tx, key, ""); err != nil {
+			return err
+		}
+		if err := work(ctx, nil); err != nil {
+			return err
+		}
+		return tx.Rollback()
+	}, func() { _ = db.Close() }}, nil
+}
+
+func selectSlot(ctx context.Context, on interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, key, behind string,
+) error {
+	rows, err := on.QueryContext(ctx, fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", floorTable, slotOf(key), floorSelect, behind))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	for rows.NextResultSet() {
+	}
+	return rows.Err()
+}

@@ -1,0 +1,140 @@
+package contestants
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
+)
+
+func init() {
+	contest.Register(contest.Contestant{
+		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
+		Remark:  "on a connection of its own; does not tell the work of a lost session",
+		Prepare: nothing,
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
+			return advisory{pool}, err
+		},
+	})
+	contest.Register(contest.Contestant{
+		Name: "pg_advisory_xact_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
+		Remark:  "until the commit",
+		Prepare: nothing,
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			db, err := openDatabase(ctx, contest.PostgreSQL, env)
+			return transactionLock[int64]{database: db, statement: "SELECT pg_advisory_xact_lock($1)", parameter: hashed}, err
+		},
+	})
+	for _, server := range []contest.Server{contest.MySQL, contest.MariaDB} {
+		contest.Register(contest.Contestant{
+			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued,
+			Remark:  "on a connection of its own; does not tell the work of a lost session",
+			Prepare: nothing,
+			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+				db, err := pools.SQL(ctx, server, env.Address(), env.Contenders)
+				return getLock{db}, err
+			},
+		})
+	}
+}
+
+// nothing prepares a lock that leaves nothing behind on the server.
+func nothing(context.Context, contest.Environment, []string) error { return nil }
+
+// hashed is a key for a lock whose keys are numbers: positive, which goose wants.
+func hashed(key string) int64 {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(key))
+	return int64(hash.Sum64() >> 1)
+}
+
+// advisory locks a session of PostgreSQL, for which it keeps a connection.
+type advisory struct{ pool *pgxpool.Pool }
+
+func (c advisory) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Release() // which drops it if it was closed
+	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+		id := hashed(key)
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", id); err != nil {
+			return nil, nil, fmt.Errorf("pg_advisory_lock of %q: %w", key, err)
+		}
+		return ctx, func() error { return unlockAdvisory(ctx, conn, key, id) }, nil
+	}, work)
+}
+
+func unlockAdvisory(ctx context.Context, conn *pgxpool.Conn, key string, id int64) error {
+	ctx, cancel := unlocking(ctx)
+	defer cancel()
+	var unlocked bool
+	err := conn.QueryRow(ctx, "SELECT pg_advisory_unlock($1)", id).Scan(&unlocked)
+	if err == nil && !unlocked {
+		err = errLost
+	}
+	if err != nil {
+		// The next one who got a session that is still locked would lock it twice.
+		return errors.Join(fmt.Errorf("pg_advisory_unlock of %q: %w", key, err), conn.Conn().Close(ctx))
+	}
+	return nil
+}
+
+func (c advisory) Close() error {
+	c.pool.Close()
+	return nil
+}
+
+// getLock locks a session of MySQL or MariaDB, for which it keeps a connection.
+type getLock struct{ *sql.DB }
+
+// getLockSeconds is the limit on the wait, longer than anybody waits: MariaDB takes -1 for none at all, not for no limit.
+const getLockSeconds = 1_000_000
+
+func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	conn, err := c.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+		if err := call(ctx, conn, "SELECT GET_LOCK(?, ?)", key, getLockSeconds); err != nil {
+			return nil, nil, fmt.Errorf("GET_LOCK of %q: %w", key, err)
+		}
+		return ctx, func() error {
+			ctx, cancel := unlocking(ctx)
+			defer cancel()
+			if err := call(ctx, conn, "SELECT 1 WHERE ? IS NOT NULL", key); err != nil {
+				drop(conn)
+				return fmt.Errorf("RELEASE_LOCK of %q: %w", key, err)
+			}
+			return nil
+		}, nil
+	}, work)
+}
+
+// call calls a function that answers 1 for success, 0 for none, and NULL for an error.
+func call(ctx context.Context, conn *sql.Conn, query string, arguments ...any) error {
+	var answer sql.NullInt64
+	if err := conn.QueryRowContext(ctx, query, arguments...).Scan(&answer); err != nil {
+		return err
+	}
+	if answer.Int64 != 1 {
+		return fmt.Errorf("the answer is %d (NULL: %t), not 1", answer.Int64, !answer.Valid)
+	}
+	return nil
+}
+
+// drop takes a connection out of its pool whose session may still be locked.
+func drop(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+}

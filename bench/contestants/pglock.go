@@ -1,0 +1,84 @@
+package contestants
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"cirello.io/pglock"
+
+	"github.com/txlock/txlock/bench/contest"
+)
+
+const pglockTable = "bench_pglock"
+
+func init() {
+	contest.Register(contest.Contestant{
+		Name: "pglock", Group: contest.Libraries, Server: contest.PostgreSQL, Waits: contest.Polling, Leased: true,
+		Remark:  "polls once per lease; heartbeat every quarter of it; does not report a lock that was lost before the unlock",
+		Prepare: preparePglock,
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			return openPglock(ctx, env)
+		},
+	})
+}
+
+// pglockClient is cirello.io/pglock on lib/pq, which is the driver that it asks for.
+type pglockClient struct {
+	*sql.DB
+	locks *pglock.Client
+}
+
+func openPglock(ctx context.Context, env contest.Environment) (*pglockClient, error) {
+	db, err := sql.Open("postgres", env.Address())
+	if err != nil {
+		return nil, err
+	}
+	if err := connect(ctx, db, env.Contenders); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	locks, err := pglock.New(db, pglock.WithCustomTable(pglockTable), pglock.WithLeaseDuration(env.Lease),
+		pglock.WithHeartbeatFrequency(env.Lease/4)) // as its defaults, 5 of 20 seconds
+	if err != nil {
+		return nil, fmt.Errorf("pglock: %w", err)
+	}
+	return &pglockClient{DB: db, locks: locks}, nil
+}
+
+// connect gives a pool a connection for each caller, before anything is measured.
+func connect(ctx context.Context, db *sql.DB, callers int) error {
+	db.SetMaxOpenConns(callers)
+	db.SetMaxIdleConns(callers)
+	for range callers {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("connect to PostgreSQL: %w", err)
+		}
+		defer conn.Close()
+	}
+	return nil
+}
+
+func preparePglock(ctx context.Context, env contest.Environment, _ []string) error {
+	env.Contenders = 1
+	client, err := openPglock(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := client.ExecContext(ctx, "DROP TABLE IF EXISTS "+pglockTable); err != nil {
+		return err
+	}
+	return client.locks.CreateTable()
+}
+
+// Hold nests the locks: only the library's Do ends the context of the work when the heartbeat finds the lock lost.
+func (c *pglockClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	if len(keys) == 0 {
+		return work(ctx, nil)
+	}
+	return c.locks.Do(ctx, keys[0], func(ctx context.Context, _ *pglock.Lock) error {
+		return c.Hold(ctx, keys[1:], work)
+	})
+}

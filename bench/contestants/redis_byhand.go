@@ -1,0 +1,73 @@
+package contestants
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/txlock/txlock/bench/contest"
+)
+
+const byHandPrefix = "byhand:"
+
+func init() {
+	contest.Register(contest.Contestant{
+		Name: "SET NX PX by hand", Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Polling, Leased: true,
+		Remark:  "no renewal",
+		Prepare: withoutLocks(byHandPrefix),
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			server, err := connectRedis(ctx, env.Address(), env.Contenders)
+			if err != nil {
+				return nil, err
+			}
+			return setNX{server: server, lease: env.Lease}, nil
+		},
+	})
+}
+
+// setNX is the lock of Redis' manual for one server: a key with a random token that only its owner deletes.
+type setNX struct {
+	server *redis.Client
+	lease  time.Duration
+}
+
+// deleteOwn compares and deletes in one step: between two, the lease could end and another lock the key.
+var deleteOwn = redis.NewScript(`
+	if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end
+	return 0`)
+
+var errLeaseEnded = errors.New("the lease ended before the unlock")
+
+func (c setNX) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	return contest.HoldEach(ctx, keys, c.lock, work)
+}
+
+func (c setNX) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+	name, token := byHandPrefix+key, rand.Text()
+	err := contest.Poll(ctx, contest.PollInterval, func() (bool, error) {
+		return c.server.SetNX(ctx, name, token, c.lease).Result()
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("SET %s NX PX: %w", name, err)
+	}
+	return ctx, func() error { return c.unlock(ctx, name, token) }, nil
+}
+
+func (c setNX) unlock(ctx context.Context, name, token string) error {
+	ctx, cancel := unlocking(ctx)
+	defer cancel()
+	deleted, err := deleteOwn.Run(ctx, c.server, []string{name}, token).Int()
+	if err == nil && deleted == 0 {
+		err = errLeaseEnded
+	}
+	if err != nil {
+		return fmt.Errorf("unlock %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c setNX) Close() error { return c.server.Close() }

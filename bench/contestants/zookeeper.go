@@ -1,0 +1,129 @@
+package contestants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/txlock/txlock/bench/contest"
+)
+
+func init() {
+	contest.Register(contest.Contestant{
+		Name: "go-zookeeper", Group: contest.OnZK, Server: contest.ZooKeeper, Waits: contest.Notified, Leased: true,
+		Remark:  "the server raises the lease to 2 ticks at least; does not tell of a lost session",
+		Prepare: prepareZooKeeper,
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			session, err := connectZooKeeper(ctx, env)
+			if err != nil {
+				return nil, err
+			}
+			return zooKeeper{session: session}, nil
+		},
+	})
+}
+
+const zooKeeperRoot = "/txlock-bench"
+
+// zooKeeper is one session for all callers: each lock is a node of its own below that of the key.
+type zooKeeper struct{ session *zk.Conn }
+
+func connectZooKeeper(ctx context.Context, env contest.Environment) (*zk.Conn, error) {
+	session, events, err := zk.Connect([]string{env.Address()}, env.Lease, zk.WithLogger(silent{}))
+	if err != nil {
+		return nil, fmt.Errorf("connect to ZooKeeper at %s: %w", env.Address(), err)
+	}
+	for {
+		select {
+		case event := <-events:
+			if event.State == zk.StateHasSession {
+				return session, nil
+			}
+		case <-ctx.Done():
+			session.Close()
+			return nil, fmt.Errorf("connect to ZooKeeper at %s: %w", env.Address(), context.Cause(ctx))
+		}
+	}
+}
+
+// silent is a logger for the library's remarks on each connection that opens and ends.
+type silent struct{}
+
+// Printf drops a remark.
+func (silent) Printf(string, ...any) {}
+
+// prepareZooKeeper creates the node of each key, which the first lock of a key would do in four more round trips. Locks
+// that an earlier run left have ended with its sessions.
+func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []string) error {
+	session, err := connectZooKeeper(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	_, err = session.Create(zooKeeperRoot, nil, 0, zk.WorldACL(zk.PermAll))
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return fmt.Errorf("create %s: %w", zooKeeperRoot, err)
+	}
+	existing, _, err := session.Children(zooKeeperRoot)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", zooKeeperRoot, err)
+	}
+	there := make(map[string]bool, len(existing))
+	for _, name := range existing {
+		there[zooKeeperRoot+"/"+name] = true
+	}
+	var missing []any
+	for _, key := range keys {
+		if path := zooKeeperPath(key); !there[path] {
+			missing = append(missing, &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)})
+		}
+	}
+	for some := range slices.Chunk(missing, 1000) { // a request must be smaller than 1 MB
+		if _, err := session.Multi(some...); err != nil {
+			return fmt.Errorf("create the nodes of %d keys: %w", len(some), err)
+		}
+	}
+	return nil
+}
+
+func zooKeeperPath(key string) string { return zooKeeperRoot + "/" + url.PathEscape(key) }
+
+func (c zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	return contest.HoldEach(ctx, keys, c.lock, work)
+}
+
+// lock leaves the wait, when ctx ends, to a goroutine that unlocks as soon as it has locked: the library has no way to
+// give up a place in the queue, and does not tell which node is its own.
+func (c zooKeeper) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+	lock := zk.NewLock(c.session, zooKeeperPath(key), zk.WorldACL(zk.PermAll))
+	locked := make(chan error, 1)
+	go func() { locked <- lock.Lock() }()
+	select {
+	case err := <-locked:
+		if err != nil {
+			return nil, nil, fmt.Errorf("ZooKeeper: lock %s: %w", key, err)
+		}
+		return ctx, func() error {
+			if err := lock.Unlock(); err != nil {
+				return fmt.Errorf("ZooKeeper: unlock %s: %w", key, err)
+			}
+			return nil
+		}, nil
+	case <-ctx.Done():
+		go func() {
+			if <-locked == nil {
+				_ = lock.Unlock() // nobody is left to tell
+			}
+		}()
+		return nil, nil, fmt.Errorf("ZooKeeper: lock %s: %w", key, context.Cause(ctx))
+	}
+}
+
+func (c zooKeeper) Close() error {
+	c.session.Close()
+	return nil
+}

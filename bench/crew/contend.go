@@ -1,0 +1,146 @@
+package crew
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	old "math/rand"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/results"
+)
+
+const (
+	// zipf is the exponent of Zipf's law, by which keys are chosen. Words and web pages have about 1.
+	zipf = 1.01
+	// breath is the pause after a call that failed, so that failing does not become the load.
+	breath = 10 * time.Millisecond
+)
+
+// Ramp is the time in which contenders begin to ask, each at a random moment: if all began at the same one, those that
+// poll would go on polling together, and so hand the lock over quickly, and then leave it free, as in no real service.
+const Ramp = contest.PollInterval
+
+// contend is this process's share of the contenders.
+func (w *worker) contend(job Contend) (report Message, err error) {
+	client, err := job.Entrant.open(context.Background())
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	board, err := OpenBoard(job.Board)
+	if err != nil {
+		return report, err
+	}
+	defer board.Close()
+	contenders := make([]*contender, job.Contenders)
+	for i := range contenders {
+		contenders[i] = newContender(job, i, client, board)
+	}
+	if err := rehearse(contenders); err != nil {
+		return report, err
+	}
+	if err := w.begin(); err != nil {
+		return report, err
+	}
+	ctx, wait := w.untilStopped()
+	var group sync.WaitGroup
+	random := rand.New(rand.NewPCG(job.Seed, uint64(job.First)))
+	for _, c := range contenders {
+		start := time.Duration(random.Int64N(int64(Ramp)))
+		group.Go(func() {
+			Wait(ctx, start)
+			c.run(ctx)
+		})
+	}
+	group.Wait()
+	for _, c := range contenders {
+		report.Acquisitions = append(report.Acquisitions, c.acquisitions...)
+		report.Failed += c.failed
+		if c.failure != nil && report.Failure == "" {
+			report.Failure = c.failure.Error()
+		}
+	}
+	return report, wait()
+}
+
+// rehearse has all contenders hold a lock at a time, each of a key of its own, so that pools have opened their connections
+// and prepared their statements before anything is measured.
+func rehearse(contenders []*contender) error {
+	failed := make([]error, len(contenders))
+	for range 3 {
+		var group sync.WaitGroup
+		for i, c := range contenders {
+			group.Go(func() {
+				failed[i] = c.client.Hold(context.Background(), []string{c.job.Rehearsal[i]}, func(context.Context, contest.Tx) error {
+					time.Sleep(time.Millisecond) // so that the others are at it as well
+					return nil
+				})
+			})
+		}
+		group.Wait()
+	}
+	return errors.Join(failed...)
+}
+
+// contender asks for a lock again and again. Only its goroutine uses it.
+type contender struct {
+	job    Contend
+	number int
+	client contest.Client
+	board  *Board
+	choose func() string
+
+	acquisitions []Acquisition
+	failed       int
+	failure      error
+}
+
+func newContender(job Contend, index int, client contest.Client, board *Board) *contender {
+	c := &contender{job: job, number: job.First + index, client: client, board: board}
+	c.choose = func() string { return job.Keys[0] }
+	if len(job.Keys) > 1 {
+		// math/rand/v2's Zipf wants its own source; both are the same law.
+		source := old.New(old.NewSource(int64(rand.NewPCG(job.Seed, uint64(c.number)).Uint64() >> 1)))
+		law := old.NewZipf(source, zipf, 1, uint64(len(job.Keys)-1))
+		c.choose = func() string { return job.Keys[law.Uint64()] }
+	}
+	return c
+}
+
+// run asks until ctx ends. What was asked for and not got by then is noted with the time of asking alone.
+func (c *contender) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		a := Acquisition{Contender: c.number, Asked: Now()}
+		var entry int64
+		err := c.client.Hold(ctx, []string{c.choose()}, func(context.Context, contest.Tx) error {
+			a.In = Now()
+			entry = c.board.enter()
+			if c.job.Hold > 0 {
+				time.Sleep(c.job.Hold)
+			}
+			a.Out = Now()
+			return nil
+		})
+		a.At = Now()
+		c.acquisitions = append(c.acquisitions, a)
+		if err != nil && ctx.Err() == nil {
+			c.failed++
+			c.failure = err
+			Wait(ctx, breath)
+		}
+		if c.job.Rejoin == results.AfterNext && a.In != 0 {
+			c.awaitNext(ctx, entry)
+		}
+	}
+}
+
+// awaitNext returns when somebody is inside after us. One waits so at a time.
+func (c *contender) awaitNext(ctx context.Context, entry int64) {
+	for c.board.Entered() == entry && ctx.Err() == nil {
+		time.Sleep(50 * time.Microsecond)
+	}
+}

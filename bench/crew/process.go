@@ -1,0 +1,149 @@
+package crew
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// variable marks a process as a worker.
+const variable = "TXLOCK_BENCH_WORKER"
+
+// patience is how long a worker may take to be ready, and to be done after it was told to stop.
+const patience = 30 * time.Second
+
+// Process is a worker process, seen from the parent.
+type Process struct {
+	command  *exec.Cmd
+	orders   *json.Encoder
+	input    io.Closer
+	messages chan Message
+	exited   chan struct{}
+}
+
+// Start starts a worker.
+func Start() (*Process, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	command := exec.Command(executable)
+	command.Env = append(os.Environ(), variable+"=1")
+	command.Stderr = os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not to be hit by a ctrl-C: we end it
+	input, err := command.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{
+		command: command, orders: json.NewEncoder(input), input: input,
+		messages: make(chan Message, 16), exited: make(chan struct{}),
+	}
+	go p.listen(output)
+	return p, nil
+}
+
+func (p *Process) listen(output io.Reader) {
+	messages := json.NewDecoder(bufio.NewReader(output))
+	for {
+		var m Message
+		if messages.Decode(&m) != nil { // it ended, or was killed within a message
+			break
+		}
+		p.messages <- m
+	}
+	_ = p.command.Wait()
+	close(p.exited)
+}
+
+// Give gives a job, and returns when the worker is ready to begin.
+func (p *Process) Give(ctx context.Context, job Job) error {
+	if err := p.orders.Encode(job); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	_, err := p.Await(ctx, Ready, patience)
+	return err
+}
+
+// Tell gives an order.
+func (p *Process) Tell(order Order) error {
+	if err := p.orders.Encode(order); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+// errLate is that a worker did not say something in time.
+var errLate = errors.New("no answer in time")
+
+// Late reports whether err is that a worker did not say something in time.
+func Late(err error) bool { return errors.Is(err, errLate) }
+
+// Await waits for an event. A message that tells of an error, whatever its event, is that error.
+func (p *Process) Await(ctx context.Context, event Event, within time.Duration) (Message, error) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		select {
+		case m := <-p.messages:
+			if m.Error != "" {
+				return m, errors.New(m.Error)
+			}
+			if m.Event == event {
+				return m, nil
+			}
+		case <-p.exited:
+			return Message{}, fmt.Errorf("worker: ended instead of %q", event)
+		case <-timer.C:
+			return Message{}, fmt.Errorf("worker: not %q after %v: %w", event, within, errLate)
+		case <-ctx.Done():
+			return Message{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Signal sends a signal to the worker.
+func (p *Process) Signal(signal syscall.Signal) error { return p.command.Process.Signal(signal) }
+
+// Kill kills the worker, and returns when it is gone.
+func (p *Process) Kill() {
+	_ = p.command.Process.Kill()
+	for {
+		select {
+		case <-p.messages:
+		case <-p.exited:
+			return
+		}
+	}
+}
+
+// Close ends the worker: without input it has no parent.
+func (p *Process) Close() {
+	_ = p.input.Close()
+	timer := time.NewTimer(3 * time.Second)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.messages:
+		case <-p.exited:
+			return
+		case <-timer.C:
+			p.Kill()
+			return
+		}
+	}
+}

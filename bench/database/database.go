@@ -1,0 +1,103 @@
+// Package database opens the pools that contestants in SQL, and the work under a lock, use.
+package database
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/txlock/txlock/bench/contest"
+)
+
+// Pool connects to PostgreSQL by pgx, with connections for so many callers at a time. They are open when it returns, and stay.
+func Pool(ctx context.Context, address string, callers int) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns, config.MinConns = int32(callers), 0
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := together(callers, func() (release func(), err error) {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return conn.Release, conn.Ping(ctx)
+	}); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return pool, nil
+}
+
+// SQL connects to a database by database/sql, with connections for so many callers at a time. They are open when it
+// returns, and stay. Values travel within statements on MySQL and MariaDB: each statement is one round trip then.
+func SQL(ctx context.Context, server contest.Server, address string, callers int) (*sql.DB, error) {
+	db, err := open(server, address)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(callers)
+	db.SetMaxIdleConns(callers)
+	if err := together(callers, func() (release func(), err error) {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return func() { _ = conn.Close() }, nil
+	}); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("connect to %s: %w", server, err)
+	}
+	return db, nil
+}
+
+func open(server contest.Server, address string) (*sql.DB, error) {
+	if server == contest.PostgreSQL {
+		config, err := pgx.ParseConfig(address)
+		if err != nil {
+			return nil, err
+		}
+		return stdlib.OpenDB(*config), nil
+	}
+	config, err := mysql.ParseDSN(address)
+	if err != nil {
+		return nil, err
+	}
+	config.InterpolateParams = true
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// together takes n connections at a time, and then gives them all back.
+func together(n int, take func() (release func(), err error)) error {
+	failed := make([]error, n)
+	releases := make([]func(), n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { releases[i], failed[i] = take() })
+	}
+	group.Wait()
+	var first error
+	for i := range n {
+		if releases[i] != nil {
+			releases[i]()
+		}
+		if first == nil {
+			first = failed[i]
+		}
+	}
+	return first
+}

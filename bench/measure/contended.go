@@ -1,0 +1,113 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/results"
+)
+
+// MeasureContended measures several processes that want one key.
+func (l *Lab) MeasureContended(ctx context.Context) error {
+	total, done := 0, 0
+	for _, p := range l.Contended {
+		total += len(p.Contenders) * len(p.Holds) * p.Rounds * len(l.entrants)
+	}
+	for _, p := range l.Contended {
+		for _, hold := range p.Holds {
+			for _, contenders := range p.Contenders {
+				cells := make(map[string]*results.Contended)
+				for range p.Rounds {
+					for _, c := range l.shuffled(l.entrants) {
+						l.Tell("contended", done, total)
+						done++
+						cell := cells[c.Name]
+						if cell == nil {
+							cell = &results.Contended{
+								Contestant: c.Name, Contenders: contenders, Processes: min(processes, contenders), Hold: hold, Rejoin: p.Rejoin,
+							}
+							cells[c.Name] = cell
+						}
+						round, err := l.contend(ctx, c, *cell, p.Window)
+						if ctx.Err() != nil {
+							return context.Cause(ctx)
+						}
+						if err != nil {
+							l.missing(c, fmt.Sprintf("contended, %d contenders", contenders), err)
+							continue
+						}
+						cell.Rounds = append(cell.Rounds, round)
+					}
+				}
+				for _, c := range l.entrants {
+					if cell := cells[c.Name]; cell != nil && len(cell.Rounds) > 0 {
+						l.run.Contended = append(l.run.Contended, *cell)
+					}
+				}
+			}
+		}
+	}
+	l.Tell("contended", total, total)
+	return nil
+}
+
+// contend is one run of one contestant.
+func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Contended, window Window) (round results.ContendedRound, err error) {
+	l.board.Clear()
+	jobs := l.share(c, cell.Contenders, crew.Contend{
+		Keys: []string{key(1)}, Hold: cell.Hold, Rejoin: cell.Rejoin, Board: l.board.Path(), Seed: l.Seed,
+	})
+	var began, ended int64
+	var before, after time.Duration
+	reports, err := l.crew.Run(ctx, jobs, func() {
+		crew.Wait(ctx, crew.Ramp)
+		before, err = l.Testbed.CPU(c.Server)
+		began = crew.Now()
+		l.await(ctx, window)
+		ended = crew.Now()
+		if err == nil {
+			after, err = l.Testbed.CPU(c.Server)
+		}
+		if err == nil {
+			round.Connections, err = l.Testbed.Connections(c.Server)
+		}
+	})
+	if err != nil {
+		return round, err
+	}
+	var acquisitions []crew.Acquisition
+	for _, report := range reports {
+		acquisitions = append(acquisitions, report.Acquisitions...)
+		round.Failed += report.Failed
+	}
+	analyse(&round, acquisitions, timeline{began: began, ended: ended, contenders: cell.Contenders, exclusive: c.Waits != contest.Retrying})
+	round.ServerCPU = after - before
+	return round, nil
+}
+
+// share divides contenders among processes.
+func (l *Lab) share(c contest.Contestant, contenders int, job crew.Contend) (jobs []crew.Job) {
+	members := min(processes, contenders)
+	for i := range members {
+		mine := job
+		mine.First, mine.Contenders = contenders*i/members, contenders*(i+1)/members-contenders*i/members
+		mine.Entrant = l.entrant(c, lease, mine.Contenders)
+		for number := range mine.Contenders {
+			mine.Rehearsal = append(mine.Rehearsal, key(keys-1-mine.First-number))
+		}
+		jobs = append(jobs, crew.Job{Contend: &mine})
+	}
+	return jobs
+}
+
+// await waits as long as the window says.
+func (l *Lab) await(ctx context.Context, window Window) {
+	began := time.Now()
+	crew.Wait(ctx, window.For)
+	for l.board.Entered() < window.Least && time.Since(began) < window.AtMost && ctx.Err() == nil {
+		crew.Wait(ctx, 10*time.Millisecond)
+	}
+}

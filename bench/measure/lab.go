@@ -1,0 +1,185 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/database"
+	"github.com/txlock/txlock/bench/results"
+	"github.com/txlock/txlock/bench/testbed"
+	"github.com/txlock/txlock/internal/shop"
+)
+
+// Lab is where measurements are done.
+type Lab struct {
+	Plan
+	Testbed *testbed.Testbed
+	// Tell says what is being done, and how much of it is done.
+	Tell func(measurement string, done, total int)
+
+	entrants []contest.Contestant // that are prepared
+	sharded  []contest.Contestant // of these and others, those that take part where there are many keys
+	crew     *crew.Crew
+	board    *crew.Board
+	random   *rand.Rand
+
+	mu  sync.Mutex
+	run *results.Run
+}
+
+// keys are how many numbered keys there are.
+const keys = 10_000
+
+func key(number int) string { return fmt.Sprintf("key-%d", number) }
+
+// Setup prepares contestants, and starts a crew. Those that cannot take part are noted as missing.
+func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string, run *results.Run) (*Lab, error) {
+	lab := &Lab{
+		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
+		random: rand.New(rand.NewPCG(plan.Seed, 1)),
+	}
+	var err error
+	if lab.board, err = crew.NewBoard(folder); err != nil {
+		return nil, err
+	}
+	if lab.crew, err = crew.New(processes); err != nil {
+		return nil, err
+	}
+	if err := lab.openAccounts(ctx); err != nil {
+		lab.Close()
+		return nil, err
+	}
+	all, err := commonKeys()
+	if err != nil {
+		lab.Close()
+		return nil, err
+	}
+	for _, c := range contestants {
+		err := bed.Missing(c.Server)
+		if err == nil && c.Prepare != nil {
+			err = c.Prepare(ctx, lab.environment(c, lease, 4), append(slices.Clone(all), lab.faultKeys(c)...))
+		}
+		if err != nil {
+			lab.missing(c, "all", err)
+			continue
+		}
+		if !c.SpecialSlots {
+			lab.entrants = append(lab.entrants, c)
+		}
+		if c.ManyKeys {
+			lab.sharded = append(lab.sharded, c)
+		}
+	}
+	return lab, ctx.Err()
+}
+
+// Close ends the crew.
+func (l *Lab) Close() {
+	if l.crew != nil {
+		l.crew.Close()
+	}
+	_ = l.board.Close()
+}
+
+// commonKeys are those that any contestant may lock in a measurement.
+func commonKeys() ([]string, error) {
+	var all []string
+	for number := range keys {
+		all = append(all, key(number))
+	}
+	orders, err := shop.Load(1)
+	if err != nil {
+		return nil, err
+	}
+	for sku := range shop.StockFor(orders) {
+		all = append(all, sku)
+	}
+	return all, nil
+}
+
+// faultKeys are those of one contestant's faults. Others may share its locks, and are broken at the same time.
+func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
+	for _, fault := range results.FaultNames {
+		for trial := range l.Faults.Trials {
+			all = append(all, faultKey(c, fault, trial))
+		}
+	}
+	return all
+}
+
+func (l *Lab) environment(c contest.Contestant, lease time.Duration, contenders int) contest.Environment {
+	return contest.Environment{Addresses: l.Testbed.Addresses(c.Server), Lease: lease, Contenders: contenders}
+}
+
+func (l *Lab) entrant(c contest.Contestant, lease time.Duration, contenders int) crew.Entrant {
+	return crew.Entrant{Contestant: c.Name, Environment: l.environment(c, lease, contenders), Books: l.books(c)}
+}
+
+// books is the database that the work of a lock is on: the lock's own, or PostgreSQL.
+func (l *Lab) books(c contest.Contestant) crew.Books {
+	server := c.Server
+	if !server.SQL() {
+		server = contest.PostgreSQL
+	}
+	if addresses := l.Testbed.Addresses(server); len(addresses) > 0 {
+		return crew.Books{Server: server, Address: addresses[0]}
+	}
+	return crew.Books{Server: server}
+}
+
+// openAccounts creates the table of the numbers that the faults are about.
+func (l *Lab) openAccounts(ctx context.Context) error {
+	for _, server := range contest.Servers {
+		if !server.SQL() || l.Testbed.Missing(server) != nil {
+			continue
+		}
+		db, err := database.SQL(ctx, server, l.Testbed.Addresses(server)[0], 1)
+		if err != nil {
+			return err
+		}
+		for _, statement := range []string{
+			"DROP TABLE IF EXISTS bench_accounts",
+			"CREATE TABLE bench_accounts (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)",
+		} {
+			if _, err := db.ExecContext(ctx, statement); err != nil {
+				_ = db.Close()
+				return fmt.Errorf("%s: %w", server, err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shuffled is the contestants in an order that is new each time.
+func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
+	order := make([]contest.Contestant, len(of))
+	for i, j := range l.random.Perm(len(of)) {
+		order[i] = of[j]
+	}
+	return order
+}
+
+// withoutFloor is the contestants that people use: the floor is for comparing times alone.
+func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
+	for _, c := range l.entrants {
+		if c.Group != contest.Floor {
+			entrants = append(entrants, c)
+		}
+	}
+	return entrants
+}
+
+func (l *Lab) missing(c contest.Contestant, measurement string, reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run.Missing = append(l.run.Missing, results.Missing{Contestant: c.Name, Measurement: measurement, Reason: reason.Error()})
+}

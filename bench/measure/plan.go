@@ -1,0 +1,135 @@
+// Package measure does the measurements: each file one, on all contestants in turns.
+package measure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/results"
+)
+
+// Plan is how hard to try.
+type Plan struct {
+	Mode string
+	Seed uint64
+
+	Uncontended UncontendedPlan
+	Contended   []ContendedPlan
+	ManyKeys    ManyKeysPlan
+	Orders      OrdersPlan
+	Faults      FaultsPlan
+}
+
+// UncontendedPlan is the times of the cycles of one client.
+type UncontendedPlan struct {
+	Rounds int
+	Block  time.Duration // of each contestant in each round
+	Least  int           // cycles in a block, at least
+}
+
+// ContendedPlan is combinations of contenders and hold times.
+type ContendedPlan struct {
+	Rejoin     results.Rejoin
+	Contenders []int
+	Holds      []time.Duration
+	Rounds     int
+	Window
+}
+
+// Window is how long a run is: it ends after For if the lock was entered at least Least times, and after AtMost in any case.
+type Window struct {
+	For    time.Duration
+	Least  int64
+	AtMost time.Duration
+}
+
+// ManyKeysPlan is the load over several keys.
+type ManyKeysPlan struct {
+	Keys       []int
+	Contenders int
+	Hold       time.Duration
+	Rounds     int
+	For        time.Duration
+}
+
+// OrdersPlan is the replay.
+type OrdersPlan struct {
+	Articles []string
+	Rounds   int
+	AtMost   time.Duration
+}
+
+// FaultsPlan is the faults.
+type FaultsPlan struct {
+	Trials  int
+	Lease   time.Duration
+	Limit   time.Duration // after which a fault that nobody got over is ended
+	AtATime int           // as most of it is waiting
+}
+
+// lease is the life of locks where nothing is to break: long enough for a noisy machine.
+const lease = 30 * time.Second
+
+// processes is how many there are of contenders.
+const processes = 8
+
+// Short is for every day: all contestants in less than five minutes.
+func Short() Plan {
+	return Plan{
+		Mode:        "short",
+		Uncontended: UncontendedPlan{Rounds: 12, Block: 25 * time.Millisecond, Least: 3},
+		Contended: []ContendedPlan{{
+			Rejoin: results.AfterNext, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Window: Window{For: 400 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond},
+		}, {
+			Rejoin: results.AtOnce, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Window: Window{For: 400 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond},
+		}},
+		ManyKeys: ManyKeysPlan{Keys: []int{1, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1, For: 500 * time.Millisecond},
+		Orders:   OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: time.Second},
+		Faults:   FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
+	}
+}
+
+// Full is for publishing.
+func Full() Plan {
+	holds := []time.Duration{0, time.Millisecond, 10 * time.Millisecond}
+	return Plan{
+		Mode:        "full",
+		Uncontended: UncontendedPlan{Rounds: 40, Block: 40 * time.Millisecond, Least: 5},
+		Contended: []ContendedPlan{{
+			Rejoin: results.AfterNext, Contenders: []int{2, 8, 64}, Holds: holds, Rounds: 2,
+			Window: Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond},
+		}, {
+			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 2,
+			Window: Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond},
+		}},
+		ManyKeys: ManyKeysPlan{
+			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 3, For: time.Second,
+		},
+		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 2, AtMost: 3 * time.Second},
+		Faults: FaultsPlan{Trials: 3, Lease: 2 * time.Second, Limit: 10 * time.Second, AtATime: 64},
+	}
+}
+
+// Settings are what the report says of the plan.
+func (p Plan) Settings() []results.Setting {
+	var contended string
+	for _, c := range p.Contended {
+		contended += fmt.Sprintf("%v contenders in up to %d processes, holds %v, asking again %s: %d × %v, up to %v until %d acquisitions; ",
+			c.Contenders, processes, c.Holds, c.Rejoin, c.Rounds, c.For, c.AtMost, c.Least)
+	}
+	return []results.Setting{
+		{Name: "uncontended", Value: fmt.Sprintf("%d rounds of %v for each contestant, in a new random order each round",
+			p.Uncontended.Rounds, p.Uncontended.Block)},
+		{Name: "contended", Value: contended},
+		{Name: "many keys", Value: fmt.Sprintf("%d contenders, %v keys by Zipf's law, holds %v: %d × %v",
+			p.ManyKeys.Contenders, p.ManyKeys.Keys, p.ManyKeys.Hold, p.ManyKeys.Rounds, p.ManyKeys.For)},
+		{Name: "orders", Value: fmt.Sprintf("%d processes with %d workers, %d × up to %v", shopProcesses, shopWorkers, p.Orders.Rounds, p.Orders.AtMost)},
+		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v", p.Faults.Trials, p.Faults.AtATime,
+			p.Faults.Lease, p.Faults.Limit)},
+		{Name: "lease outside the faults", Value: lease.String()},
+		{Name: "locks by hand that poll", Value: "every " + contest.PollInterval.String()},
+	}
+}

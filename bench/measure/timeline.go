@@ -1,0 +1,134 @@
+package measure
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/results"
+)
+
+// timeline is a run, as the lock saw it.
+type timeline struct {
+	began, ended int64
+	contenders   int
+	exclusive    bool // one at a time is inside; else hand-off and overlaps mean nothing
+}
+
+// analyse fills a round with what can be told from who asked, entered and left when.
+func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) {
+	var entered []crew.Acquisition
+	served := make([]int, t.contenders)
+	for _, a := range all {
+		until := a.In
+		switch {
+		case a.In == 0:
+			until = a.At // it waited to the end, or to an error
+		case a.In < t.began:
+			continue
+		default:
+			entered = append(entered, a)
+			served[a.Contender]++
+		}
+		round.LongestWait = max(round.LongestWait, time.Duration(until-a.Asked))
+	}
+	slices.SortFunc(entered, func(a, b crew.Acquisition) int { return cmp.Compare(a.In, b.In) })
+	round.Took = time.Duration(t.ended - t.began)
+	round.Acquisitions = len(entered)
+	round.Jain = jain(served)
+	if !t.exclusive {
+		return
+	}
+	round.Inversions, round.Displacement = disorder(entered)
+	var held int64
+	for i, a := range entered {
+		held += max(0, min(a.Out, t.ended)-a.In)
+		if i > 0 && a.In < entered[i-1].Out {
+			round.Overlaps++
+		}
+	}
+	round.Utilisation = float64(held) / float64(t.ended-t.began)
+	gaps := handOffs(all, entered, t.ended)
+	round.HandOffP50 = time.Duration(results.Quantile(gaps, 0.5))
+	round.HandOffP99 = time.Duration(results.Quantile(gaps, 0.99))
+}
+
+// handOffs are the times from each release to the next one inside, if anybody had asked by the release. The last release
+// counts with what had passed at the end: a hand-off that took too long to be seen is not left out.
+func handOffs(all, entered []crew.Acquisition, ended int64) (gaps []int64) {
+	for i, a := range entered[:max(0, len(entered)-1)] {
+		next := entered[i+1]
+		// If the next one came later, somebody else may have been waiting who was slower.
+		if next.In >= a.Out && (next.Asked <= a.Out || waiting(all, a.Out)) {
+			gaps = append(gaps, next.In-a.Out)
+		}
+	}
+	if len(entered) > 0 {
+		if last := entered[len(entered)-1]; last.Out < ended && waiting(all, last.Out) {
+			gaps = append(gaps, ended-last.Out)
+		}
+	}
+	return gaps
+}
+
+// waiting reports whether anybody was waiting at a moment.
+func waiting(all []crew.Acquisition, moment int64) bool {
+	return slices.ContainsFunc(all, func(a crew.Acquisition) bool {
+		return a.Asked <= moment && (a.In > moment || a.In == 0 && a.At > moment)
+	})
+}
+
+// jain is Jain's index of fairness: 1 if all have as much, 1/n if one has all.
+func jain(served []int) float64 {
+	var sum, squares float64
+	for _, n := range served {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(served)) * squares)
+}
+
+// disorder compares the order of entering with the order of asking: pairs in the wrong order per acquisition, and how far
+// the places are apart on average.
+func disorder(entered []crew.Acquisition) (inversions, displacement float64) {
+	n := len(entered)
+	if n == 0 {
+		return 0, 0
+	}
+	byAsking := make([]int, n) // places in entered
+	for i := range byAsking {
+		byAsking[i] = i
+	}
+	slices.SortStableFunc(byAsking, func(a, b int) int { return cmp.Compare(entered[a].Asked, entered[b].Asked) })
+	places := newFenwick(n)
+	pairs := 0
+	for place, i := range byAsking {
+		displacement += math.Abs(float64(place - i))
+		pairs += place - places.upTo(i) // of those who asked before, who entered after
+		places.add(i)
+	}
+	return float64(pairs) / float64(n), displacement / float64(n)
+}
+
+// fenwick counts marked places up to one, in logarithmic time.
+type fenwick []int
+
+func newFenwick(n int) fenwick { return make(fenwick, n+1) }
+
+func (f fenwick) add(place int) {
+	for i := place + 1; i < len(f); i += i & -i {
+		f[i]++
+	}
+}
+
+func (f fenwick) upTo(place int) (count int) {
+	for i := place + 1; i > 0; i -= i & -i {
+		count += f[i]
+	}
+	return count
+}

@@ -1,0 +1,67 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/results"
+)
+
+func analysed(contenders int, ended int64, all ...crew.Acquisition) (round results.ContendedRound) {
+	analyse(&round, all, timeline{ended: ended, contenders: contenders, exclusive: true})
+	return round
+}
+
+func TestHandOffsCoverEveryGap(t *testing.T) {
+	round := analysed(3, 200,
+		crew.Acquisition{Contender: 0, Asked: 0, In: 10, Out: 20, At: 21},
+		crew.Acquisition{Contender: 1, Asked: 5, In: 25, Out: 35, At: 36},  // hand-off: 5
+		crew.Acquisition{Contender: 2, Asked: 60, In: 70, Out: 80, At: 81}, // nobody was waiting at 35: none
+		crew.Acquisition{Contender: 0, Asked: 75, At: 200},                 // waits still: 120 at least
+	)
+	require.Equal(t, 5*time.Nanosecond, round.HandOffP50)
+	require.Equal(t, 120*time.Nanosecond, round.HandOffP99, "a hand-off that did not come to its end counts")
+	require.Equal(t, 125*time.Nanosecond, round.LongestWait, "and so does who still waits")
+	require.InDelta(t, 30.0/200, round.Utilisation, 1e-9)
+	require.Equal(t, 3, round.Acquisitions)
+	require.Zero(t, round.Overlaps)
+}
+
+func TestALatecomerWhoIsFasterIsNoExcuse(t *testing.T) {
+	round := analysed(3, 100,
+		crew.Acquisition{Contender: 0, Asked: 0, In: 1, Out: 10, At: 10},
+		crew.Acquisition{Contender: 1, Asked: 5, In: 90, Out: 95, At: 96},
+		crew.Acquisition{Contender: 0, Asked: 20, In: 40, Out: 50, At: 50},
+	)
+	require.Equal(t, 30*time.Nanosecond, round.HandOffP50, "1 was waiting at 10, and 0 came and was inside at 40")
+	require.Equal(t, 40*time.Nanosecond, round.HandOffP99)
+	require.InDelta(t, 1.0/3, round.Inversions, 1e-9, "0 overtook 1")
+	require.InDelta(t, 2.0/3, round.Displacement, 1e-9)
+}
+
+func TestTwoInsideAtATimeAreSeen(t *testing.T) {
+	require.Equal(t, 1, analysed(2, 100,
+		crew.Acquisition{Contender: 0, In: 10, Out: 30, At: 30},
+		crew.Acquisition{Contender: 1, In: 20, Out: 40, At: 40},
+	).Overlaps)
+}
+
+func TestJain(t *testing.T) {
+	require.InDelta(t, 1, jain([]int{5, 5, 5, 5}), 1e-9)
+	require.InDelta(t, 0.25, jain([]int{20, 0, 0, 0}), 1e-9)
+	require.Zero(t, jain([]int{0, 0}))
+}
+
+func TestDisorderOfALongRun(t *testing.T) {
+	const n = 1000
+	all := make([]crew.Acquisition, n)
+	for i := range all { // in the reverse order of asking
+		all[i] = crew.Acquisition{Asked: int64(n - i), In: int64(2*n + i)}
+	}
+	inversions, displacement := disorder(all)
+	require.InDelta(t, (n-1)/2.0, inversions, 1e-9)
+	require.InDelta(t, n/2.0, displacement, 1e-9)
+}

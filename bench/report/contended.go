@@ -1,0 +1,136 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"gonum.org/v1/plot"
+
+	"github.com/txlock/txlock/bench/results"
+)
+
+func (x *index) contendedSection() (s section, err error) {
+	const id, title = "contended", "Everybody wants the same one"
+	if len(x.Contended) == 0 {
+		return unmeasured(id, title), nil
+	}
+	s = section{ID: id, Title: title, Text: []string{
+		"Several processes want one key. A hand-off is from the moment the work of one holder has ended to the moment the work of " +
+			"the next begins. It is what every one of those who wait has to wait for, as many times as there are others before it.",
+	}}
+	for _, part := range []func() ([]block, error){x.handOffBlocks, x.panelBlocks, x.atOnceBlocks, x.contendedTables} {
+		blocks, err := part()
+		if err != nil {
+			return s, err
+		}
+		s.Blocks = append(s.Blocks, blocks...)
+	}
+	return s, nil
+}
+
+// in says under what setting something was measured.
+func (s setting) in() string {
+	return fmt.Sprintf("%d contenders, each holds it for %s", s.contenders, round(s.hold))
+}
+
+// handOffBlocks are the hand-off and the utilisation of all contestants under the main setting.
+func (x *index) handOffBlocks() ([]block, error) {
+	main, found := x.main(results.AfterNext)
+	if !found {
+		return nil, nil
+	}
+	handOff := rowChart{
+		title: "Hand-off: " + main.in(), axis: "from the end of one's work to the begin of the next one's, logarithmic",
+		caption: "The mark is the p50, the line goes to the p99. Left is better. Contestants that do not exclude others have no hand-off.",
+		scale:   func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
+	}
+	busy := rowChart{
+		title: "Utilisation: " + main.in(), axis: "share of the time that the lock was held", bars: true,
+		caption: "What is missing to 100 % is time in which somebody wanted the lock, nobody had it, and no work was done.",
+		scale:   percentages,
+	}
+	var names []string
+	for _, c := range x.contended(main) {
+		names = append(names, c.contestant)
+		if c.p50 > 0 {
+			handOff.rows = append(handOff.rows, row{
+				name: c.contestant, group: x.group(c.contestant), value: float64(c.p50), low: float64(c.p50), high: float64(max(c.p99, c.p50)),
+				note: duration(c.p50),
+			})
+		}
+		if c.utilisation > 0 {
+			busy.rows = append(busy.rows, row{
+				name: c.contestant, group: x.group(c.contestant), value: c.utilisation, note: share(c.utilisation),
+			})
+		}
+	}
+	slices.SortFunc(handOff.rows, ascending)
+	slices.SortFunc(busy.rows, descending)
+	keys, err := legend(x.present(names))
+	if err != nil {
+		return nil, err
+	}
+	blocks := []block{{Legend: keys}}
+	for _, chart := range []rowChart{handOff, busy} {
+		if len(chart.rows) == 0 {
+			continue
+		}
+		f, err := chart.figure()
+		if err != nil {
+			return nil, err
+		}
+		blocks[0].Figures = append(blocks[0].Figures, f)
+	}
+	return blocks, nil
+}
+
+func percentages(axis *plot.Axis, _ []float64) {
+	linear(axis, 0, 1, 0.2, func(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) })
+}
+
+// atOnceBlocks are the throughput and the fairness where each asks again at once.
+func (x *index) atOnceBlocks() (blocks []block, err error) {
+	for i, setting := range x.settings(results.AtOnce) {
+		t := &table{Head: []string{"locks/s", "Jain's index", "utilisation", "longest wait", "overlaps"}}
+		all := x.contended(setting)
+		slices.SortStableFunc(all, func(a, b contended) int { return int(b.perSecond*1000 - a.perSecond*1000) })
+		for _, c := range all {
+			cells := figures(number(c.perSecond), jain(c.jain), share(c.utilisation), duration(c.longestWait))
+			t.Rows = append(t.Rows, x.row(c.contestant, append(cells, bad(c.overlaps))...))
+		}
+		b := block{Table: t, Folded: "Asking again at once: " + setting.in()}
+		if i == 0 {
+			b.Heading = "When everybody asks again at once"
+			b.Text = "Who has released asks again immediately, as a tight loop does. A lock without a queue may then go back to " +
+				"whom it came from: its throughput is good at the price of the others, which Jain's index tells (1: all have as much)."
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// contendedTables are all figures where those ask again who see the next one inside.
+func (x *index) contendedTables() (blocks []block, err error) {
+	for i, setting := range x.settings(results.AfterNext) {
+		t := &table{Head: []string{
+			"hand-off p50", "p99", "locks/s", "utilisation", "server CPU per lock", "connections", "overlaps", "failed",
+		}}
+		all := x.contended(setting)
+		slices.SortStableFunc(all, func(a, b contended) int { return int(a.p50 - b.p50) })
+		for _, c := range all {
+			cells := figures(duration(c.p50), duration(c.p99), number(c.perSecond), share(c.utilisation), duration(c.serverCPU),
+				count(c.connections))
+			t.Rows = append(t.Rows, x.row(c.contestant, append(cells, bad(c.overlaps), bad(c.failed))...))
+		}
+		b := block{Table: t, Folded: setting.in()}
+		if i == 0 {
+			b.Heading = "All figures"
+			b.Text = "Overlaps are the times that one was inside while another was: anything but 0 is a lock that does not lock."
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// bad is a number of what should not happen at all.
+func bad(n int) cell { return cell{Text: count(n), Alarm: n > 0} }

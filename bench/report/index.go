@@ -1,0 +1,124 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/results"
+)
+
+// index finds what a run has of a contestant.
+type index struct {
+	results.Run
+	contestants map[string]results.Contestant
+	uncontended map[string]results.Uncontended
+}
+
+func newIndex(run results.Run) *index {
+	x := &index{run, make(map[string]results.Contestant), make(map[string]results.Uncontended)}
+	for _, c := range run.Contestants {
+		x.contestants[c.Name] = c
+	}
+	for _, u := range run.Uncontended {
+		x.uncontended[u.Contestant] = u
+	}
+	return x
+}
+
+func (x *index) group(name string) contest.Group { return contest.Group(x.contestants[name].Group) }
+
+// native is the database's own lock to compare a contestant of txlock with: the one that lives as long, if there are two.
+func (x *index) native(of results.Contestant) (name string, found bool) {
+	forTransactions := strings.HasPrefix(of.Name, "txlock Do") || strings.HasPrefix(of.Name, "txlock Rows")
+	for _, c := range x.Contestants {
+		if contest.Group(c.Group) != contest.Native || c.Server != of.Server {
+			continue
+		}
+		if name == "" || strings.Contains(c.Name, "xact") == forTransactions {
+			name = c.Name
+		}
+	}
+	return name, name != ""
+}
+
+// comparison is a contestant of txlock beside another one.
+type comparison struct {
+	contestant, with string
+	results.Interval
+}
+
+// comparisons are the paired ratios of the uncontended times, of each contestant of txlock to what with names.
+func (x *index) comparisons(with func(results.Contestant) (string, bool)) (all []comparison) {
+	for _, c := range x.Contestants {
+		if contest.Group(c.Group) != contest.TxLock {
+			continue
+		}
+		other, found := with(c)
+		if !found {
+			continue
+		}
+		if i := results.Ratio(x.uncontended[c.Name].Rounds, x.uncontended[other].Rounds); i.Center > 0 {
+			all = append(all, comparison{c.Name, other, i})
+		}
+	}
+	return all
+}
+
+func (x *index) toFloor() []comparison {
+	return x.comparisons(func(c results.Contestant) (string, bool) { return c.Floor, c.Floor != "" })
+}
+
+func (x *index) toNative() []comparison { return x.comparisons(x.native) }
+
+// setting is under what a contended run was.
+type setting struct {
+	rejoin     results.Rejoin
+	hold       time.Duration
+	contenders int
+}
+
+// contended are the contended runs under a setting, summed up over their rounds.
+func (x *index) contended(s setting) (all []contended) {
+	for _, c := range x.Contended {
+		if (setting{c.Rejoin, c.Hold, c.Contenders}) == s && len(c.Rounds) > 0 {
+			all = append(all, sumUp(c))
+		}
+	}
+	return all
+}
+
+// settings are all that were measured with a way to rejoin: by hold, then the most contenders first.
+func (x *index) settings(rejoin results.Rejoin) (all []setting) {
+	for _, c := range x.Contended {
+		if s := (setting{c.Rejoin, c.Hold, c.Contenders}); c.Rejoin == rejoin && !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b setting) int {
+		return cmp.Or(cmp.Compare(a.hold, b.hold), cmp.Compare(b.contenders, a.contenders))
+	})
+	return all
+}
+
+// main is the setting of a way to rejoin that the summary speaks of: the most contenders, with the shortest hold that is one.
+func (x *index) main(rejoin results.Rejoin) (s setting, found bool) {
+	for _, other := range x.settings(rejoin) {
+		longer := s.hold == 0 && other.hold > 0
+		if !found || longer || other.hold == s.hold && other.contenders > s.contenders {
+			s, found = other, true
+		}
+	}
+	return s, found
+}
+
+// present are the groups of some contestants.
+func (x *index) present(names []string) map[contest.Group]bool {
+	groups := make(map[contest.Group]bool)
+	for _, name := range names {
+		groups[x.group(name)] = true
+	}
+	return groups
+}

@@ -1,0 +1,122 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/txlock/txlock/bench/results"
+)
+
+// nothing stands in a table where there is no figure.
+const nothing = "–"
+
+// duration is a time to three digits. Durations of 0 are those that were not measured.
+func duration(d time.Duration) string {
+	switch n := float64(d); {
+	case d <= 0:
+		return nothing
+	case n < 999.5:
+		return digits(n) + " ns"
+	case n < 999.5e3:
+		return digits(n/1e3) + " µs"
+	case n < 999.5e6:
+		return digits(n/1e6) + " ms"
+	default:
+		return digits(n/1e9) + " s"
+	}
+}
+
+// nanoseconds is duration for the figures of plots.
+func nanoseconds(n float64) string { return duration(time.Duration(n)) }
+
+// round is a duration as somebody chose it: 1 ms, 0.
+func round(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	return duration(d)
+}
+
+// number is a figure to three digits, or nothing.
+func number(x float64) string {
+	if x <= 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return nothing
+	}
+	return digits(x)
+}
+
+// count is a number of things, where 0 is a figure too.
+func count(n int) string { return grouped(strconv.Itoa(n)) }
+
+func share(x float64) string {
+	if x <= 0 {
+		return nothing
+	}
+	return fmt.Sprintf("%.0f %%", 100*x)
+}
+
+// jain is an index of fairness, which is never 0.
+func jain(x float64) string {
+	if x <= 0 {
+		return nothing
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func factor(x float64) string { return digits(x) + " ×" }
+
+// ratio is an interval of a ratio, in words that say how sure it is.
+func ratio(i results.Interval) string {
+	switch {
+	case i.Center == 0:
+		return nothing
+	case i.Confidence == 0:
+		return fmt.Sprintf("%.2f × (one round)", i.Center)
+	default:
+		return fmt.Sprintf("%.2f × (%.2f to %.2f, %.0f %%)", i.Center, i.Lo, i.Hi, math.Floor(100*i.Confidence))
+	}
+}
+
+func digits(x float64) string {
+	switch {
+	case x >= 99.95:
+		return grouped(strconv.FormatFloat(x, 'f', 0, 64))
+	case x >= 9.995:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	case x >= 0.0995:
+		return strconv.FormatFloat(x, 'f', 2, 64)
+	default:
+		return strconv.FormatFloat(x, 'g', 2, 64)
+	}
+}
+
+// grouped puts narrow spaces between thousands.
+func grouped(whole string) string {
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "\u202f" + whole[i:]
+	}
+	return whole
+}
+
+// tick is the label of a value at an axis: short, as it is round.
+func tick(x float64) string {
+	if x >= 1000 {
+		return grouped(strconv.FormatFloat(x, 'f', 0, 64))
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}
+
+// tickTime is the label of nanoseconds at an axis.
+func tickTime(x float64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e9, " s"}, {1e6, " ms"}, {1e3, " µs"}} {
+		if x >= unit.size {
+			return tick(x/unit.size) + unit.name
+		}
+	}
+	return tick(x) + " ns"
+}

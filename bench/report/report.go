@@ -1,0 +1,90 @@
+// Package report makes of what a run of the benchmark has found a page to look at, and a short table.
+package report
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/bench/results"
+)
+
+//go:embed page
+var files embed.FS
+
+// page is what the template is filled with.
+type page struct {
+	results.Run
+	Style    template.CSS
+	Date     string
+	Duration string
+	Machine  []results.Setting
+	Summary  string
+	Findings []finding
+	Sections []section
+}
+
+// HTML writes the report as one page that needs nothing besides: no network and no script.
+func HTML(w io.Writer, run results.Run) error {
+	templates, err := template.New("").Funcs(template.FuncMap{"join": join}).ParseFS(files, "page/*.gohtml")
+	if err != nil {
+		return fmt.Errorf("report: the template: %w", err)
+	}
+	style, err := files.ReadFile("page/page.css")
+	if err != nil {
+		return fmt.Errorf("report: the style sheet: %w", err)
+	}
+	x := newIndex(run)
+	p := page{
+		Run: run, Style: template.CSS(style), Date: date(run.Started), Machine: machine(run.Machine), //nolint:gosec // our own file
+		Duration: run.Took.Round(time.Second).String(), Summary: x.summary(), Findings: x.findings(),
+	}
+	for _, part := range []func() (section, error){
+		x.uncontendedSection, x.contendedSection, x.fairnessSection, x.manyKeysSection, x.ordersSection, x.faultsSection,
+	} {
+		s, err := part()
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		p.Sections = append(p.Sections, s)
+	}
+	if err := templates.ExecuteTemplate(w, "page.gohtml", p); err != nil {
+		return fmt.Errorf("report: write the page: %w", err)
+	}
+	return nil
+}
+
+func date(t time.Time) string {
+	if t.IsZero() {
+		return "date unknown"
+	}
+	return t.Format("2 January 2006, 15:04 MST")
+}
+
+// machine is what is known of the machine.
+func machine(m results.Machine) (facts []results.Setting) {
+	add := func(name, value string, known bool) {
+		if known {
+			facts = append(facts, results.Setting{Name: name, Value: value})
+		}
+	}
+	add("processor", fmt.Sprintf("%s, %d cores", m.CPU, m.Cores), m.CPU != "")
+	add("memory", fmt.Sprintf("%.1f GiB", m.MemoryGiB), m.MemoryGiB > 0)
+	add("system", m.Kernel, m.Kernel != "")
+	add("Go", strings.TrimPrefix(m.Go, "go"), m.Go != "")
+	add("load before", fmt.Sprintf("%.2f", m.LoadBefore), m.CPU != "")
+	add("flush of 4 KiB to disk", duration(m.Flush), m.Flush > 0)
+	return facts
+}
+
+// join writes settings one after the other.
+func join(settings []results.Setting) string {
+	var parts []string
+	for _, s := range settings {
+		parts = append(parts, s.Name+" = "+s.Value)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,132 @@
+package report
+
+import (
+	"image/color"
+	"slices"
+
+	"gonum.org/v1/plot"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/results"
+)
+
+func (x *index) uncontendedSection() (s section, err error) {
+	const id, title = "uncontended", "Nobody else wants it"
+	if len(x.Uncontended) == 0 {
+		return unmeasured(id, title), nil
+	}
+	s = section{ID: id, Title: title, Text: []string{
+		"One client locks a key and unlocks it, over and over, with nobody else about. This is what a lock costs when it is free.",
+	}}
+	var names []string
+	chart := rowChart{
+		title: "Lock and unlock, uncontended", axis: "one cycle, logarithmic",
+		caption: "The mark is the median of all cycles (p50), the line goes to the 99th percentile (p99). Left is better.",
+		scale:   func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
+	}
+	for _, u := range x.Uncontended {
+		if u.P50 > 0 {
+			names = append(names, u.Contestant)
+			chart.rows = append(chart.rows, row{
+				name: u.Contestant, group: x.group(u.Contestant), value: float64(u.P50), low: float64(u.P50), high: float64(max(u.P99, u.P50)),
+				note: duration(u.P50),
+			})
+		}
+	}
+	slices.SortFunc(chart.rows, ascending)
+	keys, err := legend(x.present(names))
+	if err != nil {
+		return s, err
+	}
+	all, err := chart.figure()
+	if err != nil {
+		return s, err
+	}
+	s.Blocks = append(s.Blocks, block{Legend: keys, Figures: []figure{all}})
+	compared, err := x.ratioBlock()
+	if err != nil {
+		return s, err
+	}
+	s.Blocks = append(s.Blocks, compared, block{Table: x.uncontendedTable(chart.rows)})
+	return s, nil
+}
+
+// ratioBlock is txlock beside its floor and beside the databases' own locks.
+func (x *index) ratioBlock() (b block, err error) {
+	for _, part := range []struct {
+		title, caption string
+		all            []comparison
+	}{
+		{
+			"txlock, as a multiple of the same statements by hand",
+			"The floor is what txlock sends, written by hand for one connection: what is above 1.0 is the library.", x.toFloor(),
+		},
+		{
+			"txlock, as a multiple of the database's own lock",
+			"Beside GET_LOCK and pg_advisory_lock, or pg_advisory_xact_lock if the lock lives in the transaction of the work.", x.toNative(),
+		},
+	} {
+		if len(part.all) == 0 {
+			continue
+		}
+		f, err := x.ratios(part.title, part.caption, part.all)
+		if err != nil {
+			return b, err
+		}
+		b.Figures = append(b.Figures, f)
+	}
+	if len(b.Figures) == 0 {
+		return b, nil
+	}
+	b.Heading = "How far from what is possible?"
+	b.Text = "Ratios of rounds that were measured side by side: the mark is their median, the line its confidence interval."
+	return b, nil
+}
+
+func (x *index) ratios(title, caption string, all []comparison) (figure, error) {
+	chart := rowChart{
+		title: title, axis: "ratio of the times; left is better", caption: caption,
+		scale: func(axis *plot.Axis, values []float64) {
+			low, high := slices.Min(values), slices.Max(values)
+			step := stepFor((high - low) * 1.1)
+			linear(axis, max(0, low-step/2), high+step/2, step, tick)
+		},
+		references: []reference{{1, "1.0", right}, {1.1, "1.10", color.RGBA{180, 110, 0, 255}}},
+	}
+	for _, c := range all {
+		chart.rows = append(chart.rows, row{
+			name: c.contestant, group: contest.TxLock, value: c.Center, low: c.Lo, high: c.Hi, note: ratio(c.Interval),
+		})
+	}
+	return chart.figure()
+}
+
+func (x *index) uncontendedTable(rows []row) *table {
+	t := &table{Head: []string{"p50", "p99", "locks/s", "round trips", "allocations", "to its floor", "how it waits", "remark"}}
+	floors := make(map[string]results.Interval)
+	for _, c := range x.toFloor() {
+		floors[c.contestant] = c.Interval
+	}
+	for _, row := range rows {
+		u, c := x.uncontended[row.name], x.contestants[row.name]
+		toFloor := nothing
+		if i, found := floors[row.name]; found {
+			toFloor = factor(i.Center)
+		}
+		cells := figures(duration(u.P50), duration(u.P99), number(perSecond(u.Rounds)), number(u.RoundTrips), number(u.Allocs), toFloor)
+		t.Rows = append(t.Rows, x.row(row.name, append(cells, cell{Text: c.Waits, Long: true}, cell{Text: c.Remark, Long: true})...))
+	}
+	return t
+}
+
+// perSecond is how many locks a single client gets in a second: one by the mean of the rounds.
+func perSecond(rounds []float64) float64 {
+	var sum float64
+	for _, r := range rounds {
+		sum += r
+	}
+	if sum <= 0 {
+		return 0
+	}
+	return 1e9 * float64(len(rounds)) / sum
+}

@@ -1,0 +1,143 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/database"
+	"github.com/txlock/txlock/bench/results"
+)
+
+// Describe tells versions and durability of the servers that run, as they themselves say.
+func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error) {
+	for _, server := range contest.Servers {
+		running := t.running[server]
+		if len(running) == 0 {
+			continue
+		}
+		described := results.Server{Name: string(server), Origin: running[0].Origin}
+		described.Version, described.Durability, err = describe(ctx, server, running[0].DSN)
+		if err != nil {
+			return nil, fmt.Errorf("settings of %s: %w", server, err)
+		}
+		all = append(all, described)
+	}
+	return all, nil
+}
+
+func describe(ctx context.Context, server contest.Server, address string) (version string, durability []results.Setting, err error) {
+	switch server {
+	case contest.Redis:
+		return describeRedis(ctx, address)
+	case contest.ZooKeeper:
+		text, err := talk(ctx, address, "srvr\n", "")
+		version, _, _ = strings.Cut(strings.TrimPrefix(text, "Zookeeper version: "), "-")
+		return version, []results.Setting{{Name: "log", Value: "flushed at each change (forceSync, as it ships)"}}, err
+	case contest.Etcd:
+		version, err = get(ctx, address+"/version")
+		return version, []results.Setting{{Name: "log", Value: "flushed at each change (as it ships)"}}, err
+	case contest.PostgreSQL:
+		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
+			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")
+	}
+	return describeSQL(ctx, server, address, "SELECT version()", "SHOW GLOBAL VARIABLES "+
+		"WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog')")
+}
+
+func describeSQL(ctx context.Context, server contest.Server, address, version, settings string) (string, []results.Setting, error) {
+	db, err := database.SQL(ctx, server, address, 1)
+	if err != nil {
+		return "", nil, err
+	}
+	defer db.Close()
+	var number string
+	if err := db.QueryRowContext(ctx, version).Scan(&number); err != nil {
+		return "", nil, err
+	}
+	rows, err := db.QueryContext(ctx, settings)
+	if err != nil {
+		return "", nil, err
+	}
+	defer rows.Close()
+	var all []results.Setting
+	for rows.Next() {
+		var one results.Setting
+		if err := rows.Scan(&one.Name, &one.Value); err != nil {
+			return "", nil, err
+		}
+		all = append(all, one)
+	}
+	return strings.Fields(number)[0], all, rows.Err()
+}
+
+func describeRedis(ctx context.Context, address string) (version string, durability []results.Setting, err error) {
+	info, err := talk(ctx, address, "INFO server\r\nQUIT\r\n", "redis_version:")
+	if err != nil {
+		return "", nil, err
+	}
+	for _, name := range []string{"appendonly", "save"} {
+		value, err := talk(ctx, address, "CONFIG GET "+name+"\r\nQUIT\r\n", "")
+		if err != nil {
+			return "", nil, err
+		}
+		// An array of two texts, each below a line with its length; the last line is the answer to QUIT.
+		lines := strings.Split(strings.TrimSpace(value), "\r\n")
+		if len(lines) < 6 {
+			return "", nil, fmt.Errorf("CONFIG GET %s: %q", name, value)
+		}
+		durability = append(durability, results.Setting{Name: name, Value: lines[4]})
+	}
+	return info, durability, nil
+}
+
+// talk sends a request to a server that closes the connection after its answer, and returns the answer, or what follows
+// prefix in its line.
+func talk(ctx context.Context, address, request, prefix string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil || prefix == "" {
+		return string(text), err
+	}
+	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
+		if value, found := strings.CutPrefix(lines.Text(), prefix); found {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("%s: no %q in the answer", address, prefix)
+}
+
+func get(ctx context.Context, address string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var version struct{ Etcdserver string }
+	err = json.NewDecoder(response.Body).Decode(&version)
+	return version.Etcdserver, err
+}
