@@ -113,7 +113,7 @@ func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) err
 		return ctx, func() error {
 			ctx, cancel := unlocking(ctx)
 			defer cancel()
-			if err := call(ctx, conn, "SELECT 1 WHERE ? IS NOT NULL", key); err != nil {
+			if err := call(ctx, conn, "SELECT RELEASE_LOCK(?)", key); err != nil {
 				drop(conn)
 				return fmt.Errorf("RELEASE_LOCK of %q: %w", key, err)
 			}

@@ -23,7 +23,7 @@ func init() {
 			return optimistic{
 				database: db,
 				read:     write("SELECT version FROM bench_version WHERE name = ?"),
-				raise:    write("UPDATE bench_version SET version = version + 1 WHERE name = ? AND version >= ?"),
+				raise:    write("UPDATE bench_version SET version = version + 1 WHERE name = ? AND version = ?"),
 			}
 		},
 	}.register()

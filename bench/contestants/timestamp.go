@@ -22,7 +22,7 @@ func init() {
 			return timestamp{
 				database: db,
 				ttl:      lease,
-				take:     write("UPDATE bench_timestamp SET last_lock_time = ? WHERE name = ? AND last_lock_time <> ?"),
+				take:     write("UPDATE bench_timestamp SET last_lock_time = ? WHERE name = ? AND last_lock_time < ?"),
 				reset:    write("UPDATE bench_timestamp SET last_lock_time = ? WHERE name = ? AND last_lock_time = ?"),
 			}
 		},

@@ -301,13 +301,14 @@ func (s *scene) queue(ctx context.Context) error {
 	return nil
 }
 
-// awaitInside returns how long after a moment a process was inside, or -1 if that takes too long.
+// awaitInside returns how long after a moment a process was inside, or -1 if that takes too long. One that was inside
+// before the fault, as no lock should let it be, did not have to wait for it.
 func (s *scene) awaitInside(ctx context.Context, p *crew.Process, since int64) (time.Duration, error) {
 	m, err := p.Await(ctx, crew.Inside, s.lab.Faults.Limit)
 	if crew.Late(err) {
 		return -1, nil
 	}
-	return time.Duration(m.At - since), err
+	return max(0, time.Duration(m.At-since)), err
 }
 
 // finish has one who is inside write and release.
