@@ -54,6 +54,7 @@ type central struct {
 	slot, look, take, free string
 }
 
+// Hold implements contest.Client.
 func (c central) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }

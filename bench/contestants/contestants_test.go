@@ -4,9 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,110 +12,24 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/txlock/txlock/bench/contest"
 	_ "github.com/txlock/txlock/bench/contestants"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 const (
 	callers = 6
 	lease   = 2 * time.Second
 	soon    = time.Second      // after its context has ended, a call returns
-	patient = 40 * time.Second // the slowest library looks every 5 s whether a key is free
+	patient = 45 * time.Second // a contestant has for everything: libraries look every 5 s whether a key is free
 )
-
-var addresses = map[contest.Server][]string{}
-
-// atATime is how many contestants are tried at a time. They wait for most of it.
-const atATime = "12"
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", atATime); err != nil {
-		panic(err)
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var mu sync.Mutex
-	var started []*servers.Server
-	var failed error
-	var group sync.WaitGroup
-	for server, kind := range map[contest.Server]servers.Kind{
-		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
-		contest.Redis: servers.Redis, contest.ZooKeeper: servers.ZooKeeper, contest.Etcd: servers.Etcd,
-	} {
-		instances := 1
-		if server == contest.Redis {
-			instances = 3
-		}
-		for range instances {
-			group.Go(func() {
-				instance, err := servers.Start(context.Background(), kind, servers.Options{})
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					failed = errors.Join(failed, err)
-					return
-				}
-				started = append(started, instance)
-				addresses[server] = append(addresses[server], instance.DSN)
-			})
-		}
-	}
-	group.Wait()
-	defer func() {
-		for _, instance := range started {
-			_ = instance.Stop()
-		}
-	}()
-	for _, server := range []contest.Server{contest.PostgreSQL, contest.MySQL, contest.MariaDB} {
-		failed = errors.Join(failed, createRows(server))
-	}
-	if failed != nil {
-		fmt.Println(failed)
-		return 1
-	}
-	return m.Run()
-}
-
-// createRows creates the rows that work in a transaction counts in, one for each contestant.
-func createRows(server contest.Server) error {
-	if addresses[server] == nil {
-		return nil // and it is known why
-	}
-	driver := "mysql"
-	if server == contest.PostgreSQL {
-		driver = "pgx"
-	}
-	db, err := sql.Open(driver, addresses[server][0])
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	statements := []string{
-		"DROP TABLE IF EXISTS bench_test", "CREATE TABLE bench_test (id INT PRIMARY KEY, value INT NOT NULL)",
-	}
-	for id := range contest.All() {
-		statements = append(statements, fmt.Sprintf("INSERT INTO bench_test VALUES (%d, 0)", id))
-	}
-	for _, statement := range statements {
-		if _, err := db.Exec(statement); err != nil {
-			return fmt.Errorf("%s: %s: %w", server, statement, err)
-		}
-	}
-	return nil
-}
 
 // table is a contestant under test, with two clients.
 type table struct {
 	contest.Contestant
 	id      int
+	ctx     context.Context // ends when its time is over
 	clients [2]contest.Client
 	value   atomic.Int64 // what is counted under the lock, if it has no transaction to count in
 }
@@ -136,7 +48,9 @@ func TestContestants(t *testing.T) {
 				t.Fatal("prepare:", err)
 			}
 			t.Parallel() // not before: some share a table
-			subject := &table{Contestant: c, id: id}
+			ctx, cancel := context.WithTimeout(t.Context(), patient)
+			defer cancel()
+			subject := &table{Contestant: c, id: id, ctx: ctx}
 			for i := range subject.clients {
 				client, err := c.Open(t.Context(), env)
 				if err != nil {
@@ -173,18 +87,16 @@ func (s *table) hold(t *testing.T, client int, names []string, work contest.Work
 	for _, name := range names {
 		keys = append(keys, keyOf(s.id, name))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
-	defer cancel()
-	if err := s.clients[client].Hold(ctx, keys, work); err != nil {
+	if err := s.clients[client].Hold(s.ctx, keys, work); err != nil {
 		t.Errorf("hold %q: %v", keys, err)
 	}
 }
 
 // excludes counts under one key, which half of the callers lock together with another.
 func (s *table) excludes(t *testing.T) {
-	rounds := 5
+	callers, rounds := callers, 5
 	if s.Group == contest.Libraries {
-		rounds = 1 // they wait for seconds
+		callers, rounds = 4, 1 // they wait for seconds
 	}
 	var inside atomic.Int32
 	var read int64
@@ -250,7 +162,7 @@ func (s *table) add(ctx context.Context, tx contest.Tx) (read int64, err error) 
 func (s *table) returnsErrors(t *testing.T) {
 	refused := errors.New("refused")
 	for client := range s.clients {
-		ctx, end := context.WithTimeout(t.Context(), patient)
+		ctx, end := context.WithCancel(s.ctx)
 		err := s.clients[client].Hold(ctx, []string{keyOf(s.id, "error")}, func(context.Context, contest.Tx) error {
 			if client == 1 {
 				end() // it must be unlocked all the same
@@ -296,7 +208,7 @@ func (s *table) turnsAway(t *testing.T, keys ...string) {
 }
 
 func (s *table) wait(t *testing.T, client int, key string) {
-	ctx, cancel := context.WithTimeout(t.Context(), lease/5)
+	ctx, cancel := context.WithTimeout(s.ctx, lease/5)
 	defer cancel()
 	err := s.clients[client].Hold(ctx, []string{keyOf(s.id, key)}, func(context.Context, contest.Tx) error {
 		t.Errorf("%q was locked twice", key)

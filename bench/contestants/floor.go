@@ -3,6 +3,7 @@ package contestants
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
@@ -111,11 +112,12 @@ func holdPgx(ctx context.Context, pool *pgxpool.Pool, key, end string, work cont
 	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return err
 	}
-	if err := work(ctx, nil); err != nil {
-		return err
+	failed := work(ctx, nil)
+	if failed != nil {
+		end = "rollback"
 	}
 	_, err = conn.Exec(context.WithoutCancel(ctx), end)
-	return err
+	return errors.Join(failed, err)
 }
 
 func floorPostgresSQL(ctx context.Context, env contest.Environment) (contest.Client, error) {
@@ -164,11 +166,13 @@ func floorMySQL(behind, end string) func(ctx context.Context, env contest.Enviro
 			if err := selectSlot(ctx, conn, key, behind); err != nil {
 				return err
 			}
-			if err := work(ctx, nil); err != nil {
-				return err
+			ending := end
+			failed := work(ctx, nil)
+			if failed != nil {
+				ending = "ROLLBACK"
 			}
-			_, err = conn.ExecContext(context.WithoutCancel(ctx), end)
-			return err
+			_, err = conn.ExecContext(context.WithoutCancel(ctx), ending)
+			return errors.Join(failed, err)
 		}, func() { _ = db.Close() }}, nil
 	}
 }

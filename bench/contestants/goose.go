@@ -78,9 +78,10 @@ func registerGooseTable(
 	})
 }
 
-// gooseSession makes a locker for each key and call: one has one key, and a number of tries that all its calls share.
+// gooseSession makes a locker for each key and call: one has one key, and a number of tries for all its calls together.
 type gooseSession struct{ *sql.DB }
 
+// Hold implements contest.Client.
 func (c gooseSession) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	conn, err := c.Conn(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func (c gooseSession) Hold(ctx context.Context, keys []string, work contest.Work
 	}, work)
 }
 
-// gooseTableClient makes a locker for each key and call, like [gooseSession]. In one that is shared, those who wait for
+// gooseTableClient makes a locker for each key and call, like [gooseSession]. In one for all, those who wait for
 // each other in one process do not heed their context.
 type gooseTableClient struct {
 	*sql.DB
@@ -116,6 +117,7 @@ type gooseTableClient struct {
 	locker func(...lock.TableLockerOption) (lock.Locker, error)
 }
 
+// Hold implements contest.Client.
 func (c gooseTableClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }

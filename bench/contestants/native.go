@@ -59,6 +59,7 @@ func hashed(key string) int64 {
 // advisory locks a session of PostgreSQL, for which it keeps a connection.
 type advisory struct{ pool *pgxpool.Pool }
 
+// Hold implements contest.Client.
 func (c advisory) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
@@ -89,6 +90,7 @@ func unlockAdvisory(ctx context.Context, conn *pgxpool.Conn, key string, id int6
 	return nil
 }
 
+// Close implements contest.Client.
 func (c advisory) Close() error {
 	c.pool.Close()
 	return nil
@@ -100,6 +102,7 @@ type getLock struct{ *sql.DB }
 // getLockSeconds is the limit on the wait, longer than anybody waits: MariaDB takes -1 for none at all, not for no limit.
 const getLockSeconds = 1_000_000
 
+// Hold implements contest.Client.
 func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	conn, err := c.Conn(ctx)
 	if err != nil {

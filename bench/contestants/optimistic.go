@@ -35,6 +35,7 @@ type optimistic struct {
 	read, raise string
 }
 
+// Hold implements contest.Client.
 func (c optimistic) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return transactAgain(ctx, c, func(tx transaction) error {
 		versions := make([]int64, len(keys))

@@ -41,6 +41,7 @@ type reentrant struct {
 	look, enter, leave string
 }
 
+// Hold implements contest.Client.
 func (c reentrant) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	holder := rand.Text()
 	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {

@@ -74,6 +74,7 @@ func (s postgresStatements) one(ctx context.Context, into []any, query string, a
 	return s.on.QueryRow(ctx, query, arguments...).Scan(into...)
 }
 
+// Tx implements transaction.
 func (s postgresStatements) Tx() contest.Tx { return s.on }
 
 type postgresDatabase struct {
@@ -85,6 +86,7 @@ func (d postgresDatabase) transact(ctx context.Context, do func(transaction) err
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(postgresStatements{tx}) })
 }
 
+// Close implements contest.Client.
 func (d postgresDatabase) Close() error {
 	d.pool.Close()
 	return nil
@@ -109,6 +111,7 @@ func (s mysqlStatements) one(ctx context.Context, into []any, query string, argu
 	return s.on.QueryRowContext(ctx, query, arguments...).Scan(into...)
 }
 
+// Tx implements transaction.
 func (s mysqlStatements) Tx() contest.Tx { return s.on }
 
 type mysqlDatabase struct {
@@ -131,8 +134,8 @@ func (d mysqlDatabase) transact(ctx context.Context, do func(transaction) error)
 // errOvertaken is the end of a transaction whose work another's has made worthless.
 var errOvertaken = errors.New("another was faster")
 
-// again reports whether doing it once more is the answer to an error: it was done too much at the same time as something
-// else, or MySQL's limit on waiting has passed, which is not how long a contestant waits.
+// again reports whether doing it once more is the answer to an error: it is a deadlock, the like of it, or MySQL's limit on
+// a wait, which is not how long a contestant waits.
 func again(err error) bool {
 	var fromPostgres *pgconn.PgError
 	var fromMySQL *mysql.MySQLError

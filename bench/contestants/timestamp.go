@@ -36,6 +36,7 @@ type timestamp struct {
 	take, reset string
 }
 
+// Hold implements contest.Client.
 func (c timestamp) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }

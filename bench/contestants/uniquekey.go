@@ -30,6 +30,7 @@ type uniqueKey struct {
 	insert, remove string
 }
 
+// Hold implements contest.Client.
 func (c uniqueKey) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }

@@ -39,6 +39,7 @@ type uniqueLease struct {
 	expire, insert, renew, remove string
 }
 
+// Hold implements contest.Client.
 func (c uniqueLease) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }

@@ -32,6 +32,7 @@ type transactionLock[P any] struct {
 	parameter func(key string) P
 }
 
+// Hold implements contest.Client.
 func (c transactionLock[P]) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return transactAgain(ctx, c, func(tx transaction) error {
 		for _, key := range keys {

@@ -28,20 +28,23 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 	}
 	guarded := &Guarded{}
 	w.say(Message{Event: Asking})
-	transacted := false
+	transacted, told := false, false
 	err = client.Hold(ctx, []string{job.Key}, func(held context.Context, tx contest.Tx) error {
 		transacted = tx != nil
 		number, err := desk.read(held, tx, job.Account)
 		if err != nil {
 			return err
 		}
-		w.say(Message{Event: Inside})
-		if err := w.expect(OnIt); err != nil {
-			return err
+		if !told { // else it is done again, as another was faster
+			w.say(Message{Event: Inside})
+			if err := w.expect(OnIt); err != nil {
+				return err
+			}
+			told = true
 		}
 		err = desk.write(held, tx, job.Account, number+1)
 		guarded.Written = err == nil
-		w.say(Message{Event: Left})
+		w.say(Message{Event: Left, Guarded: &Guarded{Written: guarded.Written && !transacted}})
 		return err
 	})
 	if err != nil {

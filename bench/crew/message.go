@@ -77,7 +77,7 @@ const (
 	Ready  Event = "ready"
 	Asking Event = "asking" // Guard: for the lock
 	Inside Event = "inside" // Guard: has read the number
-	Left   Event = "left"   // Guard: its work has ended
+	Left   Event = "left"   // Guard: its work has ended; what is certain by then is in Guarded
 	Done   Event = "done"
 )
 

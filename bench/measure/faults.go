@@ -275,7 +275,7 @@ func (s *scene) killWaiter(ctx context.Context) (time.Duration, error) {
 	if err != nil || regained < 0 {
 		return regained, err
 	}
-	return regained, errors.Join(s.await(ctx, s.holder), s.finish(ctx, s.second))
+	return regained, errors.Join(s.awaitDone(ctx, s.holder, left), s.finish(ctx, s.second))
 }
 
 // queue has the holder get the lock, and the others wait for it, in order.
@@ -319,9 +319,22 @@ func (s *scene) finish(ctx context.Context, p *crew.Process) error {
 	return s.await(ctx, p)
 }
 
-// await waits until a process has released, and notes what it says.
+// await waits until a process has released, and notes what it says. One that does not come back from its unlock has
+// written all the same.
 func (s *scene) await(ctx context.Context, p *crew.Process) error {
-	m, err := p.Await(ctx, crew.Done, 2*s.lab.Faults.Limit)
+	left, err := p.Await(ctx, crew.Left, 2*s.lab.Faults.Limit)
+	if err != nil {
+		return err
+	}
+	return s.awaitDone(ctx, p, left)
+}
+
+func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Message) error {
+	m, err := p.Await(ctx, crew.Done, s.lab.Faults.Limit)
+	if crew.Late(err) {
+		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", s.lab.Faults.Limit)
+		m, err = left, nil
+	}
 	if err == nil {
 		s.guarded = append(s.guarded, *m.Guarded)
 	}

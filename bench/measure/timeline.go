@@ -17,57 +17,64 @@ type timeline struct {
 	exclusive    bool // one at a time is inside; else hand-off and overlaps mean nothing
 }
 
-// analyse fills a round with what can be told from who asked, entered and left when.
+// analyse fills a round with what can be told from who asked, entered and left when. What was over when the run began, as
+// the contenders came one after the other, does not count.
 func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) {
-	var entered []crew.Acquisition
+	round.Took = time.Duration(t.ended - t.began)
+	var entered, counted []crew.Acquisition
 	served := make([]int, t.contenders)
 	for _, a := range all {
 		until := a.In
-		switch {
-		case a.In == 0:
+		if a.In == 0 {
 			until = a.At // it waited to the end, or to an error
-		case a.In < t.began:
-			continue
-		default:
+		} else {
 			entered = append(entered, a)
-			served[a.Contender]++
+		}
+		if until < t.began {
+			continue
 		}
 		round.LongestWait = max(round.LongestWait, time.Duration(until-a.Asked))
+		if a.In != 0 {
+			counted = append(counted, a)
+			served[a.Contender]++
+		}
 	}
-	slices.SortFunc(entered, func(a, b crew.Acquisition) int { return cmp.Compare(a.In, b.In) })
-	round.Took = time.Duration(t.ended - t.began)
-	round.Acquisitions = len(entered)
+	round.Acquisitions = len(counted)
 	round.Jain = jain(served)
 	if !t.exclusive {
 		return
 	}
-	round.Inversions, round.Displacement = disorder(entered)
+	byEntering := func(a, b crew.Acquisition) int { return cmp.Compare(a.In, b.In) }
+	slices.SortFunc(entered, byEntering)
+	slices.SortFunc(counted, byEntering)
+	round.Inversions, round.Displacement = disorder(counted)
 	var held int64
 	for i, a := range entered {
-		held += max(0, min(a.Out, t.ended)-a.In)
+		held += max(0, min(a.Out, t.ended)-max(a.In, t.began))
 		if i > 0 && a.In < entered[i-1].Out {
 			round.Overlaps++
 		}
 	}
 	round.Utilisation = float64(held) / float64(t.ended-t.began)
-	gaps := handOffs(all, entered, t.ended)
+	gaps := handOffs(all, entered, t)
 	round.HandOffP50 = time.Duration(results.Quantile(gaps, 0.5))
 	round.HandOffP99 = time.Duration(results.Quantile(gaps, 0.99))
 }
 
 // handOffs are the times from each release to the next one inside, if anybody had asked by the release. The last release
 // counts with what had passed at the end: a hand-off that took too long to be seen is not left out.
-func handOffs(all, entered []crew.Acquisition, ended int64) (gaps []int64) {
-	for i, a := range entered[:max(0, len(entered)-1)] {
+func handOffs(all, entered []crew.Acquisition, t timeline) (gaps []int64) {
+	for i, a := range entered {
+		if i == len(entered)-1 {
+			if a.Out < t.ended && waiting(all, a.Out) {
+				gaps = append(gaps, t.ended-a.Out)
+			}
+			break
+		}
 		next := entered[i+1]
 		// If the next one came later, somebody else may have been waiting who was slower.
-		if next.In >= a.Out && (next.Asked <= a.Out || waiting(all, a.Out)) {
+		if next.In >= max(a.Out, t.began) && (next.Asked <= a.Out || waiting(all, a.Out)) {
 			gaps = append(gaps, next.In-a.Out)
-		}
-	}
-	if len(entered) > 0 {
-		if last := entered[len(entered)-1]; last.Out < ended && waiting(all, last.Out) {
-			gaps = append(gaps, ended-last.Out)
 		}
 	}
 	return gaps

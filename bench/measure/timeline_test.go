@@ -42,6 +42,17 @@ func TestALatecomerWhoIsFasterIsNoExcuse(t *testing.T) {
 	require.InDelta(t, 2.0/3, round.Displacement, 1e-9)
 }
 
+func TestAHandOffThatDoesNotComeIsNotLeftOut(t *testing.T) {
+	var round results.ContendedRound
+	analyse(&round, []crew.Acquisition{
+		{Contender: 0, Asked: 0, In: 1, Out: 10, At: 10}, // before the run began
+		{Contender: 1, Asked: 2, At: 520},
+	}, timeline{began: 100, ended: 500, contenders: 2, exclusive: true})
+	require.Zero(t, round.Acquisitions)
+	require.Equal(t, 490*time.Nanosecond, round.HandOffP50, "at least")
+	require.Zero(t, round.Utilisation)
+}
+
 func TestTwoInsideAtATimeAreSeen(t *testing.T) {
 	require.Equal(t, 1, analysed(2, 100,
 		crew.Acquisition{Contender: 0, In: 10, Out: 30, At: 30},

@@ -3,6 +3,7 @@ package report
 import (
 	"image/color"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -12,8 +13,6 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	xfont "golang.org/x/image/font"
-
-	"github.com/txlock/txlock/bench/contest"
 )
 
 // small is the size of most texts in plots.
@@ -37,16 +36,16 @@ func newPlot() *plot.Plot {
 	p.BackgroundColor = nil
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.LineStyle.Width, axis.Tick.LineStyle.Width, axis.Tick.Length = 0, 0, 4
-		axis.Padding = 0
+		axis.Padding = 6
 		axis.Tick.Label.Font = writing(small, muted, 0).Font
 		axis.Tick.Label.Color = muted
 		axis.Label.TextStyle.Font, axis.Label.TextStyle.Color = axis.Tick.Label.Font, muted
 		axis.Label.Padding = 6
 	}
-	grid := plotter.NewGrid()
-	grid.Vertical = draw.LineStyle{Color: lines, Width: 1}
-	grid.Horizontal = grid.Vertical
-	p.Add(grid)
+	under := plotter.NewGrid()
+	under.Vertical = draw.LineStyle{Color: grid, Width: 1}
+	under.Horizontal = under.Vertical
+	p.Add(under)
 	return p
 }
 
@@ -85,6 +84,27 @@ func decades(low, high float64, label func(float64) string) (ticks []plot.Tick) 
 	return ticks
 }
 
+// thin takes ticks of a horizontal axis away until their labels do not run into each other. Powers of ten stay.
+func thin(axis *plot.Axis, length vg.Length) {
+	var kept plot.ConstantTicks
+	end := func(t plot.Tick, side float64) vg.Length {
+		return length*vg.Length(axis.Norm(t.Value)) + vg.Length(side)*(axis.Tick.Label.Width(t.Label)/2+4)
+	}
+	ticks := axis.Tick.Marker.Ticks(axis.Min, axis.Max)
+	for _, round := range []bool{true, false} {
+		for _, t := range ticks {
+			exponent := math.Log10(math.Abs(t.Value))
+			collides := slices.ContainsFunc(kept, func(other plot.Tick) bool {
+				return end(t, -1) < end(other, 1) && end(other, -1) < end(t, 1)
+			})
+			if (math.Abs(exponent-math.Round(exponent)) < 1e-9) == round && !collides {
+				kept = append(kept, t)
+			}
+		}
+	}
+	axis.Tick.Marker = kept
+}
+
 // linear makes an axis linear from 0, or from low.
 func linear(axis *plot.Axis, low, high, step float64, label func(float64) string) {
 	axis.Min, axis.Max = low, high
@@ -107,12 +127,4 @@ func stepFor(span float64) float64 {
 		}
 	}
 	return 10 * power
-}
-
-// drawMark draws a group's mark.
-func drawMark(c *draw.Canvas, group contest.Group, at vg.Point, radius vg.Length) {
-	l := lookOf(group)
-	c.SetLineWidth(1.8)
-	c.SetLineDash(nil, 0)
-	c.DrawGlyphNoClip(draw.GlyphStyle{Color: l.color, Radius: radius, Shape: l.shape}, at)
 }

@@ -30,6 +30,9 @@ func (x *index) contendedSection() (s section, err error) {
 
 // in says under what setting something was measured.
 func (s setting) in() string {
+	if s.hold == 0 {
+		return fmt.Sprintf("%d contenders who release at once", s.contenders)
+	}
 	return fmt.Sprintf("%d contenders, each holds it for %s", s.contenders, round(s.hold))
 }
 
@@ -41,7 +44,7 @@ func (x *index) handOffBlocks() ([]block, error) {
 	}
 	handOff := rowChart{
 		title: "Hand-off: " + main.in(), axis: "from the end of one's work to the begin of the next one's, logarithmic",
-		caption: "The mark is the p50, the line goes to the p99. Left is better. Contestants that do not exclude others have no hand-off.",
+		caption: "The mark is the p50, the line goes to the p99. Left is better. Who does not exclude others has no hand-off.",
 		scale:   func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
 	}
 	busy := rowChart{
@@ -53,10 +56,7 @@ func (x *index) handOffBlocks() ([]block, error) {
 	for _, c := range x.contended(main) {
 		names = append(names, c.contestant)
 		if c.p50 > 0 {
-			handOff.rows = append(handOff.rows, row{
-				name: c.contestant, group: x.group(c.contestant), value: float64(c.p50), low: float64(c.p50), high: float64(max(c.p99, c.p50)),
-				note: duration(c.p50),
-			})
+			handOff.rows = append(handOff.rows, x.times(c.contestant, c.p50, c.p99))
 		}
 		if c.utilisation > 0 {
 			busy.rows = append(busy.rows, row{
@@ -90,15 +90,16 @@ func percentages(axis *plot.Axis, _ []float64) {
 
 // atOnceBlocks are the throughput and the fairness where each asks again at once.
 func (x *index) atOnceBlocks() (blocks []block, err error) {
+	main, _ := x.main(results.AtOnce)
 	for i, setting := range x.settings(results.AtOnce) {
-		t := &table{Head: []string{"locks/s", "Jain's index", "utilisation", "longest wait", "overlaps"}}
+		t := &table{Head: figures("locks/s", "Jain's index", "utilisation", "longest wait", "overlaps")}
 		all := x.contended(setting)
 		slices.SortStableFunc(all, func(a, b contended) int { return int(b.perSecond*1000 - a.perSecond*1000) })
 		for _, c := range all {
 			cells := figures(number(c.perSecond), jain(c.jain), share(c.utilisation), duration(c.longestWait))
 			t.Rows = append(t.Rows, x.row(c.contestant, append(cells, bad(c.overlaps))...))
 		}
-		b := block{Table: t, Folded: "Asking again at once: " + setting.in()}
+		b := block{Table: t, Folded: "Asking again at once: " + setting.in(), Open: setting == main}
 		if i == 0 {
 			b.Heading = "When everybody asks again at once"
 			b.Text = "Who has released asks again immediately, as a tight loop does. A lock without a queue may then go back to " +
@@ -112,9 +113,9 @@ func (x *index) atOnceBlocks() (blocks []block, err error) {
 // contendedTables are all figures where those ask again who see the next one inside.
 func (x *index) contendedTables() (blocks []block, err error) {
 	for i, setting := range x.settings(results.AfterNext) {
-		t := &table{Head: []string{
+		t := &table{Head: figures(
 			"hand-off p50", "p99", "locks/s", "utilisation", "server CPU per lock", "connections", "overlaps", "failed",
-		}}
+		)}
 		all := x.contended(setting)
 		slices.SortStableFunc(all, func(a, b contended) int { return int(a.p50 - b.p50) })
 		for _, c := range all {

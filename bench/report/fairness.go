@@ -20,7 +20,7 @@ func (x *index) fairnessSection() (s section, err error) {
 	s = section{ID: id, Title: title, Text: []string{fmt.Sprintf(
 		"Measured with %s, who ask again %s. Right and low is good: all get the lock equally often, and nobody waits for long.",
 		main.in(), main.rejoin)}}
-	t := &table{Head: []string{"Jain's index", "longest wait", "inversions per lock", "displacement"}}
+	t := &table{Head: figures("Jain's index", "longest wait", "inversions per lock", "displacement")}
 	plot := scatter{
 		title: "How equal, and how long the unluckiest waited", xAxis: "Jain's index: 1 is equal, near 0 is that one has all",
 		yAxis: "longest wait", xStep: 0.2, yTick: tickTime,
@@ -36,7 +36,8 @@ func (x *index) fairnessSection() (s section, err error) {
 		if c.jain > 0 && c.longestWait > 0 {
 			plot.dots = append(plot.dots, dot{c.contestant, x.group(c.contestant), c.jain, float64(c.longestWait)})
 		}
-		cells := figures(jain(c.jain), duration(c.longestWait), fmt.Sprintf("%.2f", c.inversions), fmt.Sprintf("%.2f", c.displacement))
+		cells := figures(jain(c.jain), duration(c.longestWait),
+			fmt.Sprintf("%.2f", c.inversions), fmt.Sprintf("%.2f", c.displacement))
 		t.Rows = append(t.Rows, x.row(c.contestant, cells...))
 	}
 	var b block

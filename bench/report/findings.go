@@ -15,7 +15,9 @@ type finding struct{ Value, Text string }
 
 // findings are what a reader in a hurry should know. Each is left out if the run did not measure it.
 func (x *index) findings() (all []finding) {
-	for _, f := range []func() (finding, bool){x.floorFinding, x.nativeFinding, x.handOffFinding, x.shardingFinding, x.lossFinding, x.booksFinding} {
+	for _, f := range []func() (finding, bool){
+		x.floorFinding, x.nativeFinding, x.handOffFinding, x.shardingFinding, x.lossFinding, x.booksFinding,
+	} {
 		if found, ok := f(); ok {
 			all = append(all, found)
 		}
@@ -109,8 +111,10 @@ func (x *index) shardingFinding() (finding, bool) {
 	}
 	var gain float64
 	var of results.ManyKeys
-	for c, m := range most {
-		if base := one[c]; base > 0 && m.Slots > 1 {
+	for _, m := range x.ManyKeys {
+		family, _, _ := strings.Cut(m.Contestant, ", slots")
+		c := cell{family, m.Keys}
+		if base := one[c]; base > 0 && m.Slots > 1 && m.Slots == most[c].Slots {
 			if g := results.Median(m.PerSecond).Center / base; g > gain {
 				gain, of = g, m
 			}
@@ -165,5 +169,7 @@ func (x *index) booksFinding() (finding, bool) {
 			wrong++
 		}
 	}
-	return finding{fmt.Sprintf("%d of %d", wrong, len(names)), "contestants left wrong books behind when they replayed a shop's orders"}, true
+	return finding{
+		fmt.Sprintf("%d of %d", wrong, len(names)), "contestants left wrong books behind when they replayed a shop's orders",
+	}, true
 }

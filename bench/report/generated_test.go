@@ -25,10 +25,17 @@ func entrants() (all []entrant) {
 		}, cycle, handOff, waits == contest.Queued || waits == contest.Notified, false})
 	}
 	const us, ms = time.Microsecond, time.Millisecond
-	for client, server := range map[string]contest.Server{
-		"pgx": contest.PostgreSQL, "database/sql on PostgreSQL": contest.PostgreSQL, "MySQL": contest.MySQL, "mysql.New": contest.MySQL,
-		"MariaDB": contest.MariaDB,
+	for _, c := range []struct {
+		client string
+		server contest.Server
+	}{
+		{"pgx", contest.PostgreSQL},
+		{"database/sql on PostgreSQL", contest.PostgreSQL},
+		{"MySQL", contest.MySQL},
+		{"mysql.New", contest.MySQL},
+		{"MariaDB", contest.MariaDB},
 	} {
+		client, server := c.client, c.server
 		base := time.Duration(150+10*len(client)) * us
 		for _, use := range []string{"Lock", "Do"} {
 			add(contest.TxLock, server, "txlock "+use+", "+client, "by hand: "+use+", "+client, contest.Queued, base+8*us, 210*us)
@@ -80,7 +87,9 @@ func generated() results.Run {
 			CPU: "Some Processor @ 3.00 GHz", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2, MemoryGiB: 7.8, LoadBefore: 0.4,
 			Flush: 800 * time.Microsecond,
 		},
-		Settings: []results.Setting{{Name: "uncontended", Value: "40 rounds of 40ms for each contestant"}, {Name: "lease", Value: "30s"}},
+		Settings: []results.Setting{
+			{Name: "uncontended", Value: "40 rounds of 40ms for each contestant"}, {Name: "lease", Value: "30s"},
+		},
 		Servers: []results.Server{
 			{Name: "PostgreSQL", Version: "18.1", Origin: "container", Durability: []results.Setting{{Name: "fsync", Value: "on"}}},
 			{Name: "MySQL", Version: "9.5.0", Origin: "container", Durability: []results.Setting{

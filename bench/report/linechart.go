@@ -50,6 +50,7 @@ func (l lineChart) figure() (f figure, err error) {
 			room = max(room, writing(small-1, ink, 0).Width(line.name)+26)
 		}
 		inner := draw.Crop(area, 2, -room, 2, -10)
+		thin(&p.X, halfWidth-room-80)
 		p.Draw(inner)
 		data := p.DataCanvas(inner)
 		for _, line := range l.lines {

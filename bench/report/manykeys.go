@@ -51,7 +51,7 @@ func (x *index) keyLines(server contest.Server) (lines []line) {
 		if contest.Server(x.contestants[m.Contestant].Server) != server || median <= 0 {
 			continue
 		}
-		name := slotted(m)
+		name := slotted(m, server)
 		i := slices.IndexFunc(lines, func(l line) bool { return l.name == name })
 		if i < 0 {
 			l := line{name: name, group: x.group(m.Contestant)}
@@ -71,9 +71,10 @@ func (x *index) keyLines(server contest.Server) (lines []line) {
 	return lines
 }
 
-// slotted is the name of a contestant with its number of slots.
-func slotted(m results.ManyKeys) string {
+// slotted is the name of a contestant with its number of slots, in a plot or table of a server.
+func slotted(m results.ManyKeys, server contest.Server) string {
 	name, _, _ := strings.Cut(m.Contestant, ", slots")
+	name = within(server, name)
 	switch m.Slots {
 	case 0:
 		return name
@@ -106,11 +107,11 @@ func (x *index) manyKeysTable() *table {
 	slices.Sort(keys)
 	t := &table{}
 	for _, k := range keys {
-		t.Head = append(t.Head, count(k)+" keys")
+		t.Head = append(t.Head, cell{Text: count(k) + " keys"})
 	}
 	for _, c := range combinations {
 		row := x.row(c.contestant)
-		row.Name = slotted(results.ManyKeys{Contestant: c.contestant, Slots: c.slots})
+		row.Name = slotted(results.ManyKeys{Contestant: c.contestant, Slots: c.slots}, "")
 		for _, k := range keys {
 			row.Cells = append(row.Cells, cell{Text: number(found[c][k])})
 		}

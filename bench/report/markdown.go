@@ -44,8 +44,8 @@ func Markdown(w io.Writer, run results.Run) error {
 		if n, tookPart := x.losses(name); tookPart {
 			lost = count(n)
 		}
-		line(strings.ReplaceAll(name, "|", `\|`), duration(x.uncontended[name].P50), duration(c.p50), share(c.utilisation), jain(fairness),
-			orders, books, lost)
+		line(strings.ReplaceAll(name, "|", `\|`), duration(x.uncontended[name].P50), duration(c.p50), share(c.utilisation),
+			jain(fairness), orders, books, lost)
 	}
 	fmt.Fprintf(&b, "\n%s\n", x.provenance())
 	_, err := io.WriteString(w, b.String())

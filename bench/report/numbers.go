@@ -28,15 +28,12 @@ func duration(d time.Duration) string {
 	}
 }
 
-// nanoseconds is duration for the figures of plots.
-func nanoseconds(n float64) string { return duration(time.Duration(n)) }
-
-// round is a duration as somebody chose it: 1 ms, 0.
+// round is a duration that somebody chose: 1 ms, 0.
 func round(d time.Duration) string {
 	if d == 0 {
 		return "0"
 	}
-	return duration(d)
+	return tickTime(float64(d))
 }
 
 // number is a figure to three digits, or nothing.
@@ -51,10 +48,14 @@ func number(x float64) string {
 func count(n int) string { return grouped(strconv.Itoa(n)) }
 
 func share(x float64) string {
-	if x <= 0 {
+	switch {
+	case x <= 0:
 		return nothing
+	case x < 0.0995:
+		return fmt.Sprintf("%.1f %%", 100*x)
+	default:
+		return fmt.Sprintf("%.0f %%", 100*x)
 	}
-	return fmt.Sprintf("%.0f %%", 100*x)
 }
 
 // jain is an index of fairness, which is never 0.

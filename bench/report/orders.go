@@ -70,7 +70,7 @@ func (x *index) ordersBlock(kind string) ([]block, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{Head: []string{"orders/s", "books", "what the audit found"}}
+	t := &table{Head: append(figures("orders/s", "books"), cell{Text: "what the audit found", Long: true})}
 	for _, row := range chart.rows {
 		i := slices.IndexFunc(x.Orders, func(o results.Orders) bool { return o.Contestant == row.name && o.Articles == kind })
 		_, complaint := replayed(x.Orders[i])

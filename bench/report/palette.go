@@ -14,25 +14,25 @@ import (
 // group has a shape of its own besides.
 type look struct {
 	color color.RGBA
-	shape draw.GlyphDrawer
+	shape shape
 }
 
 var looks = map[contest.Group]look{
-	contest.TxLock:    {color.RGBA{0, 83, 204, 255}, draw.CircleGlyph{}},
-	contest.Floor:     {color.RGBA{31, 41, 55, 255}, draw.RingGlyph{}},
-	contest.ByHand:    {color.RGBA{120, 128, 140, 255}, draw.SquareGlyph{}},
-	contest.Native:    {color.RGBA{214, 137, 0, 255}, draw.PyramidGlyph{}},
-	contest.Libraries: {color.RGBA{186, 88, 145, 255}, draw.TriangleGlyph{}},
-	contest.OnRedis:   {color.RGBA{203, 75, 10, 255}, draw.BoxGlyph{}},
-	contest.OnZK:      {color.RGBA{0, 140, 102, 255}, draw.CrossGlyph{}},
-	contest.OnEtcd:    {color.RGBA{60, 160, 215, 255}, draw.PlusGlyph{}},
+	contest.TxLock:    {color.RGBA{0, 83, 204, 255}, circle},
+	contest.Floor:     {color.RGBA{31, 41, 55, 255}, ring},
+	contest.ByHand:    {color.RGBA{120, 128, 140, 255}, square},
+	contest.Native:    {color.RGBA{214, 137, 0, 255}, pyramid},
+	contest.Libraries: {color.RGBA{186, 88, 145, 255}, triangle},
+	contest.OnRedis:   {color.RGBA{203, 75, 10, 255}, diamond},
+	contest.OnZK:      {color.RGBA{0, 140, 102, 255}, cross},
+	contest.OnEtcd:    {color.RGBA{60, 160, 215, 255}, plus},
 }
 
 // The colours of what is not a group.
 var (
 	ink    = color.RGBA{31, 41, 55, 255}
 	muted  = color.RGBA{107, 114, 128, 255}
-	lines  = color.RGBA{226, 230, 236, 255}
+	grid   = color.RGBA{226, 230, 236, 255}
 	accent = color.RGBA{236, 243, 255, 255} // behind the rows of txlock
 	alarm  = color.RGBA{196, 30, 58, 255}
 	right  = color.RGBA{0, 128, 96, 255}
@@ -43,7 +43,7 @@ func lookOf(group contest.Group) look {
 	if l, known := looks[group]; known {
 		return l
 	}
-	return look{muted, draw.CircleGlyph{}}
+	return look{muted, circle}
 }
 
 // faint is a colour that keeps in the background.

@@ -11,8 +11,14 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
+// within is a contestant's name in a plot of one server, whose name need not be said again.
+func within(server contest.Server, name string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(name, ", "+string(server)), " on "+string(server))
+}
+
 // panelBlocks are the hand-offs against the number of contenders, for each hold time, if there was more than one number.
 func (x *index) panelBlocks() (blocks []block, err error) {
+	main, _ := x.main(results.AfterNext)
 	for _, most := range x.settings(results.AfterNext) {
 		var fewer []setting
 		for _, s := range x.settings(results.AfterNext) {
@@ -26,7 +32,7 @@ func (x *index) panelBlocks() (blocks []block, err error) {
 		if !largest || len(fewer) < 2 {
 			continue
 		}
-		b := block{Beside: true, Folded: "Hold " + round(most.hold)}
+		b := block{Beside: true, Folded: "Held for " + round(most.hold), Open: most == main}
 		if b.Figures, err = x.panels(most.hold, x.contended(most)); err != nil {
 			return nil, err
 		}
@@ -47,7 +53,8 @@ func (x *index) panels(hold time.Duration, most []contended) (all []figure, err 
 	most = slices.DeleteFunc(most, func(c contended) bool { return c.p50 <= 0 })
 	var charts []lineChart
 	var xs, ys []float64
-	for _, server := range append(slices.DeleteFunc(slices.Clone(contest.Servers), func(s contest.Server) bool { return !s.SQL() }), "") {
+	databases := slices.DeleteFunc(slices.Clone(contest.Servers), func(s contest.Server) bool { return !s.SQL() })
+	for _, server := range append(databases, "") {
 		chart := lineChart{xAxis: "contenders", yAxis: "hand-off", yTick: tickTime, heading: string(server)}
 		if server == "" {
 			chart.heading = "Not a database"
@@ -57,7 +64,7 @@ func (x *index) panels(hold time.Duration, most []contended) (all []figure, err 
 		for _, name := range x.bestOn(server, most) {
 			l := x.handOffLine(name, hold)
 			if server != "" {
-				l.name = strings.TrimSuffix(strings.TrimSuffix(l.name, ", "+string(server)), " on "+string(server))
+				l.name = within(server, l.name)
 			}
 			if l.group != contest.TxLock {
 				others++

@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// page makes the page of a run, and checks what is true of every page.
+// pageOf makes the page of a run, and checks what is true of every page.
 func pageOf(t *testing.T, run results.Run) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -121,10 +121,12 @@ func TestRunsWithoutAll(t *testing.T) {
 	full := generated()
 	zero := results.Run{
 		Contestants: full.Contestants[:1], Uncontended: []results.Uncontended{{Contestant: full.Contestants[0].Name}},
-		Contended: []results.Contended{{Contestant: full.Contestants[0].Name, Rejoin: results.AfterNext, Rounds: []results.ContendedRound{{}}}},
-		ManyKeys:  []results.ManyKeys{{Contestant: full.Contestants[0].Name}},
-		Orders:    []results.Orders{{Contestant: full.Contestants[0].Name, Articles: "one", Rounds: []results.OrdersRound{{}}}},
-		Faults:    []results.Fault{{Contestant: full.Contestants[0].Name, Fault: results.HolderKilled, Trials: []results.FaultTrial{{}}}},
+		Contended: []results.Contended{
+			{Contestant: full.Contestants[0].Name, Rejoin: results.AfterNext, Rounds: []results.ContendedRound{{}}},
+		},
+		ManyKeys: []results.ManyKeys{{Contestant: full.Contestants[0].Name}},
+		Orders:   []results.Orders{{Contestant: full.Contestants[0].Name, Articles: "one", Rounds: []results.OrdersRound{{}}}},
+		Faults:   []results.Fault{{Contestant: full.Contestants[0].Name, Fault: results.HolderKilled, Trials: []results.FaultTrial{{}}}},
 	}
 	undescribed := full
 	undescribed.Contestants = nil
@@ -166,8 +168,8 @@ func TestMarkdown(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"txlock Lock, pgx", "txlock Do, MariaDB", "pg_advisory_lock", "GET_LOCK, MySQL", "rueidislock", "etcd concurrency", "go-zookeeper",
-		"seed 4711", "PostgreSQL 18.1",
+		"txlock Lock, pgx", "txlock Do, MariaDB", "pg_advisory_lock", "GET_LOCK, MySQL", "rueidislock", "etcd concurrency",
+		"go-zookeeper", "seed 4711", "PostgreSQL 18.1",
 	} {
 		if !strings.Contains(table, text) {
 			t.Errorf("the table has no %q", text)
@@ -184,7 +186,8 @@ func TestMarkdown(t *testing.T) {
 func TestDurations(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		0: "–", 12 * time.Nanosecond: "12.0 ns", 182400 * time.Nanosecond: "182 µs", 1234 * time.Microsecond: "1.23 ms", 90 * time.Second: "90.0 s",
+		0: "–", 12 * time.Nanosecond: "12.0 ns", 182400 * time.Nanosecond: "182 µs", 1234 * time.Microsecond: "1.23 ms",
+		90 * time.Second:         "90.0 s",
 		999960 * time.Nanosecond: "1.00 ms",
 	} {
 		if got := duration(d); got != want {

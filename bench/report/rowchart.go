@@ -19,6 +19,7 @@ type rowChart struct {
 	caption     string
 	rows        []row
 	bars        bool
+	aside       bool // the notes are in a column of their own, clear of the reference lines
 	scale       func(axis *plot.Axis, values []float64)
 	references  []reference
 }
@@ -29,6 +30,7 @@ type row struct {
 	group            contest.Group
 	value, low, high float64
 	note             string      // written behind it
+	short            string      // what of it there is room for on a phone; empty: all
 	color            color.Color // nil: the group's
 }
 
@@ -90,8 +92,11 @@ func (r rowChart) draw(width, rowHeight vg.Length, stacked bool) (template.HTML,
 			if !stacked {
 				left = max(left, r.nameStyle(row).Width(row.name)+18)
 			}
-			behind = max(behind, r.noteStyle().Width(row.note)+14)
+			if !r.aside || !stacked {
+				behind = max(behind, r.noteStyle().Width(row.note)+14)
+			}
 		}
+		thin(&p.X, width-left-behind)
 		inner := draw.Crop(area, left, -max(behind, 16), 0, -top)
 		data := p.DataCanvas(inner)
 		d := drawn{r, p, area, data, (data.Max.Y - data.Min.Y) / vg.Length(p.Y.Max), stacked}
@@ -153,10 +158,20 @@ func (d drawn) ticksAbove() {
 }
 
 func (d drawn) referenceLines() {
-	for _, line := range d.references {
-		x := d.x(line.value)
-		d.area.StrokeLine2(draw.LineStyle{Color: line.color, Width: 1.4, Dashes: []vg.Length{5, 3}}, x, d.data.Min.Y, x, d.data.Max.Y+4)
-		d.area.FillText(writing(small-1, line.color, draw.XCenter), vg.Point{X: x, Y: d.data.Max.Y + 13}, line.label)
+	for i, line := range d.references {
+		x, style := d.x(line.value), draw.LineStyle{Color: line.color, Width: 1.4, Dashes: []vg.Length{5, 3}}
+		align, aside := draw.XRight, vg.Length(4) // the labels lean away from each other, as the lines may be close
+		if i > 0 {
+			align, aside = draw.XLeft, -aside
+		}
+		d.area.FillText(writing(small-1, line.color, align), vg.Point{X: x + aside, Y: d.data.Max.Y + 13}, line.label)
+		if !d.stacked {
+			d.area.StrokeLine2(style, x, d.data.Min.Y, x, d.data.Max.Y+4)
+			continue
+		}
+		for i := range d.rows { // not through the names
+			d.area.StrokeLine2(style, x, d.middle(i)-d.rowHeight/4, x, d.middle(i)+d.rowHeight/4)
+		}
 	}
 }
 
@@ -173,7 +188,9 @@ func (d drawn) row(i int, row row) {
 	x, end := d.x(row.value), d.x(max(row.value, row.high))
 	if d.bars {
 		start, half := d.data.Min.X, vg.Length(6)
-		d.area.FillPolygon(colour, []vg.Point{{X: start, Y: y - half}, {X: x, Y: y - half}, {X: x, Y: y + half}, {X: start, Y: y + half}})
+		d.area.FillPolygon(colour, []vg.Point{
+			{X: start, Y: y - half}, {X: x, Y: y - half}, {X: x, Y: y + half}, {X: start, Y: y + half},
+		})
 	} else {
 		if row.high > 0 {
 			style := draw.LineStyle{Color: faint(lookOf(row.group).color), Width: 2.5}
@@ -190,5 +207,15 @@ func (d drawn) row(i int, row row) {
 		drawMark(&d.area, row.group, vg.Point{X: x, Y: y}, radius)
 		end = max(end, x+radius)
 	}
-	d.area.FillText(d.noteStyle(), vg.Point{X: end + 7, Y: y}, row.note)
+	note, text := vg.Point{X: end + 7, Y: y}, row.note
+	if d.stacked && row.short != "" {
+		text = row.short
+	}
+	if d.aside {
+		note.X = d.data.Max.X + 7
+	}
+	if d.aside && d.stacked {
+		note.X, note.Y = d.area.Max.X-d.noteStyle().Width(text)-4, name.Y
+	}
+	d.area.FillText(d.noteStyle(), note, text)
 }

@@ -40,7 +40,11 @@ func (s scatter) figure() (f figure, err error) {
 func (s scatter) draw(width, height vg.Length) (template.HTML, error) {
 	p := newPlot()
 	p.X.Label.Text, p.Y.Label.Text = s.xAxis, s.yAxis
-	linear(&p.X, 0, 1.04, s.xStep, tick)
+	lowest := 1.0
+	for _, d := range s.dots {
+		lowest = min(lowest, d.x)
+	}
+	linear(&p.X, max(0, math.Floor(lowest/s.xStep-0.5)*s.xStep), 1, s.xStep, tick)
 	var ys []float64
 	for _, d := range s.dots {
 		ys = append(ys, d.y)
@@ -51,18 +55,19 @@ func (s scatter) draw(width, height vg.Length) (template.HTML, error) {
 		return cmp.Or(-cmp.Compare(rank(a), rank(b)), cmp.Compare(a.x, b.x), cmp.Compare(a.name, b.name))
 	})
 	return render(width, height, s.title, func(area draw.Canvas) {
-		inner := draw.Crop(area, 2, -8, 2, -10)
+		inner := draw.Crop(area, 2, -width/5, 2, -10)
 		p.Draw(inner)
 		data := p.DataCanvas(inner)
 		x, y := p.Transforms(&data)
 		names := labels{canvas: &area, within: data.Rectangle}
+		names.within.Max.X = area.Max.X - 2 // most are at 1, and have their names behind it
 		for _, d := range dots {
 			names.avoid(vg.Point{X: x(d.x), Y: y(d.y)})
 		}
 		for _, d := range dots {
 			names.place(d, vg.Point{X: x(d.x), Y: y(d.y)})
 		}
-		for _, d := range dots {
+		for _, d := range slices.Backward(dots) { // what is named first is on top
 			drawMark(&area, d.group, vg.Point{X: x(d.x), Y: y(d.y)}, 4.5)
 		}
 	})

@@ -22,11 +22,12 @@ type block struct {
 	Table         *table
 	Matrix        *matrix
 	Folded        string // what to click at to see the block; empty: it is not hidden
+	Open          bool   // it is folded, but one sees it at first
 }
 
 // table is a table with a row for each contestant.
 type table struct {
-	Head []string // without that of the names
+	Head []cell // without that of the names
 	Rows []tableRow
 }
 

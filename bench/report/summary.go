@@ -11,7 +11,9 @@ import (
 
 // summary is the paragraph on top: in words, what is where.
 func (x *index) summary() string {
-	sentences := []string{fmt.Sprintf("%d ways to lock across processes, measured side by side on one machine.", len(x.compared()))}
+	sentences := []string{
+		fmt.Sprintf("%d ways to lock across processes, measured side by side on one machine.", len(x.compared())),
+	}
 	if first, mine, found := x.fastest(); found {
 		text := fmt.Sprintf("With nobody else about the fastest is %s (p50 %s)", first.Contestant, duration(first.P50))
 		if first.Contestant != mine.Contestant {
@@ -62,8 +64,8 @@ func (x *index) queue(main setting) string {
 	}
 	place := "nothing else hands it on faster"
 	if faster > 0 {
-		place = fmt.Sprintf("%d others hand it on faster, up to %s with %s", faster, duration(slices.MinFunc(all, byP50).p50),
-			slices.MinFunc(all, byP50).contestant)
+		first := slices.MinFunc(all, byP50)
+		place = fmt.Sprintf("%d of the others do it faster, first of all %s (%s)", faster, first.contestant, duration(first.p50))
 	}
 	return fmt.Sprintf("With %d contenders for one key %s hands it on in %s (p50) and keeps it held for %s of the time; %s.",
 		main.contenders, best.contestant, duration(best.p50), share(best.utilisation), place)

@@ -39,8 +39,9 @@ func render(width, height vg.Length, title string, paint func(draw.Canvas)) (tem
 	if _, err := canvas.WriteTo(&out); err != nil {
 		return "", fmt.Errorf("draw %q: %w", title, err)
 	}
-	_, drawing, found := strings.Cut(out.String(), "<svg")
-	if _, drawing, found = strings.Cut(drawing, ">"); !found {
+	_, drawing, _ := strings.Cut(out.String(), "<svg")
+	_, drawing, found := strings.Cut(drawing, ">")
+	if !found {
 		return "", fmt.Errorf("draw %q: what gonum has written is not an SVG", title)
 	}
 	drawing = fontStyle.ReplaceAllStringFunc(drawing, func(style string) string {

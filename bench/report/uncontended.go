@@ -1,8 +1,10 @@
 package report
 
 import (
+	"fmt"
 	"image/color"
 	"slices"
+	"time"
 
 	"gonum.org/v1/plot"
 
@@ -27,10 +29,7 @@ func (x *index) uncontendedSection() (s section, err error) {
 	for _, u := range x.Uncontended {
 		if u.P50 > 0 {
 			names = append(names, u.Contestant)
-			chart.rows = append(chart.rows, row{
-				name: u.Contestant, group: x.group(u.Contestant), value: float64(u.P50), low: float64(u.P50), high: float64(max(u.P99, u.P50)),
-				note: duration(u.P50),
-			})
+			chart.rows = append(chart.rows, x.times(u.Contestant, u.P50, u.P99))
 		}
 	}
 	slices.SortFunc(chart.rows, ascending)
@@ -47,8 +46,18 @@ func (x *index) uncontendedSection() (s section, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.Blocks = append(s.Blocks, compared, block{Table: x.uncontendedTable(chart.rows)})
+	s.Blocks = append(s.Blocks, compared, block{
+		Table: x.uncontendedTable(chart.rows), Folded: "All figures, with round trips and allocations",
+	})
 	return s, nil
+}
+
+// times is the row of a contestant in a chart of times: a mark at the median, and a whisker to the 99th percentile.
+func (x *index) times(name string, p50, p99 time.Duration) row {
+	median := float64(p50)
+	return row{
+		name: name, group: x.group(name), value: median, low: median, high: max(median, float64(p99)), note: duration(p50),
+	}
 }
 
 // ratioBlock is txlock beside its floor and beside the databases' own locks.
@@ -63,7 +72,8 @@ func (x *index) ratioBlock() (b block, err error) {
 		},
 		{
 			"txlock, as a multiple of the database's own lock",
-			"Beside GET_LOCK and pg_advisory_lock, or pg_advisory_xact_lock if the lock lives in the transaction of the work.", x.toNative(),
+			"Beside GET_LOCK and pg_advisory_lock, or pg_advisory_xact_lock if the lock lives in the transaction of the work. " +
+				"Those go through pgx and go-sql-driver/mysql without a detour, also where txlock goes through database/sql.", x.toNative(),
 		},
 	} {
 		if len(part.all) == 0 {
@@ -89,20 +99,23 @@ func (x *index) ratios(title, caption string, all []comparison) (figure, error) 
 		scale: func(axis *plot.Axis, values []float64) {
 			low, high := slices.Min(values), slices.Max(values)
 			step := stepFor((high - low) * 1.1)
-			linear(axis, max(0, low-step/2), high+step/2, step, tick)
+			linear(axis, max(0, low-step/2), high+step/2, step, func(x float64) string { return fmt.Sprintf("%.2f", x) })
 		},
+		aside:      true,
 		references: []reference{{1, "1.0", right}, {1.1, "1.10", color.RGBA{180, 110, 0, 255}}},
 	}
 	for _, c := range all {
 		chart.rows = append(chart.rows, row{
 			name: c.contestant, group: contest.TxLock, value: c.Center, low: c.Lo, high: c.Hi, note: ratio(c.Interval),
+			short: fmt.Sprintf("%.2f ×", c.Center),
 		})
 	}
 	return chart.figure()
 }
 
 func (x *index) uncontendedTable(rows []row) *table {
-	t := &table{Head: []string{"p50", "p99", "locks/s", "round trips", "allocations", "to its floor", "how it waits", "remark"}}
+	t := &table{Head: append(figures("p50", "p99", "locks/s", "round trips", "allocations", "to its floor"),
+		cell{Text: "how it waits", Long: true}, cell{Text: "remark", Long: true})}
 	floors := make(map[string]results.Interval)
 	for _, c := range x.toFloor() {
 		floors[c.contestant] = c.Interval
@@ -113,8 +126,10 @@ func (x *index) uncontendedTable(rows []row) *table {
 		if i, found := floors[row.name]; found {
 			toFloor = factor(i.Center)
 		}
-		cells := figures(duration(u.P50), duration(u.P99), number(perSecond(u.Rounds)), number(u.RoundTrips), number(u.Allocs), toFloor)
-		t.Rows = append(t.Rows, x.row(row.name, append(cells, cell{Text: c.Waits, Long: true}, cell{Text: c.Remark, Long: true})...))
+		cells := figures(duration(u.P50), duration(u.P99), number(perSecond(u.Rounds)), number(u.RoundTrips), number(u.Allocs),
+			toFloor)
+		cells = append(cells, cell{Text: c.Waits, Long: true}, cell{Text: c.Remark, Long: true})
+		t.Rows = append(t.Rows, x.row(row.name, cells...))
 	}
 	return t
 }

@@ -73,9 +73,12 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(s.mark)}
 	var prelude script
 	if request.Work {
-		prelude = script{{sql: guardSQL}, {sql: chainSQL}, {markSQL, []any{s.mark}}}
+		prelude = script{{sql: guardSQL}, {sql: chainSQL}}
 	}
 	token, err = s.line.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
+		if request.Work {
+			lock = lock.marked(s.mark)
+		}
 		columns, tx, err := send(ctx, s.conn.Conn(), &options, append(prelude, lock...))
 		s.tx = tx
 		return columns[min(len(prelude), len(columns)):], err

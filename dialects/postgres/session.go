@@ -73,7 +73,7 @@ func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
 	name := "txlock_" + strconv.Itoa(s.savepoints)
 	begin := "savepoint " + name
 	if !s.guarded {
-		begin = guardSQL + "; select set_config('txlock.held', '" + s.mark + "', true); " + begin
+		begin = guardSQL + ", set_config('" + heldSetting + "', '" + s.mark + "', true); " + begin
 		s.guarded = true
 	}
 	clean, cancel := context.WithTimeout(detached(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends

@@ -51,9 +51,12 @@ func (s *sqlSession) begin(ctx context.Context, request dialects.Request) (token
 		var prelude script
 		if request.Work { // the transaction of database/sql carries the guard, and the one behind it the lock
 			s.guarded = true
-			prelude = script{{sql: "set transaction read write"}, {sql: guardSQL}, {sql: chainSQL}, {markSQL, []any{s.mark}}}
+			prelude = script{{sql: "set transaction read write"}, {sql: guardSQL}, {sql: chainSQL}}
 		}
 		token, err = s.line.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
+			if request.Work {
+				lock = lock.marked(s.mark)
+			}
 			columns, err := s.run(ctx, append(prelude, lock...))
 			return columns[min(len(prelude), len(columns)):], err
 		})

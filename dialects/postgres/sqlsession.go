@@ -51,7 +51,7 @@ func (s *sqlSession) Nest(ctx context.Context, work func(tx *sql.Tx) error) erro
 	name := "txlock_" + strconv.Itoa(s.savepoints)
 	var begin script
 	if !s.guarded {
-		begin = script{{sql: guardSQL}, {markSQL, []any{s.mark}}}
+		begin = script{{sql: guardSQL}}.marked(s.mark)
 		s.guarded = true
 	}
 	clean, cancel := context.WithTimeout(detached(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
@@ -100,7 +100,7 @@ func (s *sqlSession) Commit(ctx context.Context) error {
 	if s.status() == 'E' {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	proof := script{{"select 1 / (current_setting('txlock.held', true) is not distinct from $1)::int", []any{s.mark}}, {sql: unguardSQL}}
+	proof := script{{proofSQL("$1"), []any{s.mark}}}
 	if _, err := s.run(ctx, proof); err != nil {
 		if sqlState(err) == divisionByZero {
 			err = errors.New("the transaction that took the lock ended before its work did; what came after it is not committed")

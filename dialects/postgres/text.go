@@ -37,25 +37,37 @@ const (
 	// shares the server's sessions between transactions does not give it away.
 	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
 		"set_config('default_transaction_read_only', 'on', false)"
-	unguardSQL = "select set_config('default_transaction_read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
+	unguardColumns = "set_config('default_transaction_read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
 		"current_setting('default_transaction_read_only')), false), set_config('txlock.read_only', '', false)"
 
 	chainSQL = "commit and chain"
 
 	// restoreSQL undoes guardSQL in a transaction, and leaves another, empty one open: one query, for the same reason.
-	restoreSQL = "rollback and chain; " + unguardSQL + "; commit and chain"
-
-	// A mark that lives as long as this transaction, and no other has.
-	markSQL = "select set_config('txlock.held', $1, true)"
+	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
 
 	isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
 )
 
-// commitSQL commits only the transaction that holds the mark; in any other the division by zero keeps COMMIT from
-// being reached. One simple query, so that it costs one round trip.
-func commitSQL(mark string) string {
-	return "select 1 / (current_setting('txlock.held', true) is not distinct from '" + mark + "')::int; " + unguardSQL + "; commit"
+// The mark is a setting that lives as long as this transaction, and that no other has.
+const heldSetting = "txlock.held"
+
+// marked has a script, whose first statement sets other settings, set the mark as well.
+func (s script) marked(mark string) script {
+	first := &s[0]
+	first.args = append(first.args, mark)
+	first.sql += fmt.Sprintf(", set_config('%s', $%d, true)", heldSetting, len(first.args))
+	return s
 }
+
+// proofSQL fails by a division by zero in any transaction but the one that holds the mark, and unguards the session. It is one
+// statement, because each costs the server as much as a lock; its failure takes back whatever it has set.
+func proofSQL(mark string) string {
+	return "select 1 / (current_setting('" + heldSetting + "', true) is not distinct from " + mark + ")::int, " + unguardColumns
+}
+
+// commitSQL commits only the transaction that holds the mark: in any other COMMIT is not reached. One simple query, so that it
+// costs one round trip.
+func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" }
 
 // clientCheck is how long a dead waiter may stay in the queue.
 const clientCheck = 500 * time.Millisecond

@@ -1,0 +1,103 @@
+package contestants_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// addresses are of the servers that run during the tests.
+var addresses = map[contest.Server][]string{}
+
+// atATime is how many contestants are tried at a time. They wait for most of it.
+const atATime = "12"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atATime); err != nil {
+		panic(err)
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var mu sync.Mutex
+	var started []*servers.Server
+	var failed error
+	var group sync.WaitGroup
+	for server, kind := range map[contest.Server]servers.Kind{
+		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
+		contest.Redis: servers.Redis, contest.ZooKeeper: servers.ZooKeeper, contest.Etcd: servers.Etcd,
+	} {
+		instances := 1
+		if server == contest.Redis {
+			instances = 3
+		}
+		for range instances {
+			group.Go(func() {
+				instance, err := servers.Start(context.Background(), kind, servers.Options{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed = errors.Join(failed, err)
+					return
+				}
+				started = append(started, instance)
+				addresses[server] = append(addresses[server], instance.DSN)
+			})
+		}
+	}
+	group.Wait()
+	defer func() {
+		for _, instance := range started {
+			_ = instance.Stop()
+		}
+	}()
+	for _, server := range []contest.Server{contest.PostgreSQL, contest.MySQL, contest.MariaDB} {
+		failed = errors.Join(failed, createRows(server))
+	}
+	if failed != nil {
+		fmt.Println(failed)
+		return 1
+	}
+	return m.Run()
+}
+
+// createRows creates the rows that work in a transaction counts in, one for each contestant.
+func createRows(server contest.Server) error {
+	if addresses[server] == nil {
+		return nil // and it is known why
+	}
+	driver := "mysql"
+	if server == contest.PostgreSQL {
+		driver = "pgx"
+	}
+	db, err := sql.Open(driver, addresses[server][0])
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	statements := []string{
+		"DROP TABLE IF EXISTS bench_test", "CREATE TABLE bench_test (id INT PRIMARY KEY, value INT NOT NULL)",
+	}
+	for id := range contest.All() {
+		statements = append(statements, fmt.Sprintf("INSERT INTO bench_test VALUES (%d, 0)", id))
+	}
+	for _, statement := range statements {
+		if _, err := db.Exec(statement); err != nil {
+			return fmt.Errorf("%s: %s: %w", server, statement, err)
+		}
+	}
+	return nil
+}
