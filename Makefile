@@ -29,5 +29,5 @@ check: ## format, vet, lint, documentation, dependencies
 bench: ## every lock people use today, side by side: less than 5 minutes
 	cd bench && go run .
 
-bench-full: ## the same, for publishing: about 40 minutes
+bench-full: ## the same, for publishing: about half an hour
 	cd bench && go run . -full

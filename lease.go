@@ -30,7 +30,7 @@ type vigil struct {
 	// stands still while the machine sleeps. Guarded by mu.
 	heardOf time.Time
 	probes  int                // how many want the kernels to ask each other; guarded by mu
-	restore func()             // ends that; guarded by mu
+	restore func()             // ends that; nil as long as it has not begun; guarded by mu
 	mute    bool               // the server is not heard; guarded by mu
 	beating context.CancelFunc // ends the heartbeat that is under way, by closing the connection; nil without one; guarded by mu
 }
@@ -64,20 +64,20 @@ func (s *session[Tx]) heard(asked time.Time) {
 	s.heardOf = asked
 }
 
-// probe has the kernels ask each other until unprobe is called as often: while heartbeats cannot be sent.
+// probe has the kernels ask each other until unprobe is called as often: while heartbeats cannot be sent. They begin when the
+// Locker looks after its sessions the next time: what is over before that should not pay for a dozen system calls.
 func (s *session[Tx]) probe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.probes++; s.probes == 1 {
-		s.restore = peer.Probe(s.socket, s.locker.config.lease)
-	}
+	s.probes++
 }
 
 func (s *session[Tx]) unprobe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.probes--; s.probes == 0 {
+	if s.probes--; s.probes == 0 && s.restore != nil {
 		s.restore()
+		s.restore = nil
 	}
 }
 
@@ -176,13 +176,16 @@ const leastSilence = 2500 * time.Millisecond
 
 // listen declares the session lost when its connection is closed, for somebody who used it found that it is dead, and when
 // the server's kernel has not been heard of for so long that the server may have ended it before the next look. As long as
-// peer.Probe has the kernels ask each other, a connection that is merely unused is not silent.
+// peer.Probe has the kernels ask each other, which begins here, a connection that is merely unused is not silent.
 func (s *session[Tx]) listen() {
 	lease := s.locker.config.lease
 	silence, known := peer.Silence(s.socket)
 	dead := peer.Gone(s.socket)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.probes > 0 && s.restore == nil {
+		s.restore = peer.Probe(s.socket, lease)
+	}
 	if s.beating != nil { // which has a limit of its own
 		return
 	}

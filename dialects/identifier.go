@@ -2,12 +2,20 @@ package dialects
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-var plainIdentifier = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
+// plainIdentifier tells whether a part can do without quotes: letters, _, and behind the first of these digits and $.
+func plainIdentifier(part string) bool {
+	for i, r := range part {
+		if r != '_' && !unicode.IsLetter(r) && (i == 0 || r != '$' && !unicode.IsNumber(r)) {
+			return false
+		}
+	}
+	return part != ""
+}
 
 // QuoteIdentifier turns a name as its user spells it into quoted SQL: parts separated by dots, each plain or in quotes,
 // where a doubled quote stands for one. fold is applied to plain parts, as the database does to unquoted names. A part
@@ -27,7 +35,7 @@ func QuoteIdentifier(name string, quote rune, fold func(string) string, maxParts
 			return invalid(fmt.Sprintf("a quote %c opens, closes and doubles around a whole part, or does not occur", quote))
 		case part == "":
 			return invalid("it has an empty part")
-		case !quoted && plainIdentifier.MatchString(part):
+		case !quoted && plainIdentifier(part):
 			part = fold(part)
 		}
 		doubled := strings.ReplaceAll(part, string(quote), string(quote)+string(quote))

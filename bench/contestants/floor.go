@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
@@ -27,8 +28,8 @@ func init() {
 		use    use
 		open   func(ctx context.Context, env contest.Environment) (contest.Client, error)
 	}{
-		{contest.PostgreSQL, "pgx", useLock, floorPgx("rollback")},
-		{contest.PostgreSQL, "pgx", useDo, floorPgx("commit")},
+		{contest.PostgreSQL, "pgx", useLock, floorPgx(pgxLock)},
+		{contest.PostgreSQL, "pgx", useDo, floorPgx(pgxDo)},
 		{contest.PostgreSQL, "database/sql on PostgreSQL", useLock, floorPostgresSQL},
 		{contest.MySQL, "MySQL", useLock, floorMySQL("", "ROLLBACK")},
 		{contest.MySQL, "MySQL", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
@@ -86,39 +87,67 @@ func turnstileOf(key string) int64 {
 	return int64(h.Sum64())
 }
 
-func floorPgx(end string) func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+// pgxStatements are the statements of one cycle on PostgreSQL.
+type pgxStatements struct {
+	begin, settings string
+	values          []any // of settings
+	end             string
+}
+
+const floorSettings = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)"
+
+var (
+	pgxLock = pgxStatements{
+		begin: "begin isolation level read committed read write", settings: floorSettings, values: []any{"30000ms", "500ms"}, end: "rollback",
+	}
+	// What keeps work that sends COMMIT itself from going on without the lock is in these statements as well.
+	pgxDo = pgxStatements{
+		begin: pgxLock.begin + "; select set_config('floor.read_only', current_setting('default_transaction_read_only'), false), " +
+			"set_config('default_transaction_read_only', 'on', false); commit and chain",
+		settings: floorSettings + ", set_config('floor.held', $3, true)", values: []any{"30000ms", "500ms", "this one"},
+		end: "select 1 / (current_setting('floor.held', true) is not distinct from 'this one')::int, " +
+			"set_config('default_transaction_read_only', coalesce(nullif(current_setting('floor.read_only', true), ''), " +
+			"current_setting('default_transaction_read_only')), false), set_config('floor.read_only', '', false); commit",
+	}
+)
+
+func floorPgx(with pgxStatements) func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 		pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 		if err != nil {
 			return nil, err
 		}
-		return holdFunc{func(ctx context.Context, key string, work contest.Work) error {
-			return holdPgx(ctx, pool, key, end, work)
-		}, pool.Close}, nil
+		hold := func(ctx context.Context, key string, work contest.Work) error { return with.hold(ctx, pool, key, work) }
+		return holdFunc{hold, pool.Close}, nil
 	}
 }
 
-func holdPgx(ctx context.Context, pool *pgxpool.Pool, key, end string, work contest.Work) error {
+func (s pgxStatements) hold(ctx context.Context, pool *pgxpool.Pool, key string, work contest.Work) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
 	var batch pgx.Batch
-	batch.Queue("begin isolation level read committed read write")
-	batch.Queue("select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)", "30000ms", "500ms")
-	batch.Queue("with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, "+floorTable+
-		" as slots_of where slot = $2 and "+floorSelect+" for update of slots_of", turnstileOf(key), slotOf(key))
+	for _, statement := range strings.Split(s.begin, "; ") {
+		batch.Queue(statement)
+	}
+	batch.Queue(s.settings, s.values...)
+	batch.Queue(floorLock, turnstileOf(key), slotOf(key))
 	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return err
 	}
-	failed := work(ctx, nil)
+	end, failed := s.end, work(ctx, nil)
 	if failed != nil {
 		end = "rollback"
 	}
 	_, err = conn.Exec(context.WithoutCancel(ctx), end)
 	return errors.Join(failed, err)
 }
+
+// floorLock passes the turnstile and locks the slot, in PostgreSQL.
+var floorLock = "with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, " + floorTable +
+	" as slots_of where slot = $2 and " + floorSelect + " for update of slots_of"
 
 func floorPostgresSQL(ctx context.Context, env contest.Environment) (contest.Client, error) {
 	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
@@ -131,10 +160,8 @@ func floorPostgresSQL(ctx context.Context, env contest.Environment) (contest.Cli
 			return err
 		}
 		defer tx.Rollback()
-		lock := "with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, " + floorTable +
-			" as slots_of where slot = $2 and " + floorSelect + " for update of slots_of"
 		var slot int
-		if err := tx.QueryRowContext(ctx, lock, turnstileOf(key), slotOf(key)).Scan(&slot); err != nil {
+		if err := tx.QueryRowContext(ctx, floorLock, turnstileOf(key), slotOf(key)).Scan(&slot); err != nil {
 			return err
 		}
 		if err := work(ctx, nil); err != nil {

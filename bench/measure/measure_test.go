@@ -29,7 +29,9 @@ func init() {
 
 type everybody struct{}
 
-func (everybody) Hold(ctx context.Context, _ []string, work contest.Work) error { return work(ctx, nil) }
+func (everybody) Hold(ctx context.Context, _ []string, work contest.Work) error {
+	return work(ctx, nil)
+}
 
 func (everybody) Close() error { return nil }
 

@@ -94,22 +94,22 @@ func Short() Plan {
 
 // Full is for publishing.
 func Full() Plan {
-	holds := []time.Duration{0, time.Millisecond, 10 * time.Millisecond}
+	window := Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond}
 	return Plan{
 		Mode:        "full",
 		Uncontended: UncontendedPlan{Rounds: 40, Block: 40 * time.Millisecond, Least: 5},
 		Contended: []ContendedPlan{{
-			Rejoin: results.AfterNext, Contenders: []int{2, 8, 64}, Holds: holds, Rounds: 2,
-			Window: Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond},
+			Rejoin: results.AfterNext, Contenders: []int{2, 8, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 2, Window: window,
 		}, {
-			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 2,
-			Window: Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond},
+			Rejoin: results.AfterNext, Contenders: []int{2, 64}, Holds: []time.Duration{0, 10 * time.Millisecond}, Rounds: 1, Window: window,
+		}, {
+			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 2, Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 3, For: time.Second,
+			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 2, For: time.Second,
 		},
 		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 2, AtMost: 3 * time.Second},
-		Faults: FaultsPlan{Trials: 3, Lease: 2 * time.Second, Limit: 10 * time.Second, AtATime: 64},
+		Faults: FaultsPlan{Trials: 3, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
 	}
 }
 
@@ -121,7 +121,7 @@ func (p Plan) Settings() []results.Setting {
 			c.Contenders, processes, c.Holds, c.Rejoin, c.Rounds, c.For, c.AtMost, c.Least)
 	}
 	return []results.Setting{
-		{Name: "uncontended", Value: fmt.Sprintf("%d rounds of %v for each contestant, in a new random order each round",
+		{Name: "uncontended", Value: fmt.Sprintf("%d rounds of %v for each contestant, in a new random order and on new connections each round",
 			p.Uncontended.Rounds, p.Uncontended.Block)},
 		{Name: "contended", Value: contended},
 		{Name: "many keys", Value: fmt.Sprintf("%d contenders, %v keys by Zipf's law, holds %v: %d × %v",

@@ -51,7 +51,8 @@ func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) 
 	var held int64
 	for i, a := range entered {
 		held += max(0, min(a.Out, t.ended)-max(a.In, t.began))
-		if i > 0 && a.In < entered[i-1].Out {
+		// When the run ends, so does everybody's context, and some locks with it, in the middle of work.
+		if i > 0 && a.In < entered[i-1].Out && a.In < t.ended {
 			round.Overlaps++
 		}
 	}

@@ -160,11 +160,11 @@ func (d drawn) ticksAbove() {
 func (d drawn) referenceLines() {
 	for i, line := range d.references {
 		x, style := d.x(line.value), draw.LineStyle{Color: line.color, Width: 1.4, Dashes: []vg.Length{5, 3}}
-		align, aside := draw.XRight, vg.Length(4) // the labels lean away from each other, as the lines may be close
+		align := draw.XRight // the labels lean away from each other, as the lines may be close
 		if i > 0 {
-			align, aside = draw.XLeft, -aside
+			align = draw.XLeft
 		}
-		d.area.FillText(writing(small-1, line.color, align), vg.Point{X: x + aside, Y: d.data.Max.Y + 13}, line.label)
+		d.area.FillText(writing(small-1, line.color, align), vg.Point{X: x, Y: d.data.Max.Y + 13}, line.label)
 		if !d.stacked {
 			d.area.StrokeLine2(style, x, d.data.Min.Y, x, d.data.Max.Y+4)
 			continue

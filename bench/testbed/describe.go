@@ -23,7 +23,9 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 		if len(running) == 0 {
 			continue
 		}
-		described := results.Server{Name: string(server), Origin: running[0].Origin}
+		origin, _, _ := strings.Cut(running[0].Origin, ", ") // where on this machine is nobody else's business
+		origin, _, _ = strings.Cut(origin, " in /")
+		described := results.Server{Name: string(server), Origin: origin}
 		described.Version, described.Durability, err = describe(ctx, server, running[0].DSN)
 		if err != nil {
 			return nil, fmt.Errorf("settings of %s: %w", server, err)

@@ -65,15 +65,17 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	if !request.Work {
 		return s.driver.lock(ctx, s.conn, request, "")
 	}
-	if err := s.handle(); err != nil {
-		return 0, err
-	}
+	behind := ""
 	if s.driver.owned {
 		s.guarded = true
-		return s.driver.lock(ctx, s.tx, request, "; SAVEPOINT "+savepoint)
+		behind = "; SAVEPOINT " + savepoint
 	}
-	token, err = s.driver.lock(ctx, s.conn, request, "")
+	// Not through the handle, which would start a goroutine for it.
+	token, err = s.driver.lock(ctx, s.conn, request, behind)
 	if err == nil {
+		err = s.handle()
+	}
+	if err == nil && !s.driver.owned {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 		defer cancel()
 		err = s.guard(clean)
