@@ -23,7 +23,8 @@ check: ## format, vet, lint, documentation, dependencies
 	@for module in $(MODULES); do (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; done
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet . ./dialects/...
-	go run .ci/documented.go . dialects dialects/postgres dialects/mysql internal/peer internal/servers internal/wire
+	go run .ci/documented.go . dialects dialects/postgres dialects/mysql internal/peer internal/servers internal/shop internal/wire \
+		bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
 	.ci/dependencies
 
 bench: ## every lock people use today, side by side: less than 5 minutes

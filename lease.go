@@ -176,14 +176,16 @@ const leastSilence = 2500 * time.Millisecond
 
 // listen declares the session lost when its connection is closed, for somebody who used it found that it is dead, and when
 // the server's kernel has not been heard of for so long that the server may have ended it before the next look. As long as
-// peer.Probe has the kernels ask each other, which begins here, a connection that is merely unused is not silent.
+// peer.Probe has the kernels ask each other a connection that is merely unused is not silent. That begins here: silence from
+// before says nothing, for this process may have been stopped.
 func (s *session[Tx]) listen() {
 	lease := s.locker.config.lease
 	silence, known := peer.Silence(s.socket)
 	dead := peer.Gone(s.socket)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.probes > 0 && s.restore == nil {
+	began := s.probes > 0 && s.restore == nil
+	if began {
 		s.restore = peer.Probe(s.socket, lease)
 	}
 	if s.beating != nil { // which has a limit of its own
@@ -192,7 +194,7 @@ func (s *session[Tx]) listen() {
 	if dead {
 		s.gone(errors.New("the connection is closed"))
 	}
-	if !known || silence < max(lease-margin(lease)-lease/beatsPerLease, leastSilence) {
+	if began || !known || silence < max(lease-margin(lease)-lease/beatsPerLease, leastSilence) {
 		return
 	}
 	s.silent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it will end the session", silence, lease))

@@ -83,13 +83,10 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("-only: no contestant matches %q; there are:\n%s", *only, listed())
 	}
 	found, err := measureAll(ctx, plan, contestants, chosen)
-	if err != nil {
+	if found == nil || ctx.Err() != nil {
 		return err
 	}
-	if err := found.Write(*out); err != nil {
-		return err
-	}
-	return writeReport(*out, found)
+	return errors.Join(err, found.Write(*out), writeReport(*out, found))
 }
 
 // measurement is one of those that can be chosen.
@@ -135,8 +132,10 @@ func listed() string {
 	return b.String()
 }
 
-// measureAll starts the servers that the contestants need, measures, and stops the servers.
-func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement) (found *results.Run, err error) {
+// measureAll starts the servers that the contestants need, measures, and stops the servers. What was found before an error is
+// returned with it.
+func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement,
+) (found *results.Run, err error) {
 	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode, Seed: plan.Seed, Settings: plan.Settings()}
 	if found.Machine, err = testbed.DescribeMachine(); err != nil {
 		return nil, err
@@ -176,13 +175,14 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 	lab.Tell = show.step
 	describe(found, contestants)
 	for _, m := range chosen {
-		if err := m.do(lab, ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
+		if err = m.do(lab, ctx); err != nil {
+			err = fmt.Errorf("%s: %w", m.name, err)
+			break
 		}
 	}
 	show.end()
 	found.Took = time.Since(found.Started)
-	return found, nil
+	return found, err
 }
 
 func describe(found *results.Run, contestants []contest.Contestant) {

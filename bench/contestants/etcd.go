@@ -88,6 +88,7 @@ func (c *etcd) newSession(ctx context.Context) (*concurrency.Session, error) {
 	return session, nil
 }
 
+// Hold implements contest.Client.
 func (c *etcd) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	session, err := c.take(ctx)
 	if err != nil {
@@ -150,6 +151,7 @@ func unlockEtcd(ctx context.Context, session *concurrency.Session, mutex *concur
 	return nil
 }
 
+// Close implements contest.Client.
 func (c *etcd) Close() error {
 	var group sync.WaitGroup // a server that does not answer costs one time limit then, not one for each
 	for len(c.sessions) > 0 {

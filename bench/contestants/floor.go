@@ -1,3 +1,4 @@
+// Package contestants has the ways to lock that are compared, one file each. Who imports it has them registered.
 package contestants
 
 import (
@@ -18,33 +19,45 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// The floor is the statements that the library sends, in as many round trips, written by hand for the same client library:
-// one cannot be faster in that way. They exclude and queue as the library does, but look at nothing: no slot that is
-// missing, no lost connection, no wait to interrupt.
+// floors are the statements that the library sends, in as many round trips, written by hand for the same client library. They
+// exclude and queue as the library does, but look at nothing: no slot that is missing, no lost connection, no wait to
+// interrupt. With database/sql, and on mysql.New, one writes BeginTx, the lock and Rollback, and that is the floor there: the
+// library goes around database/sql to the driver's connection.
+var floors = []struct {
+	server contest.Server
+	client string
+	use    use
+	open   func(ctx context.Context, env contest.Environment) (contest.Client, error)
+}{
+	{contest.PostgreSQL, "pgx", useLock, floorPgx(pgxLock)},
+	{contest.PostgreSQL, "pgx", useDo, floorPgx(pgxDo)},
+	{contest.PostgreSQL, "database/sql on PostgreSQL", useLock, floorPostgresSQL},
+	{contest.MySQL, "MySQL", useLock, floorMySQL("", "ROLLBACK")},
+	{contest.MySQL, "MySQL", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
+	{contest.MySQL, "mysql.New", useLock, floorMySQLPool},
+	{contest.MariaDB, "MariaDB", useLock, floorMySQL("", "ROLLBACK")},
+	{contest.MariaDB, "MariaDB", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
+}
+
 func init() {
-	for _, f := range []struct {
-		server contest.Server
-		client string
-		use    use
-		open   func(ctx context.Context, env contest.Environment) (contest.Client, error)
-	}{
-		{contest.PostgreSQL, "pgx", useLock, floorPgx(pgxLock)},
-		{contest.PostgreSQL, "pgx", useDo, floorPgx(pgxDo)},
-		{contest.PostgreSQL, "database/sql on PostgreSQL", useLock, floorPostgresSQL},
-		{contest.MySQL, "MySQL", useLock, floorMySQL("", "ROLLBACK")},
-		{contest.MySQL, "MySQL", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
-		{contest.MySQL, "mysql.New", useLock, floorMySQLPool},
-		{contest.MariaDB, "MariaDB", useLock, floorMySQL("", "ROLLBACK")},
-		{contest.MariaDB, "MariaDB", useDo, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
-	} {
+	for _, f := range floors {
 		contest.Register(contest.Contestant{
 			Name: floorName(f.use, f.client), Group: contest.Floor, Server: f.server, Waits: contest.Queued,
-			Remark: "the statements of txlock " + string(f.use) + ", without the library", Open: f.open,
+			Remark: "what txlock " + string(f.use) + " sends, without the library", Open: f.open,
 			Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
 				return seedFloor(ctx, f.server, env)
 			},
 		})
 	}
+}
+
+func hasFloor(name string) bool {
+	for _, f := range floors {
+		if floorName(f.use, f.client) == name {
+			return true
+		}
+	}
+	return false
 }
 
 func floorName(u use, client string) string { return fmt.Sprintf("by hand: %s, %s", u, client) }
@@ -94,7 +107,8 @@ type pgxStatements struct {
 	end             string
 }
 
-const floorSettings = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)"
+const floorSettings = "select set_config('idle_in_transaction_session_timeout', $1, true), " +
+	"set_config('client_connection_check_interval', $2, true)"
 
 var (
 	pgxLock = pgxStatements{
@@ -230,7 +244,8 @@ func selectSlot(ctx context.Context, on interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }, key, behind string,
 ) error {
-	rows, err := on.QueryContext(ctx, fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", floorTable, slotOf(key), floorSelect, behind))
+	query := fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", floorTable, slotOf(key), floorSelect, behind)
+	rows, err := on.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 func init() {
 	contest.Register(contest.Contestant{
-		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
+		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued, ManyKeys: true,
 		Remark:  "on a connection of its own; does not tell the work of a lost session",
 		Prepare: nothing,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
@@ -35,7 +35,7 @@ func init() {
 	})
 	for _, server := range []contest.Server{contest.MySQL, contest.MariaDB} {
 		contest.Register(contest.Contestant{
-			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued,
+			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued, ManyKeys: true,
 			Remark:  "on a connection of its own; does not tell the work of a lost session",
 			Prepare: nothing,
 			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {

@@ -74,6 +74,7 @@ func preparePglock(ctx context.Context, env contest.Environment, _ []string) err
 }
 
 // Hold nests the locks: only the library's Do ends the context of the work when the heartbeat finds the lock lost.
+// Hold implements contest.Client.
 func (c *pglockClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	if len(keys) == 0 {
 		return work(ctx, nil)

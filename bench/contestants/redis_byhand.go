@@ -42,6 +42,7 @@ var deleteOwn = redis.NewScript(`
 
 var errLeaseEnded = errors.New("the lease ended before the unlock")
 
+// Hold implements contest.Client.
 func (c setNX) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
@@ -70,4 +71,5 @@ func (c setNX) unlock(ctx context.Context, name, token string) error {
 	return nil
 }
 
+// Close implements contest.Client.
 func (c setNX) Close() error { return c.server.Close() }

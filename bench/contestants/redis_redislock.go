@@ -39,6 +39,7 @@ type redislockClient struct {
 	lease  time.Duration
 }
 
+// Hold implements contest.Client.
 func (c redislockClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
@@ -74,4 +75,5 @@ func (c redislockClient) obtain(ctx context.Context, name string) (*redislock.Lo
 	}
 }
 
+// Close implements contest.Client.
 func (c redislockClient) Close() error { return c.server.Close() }

@@ -57,6 +57,7 @@ func openRedsync(ctx context.Context, env contest.Environment, servers int) (con
 	return client, nil
 }
 
+// Hold implements contest.Client.
 func (c *redsyncClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
@@ -88,6 +89,7 @@ func unlockRedsync(ctx context.Context, mutex *redsync.Mutex) error {
 	return nil
 }
 
+// Close implements contest.Client.
 func (c *redsyncClient) Close() error {
 	var errs []error
 	for _, server := range c.servers {

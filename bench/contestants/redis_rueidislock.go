@@ -40,6 +40,7 @@ type rueidislockClient struct {
 
 var errLockLost = errors.New("the lock was lost before the unlock")
 
+// Hold implements contest.Client.
 func (c rueidislockClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
@@ -78,6 +79,7 @@ func unlockRueidislock(ctx, held context.Context, release context.CancelFunc) er
 	return nil
 }
 
+// Close implements contest.Client.
 func (c rueidislockClient) Close() error {
 	c.locks.Close()
 	return nil

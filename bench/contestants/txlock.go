@@ -28,7 +28,7 @@ func init() {
 		{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}},
 		{contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL, []use{useLock, useDo}},
 		{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}},
-		{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock}},
+		{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo}},
 		{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}},
 	} {
 		for _, u := range s.uses {
@@ -38,7 +38,10 @@ func init() {
 				Slots: dialects.DefaultSlots, ManyKeys: u == useLock && s.client != "mysql.New",
 			}
 			if u == useRows {
-				c.Floor, c.Slots = "", 0
+				c.Slots = 0
+			}
+			if !hasFloor(c.Floor) {
+				c.Floor = ""
 			}
 			s.open.register(c, u)
 			if c.ManyKeys {

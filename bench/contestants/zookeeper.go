@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -15,37 +16,75 @@ import (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "go-zookeeper", Group: contest.OnZK, Server: contest.ZooKeeper, Waits: contest.Notified, Leased: true,
-		Remark:  "the server raises the lease to 2 ticks at least; does not tell of a lost session",
+		Remark:  "the server raises the lease to 2 ticks at least; the session's events end the work's context",
 		Prepare: prepareZooKeeper,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			session, err := connectZooKeeper(ctx, env)
+			session, events, err := connectZooKeeper(ctx, env)
 			if err != nil {
 				return nil, err
 			}
-			return zooKeeper{session: session}, nil
+			client := &zooKeeper{session: session, held: make(map[*context.CancelCauseFunc]struct{})}
+			go client.watch(events)
+			return client, nil
 		},
 	})
 }
 
 const zooKeeperRoot = "/txlock-bench"
 
-// zooKeeper is one session for all callers: each lock is a node of its own below that of the key.
-type zooKeeper struct{ session *zk.Conn }
+// zooKeeper is one session for all callers: each lock is a node of its own below that of the key. The library's lock says
+// nothing of a session that is lost; its events do.
+type zooKeeper struct {
+	session *zk.Conn
 
-func connectZooKeeper(ctx context.Context, env contest.Environment) (*zk.Conn, error) {
+	mu   sync.Mutex
+	held map[*context.CancelCauseFunc]struct{} // ends of the contexts of work
+}
+
+var errSession = errors.New("ZooKeeper: the session is disconnected, and may have lost its locks")
+
+// watch ends the contexts of all work when the session is disconnected. It returns when the session is closed.
+func (c *zooKeeper) watch(events <-chan zk.Event) {
+	for event := range events {
+		if event.State != zk.StateDisconnected && event.State != zk.StateExpired {
+			continue
+		}
+		c.mu.Lock()
+		for end := range c.held {
+			(*end)(errSession)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// own is the context of work under a lock, and what is to be called when that is over.
+func (c *zooKeeper) own(ctx context.Context) (held context.Context, release func()) {
+	held, end := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[&end] = struct{}{}
+	return held, func() {
+		c.mu.Lock()
+		delete(c.held, &end)
+		c.mu.Unlock()
+		end(nil)
+	}
+}
+
+func connectZooKeeper(ctx context.Context, env contest.Environment) (*zk.Conn, <-chan zk.Event, error) {
 	session, events, err := zk.Connect([]string{env.Address()}, env.Lease, zk.WithLogger(silent{}))
 	if err != nil {
-		return nil, fmt.Errorf("connect to ZooKeeper at %s: %w", env.Address(), err)
+		return nil, nil, fmt.Errorf("connect to ZooKeeper at %s: %w", env.Address(), err)
 	}
 	for {
 		select {
 		case event := <-events:
 			if event.State == zk.StateHasSession {
-				return session, nil
+				return session, events, nil
 			}
 		case <-ctx.Done():
 			session.Close()
-			return nil, fmt.Errorf("connect to ZooKeeper at %s: %w", env.Address(), context.Cause(ctx))
+			return nil, nil, fmt.Errorf("connect to ZooKeeper at %s: %w", env.Address(), context.Cause(ctx))
 		}
 	}
 }
@@ -59,7 +98,7 @@ func (silent) Printf(string, ...any) {}
 // prepareZooKeeper creates the node of each key, which the first lock of a key would do in four more round trips. Locks
 // that an earlier run left have ended with its sessions.
 func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []string) error {
-	session, err := connectZooKeeper(ctx, env)
+	session, _, err := connectZooKeeper(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -92,13 +131,14 @@ func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []strin
 
 func zooKeeperPath(key string) string { return zooKeeperRoot + "/" + url.PathEscape(key) }
 
-func (c zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) error {
+// Hold implements contest.Client.
+func (c *zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
 // lock leaves the wait, when ctx ends, to a goroutine that unlocks as soon as it has locked: the library has no way to
 // give up a place in the queue, and does not tell which node is its own.
-func (c zooKeeper) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+func (c *zooKeeper) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	lock := zk.NewLock(c.session, zooKeeperPath(key), zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)
 	go func() { locked <- lock.Lock() }()
@@ -107,7 +147,9 @@ func (c zooKeeper) lock(ctx context.Context, key string) (context.Context, conte
 		if err != nil {
 			return nil, nil, fmt.Errorf("ZooKeeper: lock %s: %w", key, err)
 		}
-		return ctx, func() error {
+		held, release := c.own(ctx)
+		return held, func() error {
+			release()
 			if err := lock.Unlock(); err != nil {
 				return fmt.Errorf("ZooKeeper: unlock %s: %w", key, err)
 			}
@@ -123,7 +165,8 @@ func (c zooKeeper) lock(ctx context.Context, key string) (context.Context, conte
 	}
 }
 
-func (c zooKeeper) Close() error {
+// Close implements contest.Client.
+func (c *zooKeeper) Close() error {
 	c.session.Close()
 	return nil
 }

@@ -40,7 +40,8 @@ func allocations(ctx context.Context, client contest.Client, keys []string) (cou
 }
 
 // RoundTrips counts the round trips of one cycle, on average. Trips is how many there were so far on the wire.
-func RoundTrips(ctx context.Context, c contest.Contestant, env contest.Environment, key string, trips func() int) (perCycle float64, err error) {
+func RoundTrips(ctx context.Context, c contest.Contestant, env contest.Environment, key string, trips func() int,
+) (perCycle float64, err error) {
 	client, err := c.Open(ctx, env)
 	if err != nil {
 		return 0, err

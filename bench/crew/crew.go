@@ -70,7 +70,7 @@ func (c *Crew) each(members []*Process, do func(i int, p *Process) error) error 
 func (c *Crew) AwaitAll(ctx context.Context, n int, event Event, atMost time.Duration) time.Duration {
 	began := time.Now()
 	_ = c.each(c.workers[:n], func(_ int, p *Process) error {
-		_, err := p.Await(ctx, event, atMost) // what it failed by, it reports again when it is done
+		_, err := p.Await(ctx, event, atMost) // what it failed by shows when it is told to stop
 		return err
 	})
 	return time.Since(began)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"time"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/results"
@@ -17,23 +18,49 @@ func (w *worker) cycle(job Cycle) (report Message, err error) {
 		return report, err
 	}
 	random := rand.New(rand.NewPCG(job.Seed, 0))
-	for round := range job.Rounds {
-		for _, i := range random.Perm(len(job.Entrants)) {
+	for round := -1; round < job.Rounds; round++ {
+		for _, i := range job.order(random) {
 			cycled := &report.Cycles[i]
 			if cycled.Error != "" {
 				continue
 			}
-			if err := cycled.measure(job, job.Entrants[i], round == job.Rounds-1); err != nil {
+			err := cycled.measure(job, job.Entrants[i], round)
+			if err != nil {
 				cycled.Error = err.Error()
 			}
 		}
+		w.say(Message{Event: Turned})
 	}
 	return report, w.expect(Stop)
 }
 
-// measure does one block, and counts allocations behind the last one.
-func (c *Cycled) measure(job Cycle, entrant Entrant, last bool) (err error) {
-	ctx := context.Background()
+// order is a random order of the entrants in which those on the same server follow one another, as they are compared.
+func (c Cycle) order(random *rand.Rand) (order []int) {
+	var servers []string
+	of := make(map[string][]int)
+	for i, e := range c.Entrants {
+		server := e.Environment.Addresses[0]
+		if of[server] == nil {
+			servers = append(servers, server)
+		}
+		of[server] = append(of[server], i)
+	}
+	for _, s := range random.Perm(len(servers)) {
+		some := of[servers[s]]
+		for _, i := range random.Perm(len(some)) {
+			order = append(order, some[i])
+		}
+	}
+	return order
+}
+
+// patient bounds a block, which would hang for good where a lock was left behind.
+const patient = 20 * time.Second
+
+// measure does one block, and counts allocations behind the last one. Round -1 warms the server up.
+func (c *Cycled) measure(job Cycle, entrant Entrant, round int) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
 	keys := []string{job.Key}
 	client, err := entrant.open(ctx)
 	if err != nil {
@@ -43,13 +70,16 @@ func (c *Cycled) measure(job Cycle, entrant Entrant, last bool) (err error) {
 	if err := warm(ctx, client, keys); err != nil {
 		return err
 	}
+	if round < 0 {
+		job.Block = job.WarmUp
+	}
 	latencies, err := block(ctx, job, client, keys)
-	if err != nil {
+	if err != nil || round < 0 {
 		return err
 	}
 	c.Latencies = append(c.Latencies, latencies...)
 	c.Rounds = append(c.Rounds, results.Quantile(latencies, 0.5))
-	if last {
+	if round == job.Rounds-1 {
 		c.Allocs, c.AllocBytes, err = allocations(ctx, client, keys)
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// guard adds one to a number under a lock, in two steps with a word of the parent in between: what happens there is what
+// guard adds to a number under a lock, in two steps with a word of the parent in between: what happens there is what
 // the faults are about. The work passes its context on to its statements, as careful users do, and looks at nothing else.
 func (w *worker) guard(job Guard) (report Message, err error) {
 	ctx := context.Background()
@@ -42,7 +42,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 			}
 			told = true
 		}
-		err = desk.write(held, tx, job.Account, number+1)
+		err = desk.write(held, tx, job.Account, number+job.Amount)
 		guarded.Written = err == nil
 		w.say(Message{Event: Left, Guarded: &Guarded{Written: guarded.Written && !transacted}})
 		return err

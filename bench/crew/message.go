@@ -38,6 +38,7 @@ type Cycle struct {
 	Rounds   int
 	Block    time.Duration // of each entrant in each round
 	Least    int           // cycles in a block, at least
+	WarmUp   time.Duration // of each server, before the first round: one that is written in Java becomes faster
 	Seed     uint64
 }
 
@@ -61,11 +62,12 @@ type Replay struct {
 	Orders  []int // indices in what shop.Load(1) returns, in the order in which they come in
 }
 
-// Guard holds a lock, reads a number, waits until it is told to go on, and writes the number plus one.
+// Guard holds a lock, reads a number, waits until it is told to go on, and writes the number plus an amount.
 type Guard struct {
 	Entrant Entrant
 	Key     string
 	Account string
+	Amount  int64 // so that it shows in the sum whose update is there
 }
 
 // Event is what a message of a worker says.
@@ -78,6 +80,7 @@ const (
 	Asking Event = "asking" // Guard: for the lock
 	Inside Event = "inside" // Guard: has read the number
 	Left   Event = "left"   // Guard: its work has ended; what is certain by then is in Guarded
+	Turned Event = "turned" // Cycle: a round is over
 	Done   Event = "done"
 )
 
@@ -100,7 +103,7 @@ type Message struct {
 	Cycles       []Cycled      `json:",omitempty"`
 	Acquisitions []Acquisition `json:",omitempty"`
 	Failed       int           `json:",omitempty"` // calls that returned an error
-	Failure      string        `json:",omitempty"` // the first of them
+	Failure      string        `json:",omitempty"` // one of them
 	Replayed     *Replayed     `json:",omitempty"`
 	Guarded      *Guarded      `json:",omitempty"`
 }
@@ -123,7 +126,7 @@ type Acquisition struct {
 // Replayed is the result of Replay: the orders by what became of them.
 type Replayed struct {
 	Booked, Refused, Known []int
-	Took                   time.Duration
+	InTime                 int // decided before the parent said that it is enough
 }
 
 // Guarded is the result of Guard.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/internal/shop"
@@ -39,7 +38,6 @@ func (w *worker) replay(job Replay) (report Message, err error) {
 	close(queue)
 
 	placed := placing{client: client, desk: desk}
-	started := time.Now()
 	var group sync.WaitGroup
 	for range job.Workers {
 		group.Go(func() {
@@ -52,7 +50,6 @@ func (w *worker) replay(job Replay) (report Message, err error) {
 		})
 	}
 	group.Wait()
-	placed.Took = time.Since(started)
 	if len(queue) == 0 && ctx.Err() == nil {
 		w.say(Message{Event: Left}) // the parent need not wait
 	}
@@ -106,6 +103,9 @@ func (p *placing) note(ctx context.Context, index int, d decided) {
 	}
 	if !d.done || d.transacted && d.err != nil {
 		return
+	}
+	if d.outcome != shop.Known && ctx.Err() == nil {
+		p.InTime++
 	}
 	switch d.outcome {
 	case shop.Booked:

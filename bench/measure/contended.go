@@ -2,7 +2,9 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
@@ -14,14 +16,16 @@ import (
 func (l *Lab) MeasureContended(ctx context.Context) error {
 	total, done := 0, 0
 	for _, p := range l.Contended {
-		total += len(p.Contenders) * len(p.Holds) * p.Rounds * len(l.entrants)
+		for round := range max(p.Rounds, p.Compared) {
+			total += len(p.Contenders) * len(p.Holds) * len(p.entrants(l.entrants, round))
+		}
 	}
 	for _, p := range l.Contended {
 		for _, hold := range p.Holds {
 			for _, contenders := range p.Contenders {
 				cells := make(map[string]*results.Contended)
-				for range p.Rounds {
-					for _, c := range l.shuffled(l.entrants) {
+				for round := range max(p.Rounds, p.Compared) {
+					for _, c := range l.shuffled(p.entrants(l.entrants, round)) {
 						l.Tell("contended", done, total)
 						done++
 						cell := cells[c.Name]
@@ -54,37 +58,51 @@ func (l *Lab) MeasureContended(ctx context.Context) error {
 	return nil
 }
 
+// entrants are those of all that take part in a round.
+func (p ContendedPlan) entrants(all []contest.Contestant, round int) []contest.Contestant {
+	return slices.DeleteFunc(slices.Clone(all), func(c contest.Contestant) bool {
+		compared := c.Group == contest.TxLock || c.Group == contest.Floor || c.Group == contest.Native
+		return round >= p.Rounds && !(compared && round < p.Compared)
+	})
+}
+
 // contend is one run of one contestant.
-func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Contended, window Window) (round results.ContendedRound, err error) {
+func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Contended, window Window,
+) (round results.ContendedRound, err error) {
 	l.board.Clear()
 	jobs := l.share(c, cell.Contenders, crew.Contend{
 		Keys: []string{key(1)}, Hold: cell.Hold, Rejoin: cell.Rejoin, Board: l.board.Path(), Seed: l.Seed,
 	})
 	var began, ended int64
 	var before, after time.Duration
+	var unread error // of the server's account
 	reports, err := l.crew.Run(ctx, jobs, func() {
 		crew.Wait(ctx, crew.Ramp)
-		before, err = l.Testbed.CPU(c.Server)
+		before, unread = l.Testbed.CPU(c.Server)
 		began = crew.Now()
 		l.await(ctx, window)
 		ended = crew.Now()
-		if err == nil {
-			after, err = l.Testbed.CPU(c.Server)
+		if unread == nil {
+			after, unread = l.Testbed.CPU(c.Server)
 		}
-		if err == nil {
-			round.Connections, err = l.Testbed.Connections(c.Server)
-		}
+		var err error
+		round.Connections, err = l.Testbed.Connections(c.Server)
+		unread = errors.Join(unread, err)
 	})
 	if err != nil {
 		return round, err
+	}
+	if unread != nil {
+		l.missing(c, "processor time and connections of the server", unread)
 	}
 	var acquisitions []crew.Acquisition
 	for _, report := range reports {
 		acquisitions = append(acquisitions, report.Acquisitions...)
 		round.Failed += report.Failed
+		l.failed(c, "contended", report)
 	}
 	analyse(&round, acquisitions, timeline{began: began, ended: ended, contenders: cell.Contenders, exclusive: c.Waits != contest.Retrying})
-	round.ServerCPU = after - before
+	round.ServerCPU = max(0, after-before)
 	return round, nil
 }
 

@@ -52,8 +52,11 @@ func (l *Lab) MeasureFaults(ctx context.Context) error {
 // startsAtATime is how many processes are started at a time, which is what takes the machine's time here.
 const startsAtATime = 8
 
+// unlockLimit is how long an unlock is waited for: longer than that of any contestant but goose's table locker, a minute.
+const unlockLimit = 13 * time.Second
+
 // stagger is the time between one fault and the next, so that each has the machine for itself when it happens.
-const stagger = 20 * time.Millisecond
+const stagger = 40 * time.Millisecond
 
 // simultaneously does a step of all scenes of a batch, so many at a time.
 func simultaneously(batch []*scene, step func(*scene, context.Context) error, ctx context.Context, atATime int) {
@@ -95,7 +98,7 @@ func (l *Lab) note(scenes []*scene) {
 	}
 }
 
-// scene is one fault at one contestant's lock: processes that all want to add one to the same number.
+// scene is one fault at one contestant's lock: processes that all want to add to the same number.
 type scene struct {
 	lab        *Lab
 	contestant contest.Contestant
@@ -104,15 +107,15 @@ type scene struct {
 	account    *account
 	proxies    *testbed.Proxies // of the holder's client
 
-	holder, waiter, second *crew.Process  // who waits, and who waits behind that one
-	guarded                []crew.Guarded // of those who came to the end
+	holder, waiter, second *crew.Process // who waits, and who waits behind that one
+	guarded                map[*crew.Process]crew.Guarded
 
 	outcome results.FaultTrial
 	err     error
 }
 
 func (l *Lab) newScene(c contest.Contestant, fault string, trial int) *scene {
-	return &scene{lab: l, contestant: c, fault: fault, job: crew.Guard{
+	return &scene{lab: l, contestant: c, fault: fault, guarded: make(map[*crew.Process]crew.Guarded), job: crew.Guard{
 		Entrant: l.entrant(c, l.Faults.Lease, 1), Key: faultKey(c, fault, trial), Account: faultKey(c, fault, trial),
 	}}
 }
@@ -135,24 +138,24 @@ func (s *scene) stage(ctx context.Context) (err error) {
 	if s.contestant.Server.SQL() { // then the work is on the same server
 		through.Books.Address = s.proxies.Addresses[0]
 	}
-	if s.holder, err = s.start(ctx, through); err != nil {
+	if s.holder, err = s.start(ctx, through, 1); err != nil {
 		return err
 	}
-	if s.waiter, err = s.start(ctx, s.job.Entrant); err != nil || s.fault != results.WaiterKilled {
+	if s.waiter, err = s.start(ctx, s.job.Entrant, amounts); err != nil || s.fault != results.WaiterKilled {
 		return err
 	}
-	s.second, err = s.start(ctx, s.job.Entrant)
+	s.second, err = s.start(ctx, s.job.Entrant, amounts*amounts)
 	return err
 }
 
 // start starts a process that is ready to ask for the lock.
-func (s *scene) start(ctx context.Context, entrant crew.Entrant) (*crew.Process, error) {
+func (s *scene) start(ctx context.Context, entrant crew.Entrant, amount int64) (*crew.Process, error) {
 	p, err := crew.Start()
 	if err != nil {
 		return nil, err
 	}
 	job := s.job
-	job.Entrant = entrant
+	job.Entrant, job.Amount = entrant, amount
 	if err := p.Give(ctx, crew.Job{Guard: &job}); err != nil {
 		p.Kill()
 		return nil, err
@@ -180,17 +183,30 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, g := range s.guarded {
-		if g.Written {
+	number, err := s.account.read(ctx)
+	for p, guarded := range s.guarded {
+		times := number / s.amount(p) % amounts
+		if guarded.Written && times != 1 || times > 1 {
 			s.outcome.Lost++
 		}
-		if g.Told {
-			s.outcome.Told, s.outcome.Note = true, g.Error
-		}
 	}
-	number, err := s.account.read(ctx)
-	s.outcome.Lost -= number
+	if g := s.guarded[s.holder]; g.Told {
+		s.outcome.Told, s.outcome.Note = true, impersonal(g.Error)
+	}
 	return err
+}
+
+// amounts is the base in which the sum is read: what each process adds is a digit of its own.
+const amounts = 1000
+
+func (s *scene) amount(p *crew.Process) int64 {
+	switch p {
+	case s.holder:
+		return 1
+	case s.waiter:
+		return amounts
+	}
+	return amounts * amounts
 }
 
 // killHolder kills the holder, and returns how long the one who waits takes to be inside.
@@ -199,7 +215,11 @@ func (s *scene) killHolder(ctx context.Context) (time.Duration, error) {
 	if err := s.holder.Signal(syscall.SIGKILL); err != nil {
 		return 0, err
 	}
-	return s.awaitInside(ctx, s.waiter, began)
+	regained, err := s.awaitInside(ctx, s.waiter, began)
+	if err != nil || regained < 0 {
+		return regained, err
+	}
+	return regained, s.finish(ctx, s.waiter)
 }
 
 // fault begins something that keeps the holder from doing anything, and returns what ends it.
@@ -322,7 +342,7 @@ func (s *scene) finish(ctx context.Context, p *crew.Process) error {
 // await waits until a process has released, and notes what it says. One that does not come back from its unlock has
 // written all the same.
 func (s *scene) await(ctx context.Context, p *crew.Process) error {
-	left, err := p.Await(ctx, crew.Left, 2*s.lab.Faults.Limit)
+	left, err := p.Await(ctx, crew.Left, unlockLimit)
 	if err != nil {
 		return err
 	}
@@ -330,13 +350,13 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 }
 
 func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Message) error {
-	m, err := p.Await(ctx, crew.Done, s.lab.Faults.Limit)
+	m, err := p.Await(ctx, crew.Done, unlockLimit)
 	if crew.Late(err) {
-		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", s.lab.Faults.Limit)
+		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", unlockLimit)
 		m, err = left, nil
 	}
 	if err == nil {
-		s.guarded = append(s.guarded, *m.Guarded)
+		s.guarded[p] = *m.Guarded
 	}
 	return err
 }
@@ -357,7 +377,7 @@ func (s *scene) end() {
 
 // account is the number that a fault is about.
 type account struct {
-	read  func(ctx context.Context) (int, error)
+	read  func(ctx context.Context) (int64, error)
 	close func()
 }
 
@@ -376,7 +396,7 @@ func (l *Lab) openAccount(ctx context.Context, job crew.Guard) (*account, error)
 		return nil, err
 	}
 	return &account{
-		read: func(ctx context.Context) (number int, err error) {
+		read: func(ctx context.Context) (number int64, err error) {
 			return number, db.QueryRowContext(ctx, query, job.Account).Scan(&number)
 		},
 		close: func() { _ = db.Close() },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -39,7 +40,8 @@ const keys = 10_000
 func key(number int) string { return fmt.Sprintf("key-%d", number) }
 
 // Setup prepares contestants, and starts a crew. Those that cannot take part are noted as missing.
-func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string, run *results.Run) (*Lab, error) {
+func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string, run *results.Run,
+) (*Lab, error) {
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
 		random: rand.New(rand.NewPCG(plan.Seed, 1)),
@@ -49,6 +51,7 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 		return nil, err
 	}
 	if lab.crew, err = crew.New(processes); err != nil {
+		lab.Close()
 		return nil, err
 	}
 	if err := lab.openAccounts(ctx); err != nil {
@@ -66,7 +69,7 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 			err = c.Prepare(ctx, lab.environment(c, lease, 4), append(slices.Clone(all), lab.faultKeys(c)...))
 		}
 		if err != nil {
-			lab.missing(c, "all", err)
+			lab.missing(c, "", err)
 			continue
 		}
 		if !c.SpecialSlots {
@@ -178,8 +181,24 @@ func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
 	return entrants
 }
 
+// missing notes that a contestant took no part in a measurement, or in all if that is empty: once for each reason.
 func (l *Lab) missing(c contest.Contestant, measurement string, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.run.Missing = append(l.run.Missing, results.Missing{Contestant: c.Name, Measurement: measurement, Reason: reason.Error()})
+	one := results.Missing{Contestant: c.Name, Measurement: measurement, Reason: impersonal(reason.Error())}
+	if !slices.Contains(l.run.Missing, one) {
+		l.run.Missing = append(l.run.Missing, one)
+	}
 }
+
+// failed notes that calls failed, with one of the errors.
+func (l *Lab) failed(c contest.Contestant, measurement string, report crew.Message) {
+	if report.Failure != "" {
+		l.missing(c, measurement, fmt.Errorf("took part, but calls failed: %s", report.Failure))
+	}
+}
+
+var placeOnMachine = regexp.MustCompile(`(127\.0\.0\.1|localhost):\d+|/(?:home|root|tmp|usr|var)/[^\s:,;"']+`)
+
+// impersonal leaves addresses and paths of this machine out of a text.
+func impersonal(text string) string { return placeOnMachine.ReplaceAllString(text, "…") }

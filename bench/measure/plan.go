@@ -26,6 +26,7 @@ type UncontendedPlan struct {
 	Rounds int
 	Block  time.Duration // of each contestant in each round
 	Least  int           // cycles in a block, at least
+	WarmUp time.Duration // of each contestant, before the first round
 }
 
 // ContendedPlan is combinations of contenders and hold times.
@@ -34,6 +35,7 @@ type ContendedPlan struct {
 	Contenders []int
 	Holds      []time.Duration
 	Rounds     int
+	Compared   int // rounds of txlock, its floor and the databases' own locks, which are compared with one another; 0: Rounds
 	Window
 }
 
@@ -68,8 +70,8 @@ type FaultsPlan struct {
 	AtATime int           // as most of it is waiting
 }
 
-// lease is the life of locks where nothing is to break: long enough for a noisy machine.
-const lease = 30 * time.Second
+// lease is the life of locks where nothing is to break: long enough for a noisy machine, and pglock's default.
+const lease = 20 * time.Second
 
 // processes is how many there are of contenders.
 const processes = 8
@@ -78,7 +80,7 @@ const processes = 8
 func Short() Plan {
 	return Plan{
 		Mode:        "short",
-		Uncontended: UncontendedPlan{Rounds: 12, Block: 25 * time.Millisecond, Least: 3},
+		Uncontended: UncontendedPlan{Rounds: 12, Block: 25 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
 		Contended: []ContendedPlan{{
 			Rejoin: results.AfterNext, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: Window{For: 400 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond},
@@ -97,19 +99,21 @@ func Full() Plan {
 	window := Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond}
 	return Plan{
 		Mode:        "full",
-		Uncontended: UncontendedPlan{Rounds: 40, Block: 40 * time.Millisecond, Least: 5},
+		Uncontended: UncontendedPlan{Rounds: 40, Block: 40 * time.Millisecond, Least: 5, WarmUp: 300 * time.Millisecond},
 		Contended: []ContendedPlan{{
-			Rejoin: results.AfterNext, Contenders: []int{2, 8, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 2, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{8}, Holds: []time.Duration{time.Millisecond}, Rounds: 2, Compared: 8, Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{2, 64}, Holds: []time.Duration{0, 10 * time.Millisecond}, Rounds: 1, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1, Window: window,
 		}, {
-			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 2, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0, 10 * time.Millisecond}, Rounds: 1, Window: window,
+		}, {
+			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1, Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 2, For: time.Second,
+			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1, For: time.Second,
 		},
-		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 2, AtMost: 3 * time.Second},
-		Faults: FaultsPlan{Trials: 3, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
+		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 2, AtMost: 2 * time.Second},
+		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
 	}
 }
 
@@ -126,7 +130,8 @@ func (p Plan) Settings() []results.Setting {
 		{Name: "contended", Value: contended},
 		{Name: "many keys", Value: fmt.Sprintf("%d contenders, %v keys by Zipf's law, holds %v: %d × %v",
 			p.ManyKeys.Contenders, p.ManyKeys.Keys, p.ManyKeys.Hold, p.ManyKeys.Rounds, p.ManyKeys.For)},
-		{Name: "orders", Value: fmt.Sprintf("%d processes with %d workers, %d × up to %v", shopProcesses, shopWorkers, p.Orders.Rounds, p.Orders.AtMost)},
+		{Name: "orders", Value: fmt.Sprintf("%d processes with %d workers, %d × up to %v",
+			shopProcesses, shopWorkers, p.Orders.Rounds, p.Orders.AtMost)},
 		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v", p.Faults.Trials, p.Faults.AtATime,
 			p.Faults.Lease, p.Faults.Limit)},
 		{Name: "lease outside the faults", Value: lease.String()},

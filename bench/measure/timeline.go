@@ -18,57 +18,76 @@ type timeline struct {
 }
 
 // analyse fills a round with what can be told from who asked, entered and left when. What was over when the run began, as
-// the contenders came one after the other, does not count.
+// the contenders came one after the other, does not count, and neither does what came after its end.
 func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) {
 	round.Took = time.Duration(t.ended - t.began)
+	all = t.until(all)
 	var entered, counted []crew.Acquisition
 	served := make([]int, t.contenders)
 	for _, a := range all {
-		until := a.In
-		if a.In == 0 {
-			until = a.At // it waited to the end, or to an error
-		} else {
+		if a.In != 0 {
 			entered = append(entered, a)
 		}
-		if until < t.began {
+		if came(a) < t.began {
 			continue
 		}
-		round.LongestWait = max(round.LongestWait, time.Duration(until-a.Asked))
+		round.LongestWait = max(round.LongestWait, time.Duration(came(a)-a.Asked))
+		counted = append(counted, a)
 		if a.In != 0 {
-			counted = append(counted, a)
+			round.Acquisitions++
 			served[a.Contender]++
 		}
 	}
-	round.Acquisitions = len(counted)
 	round.Jain = jain(served)
 	if !t.exclusive {
 		return
 	}
-	byEntering := func(a, b crew.Acquisition) int { return cmp.Compare(a.In, b.In) }
-	slices.SortFunc(entered, byEntering)
-	slices.SortFunc(counted, byEntering)
+	slices.SortFunc(entered, func(a, b crew.Acquisition) int { return cmp.Compare(a.In, b.In) })
 	round.Inversions, round.Displacement = disorder(counted)
-	var held int64
-	for i, a := range entered {
-		held += max(0, min(a.Out, t.ended)-max(a.In, t.began))
-		// When the run ends, so does everybody's context, and some locks with it, in the middle of work.
-		if i > 0 && a.In < entered[i-1].Out && a.In < t.ended {
-			round.Overlaps++
-		}
-	}
-	round.Utilisation = float64(held) / float64(t.ended-t.began)
-	gaps := handOffs(all, entered, t)
+	round.Overlaps, round.Utilisation = t.occupied(entered)
+	gaps, cut := t.handOffs(all, entered)
+	round.HandOffs, round.Cut = len(gaps), cut
 	round.HandOffP50 = time.Duration(results.Quantile(gaps, 0.5))
 	round.HandOffP99 = time.Duration(results.Quantile(gaps, 0.99))
 }
 
+// until is what there was to see at the end of the run: those who came in later were still waiting.
+func (t timeline) until(all []crew.Acquisition) (seen []crew.Acquisition) {
+	for _, a := range all {
+		if a.Asked > t.ended {
+			continue
+		}
+		if a.In > t.ended {
+			a.In, a.Out = 0, 0
+		}
+		if a.In == 0 {
+			a.At = min(a.At, t.ended)
+		}
+		seen = append(seen, a)
+	}
+	return seen
+}
+
+// occupied counts how often one came in while another was inside, and the share of the run in which anybody was.
+func (t timeline) occupied(entered []crew.Acquisition) (overlaps int, share float64) {
+	var held, free int64 // free: since when nobody is inside
+	for _, a := range entered {
+		if a.In < free {
+			overlaps++
+		}
+		held += max(0, min(a.Out, t.ended)-max(a.In, free, t.began))
+		free = max(free, a.Out)
+	}
+	return overlaps, float64(held) / float64(t.ended-t.began)
+}
+
 // handOffs are the times from each release to the next one inside, if anybody had asked by the release. The last release
-// counts with what had passed at the end: a hand-off that took too long to be seen is not left out.
-func handOffs(all, entered []crew.Acquisition, t timeline) (gaps []int64) {
+// counts with what had passed at the end: a hand-off that took too long to be seen is not left out, but cut.
+func (t timeline) handOffs(all, entered []crew.Acquisition) (gaps []int64, cut int) {
 	for i, a := range entered {
 		if i == len(entered)-1 {
 			if a.Out < t.ended && waiting(all, a.Out) {
-				gaps = append(gaps, t.ended-a.Out)
+				gaps, cut = append(gaps, t.ended-a.Out), 1
 			}
 			break
 		}
@@ -78,7 +97,15 @@ func handOffs(all, entered []crew.Acquisition, t timeline) (gaps []int64) {
 			gaps = append(gaps, next.In-a.Out)
 		}
 	}
-	return gaps
+	return gaps, cut
+}
+
+// came is when one came in, or gave up.
+func came(a crew.Acquisition) int64 {
+	if a.In == 0 {
+		return a.At
+	}
+	return a.In
 }
 
 // waiting reports whether anybody was waiting at a moment.
@@ -88,7 +115,8 @@ func waiting(all []crew.Acquisition, moment int64) bool {
 	})
 }
 
-// jain is Jain's index of fairness: 1 if all have as much, 1/n if one has all.
+// jain is Jain's index of fairness, as a share of what so many acquisitions can reach: fewer than there are contenders
+// cannot be shared out equally by anybody.
 func jain(served []int) float64 {
 	var sum, squares float64
 	for _, n := range served {
@@ -98,21 +126,25 @@ func jain(served []int) float64 {
 	if squares == 0 {
 		return 0
 	}
-	return sum * sum / (float64(len(served)) * squares)
+	contenders := float64(len(served))
+	return sum * sum / (contenders * squares) / min(1, sum/contenders)
 }
 
-// disorder compares the order of entering with the order of asking: pairs in the wrong order per acquisition, and how far
-// the places are apart on average.
-func disorder(entered []crew.Acquisition) (inversions, displacement float64) {
-	n := len(entered)
+// disorder compares the order of entering, behind which those come who still wait, with the order of asking: pairs in the
+// wrong order per acquisition, and how far the places are apart on average.
+func disorder(all []crew.Acquisition) (inversions, displacement float64) {
+	n := len(all)
 	if n == 0 {
 		return 0, 0
 	}
-	byAsking := make([]int, n) // places in entered
+	byEntering := slices.SortedStableFunc(slices.Values(all), func(a, b crew.Acquisition) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Asked, b.Asked))
+	})
+	byAsking := make([]int, n) // places in byEntering
 	for i := range byAsking {
 		byAsking[i] = i
 	}
-	slices.SortStableFunc(byAsking, func(a, b int) int { return cmp.Compare(entered[a].Asked, entered[b].Asked) })
+	slices.SortStableFunc(byAsking, func(a, b int) int { return cmp.Compare(byEntering[a].Asked, byEntering[b].Asked) })
 	places := newFenwick(n)
 	pairs := 0
 	for place, i := range byAsking {
@@ -121,6 +153,14 @@ func disorder(entered []crew.Acquisition) (inversions, displacement float64) {
 		places.add(i)
 	}
 	return float64(pairs) / float64(n), displacement / float64(n)
+}
+
+// place orders by entering.
+func place(a crew.Acquisition) int64 {
+	if a.In == 0 {
+		return math.MaxInt64
+	}
+	return a.In
 }
 
 // fenwick counts marked places up to one, in logarithmic time.

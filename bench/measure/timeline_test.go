@@ -60,9 +60,40 @@ func TestTwoInsideAtATimeAreSeen(t *testing.T) {
 	).Overlaps)
 }
 
+func TestALongOneIsOverlappedByAllThatComeMeanwhile(t *testing.T) {
+	round := analysed(3, 100,
+		crew.Acquisition{Contender: 0, In: 10, Out: 60, At: 60},
+		crew.Acquisition{Contender: 1, In: 20, Out: 30, At: 30},
+		crew.Acquisition{Contender: 2, In: 40, Out: 50, At: 50},
+	)
+	require.Equal(t, 2, round.Overlaps)
+	require.InDelta(t, 0.5, round.Utilisation, 1e-9, "held is held, however many hold it")
+}
+
+func TestWhatComesAfterTheEndDoesNotCount(t *testing.T) {
+	round := analysed(2, 100,
+		crew.Acquisition{Contender: 0, Asked: 0, In: 10, Out: 50, At: 51},
+		crew.Acquisition{Contender: 1, Asked: 20, In: 120, Out: 130, At: 131},
+	)
+	require.Equal(t, 1, round.Acquisitions)
+	require.Equal(t, 50*time.Nanosecond, round.HandOffP50, "at least")
+	require.Equal(t, 1, round.Cut)
+	require.Equal(t, 80*time.Nanosecond, round.LongestWait)
+}
+
+func TestWhoNeverGotInIsOvertaken(t *testing.T) {
+	round := analysed(2, 100,
+		crew.Acquisition{Contender: 1, Asked: 5, At: 100},
+		crew.Acquisition{Contender: 0, Asked: 10, In: 11, Out: 20, At: 20},
+		crew.Acquisition{Contender: 0, Asked: 21, In: 22, Out: 30, At: 30},
+	)
+	require.InDelta(t, 2.0/3, round.Inversions, 1e-9)
+}
+
 func TestJain(t *testing.T) {
 	require.InDelta(t, 1, jain([]int{5, 5, 5, 5}), 1e-9)
 	require.InDelta(t, 0.25, jain([]int{20, 0, 0, 0}), 1e-9)
+	require.InDelta(t, 1, jain([]int{1, 0, 1, 0}), 1e-9, "two cannot be shared out among four")
 	require.Zero(t, jain([]int{0, 0}))
 }
 

@@ -15,8 +15,11 @@ import (
 // cycles each, in turns.
 func (l *Lab) MeasureUncontended(ctx context.Context) error {
 	const name = "uncontended"
-	l.Tell(name, 0, 2)
-	job := crew.Cycle{Key: key(0), Rounds: l.Uncontended.Rounds, Block: l.Uncontended.Block, Least: l.Uncontended.Least, Seed: l.Seed}
+	total := l.Uncontended.Rounds + 2 // the warm-up, and the counting of round trips
+	job := crew.Cycle{
+		Key: key(0), Rounds: l.Uncontended.Rounds, Block: l.Uncontended.Block, Least: l.Uncontended.Least,
+		WarmUp: l.Uncontended.WarmUp, Seed: l.Seed,
+	}
 	for _, c := range l.entrants {
 		job.Entrants = append(job.Entrants, l.entrant(c, lease, 1))
 	}
@@ -29,11 +32,17 @@ func (l *Lab) MeasureUncontended(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := worker.Await(ctx, crew.Done, time.Hour)
+	for round := range total - 1 {
+		l.Tell(name, round, total)
+		if _, err := worker.Await(ctx, crew.Turned, time.Duration(len(l.entrants))*time.Minute); err != nil {
+			return err
+		}
+	}
+	report, err := worker.Await(ctx, crew.Done, time.Minute)
 	if err != nil {
 		return err
 	}
-	l.Tell(name, 1, 2)
+	l.Tell(name, total-1, total)
 	for i, c := range l.entrants {
 		cycled := report.Cycles[i]
 		if cycled.Error != "" {
@@ -46,12 +55,21 @@ func (l *Lab) MeasureUncontended(ctx context.Context) error {
 		}
 		l.run.Uncontended = append(l.run.Uncontended, results.Uncontended{
 			Contestant: c.Name, Cycles: len(cycled.Latencies), Rounds: slices.Clone(cycled.Rounds),
-			P50: time.Duration(results.Quantile(cycled.Latencies, 0.5)), P99: time.Duration(results.Quantile(cycled.Latencies, 0.99)),
+			Mean: mean(cycled.Latencies),
+			P50:  time.Duration(results.Quantile(cycled.Latencies, 0.5)), P99: time.Duration(results.Quantile(cycled.Latencies, 0.99)),
 			RoundTrips: trips, Allocs: cycled.Allocs, AllocBytes: cycled.AllocBytes,
 		})
 	}
-	l.Tell(name, 2, 2)
+	l.Tell(name, total, total)
 	return nil
+}
+
+func mean(latencies []int64) time.Duration {
+	var sum int64
+	for _, one := range latencies {
+		sum += one
+	}
+	return time.Duration(sum / int64(max(1, len(latencies))))
 }
 
 // roundTrips counts the round trips of a cycle on the wire.

@@ -1,8 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"gonum.org/v1/plot"
 
@@ -16,7 +19,8 @@ func (x *index) contendedSection() (s section, err error) {
 	}
 	s = section{ID: id, Title: title, Text: []string{
 		"Several processes want one key. A hand-off is from the moment the work of one holder has ended to the moment the work of " +
-			"the next begins. It is what every one of those who wait has to wait for, as many times as there are others before it.",
+			"the next begins. It is what every one of those who wait has to wait for, as many times as there are others before it. Unless " +
+			"it says otherwise, one who has released asks again only when another one is inside: so each hand-off goes to somebody who was waiting.",
 	}}
 	for _, part := range []func() ([]block, error){x.handOffBlocks, x.panelBlocks, x.atOnceBlocks, x.contendedTables} {
 		blocks, err := part()
@@ -31,7 +35,7 @@ func (x *index) contendedSection() (s section, err error) {
 // in says under what setting something was measured.
 func (s setting) in() string {
 	if s.hold == 0 {
-		return fmt.Sprintf("%d contenders who release at once", s.contenders)
+		return fmt.Sprintf("%d contenders, each releases as soon as it is inside", s.contenders)
 	}
 	return fmt.Sprintf("%d contenders, each holds it for %s", s.contenders, round(s.hold))
 }
@@ -44,12 +48,13 @@ func (x *index) handOffBlocks() ([]block, error) {
 	}
 	handOff := rowChart{
 		title: "Hand-off: " + main.in(), axis: "from the end of one's work to the begin of the next one's, logarithmic",
-		caption: "The mark is the p50, the line goes to the p99. Left is better. Who does not exclude others has no hand-off.",
-		scale:   func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
+		caption: "The mark is the p50, the line goes to the p99. Left is better. A \">\" is a hand-off that the end of the run cut off. What lets several " +
+			"work at a time has no hand-off.",
+		scale: func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
 	}
 	busy := rowChart{
 		title: "Utilisation: " + main.in(), axis: "share of the time that the lock was held", bars: true,
-		caption: "What is missing to 100 % is time in which somebody wanted the lock, nobody had it, and no work was done.",
+		caption: "What is missing to 100 % is time in which nobody had the lock, and no work was done, mostly while others wanted it.",
 		scale:   percentages,
 	}
 	var names []string
@@ -94,7 +99,7 @@ func (x *index) atOnceBlocks() (blocks []block, err error) {
 	for i, setting := range x.settings(results.AtOnce) {
 		t := &table{Head: figures("locks/s", "Jain's index", "utilisation", "longest wait", "overlaps")}
 		all := x.contended(setting)
-		slices.SortStableFunc(all, func(a, b contended) int { return int(b.perSecond*1000 - a.perSecond*1000) })
+		slices.SortStableFunc(all, func(a, b contended) int { return cmp.Compare(b.perSecond, a.perSecond) })
 		for _, c := range all {
 			cells := figures(number(c.perSecond), jain(c.jain), share(c.utilisation), duration(c.longestWait))
 			t.Rows = append(t.Rows, x.row(c.contestant, append(cells, bad(c.overlaps))...))
@@ -117,9 +122,9 @@ func (x *index) contendedTables() (blocks []block, err error) {
 			"hand-off p50", "p99", "locks/s", "utilisation", "server CPU per lock", "connections", "overlaps", "failed",
 		)}
 		all := x.contended(setting)
-		slices.SortStableFunc(all, func(a, b contended) int { return int(a.p50 - b.p50) })
+		slices.SortStableFunc(all, func(a, b contended) int { return cmp.Compare(orLast(a.p50), orLast(b.p50)) })
 		for _, c := range all {
-			cells := figures(duration(c.p50), duration(c.p99), number(c.perSecond), share(c.utilisation), duration(c.serverCPU),
+			cells := figures(c.handOff(c.p50), c.handOff(c.p99), number(c.perSecond), share(c.utilisation), duration(c.serverCPU),
 				count(c.connections))
 			t.Rows = append(t.Rows, x.row(c.contestant, append(cells, bad(c.overlaps), bad(c.failed))...))
 		}
@@ -131,6 +136,14 @@ func (x *index) contendedTables() (blocks []block, err error) {
 		blocks = append(blocks, b)
 	}
 	return blocks, nil
+}
+
+// orLast puts what was not measured behind all that was.
+func orLast(d time.Duration) time.Duration {
+	if d <= 0 {
+		return math.MaxInt64
+	}
+	return d
 }
 
 // bad is a number of what should not happen at all.

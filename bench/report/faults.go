@@ -53,9 +53,9 @@ func (x *index) faultsSection() (section, error) {
 		m.Rows = append(m.Rows, row)
 	}
 	return section{ID: id, Title: title, Text: []string{
-		"The holder is killed (kill -9). It is stopped for longer than its lease (SIGSTOP), and then goes on to write. Its network goes " +
-			"silent. One who waits is killed. Each cell says how long it took until the next one was inside, and how many updates " +
-			"are not in the database although somebody was told that they are.",
+		"The holder is killed (kill -9). It is stopped (SIGSTOP) until another has the lock and has done its work, and then goes on to " +
+			"write. Its network to the lock goes silent. One who waits is killed. Each cell says how long it took until the next one was " +
+			"inside, and how many updates are not in the database although the database had confirmed them.",
 	}, Blocks: []block{{Matrix: m}}}, nil
 }
 
@@ -102,9 +102,9 @@ func judge(f results.Fault) outcome {
 		o.Verdict = "late"
 	}
 	if never > 0 {
-		o.Verdict, o.Main = "bad", fmt.Sprintf("never, in %s", duration(limit))
+		o.Verdict, o.Main = "stuck", fmt.Sprintf("not within %s", duration(limit))
 		if never < len(f.Trials) {
-			o.Main = fmt.Sprintf("%d of %d never, in %s", never, len(f.Trials), duration(limit))
+			o.Main = fmt.Sprintf("%d of %d not within %s", never, len(f.Trials), duration(limit))
 		}
 	}
 	if lost > 0 {

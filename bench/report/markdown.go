@@ -44,7 +44,7 @@ func Markdown(w io.Writer, run results.Run) error {
 		if n, tookPart := x.losses(name); tookPart {
 			lost = count(n)
 		}
-		line(strings.ReplaceAll(name, "|", `\|`), duration(x.uncontended[name].P50), duration(c.p50), share(c.utilisation),
+		line(strings.ReplaceAll(name, "|", `\|`), duration(x.uncontended[name].P50), c.handOff(c.p50), share(c.utilisation),
 			jain(fairness), orders, books, lost)
 	}
 	fmt.Fprintf(&b, "\n%s\n", x.provenance())

@@ -18,12 +18,21 @@ type contended struct {
 	longestWait              time.Duration // the longest of all rounds
 	jain                     float64
 	overlaps, failed         int
+	atLeast                  bool // most of the hand-offs were cut off by the end
+}
+
+// handOff is a time of a hand-off in words.
+func (c contended) handOff(d time.Duration) string {
+	if c.atLeast && d > 0 {
+		return "> " + duration(d)
+	}
+	return duration(d)
 }
 
 func sumUp(c results.Contended) contended {
 	s := contended{contestant: c.Contestant, contenders: c.Contenders}
 	var took, processor time.Duration
-	acquisitions := 0
+	acquisitions, handOffs, cut := 0, 0, 0
 	for _, r := range c.Rounds {
 		took += r.Took
 		processor += r.ServerCPU
@@ -32,7 +41,10 @@ func sumUp(c results.Contended) contended {
 		s.longestWait = max(s.longestWait, r.LongestWait)
 		s.overlaps += r.Overlaps
 		s.failed += r.Failed
+		handOffs += r.HandOffs
+		cut += r.Cut
 	}
+	s.atLeast = 2*cut >= max(1, handOffs)
 	if took > 0 {
 		s.perSecond = float64(acquisitions) / took.Seconds()
 	}

@@ -10,7 +10,7 @@ type Run struct {
 	Mode    string // "short" or "full"
 	Seed    uint64
 	Machine Machine
-	// Load says how hard the run tried: rounds, times, lease, poll interval, as printed.
+	// Settings say how hard the run tried: rounds, times, lease, poll interval, as printed.
 	Settings []Setting
 
 	Servers     []Server
@@ -49,7 +49,7 @@ type Contestant struct {
 	Leased                                    bool
 }
 
-// Missing is a contestant that could not take part, in everything or in one measurement.
+// Missing is a contestant that could not take part, in everything or in one measurement, or of which calls failed.
 type Missing struct{ Contestant, Measurement, Reason string }
 
 // Uncontended is one client that locks and unlocks a key, with nobody else.
@@ -57,7 +57,9 @@ type Uncontended struct {
 	Contestant string
 	Cycles     int
 	P50, P99   time.Duration // over all cycles
-	// Rounds are the medians of the rounds, in nanoseconds. The same index in another contestant is the same moment.
+	Mean       time.Duration // of all cycles
+	// Rounds are the medians of the rounds, in nanoseconds. The same index in another contestant on the same server is the
+	// same moment, but for the time that the others on that server take.
 	Rounds     []float64
 	RoundTrips float64 // per cycle, counted on the wire
 	Allocs     float64 // per cycle
@@ -90,16 +92,20 @@ type ContendedRound struct {
 	// HandOff is from a release to the next one inside, over all that happened: nothing is left out, see the report.
 	// Empty for contestants that do not exclude.
 	HandOffP50, HandOffP99 time.Duration
-	Utilisation            float64 // share of the time that the lock was held
-	ServerCPU              time.Duration
-	Connections            int
+	// HandOffs is how many there were. Cut is how many of them the end of the run cut off: the figures have what had
+	// passed by then, and are at least that.
+	HandOffs, Cut int
+	Utilisation   float64 // share of the time that the lock was held
+	ServerCPU     time.Duration
+	Connections   int
 	// Inversions are pairs of acquisitions in the wrong order of asking, per acquisition; Displacement is the mean
 	// distance of a place in the order of entering from the place in the order of asking.
 	Inversions, Displacement float64
 	LongestWait              time.Duration // those who still wait at the end included
-	Jain                     float64       // fairness of the number of acquisitions among contenders: 1 is equal, 1/n is one has all
-	Overlaps                 int           // times that one was inside while another was
-	Failed                   int           // calls that returned an error
+	// Jain is the fairness of the numbers of acquisitions of the contenders: 1 is as equal as so many can be, 1/n is one has all.
+	Jain     float64
+	Overlaps int // times that one was inside while another was
+	Failed   int // calls that returned an error
 }
 
 // ManyKeys is the throughput of many contenders over several keys.
@@ -121,7 +127,7 @@ type Orders struct {
 
 // OrdersRound is one replay.
 type OrdersRound struct {
-	Orders    int // decided
+	Orders    int // decided in time
 	Took      time.Duration
 	Complaint string // what an audit of the books found wrong; empty: nothing
 }
@@ -149,9 +155,9 @@ type FaultTrial struct {
 	// Regained is how long after the fault, or after the release if the fault did not touch the holder, the next one was
 	// inside. Negative: not within Limit, after which the fault was ended.
 	Regained, Limit time.Duration
-	// Lost is how many updates that were reported as done are not in the database at the end.
+	// Lost is how many updates that were reported as done are not in the database at the end, or are there more than once.
 	Lost int
-	// Told: the holder's library ended the work's context, or refused the unlock or commit.
+	// Told: the holder got an error of its work, whose context had ended, or of the unlock or commit.
 	Told bool
 	Note string // what was unexpected
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// Describe tells versions and durability of the servers that run, as they themselves say.
+// Describe tells versions and durability of the servers that run, as they themselves say, where they can be asked.
 func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error) {
 	for _, server := range contest.Servers {
 		running := t.running[server]
@@ -42,10 +42,10 @@ func describe(ctx context.Context, server contest.Server, address string) (versi
 	case contest.ZooKeeper:
 		text, err := talk(ctx, address, "srvr\n", "")
 		version, _, _ = strings.Cut(strings.TrimPrefix(text, "Zookeeper version: "), "-")
-		return version, []results.Setting{{Name: "log", Value: "flushed at each change (forceSync, as it ships)"}}, err
+		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}, err
 	case contest.Etcd:
 		version, err = get(ctx, address+"/version")
-		return version, []results.Setting{{Name: "log", Value: "flushed at each change (as it ships)"}}, err
+		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}, err
 	case contest.PostgreSQL:
 		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
 			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")

@@ -65,7 +65,7 @@ func statementsOf(conn any) (statementConn, error) {
 // freeConn is a connection whose transactions begin for free: autocommit is off.
 type freeConn struct {
 	statementConn
-	ending context.Context // bounds COMMIT and ROLLBACK, which database/sql calls without a context
+	ending context.Context // of COMMIT and ROLLBACK, which database/sql calls without a context
 }
 
 // CheckNamedValue implements driver.NamedValueChecker.

@@ -64,7 +64,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{driver: d, conn: conn}
+	s := &session{driver: d, conn: conn, socket: socketOf(conn)}
 	lifted := false
 	for {
 		token, err := s.begin(ctx, request)

@@ -39,21 +39,19 @@ const (
 type session struct {
 	driver     *Driver
 	conn       *sql.Conn
-	tx         *sql.Tx // nil as long as no work needs it
-	loan       *loan   // of which tx is, on a caller's pool
-	fence      string  // whose run is in the session's variable; empty: none
-	settled    bool    // on a caller's pool: the settings are changed
-	guarded    bool    // the savepoint is set: work runs, or ran, in the session
-	current    bool    // what is read is never older than the lock: the session is at READ COMMITTED
+	socket     net.Conn // of conn; nil when it cannot be seen
+	tx         *sql.Tx  // nil as long as no work needs it
+	loan       *loan    // of which tx is, on a caller's pool
+	fence      string   // whose run is in the session's variable; empty: none
+	settled    bool     // on a caller's pool: the settings are changed
+	guarded    bool     // the savepoint is set: work runs, or ran, in the session
+	current    bool     // what is read is never older than the lock: the session is at READ COMMITTED
 	worked     bool
 	savepoints int
 }
 
 func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
 	s.current, s.guarded = s.driver.owned || request.Work, false
-	if s.loan == nil {
-		s.tx = nil // of an attempt that was rolled back
-	}
 	if err := s.settle(ctx, request); err != nil {
 		return 0, err
 	}
@@ -70,7 +68,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		s.guarded = true
 		behind = "; SAVEPOINT " + savepoint
 	}
-	// Not through the handle, which would start a goroutine for it.
+	// Not through the handle, whose context would have database/sql start a goroutine for the rows.
 	token, err = s.driver.lock(ctx, s.conn, request, behind)
 	if err == nil {
 		err = s.handle()
@@ -177,7 +175,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 
 func (s *session) Tx() *sql.Tx { return s.tx }
 
-func (s *session) Socket() net.Conn { return socketOf(s.conn) }
+func (s *session) Socket() net.Conn { return s.socket }
 
 func (s *session) Ping(ctx context.Context) error {
 	_, err := firstColumn(ctx, s.statements(), "SELECT 1")
@@ -348,18 +346,16 @@ func (s *session) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// unattended is a context for statements up to the call of attend. It does not end with ctx: when the deadline of ctx has come, the
-// socket is closed instead, under whoever reads from it. go-sql-driver has a goroutine of the connection look after each
-// statement whose context can end, and the two wake-ups of it are a tenth of what a lock costs.
+// unattended is a context for statements up to the call of attend. It does not end with ctx: then the socket is closed instead,
+// under whoever uses it. go-sql-driver has a goroutine of the connection look after each statement whose context can end, and
+// the two wake-ups of it are a tenth of what a lock costs.
 func (s *session) unattended(ctx context.Context) (statements context.Context, attend func()) {
-	deadline, bounded := ctx.Deadline()
-	socket := s.Socket()
-	if !bounded || socket == nil {
+	if s.socket == nil {
 		return ctx, func() {}
 	}
-	late := time.AfterFunc(time.Until(deadline), func() { _ = socket.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
 	return context.WithoutCancel(ctx), func() {
-		if !late.Stop() { // it closes the socket of a connection that must not be another's then
+		if !stop() { // the socket is being closed: the connection must not be another's
 			destroy(s.conn)
 		}
 	}
@@ -407,7 +403,7 @@ func (s *session) restore(ctx context.Context, query string) error {
 	return s.exec(ctx, query)
 }
 
-// endOwned calls Commit or Rollback of the transaction, which know no context, bounded by ctx all the same.
+// endOwned calls Commit or Rollback of the transaction, which know no context, with ctx all the same.
 func (s *session) endOwned(ctx context.Context, call func(*sql.Tx) error) error {
 	if owned := s.owned(); owned != nil {
 		owned.ending = ctx

@@ -12,7 +12,7 @@ import (
 
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
 const (
-	divisionByZero   = "22012" // raised on purpose by commitSQL
+	divisionByZero   = "22012" // raised on purpose by proofSQL
 	noTransaction    = "25P01"
 	serialization    = "40001"
 	deadlockDetected = "40P01"

@@ -110,9 +110,6 @@ func usedBy(top *os.Process) (used time.Duration, err error) {
 	for level := []int{top.Pid}; len(level) > 0; level = childrenOf(level) {
 		for _, pid := range level {
 			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-			if len(threads) == 0 && pid == top.Pid {
-				return 0, errors.New("it has ended, or this kernel keeps no account (CONFIG_SCHED_INFO)")
-			}
 			for _, thread := range threads {
 				text, _ := os.ReadFile(thread) // it may have ended just now
 				ran, _, _ := strings.Cut(string(text), " ")
@@ -120,6 +117,9 @@ func usedBy(top *os.Process) (used time.Duration, err error) {
 				used += time.Duration(nanoseconds)
 			}
 		}
+	}
+	if used == 0 {
+		return 0, errors.New("it has ended, or this kernel keeps no account (CONFIG_SCHED_INFO)")
 	}
 	return used, nil
 }
