@@ -47,7 +47,7 @@ func (x *index) handOffBlocks() ([]block, error) {
 		return nil, nil
 	}
 	handOff := rowChart{
-		title: "Hand-off: " + main.in(), axis: "from the end of one's work to the begin of the next one's, logarithmic",
+		title: "Hand-off: " + main.in(), axis: "hand-off, logarithmic",
 		caption: "The mark is the p50, the line goes to the p99. Left is better. A \">\" is a hand-off that the end of the run cut off. What lets several " +
 			"work at a time has no hand-off.",
 		scale: func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
@@ -61,7 +61,9 @@ func (x *index) handOffBlocks() ([]block, error) {
 	for _, c := range x.contended(main) {
 		names = append(names, c.contestant)
 		if c.p50 > 0 {
-			handOff.rows = append(handOff.rows, x.times(c.contestant, c.p50, c.p99))
+			times := x.times(c.contestant, c.p50, c.p99)
+			times.note = c.handOff(c.p50)
+			handOff.rows = append(handOff.rows, times)
 		}
 		if c.utilisation > 0 {
 			busy.rows = append(busy.rows, row{

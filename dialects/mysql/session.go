@@ -67,18 +67,19 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	if s.driver.owned {
 		s.guarded = true
 		behind = "; SAVEPOINT " + savepoint
+	} else if err := s.handle(); err != nil { // of a connection that cannot be lent, before it waits
+		return 0, err
 	}
-	// Not through the handle, whose context would have database/sql start a goroutine for the rows.
 	token, err = s.driver.lock(ctx, s.conn, request, behind)
-	if err == nil {
-		err = s.handle()
+	if err != nil {
+		return 0, err
 	}
-	if err == nil && !s.driver.owned {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-		defer cancel()
-		err = s.guard(clean)
+	if s.driver.owned { // not before: database/sql would start a goroutine for the rows of the handle
+		return token, s.handle()
 	}
-	return token, err
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	return token, s.guard(clean)
 }
 
 // settle makes the session's settings what a lock needs. On a pool of Open they stay, so that this costs a trip the first time
