@@ -127,6 +127,7 @@ type Acquisition struct {
 type Replayed struct {
 	Booked, Refused, Known []int
 	InTime                 int // decided before the parent said that it is enough
+	Unclear                int // that ended a commit under way, of which nobody knows whether it took place
 }
 
 // Guarded is the result of Guard.

@@ -101,6 +101,9 @@ func (p *placing) note(ctx context.Context, index int, d decided) {
 		p.failed++
 		p.failure = fmt.Errorf("order %d: %w", index, d.err)
 	}
+	if d.transacted && d.done && d.err != nil && ctx.Err() != nil {
+		p.Unclear++
+	}
 	if !d.done || d.transacted && d.err != nil {
 		return
 	}

@@ -129,7 +129,7 @@ func judge(books shop.Books, opening map[string]int, orders []shop.Order, report
 	for _, b := range books.Bookings {
 		touched[b.Order] = true
 	}
-	confirmed := 0
+	confirmed, unclear, inBooks := 0, 0, 0
 	for _, report := range reports {
 		for _, indices := range [][]int{report.Replayed.Booked, report.Replayed.Refused, report.Replayed.Known} {
 			for _, index := range indices {
@@ -137,7 +137,16 @@ func judge(books shop.Books, opening map[string]int, orders []shop.Order, report
 			}
 		}
 		confirmed += len(report.Replayed.Booked)
+		unclear += report.Replayed.Unclear
 		round.Orders += report.Replayed.InTime
+	}
+	for _, d := range books.Decisions {
+		if d.Outcome == shop.Booked {
+			inBooks++
+		}
+	}
+	if more := inBooks - confirmed; more > 0 && more <= unclear { // the end of the replay hit them while they were committed
+		confirmed = inBooks
 	}
 	var placed []shop.Order
 	for _, o := range orders {
