@@ -51,6 +51,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", ".", "measure only contestants whose names match this regular `expression`")
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default results/DATE-MODE.json)")
+	into := flags.String("into", "", "`file` of results in which the measurements are replaced by those of this run")
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -85,6 +86,16 @@ func run(ctx context.Context, args []string) error {
 	found, err := measureAll(ctx, plan, contestants, chosen)
 	if found == nil || ctx.Err() != nil {
 		return err
+	}
+	if *into != "" && err == nil {
+		earlier, err := results.Read(*into)
+		if err != nil {
+			return err
+		}
+		for _, m := range chosen {
+			earlier.Replace(m.name, found)
+		}
+		found, *out = earlier, *into
 	}
 	return errors.Join(err, found.Write(*out), writeReport(*out, found))
 }

@@ -40,7 +40,7 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	for i := range contenders {
 		contenders[i] = newContender(job, i, client, board)
 	}
-	if err := rehearse(contenders); err != nil {
+	if err := rehearse(client, job.Rehearsal); err != nil {
 		return report, err
 	}
 	if err := w.begin(); err != nil {
@@ -67,15 +67,15 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	return report, wait()
 }
 
-// rehearse has all contenders hold a lock at a time, each of a key of its own, so that pools have opened their connections
-// and prepared their statements before anything is measured.
-func rehearse(contenders []*contender) error {
-	failed := make([]error, len(contenders))
+// rehearse holds keys at a time, one for each caller of the client, so that pools have opened their connections and prepared
+// their statements before anything is measured.
+func rehearse(client contest.Client, keys []string) error {
+	failed := make([]error, len(keys))
 	for range 3 {
 		var group sync.WaitGroup
-		for i, c := range contenders {
+		for i, key := range keys {
 			group.Go(func() {
-				failed[i] = c.client.Hold(context.Background(), []string{c.job.Rehearsal[i]}, func(context.Context, contest.Tx) error {
+				failed[i] = client.Hold(context.Background(), []string{key}, func(context.Context, contest.Tx) error {
 					time.Sleep(time.Millisecond) // so that the others are at it as well
 					return nil
 				})

@@ -59,7 +59,9 @@ type Contend struct {
 type Replay struct {
 	Entrant Entrant
 	Workers int
-	Orders  []int // indices in what shop.Load(1) returns, in the order in which they come in
+	Orders  []int // indices in what shop.Load(Replays) returns, in the order in which they come in
+	// Rehearsal is a key for each worker, to connect with.
+	Rehearsal []string
 }
 
 // Guard holds a lock, reads a number, waits until it is told to go on, and writes the number plus an amount.

@@ -10,9 +10,12 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
+// Replays is how often the file's orders are placed, each time as new ones.
+const Replays = 10
+
 // replay places orders until they are all decided, or the parent says that it is enough.
 func (w *worker) replay(job Replay) (report Message, err error) {
-	orders, err := shop.Load(1)
+	orders, err := shop.Load(Replays)
 	if err != nil {
 		return report, err
 	}
@@ -27,6 +30,9 @@ func (w *worker) replay(job Replay) (report Message, err error) {
 		return report, err
 	}
 	defer desk.close()
+	if err := rehearse(client, job.Rehearsal); err != nil {
+		return report, err
+	}
 	if err := w.begin(); err != nil {
 		return report, err
 	}

@@ -107,7 +107,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 			return of(t, run.Orders, func(o results.Orders) bool { return o.Contestant == name }).Rounds[0]
 		}
 		require.Empty(t, round(ours).Complaint)
-		require.Equal(t, 438, round(ours).Orders)
+		require.Equal(t, 4380, round(ours).Orders)
 		require.Empty(t, round(polling).Complaint)
 		require.NotEmpty(t, round(noLock).Complaint)
 	})

@@ -59,7 +59,7 @@ func (l *Lab) MeasureOrders(ctx context.Context) error {
 
 // replay opens the shop anew and has the orders placed: each twice, by different processes.
 func (l *Lab) replay(ctx context.Context, c contest.Contestant, articles string) (round results.OrdersRound, err error) {
-	orders, err := shop.Load(1)
+	orders, err := shop.Load(crew.Replays)
 	if err != nil {
 		return round, err
 	}
@@ -77,7 +77,9 @@ func (l *Lab) replay(ctx context.Context, c contest.Contestant, articles string)
 	jobs := make([]crew.Job, shopProcesses)
 	for i := range jobs {
 		jobs[i] = crew.Job{Replay: &crew.Replay{Entrant: l.entrant(c, lease, shopWorkers), Workers: shopWorkers}}
-		jobs[i].Replay.Entrant.Books = books
+		for number := range shopWorkers {
+			jobs[i].Replay.Rehearsal = append(jobs[i].Replay.Rehearsal, key(keys-1-i*shopWorkers-number))
+		}
 	}
 	for i, index := range chosen {
 		for again := range 2 {

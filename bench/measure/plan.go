@@ -112,7 +112,7 @@ func Full() Plan {
 		ManyKeys: ManyKeysPlan{
 			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1, For: time.Second,
 		},
-		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 2, AtMost: 2 * time.Second},
+		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 1, AtMost: 2 * time.Second},
 		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
 	}
 }

@@ -1,0 +1,34 @@
+package results
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Replace puts the figures of one measurement of another run in the place of those of this one, and says so in the settings.
+func (r *Run) Replace(measurement string, with *Run) {
+	switch measurement {
+	case "uncontended":
+		r.Uncontended = with.Uncontended
+	case "contended":
+		r.Contended = with.Contended
+	case "keys":
+		r.ManyKeys = with.ManyKeys
+	case "orders":
+		r.Orders = with.Orders
+	case "faults":
+		r.Faults = with.Faults
+	}
+	named := func(m Missing) bool { return strings.Contains(m.Measurement, measurement) }
+	r.Missing = slices.DeleteFunc(r.Missing, named)
+	for _, m := range with.Missing {
+		if named(m) {
+			r.Missing = append(r.Missing, m)
+		}
+	}
+	r.Settings = append(r.Settings, Setting{
+		Name: measurement + ", measured anew", Value: fmt.Sprintf("%s UTC, seed %d", with.Started.Format(time.DateTime), with.Seed),
+	})
+}
