@@ -30,5 +30,5 @@ check: ## format, vet, lint, documentation, dependencies
 bench: ## every lock people use today, side by side: less than 5 minutes
 	cd bench && go run .
 
-bench-full: ## the same, for publishing: about half an hour
+bench-full: ## the same, for publishing: about 20 minutes
 	cd bench && go run . -full

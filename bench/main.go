@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string) error {
 		return writeReport(args[1], found)
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	full := flags.Bool("full", false, "measure for publishing: takes about half an hour")
+	full := flags.Bool("full", false, "measure for publishing: takes about 20 minutes")
 	only := flags.String("only", ".", "measure only contestants whose names match this regular `expression`")
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default results/DATE-MODE.json)")
