@@ -9,6 +9,7 @@ import (
 	"cirello.io/pglock"
 
 	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
 )
 
 const pglockTable = "bench_pglock"
@@ -35,7 +36,7 @@ func openPglock(ctx context.Context, env contest.Environment) (*pglockClient, er
 	if err != nil {
 		return nil, err
 	}
-	if err := connect(ctx, db, env.Contenders); err != nil {
+	if err := pools.Fill(ctx, db, env.Contenders); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	locks, err := pglock.New(db, pglock.WithCustomTable(pglockTable), pglock.WithLeaseDuration(env.Lease),
@@ -44,20 +45,6 @@ func openPglock(ctx context.Context, env contest.Environment) (*pglockClient, er
 		return nil, fmt.Errorf("pglock: %w", err)
 	}
 	return &pglockClient{DB: db, locks: locks}, nil
-}
-
-// connect gives a pool a connection for each caller, before anything is measured.
-func connect(ctx context.Context, db *sql.DB, callers int) error {
-	db.SetMaxOpenConns(callers)
-	db.SetMaxIdleConns(callers)
-	for range callers {
-		conn, err := db.Conn(ctx)
-		if err != nil {
-			return fmt.Errorf("connect to PostgreSQL: %w", err)
-		}
-		defer conn.Close()
-	}
-	return nil
 }
 
 func preparePglock(ctx context.Context, env contest.Environment, _ []string) error {

@@ -46,19 +46,24 @@ func SQL(ctx context.Context, server contest.Server, address string, callers int
 	if err != nil {
 		return nil, err
 	}
+	if err := Fill(ctx, db, callers); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("connect to %s: %w", server, err)
+	}
+	return db, nil
+}
+
+// Fill gives a pool connections for so many callers at a time, which stay.
+func Fill(ctx context.Context, db *sql.DB, callers int) error {
 	db.SetMaxOpenConns(callers)
 	db.SetMaxIdleConns(callers)
-	if err := together(callers, func() (release func(), err error) {
+	return together(callers, func() (release func(), err error) {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return func() { _ = conn.Close() }, nil
-	}); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("connect to %s: %w", server, err)
-	}
-	return db, nil
+	})
 }
 
 func open(server contest.Server, address string) (*sql.DB, error) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
-	"github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
 	"github.com/txlock/txlock/internal/shop"
@@ -134,32 +133,6 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 		return crew.Books{Server: server, Address: addresses[0]}
 	}
 	return crew.Books{Server: server}
-}
-
-// openAccounts creates the table of the numbers that the faults are about.
-func (l *Lab) openAccounts(ctx context.Context) error {
-	for _, server := range contest.Servers {
-		if !server.SQL() || l.Testbed.Missing(server) != nil {
-			continue
-		}
-		db, err := database.SQL(ctx, server, l.Testbed.Addresses(server)[0], 1)
-		if err != nil {
-			return err
-		}
-		for _, statement := range []string{
-			"DROP TABLE IF EXISTS bench_accounts",
-			"CREATE TABLE bench_accounts (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)",
-		} {
-			if _, err := db.ExecContext(ctx, statement); err != nil {
-				_ = db.Close()
-				return fmt.Errorf("%s: %w", server, err)
-			}
-		}
-		if err := db.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // shuffled is the contestants in an order that is new each time.
