@@ -5,25 +5,27 @@ GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with a go.mod of their own.
-MODULES = . internal/unsafeengine bench
+MODULES = . otel gocron internal/unsafeengine bench
 
 .PHONY: demo test check bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
+# In bench one package at a time: nothing runs beside a measurement.
 test: ## every test of every module, on every engine
 	@for module in $(MODULES); do \
 		echo "== go test -race ./... in $$module"; \
-		(cd $$module && go test -race -count=1 -parallel=16 -timeout=14m ./...) || exit 1; \
+		if [ $$module = bench ]; then alone="-p 1"; else alone=; fi; \
+		(cd $$module && go test -race -count=1 -parallel=16 -timeout=40m $$alone ./...) || exit 1; \
 	done
 
 check: ## format, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi
 	@for module in $(MODULES); do (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; done
 	GOOS=darwin go vet ./...
-	GOOS=windows go vet . ./dialects/...
-	go run .ci/documented.go . dialects dialects/postgres dialects/mysql internal/peer internal/servers internal/shop internal/wire \
+	GOOS=windows go vet . ./dialects/... ./cmd/... ./internal/dsn
+	go run .ci/documented.go . cmd/txlock cmd/txlock/internal/child cmd/txlock/internal/terminal dialects dialects/postgres dialects/mysql internal/doctor internal/dsn internal/leaks internal/peer internal/servers internal/shop internal/wire otel gocron \
 		bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
 	.ci/dependencies
 

@@ -22,8 +22,8 @@ type client[Tx any] struct {
 	// connect returns a driver with a pool of at most size connections, and what the test needs of that pool.
 	connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
-	// begin begins a caller's own transaction on a connection that belongs to it alone.
-	begin func(t *testing.T, dsn string, level sql.IsolationLevel) Tx
+	// start begins a caller's own transaction on a connection that belongs to it alone, and that leave closes.
+	start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	end   func(ctx context.Context, tx Tx, commit bool) error
 	exec  func(ctx context.Context, tx Tx, query string) error
 	query func(ctx context.Context, tx Tx, query string) (string, error)
@@ -34,16 +34,30 @@ type pool struct {
 	close func()
 	inUse func() int
 	open  func() int
+	db    *sql.DB // where it is one
+}
+
+// begin is start for a test that goes on with the transaction.
+func (c client[Tx]) begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx {
+	t.Helper()
+	tx, leave, err := c.start(dsn, level)
+	require.NoError(t, err)
+	t.Cleanup(leave)
+	return tx
 }
 
 var pgxClient = client[pgx.Tx]{
-	begin: func(t *testing.T, dsn string, level sql.IsolationLevel) pgx.Tx {
+	start: func(dsn string, level sql.IsolationLevel) (pgx.Tx, func(), error) {
 		conn, err := pgx.Connect(context.Background(), dsn)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		if err != nil {
+			return nil, nil, err
+		}
+		leave := func() { _ = conn.Close(context.Background()) }
 		tx, err := conn.BeginTx(context.Background(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(strings.ToLower(map[bool]string{true: "", false: level.String()}[level == sql.LevelDefault]))})
-		require.NoError(t, err)
-		return tx
+		if err != nil {
+			leave()
+		}
+		return tx, leave, err
 	},
 	end: func(ctx context.Context, tx pgx.Tx, commit bool) error {
 		if commit {
@@ -64,13 +78,17 @@ var pgxClient = client[pgx.Tx]{
 
 func sqlClient(driverName string) client[*sql.Tx] {
 	return client[*sql.Tx]{
-		begin: func(t *testing.T, dsn string, level sql.IsolationLevel) *sql.Tx {
+		start: func(dsn string, level sql.IsolationLevel) (*sql.Tx, func(), error) {
 			db, err := sql.Open(driverName, dsn)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = db.Close() })
+			if err != nil {
+				return nil, nil, err
+			}
+			leave := func() { _ = db.Close() }
 			tx, err := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: level})
-			require.NoError(t, err)
-			return tx
+			if err != nil {
+				leave()
+			}
+			return tx, leave, err
 		},
 		end: func(_ context.Context, tx *sql.Tx, commit bool) error {
 			if commit {
@@ -136,6 +154,7 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 			close: func() { _ = db.Close() },
 			inUse: func() int { return db.Stats().InUse },
 			open:  func() int { return db.Stats().OpenConnections },
+			db:    db,
 		}
 	}
 	return c

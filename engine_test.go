@@ -24,6 +24,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/leaks"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -34,6 +35,7 @@ type engine struct {
 	install  sync.Once // of the lock table that all fixtures share
 	postgres bool
 	pooled   bool // through a pooler, which has connections of its own to the server
+	tells    bool // shows what an idle session says of itself
 	// queued counts the waiters of the fixture that label names; exact, but on MariaDB up to 100 ms old.
 	queued string
 	// sessions counts the fixture's sessions that are in a transaction.
@@ -86,19 +88,11 @@ func runTests(m *testing.M) int {
 		defer e.admin.Close()
 		engines = append(engines, e)
 	}
-	// Interrupted, the tests end here, so that the servers are stopped.
-	done := make(chan int, 1)
-	go func() { done <- m.Run() }()
-	select {
-	case code := <-done:
-		return code
-	case <-ctx.Done():
-		return 130
-	}
+	return servers.Interruptible(ctx, m.Run)
 }
 
 func newEngine(server *servers.Server) (*engine, error) {
-	e := &engine{Server: server, pollEvery: 2 * time.Millisecond}
+	e := &engine{Server: server, pollEvery: 2 * time.Millisecond, tells: server.Kind != servers.MariaDB}
 	driverName := "mysql"
 	switch server.Kind {
 	case servers.MySQL:
@@ -114,8 +108,8 @@ func newEngine(server *servers.Server) (*engine, error) {
 	default:
 		driverName = "pgx"
 		e.postgres = true
-		e.queued = `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`
-		e.sessions = `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = $1 AND xact_start IS NOT NULL`
+		e.queued = `SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = $1 AND wait_event_type = 'Lock'`
+		e.sessions = `SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = $1 AND xact_start IS NOT NULL`
 	}
 	var err error
 	if e.admin, err = sql.Open(driverName, server.DSN); err != nil {
@@ -197,7 +191,7 @@ type fixture[Tx any] struct {
 var labels atomic.Int64
 
 // labelPrefix is this run's: a server that outlives it may be given to several.
-var labelPrefix = fmt.Sprintf("txlock_test_%d_", os.Getpid())
+var labelPrefix = fmt.Sprintf("test_%d_", os.Getpid())
 
 const poolSize = 40
 
@@ -216,16 +210,13 @@ func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, ad
 // noGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is left.
 func noGoroutines(t *testing.T) {
 	t.Helper()
-	leaks := goleak.IgnoreCurrent()
+	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes") // panics in a test that others run beside, whose goroutines would be found
+	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
-		goleak.VerifyNone(t, leaks, // besides what the administrator's pool does in the background
-			goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"),
-			goleak.IgnoreAnyFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1"),
+		require.NoError(t, leaks.FindBesidesPools(before,
 			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
 			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/servers.launch.func1"), // of a server that the test restarted
-			goleak.IgnoreAnyFunction("os/exec.(*Cmd).writerDescriptor.func1"),
-			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionCleaner"), // of other fixtures of the test
-			goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"))
+			goleak.IgnoreAnyFunction("os/exec.(*Cmd).writerDescriptor.func1")))
 	})
 }
 
@@ -235,7 +226,7 @@ func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int,
 	f := &fixture[Tx]{client: c, engine: e, label: fmt.Sprintf("%s%d", labelPrefix, labels.Add(1))}
 	if !e.postgres {
 		f.admitted(t, "CREATE DATABASE "+f.label+" CHARACTER SET utf8mb4")
-		t.Cleanup(func() { f.admitted(t, "DROP DATABASE "+f.label) })
+		t.Cleanup(func() { f.drop(t, "DATABASE "+f.label) })
 	}
 	driver, p := c.connect(t, e.dsn(f.label, address, nil), size)
 	f.pool = p
@@ -260,7 +251,7 @@ var keys = struct {
 func (f *fixture[Tx]) key(name string) string {
 	keys.mu.Lock()
 	defer keys.mu.Unlock()
-	name = f.label + ":" + name
+	name += ":" + strings.TrimPrefix(f.label, "test_") // the name first: servers show the beginning
 	key, known := keys.of[name]
 	if known {
 		return key
@@ -278,71 +269,6 @@ func (e *engine) admitted(t *testing.T, query string) {
 	t.Helper()
 	_, err := e.admin.Exec(query)
 	require.NoError(t, err)
-}
-
-// count asks the server for a number about the fixture.
-func (f *fixture[Tx]) count(t *testing.T, query string) (n int) {
-	t.Helper()
-	ask := func() { require.NoError(t, f.admin.QueryRow(query, f.label).Scan(&n)) }
-	if strings.Contains(query, "innodb_trx") {
-		f.views.ask(ask)
-	} else {
-		ask()
-	}
-	return n
-}
-
-// eventually waits for a state of the server.
-func eventually(t *testing.T, what string, every time.Duration, is func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
-		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
-	}
-}
-
-// waiters waits until the server has exactly n waiters of the fixture.
-func (f *fixture[Tx]) waiters(t *testing.T, n int) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%d waiters", n), f.pollEvery, func() bool { return f.count(t, f.queued) == n })
-}
-
-// transactions waits until exactly n sessions of the fixture are in a transaction.
-func (f *fixture[Tx]) transactions(t *testing.T, n int) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%d transactions", n), f.pollEvery, func() bool { return f.count(t, f.sessions) == n })
-}
-
-// killSessions ends all sessions of the fixture, as an administrator does.
-func (f *fixture[Tx]) killSessions(t *testing.T) {
-	t.Helper()
-	f.eachSession(t, "pg_terminate_backend", "KILL")
-}
-
-// cancelStatements ends what the sessions of the fixture run, and no session, as an administrator does.
-func (f *fixture[Tx]) cancelStatements(t *testing.T) {
-	t.Helper()
-	f.eachSession(t, "pg_cancel_backend", "KILL QUERY")
-}
-
-// eachSession calls a function about each session of the fixture on PostgreSQL, or runs a statement on MySQL and MariaDB.
-func (f *fixture[Tx]) eachSession(t *testing.T, function, statement string) {
-	t.Helper()
-	if f.postgres {
-		_, err := f.admin.Exec("SELECT "+function+"(pid) FROM pg_stat_activity WHERE application_name = $1", f.label)
-		require.NoError(t, err)
-		return
-	}
-	rows, err := f.admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", f.label)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
-		_, _ = f.admin.Exec(fmt.Sprintf("%s %d", statement, id)) // or it has ended by itself
-	}
-	require.NoError(t, rows.Err())
 }
 
 // startWork runs a Do in the background that inserts a row, waits for the end of its context, says when that came, and does
@@ -374,9 +300,18 @@ func (f *fixture[Tx]) makeTable(t *testing.T, columns string) string {
 	}
 	f.admitted(t, "CREATE TABLE "+name+" ("+columns+")")
 	if f.postgres {
-		t.Cleanup(func() { f.admitted(t, "DROP TABLE "+name) })
+		t.Cleanup(func() { f.drop(t, "TABLE "+name) })
 	}
 	return name
+}
+
+// drop drops what the fixture has made. What a test that failed has left open there would keep it waiting.
+func (f *fixture[Tx]) drop(t *testing.T, what string) {
+	t.Helper()
+	if t.Failed() {
+		f.killSessions(t)
+	}
+	f.admitted(t, "DROP "+what)
 }
 
 // total reads a number as somebody else sees it: what is committed.

@@ -200,6 +200,22 @@ func (s *session[Tx]) listen() {
 	s.silent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it will end the session", silence, lease))
 }
 
+// present is an error when the session is lost as far as can be seen from here: a call that finds all its rows held asks the server nothing, and
+// this process may have been stopped, so that nobody has noticed yet.
+func (s *session[Tx]) present() error {
+	lease := s.locker.config.lease
+	dead := peer.Gone(s.socket)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case dead:
+		s.gone(errors.New("the connection is closed"))
+	case s.working == 0 && time.Since(s.heardOf) >= lease-margin(lease):
+		s.silent(fmt.Errorf("nothing was heard of the server for the lease of %v", lease))
+	}
+	return s.broken
+}
+
 // silent declares an open session lost of which the server is not heard, and closes its connection when the owner has had a margin
 // to learn of that: nobody should wait for an answer, but the server may let go when it sees the close. It is called with mu held.
 func (s *session[Tx]) silent(reason error) {

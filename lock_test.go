@@ -44,6 +44,7 @@ var guarantees = []guarantee{
 	{"at most one session holds a key", oneHolder[pgx.Tx], oneHolder[*sql.Tx]},
 	{"no update is lost under Do", noLostUpdate[pgx.Tx], noLostUpdate[*sql.Tx]},
 	{"a try misses what is held and takes what is free", tries[pgx.Tx], tries[*sql.Tx]},
+	{"of several tries of one key at once exactly one wins", oneTryWins[pgx.Tx], oneTryWins[*sql.Tx]},
 	{"rows of the caller's own table are locked, and no others", ownRows[pgx.Tx], ownRows[*sql.Tx]},
 	{"keys of any bytes and any length work", strangeKeys[pgx.Tx], strangeKeys[*sql.Tx]},
 	{"values of any type and any text name their row", strangeValues[pgx.Tx], strangeValues[*sql.Tx]},
@@ -87,6 +88,7 @@ var guarantees = []guarantee{
 	{"there is no false alarm, and Unlock is none", noFalseAlarm[pgx.Tx], noFalseAlarm[*sql.Tx]},
 	{"ten thousand handles need no goroutine each", fewGoroutines[pgx.Tx], fewGoroutines[*sql.Tx]},
 	{"the lease is kept, on both sides", leaseKept[pgx.Tx], leaseKept[*sql.Tx]},
+	{"the log tells of a loss, and is silent otherwise", logged[pgx.Tx], logged[*sql.Tx]},
 
 	// Fencing tokens
 	{"tokens increase over all holders", tokensIncrease[pgx.Tx], tokensIncrease[*sql.Tx]},
@@ -113,8 +115,25 @@ var guarantees = []guarantee{
 	{"Unlock works on a cancelled context, once", unlock[pgx.Tx], unlock[*sql.Tx]},
 	{"Close ends what is held", closing[pgx.Tx], closing[*sql.Tx]},
 
+	// Tracing
+	{"a tracer is told of each call once and in order", tracedCalls[pgx.Tx], tracedCalls[*sql.Tx]},
+	{"a tracer is told why a lock was not granted, and of no end then", tracedFailures[pgx.Tx], tracedFailures[*sql.Tx]},
+	{"a tracer is told how a Do ended", tracedWork[pgx.Tx], tracedWork[*sql.Tx]},
+	{"a tracer is told of nested calls, and of what is released with a Do", tracedNesting[pgx.Tx], tracedNesting[*sql.Tx]},
+	{"a tracer is told of a loss before the Unlock", tracedLoss[pgx.Tx], tracedLoss[*sql.Tx]},
+
+	// Inspection
+	{"Inspect shows the holder and the waiters, in their order", inspectShows[pgx.Tx], inspectShows[*sql.Tx]},
+	{"Inspect shows since when a lock is held, without the wait for it", inspectSince[pgx.Tx], inspectSince[*sql.Tx]},
+	{"Inspect shows joined keys, and nothing that was released", inspectNested[pgx.Tx], inspectNested[*sql.Tx]},
+	{"Inspect shows locks in callers' transactions, and rows of their tables", inspectTx[pgx.Tx], inspectTx[*sql.Tx]},
+	{"Break ends the holder that was shown, and no other", breaks[pgx.Tx], breaks[*sql.Tx]},
+	{"Inspect and Break refuse what makes no sense", inspectRefuses[pgx.Tx], inspectRefuses[*sql.Tx]},
+
 	// Pools
 	{"a nested wait ends without a loss, however far away the server is", nestedWaitFarAway[pgx.Tx], nestedWaitFarAway[*sql.Tx]},
+	{"a limit on a wait costs no transaction, however far away the server is", limitFarAway[pgx.Tx], limitFarAway[*sql.Tx]},
+	{"a cancelled wait costs no transaction, however far away the server is", cancelledFarAway[pgx.Tx], cancelledFarAway[*sql.Tx]},
 	{"a full pool is an error in time", fullPool[pgx.Tx], fullPool[*sql.Tx]},
 	{"after any error the pool has its connections back, clean", cleanPool[pgx.Tx], cleanPool[*sql.Tx]},
 

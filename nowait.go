@@ -3,7 +3,8 @@ package txlock
 import "context"
 
 // TryLock is Lock without waiting: a lock that another session holds, or waits for, is [ErrNotAcquired] at once. Waiters
-// are never overtaken. Only the wait for a free connection of the pool is left, as long as ctx and Within allow.
+// are never overtaken. Only the wait for a free connection of the pool is left, as long as ctx and Within allow. Of several tries of one
+// key that come at the same moment one gets it; of tries that name several keys each may find some of them taken by the others.
 func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
 	return m.hold(ctx, "TryLock", true)
 }

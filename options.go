@@ -18,7 +18,8 @@ type config struct {
 	lease   time.Duration
 	fencing bool
 	logger  *slog.Logger
-	err     error // the first bad option
+	tracer  Tracer // nil: none
+	err     error  // the first bad option
 }
 
 func newConfig(options []Option) config {
@@ -98,8 +99,9 @@ func WithLease(d time.Duration) Option {
 // with this option, before the first Lock, else [ErrNotInstalled].
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
-// WithLogger gives New a logger for what no caller is there to be told: that a lock was lost, and that a connection had to be
-// closed because its release was not confirmed. Without it, txlock is silent. It must not be nil.
+// WithLogger gives New a logger for what must not go unnoticed: that a lock was lost, that a connection had to be closed because its
+// release was not confirmed, that Break has ended a session (warnings), and that Check refuses the server (an error). Attributes are "lock",
+// "table", "session" and "error". Without it, txlock is silent. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if logger == nil {

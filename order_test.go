@@ -47,21 +47,27 @@ func servedInOrder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 // scheduled on the server: hand-written code on its own connections shows up to 70 of 1600 neighbours in the wrong order
 // of their calls. So a neighbour counts as overtaken when it had been waiting for half of a usual wait longer than the
 // one before it: a newcomer that is let in before the queue shows, and one that came to the queue a little late does not.
+// With 16 workers half a wait is 2 ms, for which a machine that has other guests may well let a request lie: that made 41 of
+// 1600. With as many as here it is 4 ms.
 //
 // A machine that is busy with something else can only make the order look worse than it is, so the best of a few runs is
-// the one to judge by.
+// the one to judge by. Measured on two cores: 0 to 2 of 1600 in peace, 7 to 40 with eight busy processes beside it, when a worker that gets
+// no processor may also be three of eleven rounds behind (0.73). Rows without the turnstile, on PostgreSQL, make 250 of 1600 in
+// peace, 82 to 176 beside the eight, and serve somebody 0.07 to 0.7 of the mean.
 func tightLoops[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
-	const workers, rounds, runs = 16, 100, 5
+	const workers, rounds, runs = 32, 50, 5
+	const tolerated = workers * rounds / 32
+	const fair = 0.5
 	f.warm(t, workers)
 	inversions, starved := workers*rounds, 0.0
-	for run := 0; run < runs && (inversions >= workers*rounds/100 || starved < 0.8); run++ {
+	for run := 0; run < runs && (inversions >= tolerated || starved < fair); run++ {
 		turns := f.loop(t, f.key("loop"), workers, rounds)
 		inversions, starved = overtakings(turns), leastServed(turns, workers, rounds)
 		t.Logf("%d of %d neighbours provably out of order, least served at worst %.2f of the mean", inversions, len(turns), starved)
 	}
-	require.Less(t, inversions, workers*rounds/100)
-	require.GreaterOrEqual(t, starved, 0.8)
+	require.Less(t, inversions, tolerated)
+	require.GreaterOrEqual(t, starved, fair)
 }
 
 // warm opens connections and prepares their statements.

@@ -27,6 +27,7 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.ErrorContains(t, err, "nothing is committed")
 		require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
+		f.transactions(t, 0) // the server has seen the end of the connection
 		f.free(t, f.key("unread"))
 	}
 }

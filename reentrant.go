@@ -155,7 +155,7 @@ func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (in *fra
 	}
 	s.mu.Unlock()
 	if len(missing) == 0 {
-		return in, token, nil
+		return in, token, s.present()
 	}
 	request.Values = missing
 	s.probe() // it may wait for long, and no heartbeat comes between
@@ -166,7 +166,7 @@ func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (in *fra
 	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrLost):
-		s.lose(err)
+		s.gone(err)
 		return in, 0, err
 	case s.over: // its Do has returned meanwhile, and gave up waiting for this call
 		return in, 0, lost(ErrNotHeld)
@@ -278,6 +278,8 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		(*cancel)(errOutlived)
 	}
 	broken := s.broken
+	// By gone, which Close does not call.
+	logged := broken != nil && !errors.Is(broken, errClosed)
 	if s.mute { // so that nobody waits for an answer
 		s.cut()
 	}
@@ -298,6 +300,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	case <-bounded.Done():
 		s.stopBeat()
 		s.cut() // so that the server lets go at once, and what waits for its answer ends
+		if !logged {
+			s.unconfirmed(ctx, errUnderWay)
+		}
 		go func() {
 			defer s.forget()
 			s.root.turn <- struct{}{}
@@ -312,13 +317,18 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		return s.inner.Commit(bounded)
 	}
 	err := s.inner.Rollback(bounded)
-	if err != nil && broken == nil {
-		s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
+	if err != nil && !logged {
+		s.unconfirmed(ctx, err)
 	}
 	if broken != nil {
 		return broken
 	}
 	return err
+}
+
+// unconfirmed says in the log what the caller may not look at.
+func (s *session[Tx]) unconfirmed(ctx context.Context, err error) {
+	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
 }
 
 // forget takes the session off the Locker's list, when its connection has been given back.

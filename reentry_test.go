@@ -224,128 +224,16 @@ func nestedDoLeftBehind[Tx any](t *testing.T, e *engine, c client[Tx]) {
 				return err
 			})
 		}()
-		<-inside
-		return nil
+		select {
+		case <-inside:
+			return nil
+		case err := <-nested:
+			return fmt.Errorf("the nested Do did not come to its work: %w", err)
+		}
 	}))
 	require.ErrorIs(t, <-nested, context.Canceled)
 	require.Equal(t, 1, f.total(t, "SELECT SUM(id) FROM "+table))
 	f.free(t, f.key("m"))
-}
-
-// PostgreSQL releases what was locked since a savepoint when that is rolled back: nobody may go on believing in it.
-func undoneLocks[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newFixture(t, e, c)
-	a, b, x := f.locks.Mutex(f.key("a")), f.locks.Mutex(f.key("b")), f.locks.Mutex(f.key("x"))
-	holds := func(context.Context, Tx) error {
-		f.taken(t, f.key("x"))
-		return nil
-	}
-	require.NoError(t, a.Do(background, func(ctx context.Context, tx Tx) error {
-		var left, deeper, inNested *txlock.Lock
-		fails := func(fail func() error) func(context.Context, Tx) error {
-			return func(ctx context.Context, _ Tx) (err error) {
-				require.NoError(t, x.Do(ctx, holds))
-				left, err = x.Lock(ctx)
-				require.NoError(t, err)
-				require.NoError(t, b.Do(ctx, func(ctx context.Context, _ Tx) (err error) {
-					deeper, err = x.Lock(ctx)
-					return err
-				}))
-				return fail()
-			}
-		}
-		handlesEnded := func() {
-			for _, lock := range []*txlock.Lock{left, deeper} {
-				require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrNotHeld)
-				require.ErrorIs(t, lock.Unlock(ctx), txlock.ErrNotHeld)
-			}
-		}
-		require.ErrorIs(t, b.Do(ctx, fails(func() error { return errWork })), errWork)
-		handlesEnded()
-		require.NoError(t, x.Do(ctx, holds))
-		require.Panics(t, func() { _ = b.Do(ctx, fails(func() error { panic("boom") })) })
-		handlesEnded()
-		require.NoError(t, x.Do(ctx, holds))
-		require.NoError(t, b.Do(ctx, func(ctx context.Context, _ Tx) (err error) {
-			inNested, err = x.Lock(ctx)
-			return err
-		}))
-		require.NoError(t, inNested.Context().Err(), "the nested Do succeeded")
-		require.NoError(t, inNested.Unlock(ctx))
-
-		// The work's own savepoint.
-		require.NoError(t, f.exec(ctx, tx, "SAVEPOINT mine"))
-		require.NoError(t, f.locks.Mutex(f.key("y")).Do(ctx, func(context.Context, Tx) error { return nil }))
-		require.NoError(t, f.exec(ctx, tx, "ROLLBACK TO SAVEPOINT mine"))
-		return f.locks.Mutex(f.key("y")).Do(ctx, func(context.Context, Tx) error {
-			f.taken(t, f.key("y"))
-			return nil
-		})
-	}))
-	f.free(t, f.key("a"), f.key("b"), f.key("x"), f.key("y"))
-
-	// A handle that was ended is none that the session waits for.
-	table := f.makeTable(t, "id int primary key")
-	lock, err := a.Lock(background)
-	require.NoError(t, err)
-	var left *txlock.Lock
-	require.ErrorIs(t, a.Do(lock.Context(), func(ctx context.Context, _ Tx) (err error) {
-		left, err = a.Lock(ctx)
-		require.NoError(t, err)
-		return errWork
-	}), errWork)
-	require.NoError(t, a.Do(lock.Context(), func(ctx context.Context, tx Tx) error {
-		return f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
-	}))
-	require.NoError(t, lock.Unlock(background))
-	require.Equal(t, 1, f.total(t, "SELECT COUNT(*) FROM "+table))
-	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
-}
-
-// undoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when that Do is undone.
-func undoneWhileJoining[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f := newFixture(t, e, c)
-	other := newFixture(t, e, c)
-	m := f.locks.Mutex(f.key("late"))
-	// Should the call come through before the nested Do is about to be undone, it has its lock until it returns.
-	errEarly := errors.New("it ran, with its lock")
-	early := func(context.Context, Tx) error {
-		if _, err := other.locks.Mutex(f.key("late")).TryLock(background); !errors.Is(err, txlock.ErrNotAcquired) {
-			return fmt.Errorf("it runs without its lock: %w", err)
-		}
-		return errEarly
-	}
-	for _, late := range []func(context.Context) error{
-		func(ctx context.Context) error { return m.Do(ctx, early) },
-		func(ctx context.Context) error {
-			lock, err := m.Lock(ctx)
-			if err != nil {
-				return err
-			}
-			<-lock.Context().Done() // it was returned just before
-			return errors.Join(context.Cause(lock.Context()), lock.Unlock(ctx))
-		},
-	} {
-		held, err := other.locks.Mutex(f.key("late")).Lock(background)
-		require.NoError(t, err)
-		failed, unlocked := make(chan error, 1), make(chan error, 1)
-		require.NoError(t, f.locks.Mutex(f.key("outer")).Do(background, func(outer context.Context, _ Tx) error {
-			require.ErrorIs(t, f.locks.Mutex(f.key("nested")).Do(outer, func(ctx context.Context, _ Tx) error {
-				go func() { failed <- late(context.WithoutCancel(ctx)) }()
-				f.waiters(t, 1)
-				go func() {
-					<-ctx.Done() // the work has returned, and its savepoint is rolled back when the late call has returned
-					unlocked <- held.Unlock(background)
-				}()
-				return errWork
-			}), errWork)
-			if err := <-failed; !errors.Is(err, errEarly) {
-				require.ErrorIs(t, err, txlock.ErrNotHeld)
-			}
-			return <-unlocked
-		}))
-		f.free(t, f.key("late"), f.key("outer"), f.key("nested"))
-	}
 }
 
 // Work may return the ErrLost of another Locker: its own session is not lost by that.
@@ -414,8 +302,14 @@ func nestedDeadlock[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			})
 		}()
 	}
-	<-locked
-	<-locked
+	for range 2 {
+		select {
+		case <-locked:
+		case err := <-errs:
+			close(bothLocked)
+			require.FailNow(t, "a Do did not come to its work", err)
+		}
+	}
 	close(bothLocked)
 	first, second := <-errs, <-errs
 	if first == nil {

@@ -22,13 +22,20 @@ const maxRows = 4096
 
 // target is what a Mutex locks: keys, which become slots once their number is known, or rows of a caller's table.
 type target struct {
+	keys          []string
 	sums          []uint32 // of the keys
 	table, column string
 	values        []dialects.Value
 }
 
-// slotsOf hashes keys. The hash is part of what all clients agree on: changing it would let two versions of a program
-// hold one key at once.
+// sumOf hashes a key. The hash is part of what all clients agree on: changing it would let two versions of a program hold one key at
+// once.
+func sumOf(key string) uint32 { return crc32.ChecksumIEEE([]byte(key)) }
+
+// slotOf is the slot of a key's hash, of n.
+func slotOf(sum uint32, n int) int { return int(sum % uint32(n)) }
+
+// slotsOf hashes keys.
 func slotsOf(keys []string) (target, error) {
 	if len(keys) == 0 {
 		return target{}, errors.New("no key given")
@@ -38,13 +45,13 @@ func slotsOf(keys []string) (target, error) {
 		if key == "" {
 			return target{}, errors.New("a key is empty")
 		}
-		sums[i] = crc32.ChecksumIEEE([]byte(key))
+		sums[i] = sumOf(key)
 	}
 	if len(sums) > 1 {
 		slices.Sort(sums)
 		sums = slices.Compact(sums)
 	}
-	return target{sums: sums}, tooMany(len(sums))
+	return target{keys: slices.Clone(keys), sums: sums}, tooMany(len(sums))
 }
 
 func rowsOf(table, column string, values []any) (target, error) {
@@ -112,17 +119,17 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	if err != nil {
 		return dialects.Request{}, err
 	}
-	return dialects.Request{Table: m.locker.config.table, Column: "slot", Values: slotValues(m.target.sums, n), Slots: n, Try: try}, nil
+	return dialects.Request{Table: m.locker.config.table, Column: "slot", Values: slotValues(m.target.sums, n), Slots: n, Keys: m.target.keys, Try: try}, nil
 }
 
 // slotValues are the slots of keys, each once, in ascending order.
 func slotValues(sums []uint32, n int) []dialects.Value {
 	if len(sums) == 1 {
-		return []dialects.Value{{Text: strconv.Itoa(int(sums[0] % uint32(n)))}}
+		return []dialects.Value{{Text: strconv.Itoa(slotOf(sums[0], n))}}
 	}
 	slots := make([]int, len(sums))
 	for i, sum := range sums {
-		slots[i] = int(sum % uint32(n))
+		slots[i] = slotOf(sum, n)
 	}
 	slices.Sort(slots)
 	slots = slices.Compact(slots)

@@ -20,6 +20,7 @@ func lockTxHolds[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	table := f.makeTable(t, "id int primary key")
 	a, b := f.key("a"), f.key("b")
+	f.free(t, a, b) // reads the number of slots, for which LockTx would wait no longer than a second
 	for _, commit := range []bool{true, false} {
 		tx := f.guest(t)
 		require.NoError(t, f.locks.Mutex(a).LockTx(background, tx))
@@ -86,7 +87,8 @@ func callersSettings[Tx any](t *testing.T, e *engine, c client[Tx]) {
 
 	read, change := "SELECT CONCAT(@@innodb_lock_wait_timeout, ' ', @@autocommit)", "SET innodb_lock_wait_timeout = 7"
 	if f.postgres {
-		read = "SELECT current_setting('lock_timeout') || current_setting('transaction_isolation') || current_setting('default_transaction_read_only')"
+		read = "SELECT current_setting('lock_timeout') || current_setting('transaction_isolation') || current_setting('default_transaction_read_only') || " +
+			"current_setting('application_name') || current_setting('client_connection_check_interval')"
 		change = "SET LOCAL lock_timeout = '7s'"
 	}
 	for _, changed := range []bool{false, true} {
@@ -119,6 +121,7 @@ func staleSnapshot[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	m := f.locks.Mutex(f.key("stale"))
 	dsn := f.dsn(f.label, "", nil)
+	f.free(t, f.key("stale")) // as in lockTxHolds
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		tx := f.begin(t, dsn, level)
 		if f.postgres {

@@ -46,6 +46,11 @@
 // A collision can make code that locks one key while another session's Lock holds a second one wait in a circle; the
 // database detects that, and one call gets [ErrDeadlock]. Naming all keys in one Mutex avoids it.
 //
+// # Who holds it
+//
+// [Locker.Inspect] shows who holds and who waits, [Locker.Break] ends a stuck holder's session, [WithLogger] tells of what must not go
+// unnoticed, [WithTracer] of every call. A session shows the keys that it locks in the server's own views: they are not secret.
+//
 // # Long holds
 //
 // Each held lock occupies a connection and an open transaction, and on PostgreSQL such a transaction holds back vacuum in
@@ -176,6 +181,9 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.driver.Check(ctx, l.config.table); err != nil {
 		if ended := ctx.Err(); ended != nil { // says nothing about the engine
 			return fmt.Errorf("txlock: check: %w", ended)
+		}
+		if errors.Is(err, ErrUnsafeEngine) {
+			l.config.logger.ErrorContext(ctx, "txlock: this server does not exclude, do not use it for locks", "table", l.config.table, "error", err)
 		}
 		return fmt.Errorf("txlock: check: %w", err)
 	}
@@ -311,6 +319,13 @@ func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 }
 
 func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) error {
+	ctx, trace := m.asked(ctx, verb, false)
+	err := m.lockIn(ctx, verb, tx, try)
+	trace.answer(err)
+	return err
+}
+
+func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) error {
 	wait, cancel, err := m.begin(ctx)
 	if err != nil {
 		return m.failed(verb, err)

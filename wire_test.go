@@ -3,6 +3,7 @@ package txlock_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,12 +69,19 @@ func countTrips[Tx any](t *testing.T, e *engine, c client[Tx], want trips) {
 		count := func(what string, want int, call func()) {
 			t.Helper()
 			call() // connects and prepares
+			last, counted := time.Now(), 0
 			call() // is pinged by pgx's stdlib, the first time that a connection is used again
-			before := proxy.Bursts()
 			for range rounds {
+				begun, before := time.Now(), proxy.Bursts()
 				call()
+				sent := proxy.Bursts() - before
+				if time.Since(last) < time.Second { // else pgx may have pinged: the connection was not asked for in so long
+					counted++
+					require.Equal(t, want, sent, "%s of %s", what, name)
+				}
+				last = begun
 			}
-			require.Equal(t, want*rounds, proxy.Bursts()-before, "%s of %s, %d times", what, name, rounds)
+			require.Positive(t, counted)
 		}
 		count("Lock and Unlock", want.lock, lockUnlock)
 		count("TryLock and Unlock", want.lock, tryUnlock)

@@ -9,6 +9,13 @@ import (
 
 // hold is Lock and TryLock.
 func (m *Mutex[Tx]) hold(ctx context.Context, verb string, try bool) (*Lock, error) {
+	ctx, trace := m.asked(ctx, verb, true)
+	lock, err := m.take(ctx, verb, try)
+	trace.follow(lock, err)
+	return lock, err
+}
+
+func (m *Mutex[Tx]) take(ctx context.Context, verb string, try bool) (*Lock, error) {
 	wait, cancel, err := m.begin(ctx)
 	if err != nil {
 		return nil, m.failed(verb, err)
@@ -39,6 +46,11 @@ func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(co
 	if work == nil {
 		return m.failed(verb, errors.New("nil work"))
 	}
+	ctx, trace := m.asked(ctx, verb, true)
+	return traced(trace, work, func(work func(context.Context, Tx) error) error { return m.perform(ctx, verb, try, work) })
+}
+
+func (m *Mutex[Tx]) perform(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	wait, cancel, err := m.begin(ctx)
 	if err != nil {
 		return m.failed(verb, err)
@@ -182,7 +194,7 @@ func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) e
 	switch {
 	case errors.Is(err, ErrLost):
 		s.mu.Lock()
-		s.lose(err)
+		s.gone(err)
 		s.mu.Unlock()
 		if ended != nil {
 			err = fmt.Errorf("%w (%w)", ended, err)

@@ -1,7 +1,7 @@
 // Bench measures the locks that people use today, side by side, on real servers of this machine:
 //
-//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE] [-seed N]   measures, and writes results and a report
-//	bench report FILE                                                      writes the report of results once more
+//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE | -into FILE] [-seed N]   measures, and writes results and a report
+//	bench report FILE                                                                   writes the report of results once more
 package main
 
 import (
@@ -57,6 +57,9 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	} else if err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is not understood: see bench -h", flags.Args())
 	}
 	pattern, err := regexp.Compile(*only)
 	if err != nil {

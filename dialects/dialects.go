@@ -30,6 +30,9 @@ var (
 // Every method returns when ctx ends, and leaves no connection in the pool that holds a lock, an open transaction or
 // a changed setting.
 type Driver[Tx any] interface {
+	// System is the database's name among OpenTelemetry's semantic conventions, "postgresql" or "mysql".
+	System() string
+
 	// Begin takes a connection of the pool, begins a transaction on it and locks the rows of request there. After an
 	// error the connection is back in the pool, clean, or closed. A connection that died while it was idle in the pool is
 	// replaced. token is what Request.Fence asks for, else 0.
@@ -55,6 +58,8 @@ type Driver[Tx any] interface {
 	// Check proves on two sessions that the server refuses a row of table that another session holds. Anything else is
 	// ErrUnsafeEngine.
 	Check(ctx context.Context, table string) error
+
+	Inspector
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -106,12 +111,13 @@ type Layout struct {
 
 // Request names rows to lock.
 type Request struct {
-	Table  string  // as its user spells it: name, schema.name, parts quoted as the database quotes them
-	Column string  // of the rows, unique and indexed
-	Values []Value // of the column, each once, in the order in which the rows are locked
-	Slots  int     // rows are slots of a table seeded with this many, and must say so; 0 for a table of the caller's
-	Try    bool    // do not wait: a row that another session holds, or waits for, is ErrNotAcquired
-	Work   bool    // statements of the caller will run in the session, whose Commit must then be proof against losing it
+	Table  string   // as its user spells it: name, schema.name, parts quoted as the database quotes them
+	Column string   // of the rows, unique and indexed
+	Values []Value  // of the column, each once, in the order in which the rows are locked
+	Slots  int      // rows are slots of a table seeded with this many, and must say so; 0 for a table of the caller's
+	Keys   []string // of the slots, as the caller names them: for others to see, by Label
+	Try    bool     // do not wait: a row that another session holds, or waits for, is ErrNotAcquired
+	Work   bool     // statements of the caller will run in the session, whose Commit must then be proof against losing it
 
 	// Lease is the longest silence between two statements after which the server itself ends the session. Begin reads it.
 	Lease time.Duration

@@ -1,10 +1,38 @@
 package dialects
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // NotInstalled says of the server's error that the lock table is not what Install makes.
 func NotInstalled(table string, err error) error {
-	return fmt.Errorf("%w: table %.100s is missing or has another shape (run Install, or the SQL of Schema): %w", ErrNotInstalled, table, err)
+	return advised{fmt.Errorf("%w: table %.100s is missing or has another shape: %w", ErrNotInstalled, table, err), " (run Install, or the SQL of Schema)"}
+}
+
+// NoFence says of the server's error that the lock table has none of what tokens are drawn from.
+func NoFence(table string, err error) error {
+	return advised{fmt.Errorf("%w: table %.100s has no fence: %w", ErrNotInstalled, table, err), " (run Install with WithFencing)"}
+}
+
+// advised is an error with what a program can do about it.
+type advised struct {
+	error
+	advice string
+}
+
+func (a advised) Error() string { return a.error.Error() + a.advice }
+
+func (a advised) Unwrap() error { return a.error }
+
+// WithoutAdvice is the text of err without what it proposes to programs, for whoever stands at a shell has no Install to call.
+func WithoutAdvice(err error) string {
+	var a advised
+	if !errors.As(err, &a) {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), a.Error(), a.error.Error(), 1)
 }
 
 // SlotCensus is what a lock table says of itself.
@@ -17,11 +45,11 @@ type SlotCensus struct {
 func (c SlotCensus) Seeded(table string) (int, error) {
 	switch {
 	case c.Rows == 0:
-		return 0, fmt.Errorf("%w: table %.100s is empty: run Install", ErrNotInstalled, table)
+		return 0, advised{fmt.Errorf("%w: table %.100s is empty", ErrNotInstalled, table), " (run Install)"}
 	case c.MinSlots != c.MaxSlots:
 		return 0, fmt.Errorf("%w: rows of table %.100s were seeded for different numbers of slots, %d and %d", ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
 	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
-		return 0, fmt.Errorf("%w: table %.100s has %d of %d slots: run Install to complete it", ErrNotInstalled, table, c.Rows, c.MaxSlots)
+		return 0, advised{fmt.Errorf("%w: table %.100s has %d of %d slots", ErrNotInstalled, table, c.Rows, c.MaxSlots), " (run Install to complete it)"}
 	}
 	return c.Rows, nil
 }

@@ -2,6 +2,7 @@ package dialects
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 )
@@ -13,11 +14,13 @@ const (
 	interruptEvery = 30 * time.Millisecond
 	// interruptPatience is how long a statement may ignore interrupts before its connection is closed.
 	interruptPatience = 2 * time.Second
+	// fullPoolPatience is how long an interrupt waits for somebody to give back a connection.
+	fullPoolPatience = 50 * time.Millisecond
 )
 
 // ErrNoInterrupt is what an interrupt returns when it has no way to reach the server. The statement's connection is
-// then closed at once.
-var ErrNoInterrupt = errors.New("no free connection to interrupt the statement")
+// then closed at once; or, where the deadline is over and the server was told it, after two seconds in which it may end the wait by itself.
+var ErrNoInterrupt = errors.New("no connection to interrupt the statement from")
 
 // Await runs statement, and has interrupt end it on the server when ctx ends first.
 //
@@ -38,13 +41,14 @@ func Await(ctx context.Context, told bool, interrupt func(context.Context) error
 	watched := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
-		if told && errors.Is(ctx.Err(), context.DeadlineExceeded) && closedWithin(ended, serverGrace) {
+		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
+		if byServer && closedWithin(ended, serverGrace) {
 			return
 		}
 		patience, cancel := context.WithTimeout(running, interruptPatience)
 		defer cancel()
 		for patience.Err() == nil {
-			if errors.Is(interrupt(patience), ErrNoInterrupt) {
+			if errors.Is(interrupt(patience), ErrNoInterrupt) && !byServer {
 				break
 			}
 			if closedWithin(ended, interruptEvery) {
@@ -59,6 +63,15 @@ func Await(ctx context.Context, told bool, interrupt func(context.Context) error
 		<-watched
 	}
 	return err
+}
+
+// PatienceWith is how long an interrupt waits for a connection of db. While all that db may open are in use, the one it waits for may
+// be the waiter's own; else it is only as far away as the server, and Await bounds that, as it does when the pool has become full just now.
+func PatienceWith(db *sql.DB) time.Duration {
+	if s := db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		return fullPoolPatience
+	}
+	return interruptPatience
 }
 
 func closedWithin(event <-chan struct{}, d time.Duration) bool {

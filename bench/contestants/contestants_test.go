@@ -20,9 +20,9 @@ import (
 
 const (
 	callers = 6
-	lease   = 2 * time.Second
-	soon    = time.Second      // after its context has ended, a call returns
-	patient = 45 * time.Second // a contestant has for everything: libraries look every 5 s whether a key is free
+	lease   = 6 * time.Second  // half of it must be enough for a free key, also where the machine stands still for a while
+	soon    = 3 * time.Second  // after its context has ended, a call returns: libraries look every 5 s whether a key is free
+	patient = 90 * time.Second // a contestant has for everything: pglock looks once per lease
 )
 
 // table is a contestant under test, with two clients.
@@ -209,7 +209,7 @@ func (s *table) turnsAway(t *testing.T, keys ...string) {
 }
 
 func (s *table) wait(t *testing.T, client int, key string) {
-	ctx, cancel := context.WithTimeout(s.ctx, lease/5)
+	ctx, cancel := context.WithTimeout(s.ctx, 400*time.Millisecond)
 	defer cancel()
 	err := s.clients[client].Hold(ctx, []string{keyOf(s.id, key)}, func(context.Context, contest.Tx) error {
 		t.Errorf("%q was locked twice", key)

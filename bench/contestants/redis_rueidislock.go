@@ -23,6 +23,9 @@ func init() {
 				KeyValidity:  env.Lease,
 				// What its README says for one server, and one that is not older than Redis 7.0.5.
 				KeyMajority: 1, NoLoopTracking: true,
+				// After so long without an answer it would go on to the next of several keys. Here there is none: it would
+				// take back the lock that it has, and wait for a notification that it does not get of what it did itself.
+				TryNextAfter: env.Lease,
 			})
 			if err != nil {
 				return nil, fmt.Errorf("rueidislock: connect to %s: %w", env.Address(), err)

@@ -13,19 +13,23 @@ import (
 // Server error numbers (MySQL: server error reference; MariaDB: error codes) that mean something to a lock.
 const (
 	rowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
+	noDatabasePrivilege = 1044
 	unknownDatabase     = 1049
 	unknownColumn       = 1054
+	noSuchThread        = 1094
+	killDenied          = 1095
 	noPrivilege         = 1142
 	noColumnPrivilege   = 1143
 	noSuchTable         = 1146
 	lockWaitTimeout     = 1205 // on MariaDB also NOWAIT
 	lockDeadlock        = 1213 // the transaction is rolled back
+	noGlobalPrivilege   = 1227
 	noSuchSavepoint     = 1305
 	queryInterrupted    = 1317 // KILL QUERY
 	statementTimeout    = 1969 // MariaDB, max_statement_time
 	queryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
+	refusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
 	lockNowait          = 3572 // MySQL, NOWAIT
-	unknownSystemOption = 1193
 )
 
 // classify adds to err what it means for a lock in request.

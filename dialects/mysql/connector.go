@@ -19,7 +19,7 @@ type connector struct {
 	driver.Connector
 }
 
-const sessionSettings = "SET autocommit = 0, innodb_lock_wait_timeout = 1073741824; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+const sessionSettings = "SET autocommit = 0, " + longWait + "; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {
 	config.MultiStatements = true

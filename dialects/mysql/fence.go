@@ -144,8 +144,11 @@ func (f fence) number(ctx context.Context, conn *sql.Conn) error {
 }
 
 func (f fence) explain(table string, err error) error {
-	if number(err) == noSuchTable {
-		return dialects.NotInstalled(table, fmt.Errorf("it has no fence, call Install with WithFencing: %w", err))
+	switch number(err) {
+	case noSuchTable:
+		return dialects.NoFence(table, err)
+	case refusedByPlugin:
+		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: lock without WithFencing: %w", err)
 	}
 	return err
 }

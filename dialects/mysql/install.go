@@ -40,7 +40,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 				destroy(conn) // which releases it
 			}
 		}()
-		installed, err = seed(ctx, conn, layout.Table, quoted, layout.Slots)
+		installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots)
 		for _, create := range fencing {
 			if err == nil {
 				_, err = conn.ExecContext(ctx, create)
@@ -63,14 +63,14 @@ func waitForTurn(ctx context.Context, conn *sql.Conn, turn string) error {
 	}
 }
 
-func seed(ctx context.Context, conn *sql.Conn, table, quoted string, slots int) (int, error) {
-	census, err := censusOf(ctx, conn, table)
+func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string, slots int) (int, error) {
+	census, err := d.census(ctx, conn, table)
 	if number(err) == noSuchTable {
 		create, _ := schema(quoted, slots)
 		if _, err = conn.ExecContext(ctx, create); err != nil {
 			return 0, fmt.Errorf("create table: %w", err)
 		}
-		census, err = censusOf(ctx, conn, table)
+		census, err = d.census(ctx, conn, table)
 	}
 	if err != nil {
 		return 0, err
@@ -102,15 +102,23 @@ func seed(ctx context.Context, conn *sql.Conn, table, quoted string, slots int) 
 	if err := tx.Rollback(); err != nil {
 		return 0, err
 	}
-	if census, err = censusOf(ctx, conn, table); err != nil {
+	if census, err = d.census(ctx, conn, table); err != nil {
 		return 0, err
 	}
 	return census.Seeded(table)
 }
 
-func censusOf(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotCensus, error) {
+// census counts the slots, before the first of them is locked, and learns on the way whether the server shows what sessions say of themselves.
+func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotCensus, error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
+		return dialects.SlotCensus{}, err
+	}
+	var shows bool // not in the statement below: of a table with rows, MariaDB answers 0 there
+	switch err := conn.QueryRowContext(ctx, "SELECT @@performance_schema").Scan(&shows); {
+	case err == nil:
+		d.mute.Store(!shows)
+	case number(err) == 0: // not what the server says
 		return dialects.SlotCensus{}, err
 	}
 	var c dialects.SlotCensus
@@ -122,7 +130,7 @@ func censusOf(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotC
 // Check implements dialects.Driver.
 func (d *Driver) Check(ctx context.Context, table string) error {
 	return d.withConn(ctx, func(holder *sql.Conn) error {
-		census, err := censusOf(ctx, holder, table)
+		census, err := d.census(ctx, holder, table)
 		if err != nil {
 			return err
 		}
@@ -130,7 +138,7 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 		if err != nil {
 			return err
 		}
-		if err := refuseGalera(ctx, holder); err != nil {
+		if err := refuseMultiPrimary(ctx, holder); err != nil {
 			return err
 		}
 		quoted, err := quoteTable(table)
@@ -145,15 +153,24 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 	})
 }
 
-// refuseGalera: two sessions on one node prove nothing about the other nodes, to which row locks do not reach.
-func refuseGalera(ctx context.Context, conn *sql.Conn) error {
-	var on bool
-	err := conn.QueryRowContext(ctx, "SELECT @@wsrep_on").Scan(&on)
-	if err == nil && on {
-		return fmt.Errorf("%w: this is a node of a Galera cluster, where row locks exclude the sessions of one node only", dialects.ErrUnsafeEngine)
-	}
-	if err != nil && number(err) != unknownSystemOption && number(err) == 0 {
-		return err
+// multiPrimary are questions whether all nodes of a cluster take writes, by what kind of cluster it is then. Servers that know no such
+// cluster do not know the variables either.
+var multiPrimary = map[string]string{
+	"Galera cluster": "SELECT @@wsrep_on",
+	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT @@group_replication_single_primary_mode",
+}
+
+// refuseMultiPrimary: two sessions on one node prove nothing about the other nodes, to which row locks do not reach.
+func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
+	for cluster, question := range multiPrimary {
+		var yes bool
+		err := conn.QueryRowContext(ctx, question).Scan(&yes)
+		if err == nil && yes {
+			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only", dialects.ErrUnsafeEngine, cluster)
+		}
+		if number(err) == 0 && err != nil { // not what the server says
+			return err
+		}
 	}
 	return nil
 }
@@ -167,7 +184,11 @@ func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool,
 	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return 0, false, dialects.NoVerdict(err)
 	}
-	column, err := firstColumn(ctx, p.conn, "SELECT slot FROM "+p.table+" WHERE slot = "+strconv.Itoa(slot)+" FOR UPDATE "+clause)
+	query := "SELECT slot FROM " + p.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
+	if " "+clause == skipLocked {
+		query = onMariaDB(someWait) + query
+	}
+	column, err := firstColumn(ctx, p.conn, query)
 	switch number(err) {
 	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil

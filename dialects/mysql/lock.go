@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -16,7 +15,7 @@ import (
 var errRowsMissing = errors.New("rows missing")
 
 // errUnreached says that the wait could be ended only with its connection.
-var errUnreached = errors.New("the connection was closed, for the pool had none to interrupt the wait from")
+var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
 // querier is a transaction, or the connection that it runs on.
 type querier interface {
@@ -24,8 +23,13 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// lock locks the rows of request in one round trip. behind is SQL for the same trip.
-func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, behind string) (token int64, err error) {
+// lock locks the rows of request in one round trip, with save in a transaction that the savepoint is set in. On a pool of Open statements
+// can travel together.
+func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (token int64, err error) {
+	patient := show != inComment && !d.owned // the session is ours, and its settings are the caller's
+	if d.mute.Load() {
+		show = inComment
+	}
 	clause := wait
 	if request.Try {
 		clause = skipLocked
@@ -35,28 +39,41 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	if !told {
 		limit = 0
 	}
-	tag := ""
+	tag := "" // names the statement in the process list
 	if ctx.Done() != nil && !request.Try {
-		tag = "txlock " + rand.Text()
+		tag = rand.Text()
 	}
-	query, err := lockSQL(request, clause, limit, tag)
+	query, err := lockSQL(request, clause, limit, tag, show, patient)
 	if err != nil {
 		return 0, err
+	}
+	send := firstColumn
+	if show.into(request) {
+		send = onlyRow(request)
+		if save {
+			query = "SAVEPOINT " + savepoint + "; " + query // in front, for the last result is what is read
+		}
+	} else {
+		if save {
+			query += "; SAVEPOINT " + savepoint
+		}
+		if d.owned && show != inComment {
+			query += show.behind(request)
+		}
 	}
 	var locked []string
 	unreached := false
 	err = dialects.Await(ctx, told, func(ctx context.Context) error {
-		err := d.kill(ctx, tag, 50*time.Millisecond)
+		err := d.kill(ctx, tag, dialects.PatienceWith(d.control))
 		unreached = errors.Is(err, dialects.ErrNoInterrupt)
 		return err
 	}, func(ctx context.Context) (err error) {
-		locked, err = firstColumn(ctx, q, query+behind)
+		locked, err = send(ctx, q, query)
 		return err
 	})
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
-	}
-	if unreached { // closing the waiter's connection has made room in the pool
+		// Closing the waiter's connection has made room in the pool.
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
 	}
 	if err != nil {
@@ -75,8 +92,8 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 
 // guestLock locks rows in a transaction that has more to lose than this lock. Errors of single statements leave an
 // InnoDB transaction and its locks alone, a deadlock's apart.
-func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request) (token int64, err error) {
-	token, err = d.lock(ctx, q, request, "")
+func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (token int64, err error) {
+	token, err = d.lock(ctx, q, request, show, false)
 	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
@@ -93,7 +110,7 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
 	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's snapshot before its lock.
-	query, err := lockSQL(request, nowait, 0, "")
+	query, err := lockSQL(request, nowait, 0, "", inComment, false)
 	if err != nil {
 		return 0, err
 	}
@@ -134,6 +151,22 @@ func valuesOf(request dialects.Request, result []string) []string {
 		}
 	}
 	return values
+}
+
+// onlyRow runs one or more statements, of which the last puts one row into a variable, and returns that row's value in request if there
+// was one.
+func onlyRow(request dialects.Request) func(ctx context.Context, q querier, query string) ([]string, error) {
+	return func(ctx context.Context, q querier, query string) ([]string, error) {
+		result, err := q.ExecContext(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := result.RowsAffected()
+		if err != nil || rows == 0 {
+			return nil, err
+		}
+		return []string{request.Values[0].Text}, nil
+	}
 }
 
 // firstColumn runs one or more statements and returns the first column of the first's rows.

@@ -1,5 +1,6 @@
 // Package mysql holds locks in MySQL, 8.0.1 and later, and MariaDB, 10.6 and later, through go-sql-driver/mysql: on a
-// sql.DB of the caller's ([New]) or of its own ([Open]).
+// sql.DB of the caller's ([New]) or of its own ([Open]). A session shows what it locks in a comment of the locking statement, and in its
+// variable @txlock where performance_schema is on.
 package mysql
 
 import (
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -19,6 +21,8 @@ type Driver struct {
 	db      *sql.DB
 	control *sql.DB // where waits are interrupted from; db itself when the pool is the caller's
 	owned   bool
+	views   views
+	mute    atomic.Bool // the server shows variables of sessions to nobody, so that none is set
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
@@ -27,17 +31,20 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 // [Open]: the session's settings travel alone, there and back. The transaction that Do gives to its work is not one of db's
 // own making: its Stmt and StmtContext refuse statements that were prepared on db; prepare them on the transaction. A wait
 // that ends by its ctx needs a second connection of db for a moment; where the pool has none, the waiting connection is
-// closed instead. A nil db is an error from the first call that can return one.
+// closed instead. What the driver itself writes about a connection that broke, to stderr unless told otherwise, is the caller's to
+// say too: by mysql.Config.Logger, or mysql.SetLogger. A nil db is an error from the first call that can return one.
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. dsn is a data source name as
 // go-sql-driver/mysql takes it. Its connections run with autocommit=0 at READ COMMITTED, wait for row locks as long as the
-// context allows, and take several statements in one query. Close closes the pool. After an error nothing is left open.
+// context allows, take several statements in one query, and write nothing to stderr when they break: the locks' errors say it.
+// Close closes the pool. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
+	config.Logger = &mysql.NopLogger{} // which no dsn can set
 	plain, err := mysql.NewConnector(config.Clone())
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
@@ -57,6 +64,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 
 // idleConns keeps connections open between locks; database/sql's default of 2 would reconnect under load.
 const idleConns = 16
+
+// System implements dialects.Driver.
+func (d *Driver) System() string { return "mysql" }
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
@@ -83,7 +93,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 				continue
 			}
 		}
-		// The server's own limit on the wait, 50 s by default, is not the caller's: wait on. In a new transaction, because
+		// The limit on the wait of a MySQL session, 50 s by default, is not the caller's: wait on. In a new transaction, because
 		// with innodb_rollback_on_timeout the old one is gone.
 		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
 			s.close()
@@ -109,14 +119,14 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := d.guestLock(ctx, tx, request)
+	_, err := d.guestLock(ctx, tx, request, inComment)
 	return err
 }
 
 // Slots implements dialects.Driver.
 func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		census, err := censusOf(ctx, conn, table)
+		census, err := d.census(ctx, conn, table)
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ const (
 	// transaction, and wait_timeout, which is the lease.
 	guardSQL   = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, autocommit = 0, wait_timeout = "
 	unguardSQL = "SET autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " + forgetSQL
-	forgetSQL  = "@txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_run = NULL"
+	forgetSQL  = "@txlock = NULL, @txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_run = NULL"
 
 	// releaseSQL also ends a transaction that has written nothing, in one trip: a server that is told to switch autocommit
 	// on commits (MySQL manual, section 15.3.1).
@@ -60,16 +60,14 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		}
 	}
 	if !request.Work {
-		return s.driver.lock(ctx, s.conn, request, "")
+		return s.driver.lock(ctx, s.conn, request, asFirst, false)
 	}
-	behind := ""
 	if s.driver.owned {
 		s.guarded = true
-		behind = "; SAVEPOINT " + savepoint
 	} else if err := s.handle(); err != nil { // of a connection that cannot be lent, before it waits
 		return 0, err
 	}
-	token, err = s.driver.lock(ctx, s.conn, request, behind)
+	token, err = s.driver.lock(ctx, s.conn, request, asFirst, s.driver.owned)
 	if err != nil {
 		return 0, err
 	}
@@ -95,6 +93,9 @@ func (s *session) settle(ctx context.Context, request dialects.Request) error {
 		s.driver.db.SetConnMaxIdleTime(request.Lease / 2)
 	}
 	text += strconv.Itoa(int((request.Lease + time.Second - 1) / time.Second))
+	if owned == nil && !s.driver.mute.Load() {
+		text += ", " + announceSQL(request)
+	}
 	var f fence
 	if request.Fence != "" {
 		var err error
@@ -178,7 +179,7 @@ func (s *session) Tx() *sql.Tx { return s.tx }
 func (s *session) Socket() net.Conn { return s.socket }
 
 func (s *session) Ping(ctx context.Context) error {
-	_, err := firstColumn(ctx, s.statements(), "SELECT 1")
+	_, err := firstColumn(ctx, s.statements(), "SELECT "+pingMark+"1")
 	switch number(err) {
 	case queryInterrupted, statementTimeout, queryTimeout: // an answer too: somebody's KILL QUERY, which ends no session
 		return nil
@@ -194,7 +195,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}
-	token, err := s.driver.guestLock(ctx, s.statements(), request)
+	token, err := s.driver.guestLock(ctx, s.statements(), request, asFurther)
 	if errors.Is(err, dialects.ErrDeadlock) {
 		return 0, lost(err)
 	}

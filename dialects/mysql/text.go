@@ -16,20 +16,29 @@ import (
 //
 // limit bounds the wait on the server, 0 not at all: MySQL reads the optimizer hint (error 3024 when it is over),
 // MariaDB the executable comment (error 1969); each takes the other's for a plain comment. innodb_lock_wait_timeout
-// would do neither: it counts whole seconds, and no hint changes it. tag names the statement in the process list.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string) (string, error) {
-	selects, err := selectsOf(request)
+// would not do: it counts whole seconds, and no hint of MySQL's changes it. With patient, on MariaDB the statement sets that variable so high
+// that it does not end the wait, whatever the session has set it to.
+func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string, show showing, patient bool) (string, error) {
+	selects, err := selectsOf(request, show)
 	if err != nil {
 		return "", err
 	}
 	prefix, hint := "", ""
+	var settings []string
+	switch {
+	case clause == skipLocked:
+		settings = append(settings, someWait)
+	case patient:
+		settings = append(settings, longWait)
+	}
 	if limit > 0 {
-		prefix = fmt.Sprintf("/*M! SET STATEMENT max_statement_time=%.3f FOR */ ", limit.Seconds())
+		settings = append(settings, fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
 		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
 	}
-	if tag != "" {
-		hint += "/* " + tag + " */ "
+	if settings != nil {
+		prefix = onMariaDB(settings...)
 	}
+	hint += commentOf(request, tag)
 	if len(selects) == 1 {
 		return prefix + "SELECT " + hint + selects[0] + " FOR UPDATE" + clause, nil
 	}
@@ -49,12 +58,22 @@ const (
 	wait       = ""
 	skipLocked = " SKIP LOCKED"
 	nowait     = " NOWAIT"
+
+	// someWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers with error 1180 for a row that is held, and undoes
+	// what the transaction has written, which goes on, and commits what is left of it.
+	someWait = "innodb_lock_wait_timeout=1"
+	longWait = "innodb_lock_wait_timeout=1073741824"
 )
+
+// onMariaDB sets variables for the statement behind it; for MySQL it is a comment.
+func onMariaDB(settings ...string) string {
+	return "/*M! SET STATEMENT " + strings.Join(settings, ", ") + " FOR */ "
+}
 
 // existSQL reads which rows of request exist, without locking. Its result is that of lockSQL.
 func existSQL(request dialects.Request) (string, error) {
 	request.Fence = ""
-	selects, err := selectsOf(request)
+	selects, err := selectsOf(request, inComment)
 	if err != nil {
 		return "", err
 	}
@@ -66,7 +85,7 @@ func existSQL(request dialects.Request) (string, error) {
 // InnoDB locks what it reads, not what a statement returns, so each must find its rows by an index and read nothing
 // else. Slots have a primary key that can be forced. Of a caller's table the index has no known name, and an IN list
 // on a small table may well be answered by reading all of it: hence one look-up for each value.
-func selectsOf(request dialects.Request) ([]string, error) {
+func selectsOf(request dialects.Request, show showing) ([]string, error) {
 	table, err := quoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -76,7 +95,7 @@ func selectsOf(request dialects.Request) ([]string, error) {
 		return nil, err
 	}
 	if request.Slots > 0 {
-		return []string{slotsSelect(table, column, request)}, nil
+		return []string{slotsSelect(table, column, request, show)}, nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -95,10 +114,13 @@ func selectsOf(request dialects.Request) ([]string, error) {
 	return selects, nil
 }
 
-func slotsSelect(table, column string, request dialects.Request) string {
+func slotsSelect(table, column string, request dialects.Request, show showing) string {
 	result := column
-	if request.Fence != "" {
+	switch {
+	case request.Fence != "":
 		result = counted(column)
+	case show.into(request): // whether there was a row, the number of rows says
+		result = show.value(request) + " INTO @" + variable
 	}
 	if len(request.Values) == 1 { // a look-up by the primary key is half the server's work of a range of it
 		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text, request.Slots)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 )
 
@@ -113,15 +114,15 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 	return err == nil && len(run[4]) > 0, err
 }
 
-// explainFence says of a table that was not found whether it is one of the fence.
-func (l line) explainFence(ctx context.Context, request dialects.Request, missing error) error {
+// explainFence says of a table that the server did not find whether it is one of the fence. If not, the error is otherwise.
+func (l line) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError, otherwise error) error {
 	f, err := fenceOf(request.Fence)
 	if err != nil {
 		return err
 	}
 	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
-		return dialects.NotInstalled(request.Fence, fmt.Errorf("it has no fence, call Install with WithFencing: %w", missing))
+		return dialects.NoFence(request.Fence, missing)
 	}
-	return missing
+	return otherwise
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 )
 
@@ -146,8 +147,9 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns errRowsMissing into what it means: rows that do not exist, or that others hold.
 func (l line) explain(ctx context.Context, request dialects.Request, err error) error {
-	if sqlState(err) == undefinedTable && request.Fence != "" {
-		return l.explainFence(ctx, request, err)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == undefinedTable && request.Fence != "" {
+		return l.explainFence(ctx, request, pg, err)
 	}
 	if !errors.Is(err, errRowsMissing) {
 		return err

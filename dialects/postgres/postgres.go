@@ -1,5 +1,6 @@
 // Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a pgxpool.Pool ([New], [Open]) or
-// on a sql.DB of pgx's stdlib driver ([NewSQL]).
+// on a sql.DB of pgx's stdlib driver ([NewSQL]). While a transaction of txlock's lasts, its session shows what is locked behind the name of its
+// application in pg_stat_activity.
 package postgres
 
 import (
@@ -47,6 +48,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	}
 	return &Driver{pool: pool, owned: true}, nil
 }
+
+// System implements dialects.Driver.
+func (d *Driver) System() string { return "postgresql" }
 
 // Begin implements dialects.Driver. BEGIN and the locking statements travel together.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[pgx.Tx], int64, error) {

@@ -25,6 +25,9 @@ var _ dialects.Driver[*sql.Tx] = (*SQLDriver)(nil)
 // does not close it. A nil db, or one of another driver, is an error from the first call that can return one.
 func NewSQL(db *sql.DB) *SQLDriver { return &SQLDriver{db: db} }
 
+// System implements dialects.Driver.
+func (d *SQLDriver) System() string { return "postgresql" }
+
 // Begin implements dialects.Driver.
 func (d *SQLDriver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
 	conn, l, err := d.acquire(ctx)
@@ -78,6 +81,9 @@ func (s *sqlSession) beginTx(ctx context.Context) (err error) {
 	s.abandon = abandon
 	outlive := context.AfterFunc(ctx, abandon)
 	if s.tx, err = s.conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}); err != nil {
+		if ended := ctx.Err(); ended != nil { // err says that life was cancelled, whatever ended ctx
+			return ended
+		}
 		return err
 	}
 	if !outlive() {
@@ -118,7 +124,7 @@ const (
 
 // cancel interrupts the statement of a backend from another connection, if the pool has one to give.
 func (d *SQLDriver) cancel(ctx context.Context, backend string) error {
-	brief, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+	brief, stop := context.WithTimeout(ctx, dialects.PatienceWith(d.db))
 	defer stop()
 	conn, err := d.db.Conn(brief)
 	if err != nil {

@@ -28,7 +28,9 @@ const (
 	// In a transaction of our own the server ends the session after the lease, and looks now and then whether the client of a
 	// waiter is still there: else one that died would stay in the queue until its turn. The statement must be behind us when
 	// the wait begins, for the server starts its timer at the beginning of a statement.
-	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true)"
+	// The label goes with it.
+	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true), " +
+		showSQL + "$3" + behindShowSQL
 
 	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each statement would commit at once
 	// and without the lock. So while work runs, the session's default is read only and only our own BEGIN says READ WRITE.
@@ -73,8 +75,8 @@ func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" 
 const clientCheck = 500 * time.Millisecond
 
 // What is set for the wait must not outlive it: the caller's own statements follow in the same transaction.
-func borrow(setting string, argument int) string {
-	return fmt.Sprintf("set_config('txlock.%s', current_setting('%[1]s'), true), set_config('%[1]s', $%d, true)", setting, argument)
+func keep(setting string) string {
+	return "set_config('txlock." + setting + "', current_setting('" + setting + "'), true)"
 }
 
 func giveBack(setting string) string {
@@ -110,7 +112,7 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (p plan,
 	before, after := settingsOf(request, limit, as)
 	p.script = append(p.script, before...)
 	p.turnstiles = -1
-	if as == owner && request.Slots > 0 && !request.Try {
+	if inOne(request, as) {
 		p.add(oneStatement(request, rows))
 	} else {
 		p.add(turnstileStatement(request, as))
@@ -142,14 +144,19 @@ func (p *plan) add(statements ...statement) { p.script = append(p.script, statem
 
 func (p *plan) last() int { return len(p.script) - 1 }
 
+// inOne tells whether oneStatement serves the request.
+func inOne(request dialects.Request, as role) bool {
+	return as == owner && request.Slots > 0 && !request.Try
+}
+
 // oneStatement passes the turnstile and locks slots, for less of the server's time than two statements. Its snapshot is older
 // than the wait. That is no matter for slots, which nobody changes; a row of the caller's would be missed if it came meanwhile.
 func oneStatement(request dialects.Request, rows rowSet) statement {
-	turn, number := "pg_advisory_xact_lock($1)", ""
+	turn, number := "pg_advisory_xact_lock($1), "+grantedSQL, "" // in the order of the list
 	if numbers := turnstilesOf(request); len(numbers) == 1 {
 		number = strconv.FormatInt(numbers[0], 10)
 	} else {
-		turn, number = "count(pg_advisory_xact_lock(t)) from unnest($1::bigint[]) t", arrayOf(numbers)
+		turn, number = "count(pg_advisory_xact_lock(t)), "+grantedSQL+" from unnest($1::bigint[]) t", arrayOf(numbers)
 	}
 	lock := "with turn as materialized (select " + turn + ") select slot from turn, " + rows.table + " as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
 	if len(request.Values) > 1 {
@@ -159,24 +166,29 @@ func oneStatement(request dialects.Request, rows rowSet) statement {
 }
 
 func turnstileStatement(request dialects.Request, as role) statement {
-	turn, where := "pg_advisory_xact_lock", ""
-	if request.Try {
-		turn = "pg_try_advisory_xact_lock"
-	}
+	where := ""
 	if as == foreign {
 		where = " where " + isolationSQL
 	}
 	numbers := turnstilesOf(request)
-	if len(numbers) == 1 {
-		return statement{"select " + turn + "($1)" + where, []any{strconv.FormatInt(numbers[0], 10)}}
+	note, args := granted(request, as, "$2")
+	switch {
+	case request.Try:
+		return statement{"select set_config('" + turnSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true), " + note +
+			" from unnest($1::bigint[]) t" + where + " having count(*) > 0", append([]any{arrayOf(numbers)}, args...)}
+	case len(numbers) == 1:
+		return statement{"select pg_advisory_xact_lock($1), " + note + where, append([]any{strconv.FormatInt(numbers[0], 10)}, args...)}
 	}
-	return statement{"select " + turn + "(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}}
+	return statement{"select pg_advisory_xact_lock(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}} // noted behind it
 }
 
 func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	lock := "select " + rows.column + " from " + rows.table + rows.where
 	if as == foreign {
 		lock += " and " + isolationSQL
+	}
+	if request.Try {
+		lock += " and current_setting('" + turnSetting + "', true) = 'true'"
 	}
 	if len(request.Values) > 1 {
 		lock += " order by 1"
@@ -187,6 +199,10 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	}
 	return statement{lock, []any{rows.values}}
 }
+
+// turnSetting says whether a try has passed its turnstiles. One that has not must not touch the row either: for as long as it does,
+// the row is locked for the one that has passed, and of several tries that come at the same time none would get the lock.
+const turnSetting = "txlock.turn"
 
 // role is whose transaction it is in which rows are locked.
 type role int
@@ -201,20 +217,31 @@ const (
 func settingsOf(request dialects.Request, limit time.Duration, as role) (before, after script) {
 	set := statement{}
 	var restore []string
-	if as == owner {
-		set = statement{leaseSQL, []any{milliseconds(request.Lease), milliseconds(clientCheck)}}
-	}
-	bound := func(setting string, value time.Duration) {
+	add := func(value string, sql func(argument string) string) {
 		separator := ", "
 		if set.sql == "" {
 			set.sql, separator = "select ", ""
 		}
-		set.args = append(set.args, milliseconds(value))
-		set.sql += separator + borrow(setting, len(set.args))
+		set.args = append(set.args, value)
+		set.sql += separator + sql("$"+strconv.Itoa(len(set.args)))
+	}
+	bound := func(setting string, value time.Duration) {
+		add(milliseconds(value), func(argument string) string {
+			return keep(setting) + ", set_config('" + setting + "', " + argument + ", true)"
+		})
 		restore = append(restore, giveBack(setting))
 	}
-	if as == foreign && !request.Try {
+	switch {
+	case as == owner:
+		set = statement{leaseSQL, []any{milliseconds(request.Lease), milliseconds(clientCheck), labelOf(request)}}
+	case as == guest:
+		add(furtherLabelOf(request), alsoSQL)
+	case !request.Try:
 		bound("client_connection_check_interval", clientCheck)
+		add(labelOf(request), func(argument string) string {
+			return keep("application_name") + ", " + showSQL + argument + behindShowSQL
+		})
+		restore = append(restore, giveBack("application_name"))
 	}
 	if limit > 0 {
 		bound("lock_timeout", limit)
@@ -224,6 +251,10 @@ func settingsOf(request dialects.Request, limit time.Duration, as role) (before,
 	}
 	if len(restore) > 0 {
 		after = script{{sql: "select " + strings.Join(restore, ", ")}}
+	}
+	if as != foreign && !request.Try && !inOne(request, as) && len(turnstilesOf(request)) > 1 {
+		note, args := granted(request, as, "$1")
+		after = append(after, statement{"select " + note, args})
 	}
 	return before, after
 }
@@ -297,12 +328,16 @@ func turnstilesOf(request dialects.Request) []int64 {
 	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
 	numbers := make([]int64, 0, len(rows))
 	for _, row := range rows {
-		h := fnv.New64a()
-		h.Write([]byte("txlock\x00" + request.Table + "\x00" + request.Column + "\x00" + row.Text))
-		numbers = append(numbers, int64(h.Sum64()))
+		numbers = append(numbers, turnstileOf(request.Table, request.Column, row.Text))
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
+}
+
+func turnstileOf(table, column, value string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("txlock\x00" + table + "\x00" + column + "\x00" + value))
+	return int64(h.Sum64())
 }
 
 func quoteTable(name string) (string, error) {

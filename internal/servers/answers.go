@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -32,6 +34,23 @@ func (k Kind) answers(dsn string) probe {
 	}
 	return statement(k.driver(), dsn, "SELECT 1")
 }
+
+// creates is the probe of a new server. A try whose answer came too late may have done it.
+func (k Kind) creates(dsn string) probe {
+	if !k.postgres() {
+		return statement(k.driver(), dsn, "CREATE DATABASE IF NOT EXISTS txlock")
+	}
+	return func(ctx context.Context) error {
+		err := statement(k.driver(), dsn, "CREATE DATABASE txlock")(ctx)
+		if failed := (*pgconn.PgError)(nil); errors.As(err, &failed) && failed.Code == pgDuplicateDatabase {
+			return nil
+		}
+		return err
+	}
+}
+
+// pgDuplicateDatabase is PostgreSQL's duplicate_database.
+const pgDuplicateDatabase = "42P04"
 
 func statement(driver, dsn, text string) probe {
 	return func(ctx context.Context) error {

@@ -15,6 +15,7 @@ type programs struct {
 	server, setup []string
 	backup        []string // what copies a running PostgreSQL for a standby
 	options       []string // which this installation needs in every call
+	root          string   // of the tree that they are in; empty for that of the machine
 }
 
 // installed finds the programs of a kind on the machine.

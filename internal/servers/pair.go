@@ -15,13 +15,9 @@ func StartPair(ctx context.Context, kind Kind, synchronous bool) (primary, stand
 	if !kind.postgres() {
 		return nil, nil, fmt.Errorf("a pair of %v is not supported", kind)
 	}
-	found, err := installed(kind)
+	found, err := privatePrograms(ctx, kind)
 	if err != nil {
-		fetched, fetchErr := unpackedPrograms(ctx, kind)
-		if fetchErr != nil {
-			return nil, nil, fmt.Errorf("no programs of %v for a pair: %w", kind, errors.Join(err, fetchErr))
-		}
-		found = fetched
+		return nil, nil, err
 	}
 	if primary, err = found.start(ctx, kind, Options{}); err != nil {
 		return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // plan is how one private instance is created and run.
@@ -21,6 +22,19 @@ type plan struct {
 	setup, run   []string // command lines; nothing is set up without setup
 	dsn          string
 	first        probe // what is done as soon as new data can be used, if that is not just to see whether the server answers
+}
+
+// privatePrograms are programs of a kind to start private instances of.
+func privatePrograms(ctx context.Context, kind Kind) (programs, error) {
+	found, err := installed(kind)
+	if err == nil {
+		return found, nil
+	}
+	fetched, fetchErr := unpackedPrograms(ctx, kind)
+	if fetchErr != nil {
+		return programs{}, fmt.Errorf("no programs of %v: %w", kind, errors.Join(err, fetchErr))
+	}
+	return fetched, nil
 }
 
 // start starts a private instance with fresh data.
@@ -86,7 +100,6 @@ func dataIn(folder string) string { return filepath.Join(folder, "data") }
 // Durable too it is written at every commit, but not flushed to the disk.
 func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
 	made := plan{kind: kind, name: kind.String(), origin: p.origin}
-	create := func(dsn string) probe { return statement(kind.driver(), dsn, "CREATE DATABASE txlock") }
 	data, at := dataIn(folder), strconv.Itoa(port)
 	switch kind {
 	case Postgres15, Postgres18:
@@ -94,8 +107,9 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c", "listen_addresses=127.0.0.1",
 			"-c", "max_connections="+options.connections(), "-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
 			"-c", "dynamic_shared_memory_type=mmap") // in the data folder: nothing else is left of a killed server
+		made.run = append(made.run, options.Settings...)
 		url := "postgres://postgres@127.0.0.1:" + at + "/%s?sslmode=disable"
-		made.dsn, made.first = fmt.Sprintf(url, "txlock"), create(fmt.Sprintf(url, "postgres"))
+		made.dsn, made.first = fmt.Sprintf(url, "txlock"), kind.creates(fmt.Sprintf(url, "postgres"))
 		return made
 	case MySQL:
 		made.setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
@@ -112,9 +126,9 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 	made.run = append(made.run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at, "--socket="+filepath.Join(folder, "s"),
 		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections="+options.connections(), "--innodb-flush-log-at-trx-commit="+flush,
 		"--innodb-buffer-pool-size=128M", noNativeAIO)
-	made.run = slices.Insert(made.run, len(p.server), "--no-defaults")
+	made.run = slices.Insert(append(made.run, options.Settings...), len(p.server), "--no-defaults")
 	url := "root@tcp(127.0.0.1:" + at + ")/"
-	made.dsn, made.first = url+"txlock", create(url)
+	made.dsn, made.first = url+"txlock", kind.creates(url)
 	return made
 }
 
@@ -129,24 +143,36 @@ func onOff(on bool) string {
 func command(ctx context.Context, folder string, line []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, line[0], line[1:]...)
 	c.Dir = folder
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "LC_ALL=C", "TZ=UTC"}
+	// A MariaDB that starts removes the temporary tables of others that have theirs in the same folder.
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "TMPDIR=" + folder, "LC_ALL=C", "TZ=UTC"}
 	c.SysProcAttr = asNobody()
 	return c
 }
 
-// freePort is a port that outgoing connections do not get, so that none has it while a server is down.
+// freePort is a port that outgoing connections do not get, so that none has it while a server is down. Others who look for one do not get
+// it either for as long as this process lives, though the server may not listen yet: it has the UDP port of the same number.
 func freePort() (int, error) {
 	var failed error
 	for range 100 {
 		port := 20000 + rand.IntN(12000)
-		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		address := "127.0.0.1:" + strconv.Itoa(port)
+		sign, err := net.ListenPacket("udp", address)
+		if err != nil {
+			failed = err
+			continue
+		}
+		listener, err := net.Listen("tcp", address)
 		if err == nil {
+			reserved.Store(port, sign)
 			return port, listener.Close()
 		}
-		failed = err
+		failed = errors.Join(err, sign.Close())
 	}
 	return 0, failed
 }
+
+// reserved has the UDP port of each port: a connection that nothing refers to is closed.
+var reserved sync.Map
 
 func lastLines(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")

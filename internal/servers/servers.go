@@ -7,8 +7,8 @@
 //  3. else containers, when a container engine answers;
 //  4. else, on Debian, packages unpacked into a cache folder without touching the system, and started like 2.
 //
-// PgBouncer is found like 2 and 4, and so are pairs. Faults are for private instances only. ZooKeeper runs on the machine's
-// Java.
+// PgBouncer is found like 2 and 4, and so are pairs, nodes of clusters, and servers with settings of their own. Faults are for
+// private instances only. ZooKeeper runs on the machine's Java.
 package servers
 
 import (
@@ -21,13 +21,15 @@ import (
 	"sync"
 )
 
-// Options change how a database is started that is not given by address. The others are started as they ship.
+// Options change how a database is started that is not given by address. Other servers are started as they ship.
 type Options struct {
 	// Durable has a private instance flush at every commit, as servers do by default. Tests do without it, measurements
 	// do not.
 	Durable bool
 	// Connections is how many the server accepts: 300, if it is 0.
 	Connections int
+	// Settings are further options of the server's command line. With any, it is a private instance whatever address is given.
+	Settings []string
 }
 
 func (o Options) connections() string {
@@ -63,6 +65,9 @@ func (s *Server) Stop() (err error) {
 // is a postgres:// URL, or a data source name of go-sql-driver/mysql, and names a database that exists; that of Redis and of
 // ZooKeeper is "host:port", and that of etcd an http:// URL.
 func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
+	if len(options.Settings) > 0 {
+		return startOwn(ctx, kind, options)
+	}
 	if address := os.Getenv(kind.variable()); address != "" {
 		name := kind.String()
 		if kind == Postgres18 {
@@ -90,6 +95,15 @@ func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	}
 	return nil, fmt.Errorf("no %v to run on: install it, start a container engine, or give the address of a server in %s; tried\n%w",
 		kind, kind.variable(), errors.Join(failed...))
+}
+
+// startOwn starts a private instance, whatever address is given.
+func startOwn(ctx context.Context, kind Kind, options Options) (*Server, error) {
+	found, err := privatePrograms(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	return found.start(ctx, kind, options)
 }
 
 func startInstalled(ctx context.Context, kind Kind, options Options) (*Server, error) {

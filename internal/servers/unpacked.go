@@ -97,7 +97,7 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 		return programs{}, err
 	}
 	run := filepath.Join(root, "run")
-	p := programs{origin: unpackedOrigin(from.suite, root)}
+	p := programs{origin: unpackedOrigin(from.suite, root), root: root}
 	switch kind {
 	case Postgres15, Postgres18:
 		bin := "usr/lib/postgresql/" + strings.TrimPrefix(kind.String(), "PostgreSQL ") + "/bin/"

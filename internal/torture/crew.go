@@ -23,6 +23,7 @@ type crew struct {
 
 	mu       sync.Mutex
 	history  map[operationID]*operation // since the last harvest
+	stalls   []fault                    // since the last harvest
 	problems []string                   // what workers report or die of
 }
 
@@ -103,6 +104,8 @@ func (c *crew) listen(p *process, reports io.Reader) {
 			c.mu.Lock()
 			c.history[m.Operation.ID] = m.Operation
 			c.mu.Unlock()
+		case m.Stall != nil:
+			c.stall(*m.Stall)
 		default:
 			ended = ended || m.Event == "ended"
 			if m.Problem != "" {
@@ -118,6 +121,12 @@ func (c *crew) listen(p *process, reports io.Reader) {
 	if killed == 0 && (err != nil || !ended) {
 		c.note(fmt.Sprintf("worker %d ended by itself: %v", p.number, err))
 	}
+}
+
+func (c *crew) stall(s fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalls = append(c.stalls, s)
 }
 
 func (c *crew) note(problem string) {
@@ -196,16 +205,17 @@ func (p *process) await(ctx context.Context, event string, patience time.Duratio
 	}
 }
 
-// harvest takes the history since the last one.
-func (c *crew) harvest() []*operation {
+// harvest takes the history since the last one, and the stalls.
+func (c *crew) harvest() ([]*operation, []fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	history := make([]*operation, 0, len(c.history))
 	for _, o := range c.history {
 		history = append(history, o)
 	}
-	c.history = map[operationID]*operation{}
-	return history
+	stalls := inOrder(c.stalls)
+	c.history, c.stalls = map[operationID]*operation{}, nil
+	return history, stalls
 }
 
 // complaints takes what the workers reported or died of.

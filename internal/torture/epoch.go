@@ -14,6 +14,7 @@ type epoch struct {
 	Start, End int64        // times of now
 	Operations []*operation `json:"operations"`
 	Faults     []fault      `json:"faults"`
+	Stalls     []fault      `json:"stalls,omitempty"` // in the order in which they began
 
 	lease         time.Duration
 	workers       int // processes times goroutines
@@ -31,19 +32,29 @@ type hold struct {
 // connections that are dead.
 func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
-// explanation is the earliest and the latest fault that can have broken an operation; nil if there is none.
+// explanation is the earliest fault or long stall that can have broken an operation, and the latest fault; nil if there is none.
 func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
 	return e.explanationUntil(o, cmp.Or(o.Return, o.Died, e.End))
 }
 
 func (e *epoch) explanationUntil(o *operation, end int64) (earliest, latest *fault) {
+	explains := func(f *fault) bool {
+		return (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace()
+	}
 	for i := range e.Faults {
-		f := &e.Faults[i]
-		if (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace() {
+		if f := &e.Faults[i]; explains(f) {
 			latest = f
 			if earliest == nil {
 				earliest = f
 			}
+		}
+	}
+	for i := range e.Stalls {
+		if s := &e.Stalls[i]; e.breaks(s) && explains(s) {
+			if earliest == nil || s.Start < earliest.Start {
+				earliest = s
+			}
+			break // the others began later
 		}
 	}
 	return earliest, latest

@@ -152,8 +152,8 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 			inner := l.locks.Mutex(keyName(o.Keys[1]))
 			err = inner.Do(ctx, func(ctx context.Context, tx Tx) error { return l.increment(ctx, tx, o, o.Keys[1], random) })
 		}
-		if random.IntN(500) == 0 && o.Deadline == 0 {
-			l.idle(o, tell)
+		if random.IntN(500) == 0 && o.Deadline == 0 && err == nil {
+			err = l.idle(ctx, tx, o, tell)
 		}
 		worked = err == nil
 		return err
@@ -170,10 +170,16 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 }
 
 // idle lets the work send nothing for so long that WithLease says it loses the lock. What it did must not be committed then.
-func (l *library[Tx]) idle(o *operation, tell func()) {
-	o.Silent, o.Deadline = true, now()+int64(l.plan.Lease*9/10)
+// The server's time begins with the last answer, however late the work sees that: so with a statement that it has not sent yet.
+func (l *library[Tx]) idle(ctx context.Context, tx Tx, o *operation, tell func()) error {
+	sent := now()
+	if err := l.exec(ctx, tx, "SELECT 1"); err != nil {
+		return err
+	}
+	o.Silent, o.Deadline = true, sent+int64(l.plan.Lease*9/10)
 	tell() // it may be killed meanwhile
 	time.Sleep(l.plan.Lease * 3 / 2)
+	return nil
 }
 
 func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key int, random *rand.Rand) error {

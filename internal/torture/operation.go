@@ -124,7 +124,8 @@ func (o *operation) String() string {
 
 // message is one line between a worker and its parent.
 type message struct {
-	Event     string     `json:"event"` // of workers: ready, operation, resting, ended; of the parent: work, rest, end
+	Event     string     `json:"event"` // of workers: ready, operation, stalled, resting, ended; of the parent: work, rest, end
 	Operation *operation `json:"operation,omitempty"`
+	Stall     *fault     `json:"stall,omitempty"`
 	Problem   string     `json:"problem,omitempty"` // what a worker found when it ended
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// headStart is by how much a waiter must have called earlier to count as overtaken. A call reaches the server's queue some
-// time after it was made: a connection may have to be opened for it.
+// headStart is by how much a waiter must have called earlier to count as overtaken, without the time in which the machine did
+// not run it. A call reaches the server's queue some time after it was made: a connection may have to be opened for it.
 const headStart = 50 * time.Millisecond
 
 // overtaken counts, for the waiter of key that was overtaken most often, the others that called later and had the lock
@@ -25,7 +25,7 @@ func (e *epoch) overtaken(key int, holds []hold) (most int, waiter *operation, b
 	for i, w := range queue {
 		var others []*operation
 		for j := i - 1; j >= 0 && queue[j].Granted > w.Call; j-- {
-			if queue[j].Call > w.Call+int64(headStart) {
+			if later := queue[j].Call; later-e.stalled(w.Process, w.Call, later) > w.Call+int64(headStart) {
 				others = append(others, queue[j].operation)
 			}
 		}

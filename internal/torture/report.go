@@ -21,6 +21,7 @@ type result struct {
 	Updates      int                   `json:"updates"` // acknowledged Dos
 	Unknown      int                   `json:"unknown"` // Dos whose end nobody was told
 	Overtaken    int                   `json:"overtaken"`
+	Stalled      time.Duration         `json:"stalled"` // sum over the processes
 	Damages      map[faultKind]*damage `json:"damages"`
 	Violations   []violation           `json:"violations"`
 }
@@ -31,6 +32,7 @@ func newResult(s settings) *result {
 
 func (r *result) count(e *epoch) {
 	r.Operations += len(e.Operations)
+	r.Stalled += e.unprovoked()
 	for _, o := range e.Operations {
 		if o.Granted != 0 {
 			r.Acquisitions++
@@ -59,6 +61,7 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(w, "operations, acquisitions\t%d, %d\n", r.Operations, r.Acquisitions)
 	fmt.Fprintf(w, "acknowledged updates, of unknown end\t%d, %d\n", r.Updates, r.Unknown)
 	fmt.Fprintf(w, "a waiter was overtaken at most\t%d times\n", r.Overtaken)
+	fmt.Fprintf(w, "processes not run by the machine\t%v\n", r.Stalled.Round(time.Millisecond))
 	fmt.Fprintf(w, "violations\t%d\n", len(r.Violations))
 	_ = w.Flush()
 	if len(r.Damages) > 0 {

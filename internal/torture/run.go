@@ -44,6 +44,7 @@ type trial struct {
 	data    *database
 	network *network
 	crew    *crew
+	clock   *clock
 	enemy   *adversary
 	tokens  tokens
 	result  *result
@@ -137,6 +138,10 @@ func (t *trial) run(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
+	t.clock = newClock(func(from, to int64) { t.crew.stall(fault{processStalled, everybody, from, to}) })
+	stop := make(chan struct{})
+	defer close(stop)
+	go t.clock.run(stop)
 	if err := t.crew.startAll(ctx); err != nil {
 		return err
 	}
@@ -184,7 +189,8 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	// The workers rest even when the run was interrupted: what they have done is checked.
 	err := t.crew.tell(context.WithoutCancel(ctx), "rest", "resting", restPatience)
 	e.End = now()
-	e.Operations = t.crew.harvest()
+	t.clock.look()
+	e.Operations, e.Stalls = t.crew.harvest()
 	if err != nil {
 		t.violate(e, violation{Rule: ruleRest, Text: err.Error(), Operations: unfinished(e.Operations)})
 	}

@@ -47,14 +47,21 @@ func TestTxlockKeepsItsPromises(t *testing.T) {
 }
 
 // What people do by hand must be found out, else the test above proves nothing.
-func TestLeaseRowLosesUpdates(t *testing.T) {
-	result := tortured(t, servers.Postgres(), lockLeaseRow, 6*time.Second)
-	require.Subset(t, rulesOf(result.Violations), []string{ruleCounter, "mutual exclusion"})
-}
+func TestLeaseRowLosesUpdates(t *testing.T) { foundOut(t, servers.Postgres(), lockLeaseRow) }
 
-func TestSwallowedDeadlockLosesUpdates(t *testing.T) {
-	result := tortured(t, servers.MariaDB, lockSwallowed, 6*time.Second)
-	require.Subset(t, rulesOf(result.Violations), []string{ruleCounter, "mutual exclusion"})
+func TestSwallowedDeadlockLosesUpdates(t *testing.T) { foundOut(t, servers.MariaDB, lockSwallowed) }
+
+// foundOut runs until the lock has let two in, and has lost an update by it. Most runs see both: of the few faults in a run each must
+// meet a holder, and for the update between its read and its write.
+func foundOut(t *testing.T, kind servers.Kind, lock string) {
+	t.Helper()
+	missing := map[string]bool{ruleCounter: true, "mutual exclusion": true}
+	for runs := 0; len(missing) > 0; runs++ {
+		require.Less(t, runs, 10, "not found: %v", missing)
+		for _, v := range tortured(t, kind, lock, 6*time.Second).Violations {
+			delete(missing, v.Rule)
+		}
+	}
 }
 
 func rulesOf(violations []violation) []string {
@@ -231,6 +238,108 @@ func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
 	e := made(stopped, lockAt(2, 2000, 6), killed, lockAt(4, 2601, 8))
 	e.Faults = []fault{{stopWorker, 1, 15e6, 2400e6}, {killWorker, 3, 2600e6, 2700e6}}
 	require.Empty(t, checked(e))
+}
+
+// toldAt is a holder that the network cuts off, and that is told then, in milliseconds: 1901 is in time, and at 2001 another gets the lock.
+func toldAt(told int64) *epoch {
+	o := lockAt(1, 10, 5)
+	o.Outcome, o.Lost, o.Released, o.Return = failed, told, told+10, told+11
+	e := made(o, lockAt(2, 2000, 6))
+	e.Faults = []fault{{networkDrop, 1, 20e6, 2100e6}}
+	return e
+}
+
+// What a machine does that is too busy to run a process is no broken promise, and one that is kept from running for a shorter time than
+// the lock is wrong for, or at another time, or another one, is no excuse.
+func TestCheckersAllowWhatStallsExplain(t *testing.T) {
+	late := func() *epoch { return toldAt(2190) }
+	overtaken := func() *epoch {
+		waiter := lockAt(1, 10, 9)
+		waiter.Granted, waiter.Released, waiter.Return = 1000, 1001, 1002
+		return made(waiter, lockAt(2, 100, 5), lockAt(3, 200, 6), lockAt(4, 300, 7))
+	}
+	refused := func() *epoch {
+		o := do(1, 300, 0)
+		o.Outcome, o.Error = failed, "connection reset"
+		return made(o)
+	}
+	lost := func() *epoch {
+		o := lockAt(1, 10, 5)
+		o.Outcome, o.Released, o.Lost, o.Return = failed, 1500, 1400, 1501
+		return made(o, lockAt(2, 1200, 6))
+	}
+	for _, test := range []struct {
+		name, rule string
+		history    func() *epoch
+		from, to   int64 // of a stall that explains it
+		short      int64 // and an end with which it does not
+	}{
+		{"a holder that is told too late", ruleBelief, late, 1890e6, 2189e6, 2100e6},
+		{"a waiter overtaken by everybody", ruleQueue, overtaken, 10e6, 180e6, 40e6},
+		{"an error", ruleErrors, refused, 20e6, 280e6, 120e6},
+		{"a loss", ruleErrors, lost, 100e6, 1390e6, 300e6},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			with := func(stalls ...fault) []string {
+				e := test.history()
+				e.Stalls = stalls
+				return checked(e)
+			}
+			require.Empty(t, with(fault{processStalled, 1, test.from, test.to}))
+			require.Empty(t, with(fault{processStalled, everybody, test.from, test.to}))
+			require.Contains(t, with(), test.rule)
+			require.Contains(t, with(fault{processStalled, 1, test.from, test.short}), test.rule)
+			require.Contains(t, with(fault{processStalled, 7, test.from, test.to}), test.rule)
+			require.Contains(t, with(fault{processStalled, 1, 9000e6, 9900e6}), test.rule)
+		})
+	}
+}
+
+// A holder that would have been told in time is late by less than it was not run for: by the tenth of the lease that it had left.
+func TestStallsExcuseWhatExceedsTheMargin(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		told     int64
+		from, to int64 // of a stall
+		excused  bool
+	}{
+		{"no margin, and a short stall", 2021, 1991e6, 2021e6, false},
+		{"no margin, and a short stall in the time of the margin", 2021, 1920e6, 1950e6, false},
+		{"no margin, and a long stall", 2160, 1960e6, 2160e6, false},
+		{"a short stall before the notice, which is early enough still", 2000, 1960e6, 1990e6, true},
+		{"a stall from before the notice was due, which comes just after it", 2190, 1850e6, 2180e6, true},
+		{"a stall that has one on both sides that is not reported", 2124, 1925e6, 2100e6, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := toldAt(test.told)
+			e.Stalls = []fault{{processStalled, 1, test.from, test.to}}
+			if test.excused {
+				require.Empty(t, checked(e))
+				return
+			}
+			require.Equal(t, []string{ruleBelief}, checked(e))
+		})
+	}
+}
+
+func TestStallsAreAddedUpOnce(t *testing.T) {
+	e := &epoch{Stalls: inOrder([]fault{
+		{processStalled, 1, 30, 50}, {processStalled, everybody, 10, 40}, {processStalled, 1, 15, 20}, {processStalled, 2, 0, 90},
+	})}
+	require.EqualValues(t, 40, e.stalled(1, 0, 100))
+	require.EqualValues(t, 25, e.stalled(1, 20, 45))
+	require.EqualValues(t, 30, e.stalled(3, 0, 100))
+	require.Zero(t, e.stalled(3, 40, 100))
+}
+
+// A process that is not run reports it, before it says anything else.
+func TestStalledProcessesKnowIt(t *testing.T) {
+	var stalls []int64
+	c := newClock(func(from, to int64) { stalls = append(stalls, to-from) })
+	<-time.After(2 * shortestStall) // what the machine does to a process, as far as that process can tell
+	c.look()
+	require.Len(t, stalls, 1)
+	require.GreaterOrEqual(t, stalls[0], int64(2*shortestStall))
 }
 
 func TestUnknownAdditionsMayTakeEffectOrNot(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/txlock/txlock/internal/leaks"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -49,6 +50,7 @@ type worker struct {
 	subject  subject
 	sequence atomic.Int64
 	ending   atomic.Bool
+	clock    *clock
 	// gate is held for reading during an operation, and for writing while the worker rests.
 	gate sync.RWMutex
 
@@ -78,8 +80,12 @@ func workIfWorker() {
 func work(p plan, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	before := goleak.IgnoreCurrent()
 	w := &worker{plan: p, out: json.NewEncoder(out)}
+	w.clock = newClock(func(from, to int64) {
+		w.say(message{Event: "stalled", Stall: &fault{processStalled, p.Process, from, to}})
+	})
+	go w.clock.run(ctx.Done())
+	before := goleak.IgnoreCurrent()
 	err := quiet()
 	if err != nil {
 		return err
@@ -100,7 +106,7 @@ func work(p plan, in io.Reader, out io.Writer) error {
 	if err := w.subject.close(); err != nil {
 		problem = "close: " + err.Error() + "\n"
 	}
-	if err := goleak.Find(before); err != nil {
+	if err := leaks.Find(before); err != nil {
 		problem += err.Error()
 	}
 	w.say(message{Event: "ended", Problem: problem})
@@ -118,6 +124,7 @@ func (w *worker) obey(in io.Reader) error {
 		switch order.Event {
 		case "rest":
 			w.gate.Lock()
+			w.clock.look() // before the parent judges what was done
 			w.say(message{Event: "resting"})
 		case "work":
 			w.gate.Unlock()

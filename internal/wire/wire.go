@@ -29,6 +29,7 @@ type Proxy struct {
 type pair struct {
 	client, server net.Conn
 	asking         bool // the last bytes went from the client to the server; guarded by Proxy.mu
+	directions     int  // that are forwarded; guarded by Proxy.mu
 }
 
 // Listen starts a proxy to the server at address.
@@ -53,7 +54,7 @@ func (p *Proxy) Bursts() int {
 	return p.bursts
 }
 
-// Open is how many connections there are.
+// Open is how many connections there are; those that are not counted any more are closed, as their clients' kernels know.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *Proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		pair := &pair{client: client, server: server}
+		pair := &pair{client: client, server: server, directions: 2}
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
@@ -143,6 +144,8 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 	}
 	_ = errors.Join(pair.client.Close(), pair.server.Close())
 	p.mu.Lock()
-	delete(p.pairs, pair)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if pair.directions--; pair.directions == 0 { // not before: a connection is open until the last one who reads from it has stopped
+		delete(p.pairs, pair)
+	}
 }

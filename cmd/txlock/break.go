@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+)
+
+// The exit codes of break.
+const (
+	exitNotHeld      = 3
+	exitNotConfirmed = 4
+)
+
+const breakHelp = `Ends the database session that holds the lock on KEY, after showing whose it is
+and asking. The server then gives the lock to the next in the queue. What the
+session has not committed is undone; its process learns that the lock is lost,
+and a "txlock run" there ends its command.
+
+Only the session that was shown is ended: when it has released the lock
+meanwhile, nothing happens.
+
+Exit codes: 0 the session was ended, 3 nobody holds the lock (any more), 4 not
+confirmed, 77 this role may not end that session.`
+
+func newBreak(o *options) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use: "break [flags] KEY", Short: "End the session that holds a lock", Long: breakHelp, DisableFlagsInUseLine: true,
+		Example: "  txlock break nightly-report\n  txlock break --yes nightly-report",
+		Args: func(c *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 || arguments[0] == "" {
+				return errors.New("break takes one KEY")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, arguments []string) error {
+			if !yes && !terminal.Is(os.Stdin) {
+				return usage("break asks before it ends a session, and there is no terminal: give --yes")
+			}
+			return o.breakLock(c.Context(), c.OutOrStdout(), arguments[0], yes)
+		},
+	}
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes bool) error {
+	locks, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	h, err := o.holding(ctx, locks, key)
+	if err != nil {
+		return err
+	}
+	var about strings.Builder
+	fmt.Fprintf(&about, "%s is held%s by %s.\n", terminal.Clean(key), period(*h.Holder), describe(*h.Holder))
+	if statementOf(*h.Holder) != "" {
+		about.WriteString("Statement: " + terminal.Cut(doing(*h.Holder), 200) + "\n")
+	}
+	for i, waiter := range h.Waiters {
+		fmt.Fprintf(&about, "%d. waiting%s: %s\n", i+1, period(waiter), describe(waiter))
+	}
+	if shared := otherKey(h.Holder.Key, key); shared != "" {
+		if yes {
+			return &ending{code: exitNotHeld, text: fmt.Sprintf("nobody holds %q itself, but its slot is held by one who named it %q: break that, or go without --yes", key, shared)}
+		}
+		fmt.Fprintf(&about, "Mind: its holder named it %q. Keys may share a slot; this ends the lock on that one.\n", terminal.Clean(shared))
+	}
+	if _, err := io.WriteString(out, about.String()); err != nil { // nobody can see whose session it is
+		return o.failed(ctx, "write", err)
+	}
+	if !yes && !confirmed(ctx, out, "End this session? [y/N] ") {
+		return o.failed(ctx, "break "+key, &ending{code: exitNotConfirmed, text: "not confirmed: nothing was ended"})
+	}
+	err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
+		err := locks.Break(ctx, h)
+		if errors.Is(err, txlock.ErrNotHeld) {
+			return &ending{code: exitNotHeld, text: fmt.Sprintf("session %s has released %s meanwhile: nothing was ended", h.Holder.ID, key)}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil { // at once: to see what became of the lock may take a while
+		_, err = fmt.Fprintln(out, o.successor(ctx, locks, key, h))
+	}
+	return o.failed(ctx, "write", err)
+}
+
+// period is for how long, where that is known.
+func period(s txlock.Session) string {
+	if s.Since.IsZero() && s.For == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %v", round(s.For))
+}
+
+// looks is how often break looks for the holder of a key that is held. MariaDB may show an old picture, without it, or not say who it is.
+const looks = 5
+
+// holding is the row of the key, held.
+func (o *options) holding(ctx context.Context, locks locker, key string) (txlock.Holding, error) {
+	advice := "try again"
+	for range looks {
+		holdings, err := o.inspect(ctx, "break "+key, locks, key)
+		if err != nil {
+			return txlock.Holding{}, err
+		}
+		for _, h := range holdings {
+			if h.Holder != nil && h.Holder.ID != "" {
+				return h, nil
+			}
+			if h.Holder != nil {
+				advice = "try again, or as a user who may have a few more connections"
+			}
+		}
+		err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
+			lock, err := locks.lock(ctx, []string{key}, 0, true)
+			if err == nil {
+				_ = lock.Unlock(ctx)
+				return &ending{code: exitNotHeld, text: "nobody holds " + key}
+			}
+			if errors.Is(err, txlock.ErrNotAcquired) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return txlock.Holding{}, err
+		}
+		select {
+		case <-time.After(patience / 5):
+		case <-ctx.Done():
+			return txlock.Holding{}, o.failed(ctx, "break "+key, ctx.Err())
+		}
+	}
+	return txlock.Holding{}, &ending{code: exitError, text: key + " is held, but the server does not show by whom: " + advice}
+}
+
+// otherKey is what somebody named a slot, when that is known to be another key.
+func otherKey(named, key string) string {
+	beginning, cut := strings.CutSuffix(named, "…")
+	if named == "" || named == key || cut && strings.HasPrefix(key, beginning) {
+		return ""
+	}
+	return named
+}
+
+// confirmed asks a question. Anything but yes is no.
+func confirmed(ctx context.Context, out io.Writer, question string) bool {
+	fmt.Fprint(out, question)
+	answers := make(chan string, 1)
+	go func() {
+		answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		answers <- strings.ToLower(strings.TrimSpace(answer))
+	}()
+	select {
+	case answer := <-answers:
+		return answer == "y" || answer == "yes"
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return false
+	}
+}
+
+// successor says who has the lock now.
+func (o *options) successor(ctx context.Context, locks locker, key string, before txlock.Holding) string {
+	ctx, cancel := context.WithTimeout(ctx, o.server.Timeout)
+	defer cancel()
+	free := 0
+	for {
+		holdings, err := locks.Inspect(ctx, key)
+		switch {
+		case err != nil:
+			return "Who has the lock now the server did not say."
+		case len(holdings) > 0 && holdings[0].Holder != nil && holdings[0].Holder.ID == "":
+			return terminal.Clean(key) + " is held again; the server did not say by whom."
+		case len(holdings) > 0 && holdings[0].Holder != nil && holdings[0].Holder.ID != before.Holder.ID:
+			return fmt.Sprintf("%s is now held by %s.", terminal.Clean(key), describe(*holdings[0].Holder))
+		case len(holdings) == 0:
+			free++
+		}
+		if free > len(before.Waiters) || free == looks { // somebody who waited may be about to get it
+			return terminal.Clean(key) + " is free now."
+		}
+		select {
+		case <-time.After(patience / 10): // InnoDB's views are up to 100 ms old on MariaDB
+		case <-ctx.Done():
+			return "The next in the queue gets the lock."
+		}
+	}
+}

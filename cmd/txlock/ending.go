@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/doctor"
+)
+
+// What the command exits with; 64 to 78 as in sysexits.h, which mail and cron know.
+const (
+	exitError        = 1
+	exitUsage        = 64
+	exitUnreachable  = 69
+	exitNotAcquired  = 75
+	exitLost         = 76
+	exitNotPermitted = 77
+	exitNotSetUp     = 78
+)
+
+// ending is how the command ends when it does not simply work.
+type ending struct {
+	code int
+	text string // nothing is said when it is empty
+	own  bool   // the code says it all: it is a child's
+}
+
+// Error implements error.
+func (e *ending) Error() string { return e.text }
+
+func usage(format string, arguments ...any) error {
+	return &ending{code: exitUsage, text: fmt.Sprintf(format, arguments...)}
+}
+
+// failed says that doing something has failed, why, and where that is known what to do.
+func (o *options) failed(ctx context.Context, doing string, err error) error {
+	var end *ending
+	if err == nil || errors.As(err, &end) {
+		return err
+	}
+	if _, interrupted := o.signals.code(); interrupted && ctx.Err() != nil {
+		return &ending{code: exitError, text: "interrupted: " + doing}
+	}
+	code, advice := o.classify(err)
+	text := doing + ": " + reasonOf(err)
+	if advice != "" {
+		text += "; " + advice
+	}
+	return &ending{code: code, text: text}
+}
+
+// reasonOf is the text of an error, for people at a shell.
+func reasonOf(err error) string {
+	return strings.TrimPrefix(oneLine(dialects.WithoutAdvice(err)), "txlock: ")
+}
+
+// oneLine is a text of which joined errors stand in lines.
+func oneLine(lines string) string {
+	var text strings.Builder
+	for line := range strings.Lines(lines) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		switch before := text.String(); {
+		case before == "":
+		case strings.HasSuffix(before, ":"):
+			text.WriteString(" ")
+		default:
+			text.WriteString("; ")
+		}
+		text.WriteString(line)
+	}
+	return text.String()
+}
+
+func (o *options) classify(err error) (code int, advice string) {
+	switch {
+	case homeless(err):
+		return exitNotSetUp, "create it, or correct its name"
+	case errors.Is(err, txlock.ErrNotInstalled):
+		return exitNotSetUp, `run "txlock install" once` + o.tableFlag()
+	case errors.Is(err, txlock.ErrUnsafeEngine):
+		return exitNotSetUp, `see "txlock doctor"`
+	case unprivileged(err):
+		return exitNotPermitted, `"txlock doctor" says which grant is missing`
+	case refused(err):
+		return exitNotPermitted, `check user, password and grants`
+	case errors.Is(err, txlock.ErrNotAcquired):
+		return exitNotAcquired, ""
+	case errors.Is(err, txlock.ErrLost):
+		return exitLost, ""
+	case unreachable(err):
+		return exitUnreachable, "is the server up, and " + o.server.Address + " right?"
+	}
+	return exitError, ""
+}
+
+// tableFlag repeats --table for a command that is proposed.
+func (o *options) tableFlag() string {
+	if flag := doctor.TableFlag(o.table); flag != "" {
+		return " with" + flag
+	}
+	return ""
+}
+
+// refused reports whether the server does not let this role in, or do that.
+func refused(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return slices.Contains([]string{"28000", "28P01", "42501"}, pg.Code)
+	}
+	var my *mysql.MySQLError
+	// Access denied: to a database, to the server, from this host, without a password, to an account that is locked, on MySQL and on MariaDB.
+	return unprivileged(err) || errors.As(err, &my) && slices.Contains([]uint16{1044, 1045, 1130, 1698, 3118, 4151}, my.Number)
+}
+
+// unprivileged reports whether the server has let this role in, but not do that.
+func unprivileged(err error) bool {
+	var connect *pgconn.ConnectError
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "42501" && !errors.As(err, &connect)
+	}
+	var my *mysql.MySQLError // access denied: to another's session, to a table, a column, an administrative call
+	return errors.As(err, &my) && slices.Contains([]uint16{1095, 1142, 1143, 1227}, my.Number)
+}
+
+// homeless reports whether there is no such database, or schema.
+func homeless(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "3D000" || pg.Code == "3F000"
+	}
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && my.Number == 1049
+}
+
+// unreachable reports whether there is no server, or it went away.
+func unreachable(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) { // connection exceptions, too many connections, shutting down or starting up
+		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P0") || pg.Code == "53300"
+	}
+	var my *mysql.MySQLError
+	if errors.As(err, &my) { // too many connections, shutting down, of this user
+		return slices.Contains([]uint16{1040, 1053, 1203}, my.Number)
+	}
+	var connect *pgconn.ConnectError
+	var network *net.OpError // not net.Error, which an error of a file is as well
+	var name *net.DNSError
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.As(err, &name) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, pgconn.ErrConnClosed)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/dsn"
+)
+
+// layout are the flags of what is installed.
+type layout struct {
+	slots    int
+	unfenced bool
+}
+
+// flags adds them. Usual is how many slots there are without the flag, in words.
+func (l *layout) flags(c *cobra.Command, usual string) {
+	c.Flags().IntVar(&l.slots, "slots", 0, "slots that keys share (default: "+usual+")")
+	c.Flags().BoolVar(&l.unfenced, "no-fencing", false, "without tokens; \"txlock run\" then needs --no-token")
+}
+
+func (l *layout) check(c *cobra.Command) error {
+	if c.Flags().Changed("slots") && (l.slots < 1 || l.slots > dialects.MaxSlots) {
+		return usage("--slots %d: the number must be from 1 to %d", l.slots, dialects.MaxSlots)
+	}
+	return nil
+}
+
+func newInstall(o *options) *cobra.Command {
+	var l layout
+	c := &cobra.Command{
+		Use: "install", Short: "Create the lock table and seed it",
+		Long: `Creates the lock table and seeds its slots, and creates what fencing tokens are
+made of. It changes nothing that is there already: run it as often as you like,
+from as many machines as you like. Where programs may not create tables, give the
+output of "txlock schema" to a migration tool.`,
+		Example: "  txlock install\n  txlock install --table ops.locks --slots 1024",
+		Args:    noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := l.check(c); err != nil {
+				return err
+			}
+			return o.install(c, l)
+		},
+	}
+	l.flags(c, fmt.Sprintf("as installed, or %d", dialects.DefaultSlots))
+	return c
+}
+
+func (o *options) install(c *cobra.Command, l layout) error {
+	var settings []txlock.Option
+	if l.slots > 0 {
+		settings = append(settings, txlock.WithSlots(l.slots))
+	}
+	if !l.unfenced {
+		settings = append(settings, txlock.WithFencing())
+	}
+	locks, err := o.open(c.Context(), settings...)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	if err := o.ask(c.Context(), "install", workTimeout, locks.Install); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "The lock table %s is installed at %s.\n", o.table, o.server.Address)
+	return o.failed(c.Context(), "write", err)
+}
+
+func newSchema(o *options) *cobra.Command {
+	var l layout
+	var system string
+	c := &cobra.Command{
+		Use: "schema", Short: "Print the SQL of install, for a migration tool",
+		Long:    "Prints the SQL of \"txlock install\", for goose, golang-migrate, dbmate, Atlas and\nthe like. It needs no server, only to know which kind it is.",
+		Example: "  txlock schema --system postgres > migrations/0007_txlock.sql\n  txlock schema --dsn mysql://db.example/shop --slots 1024",
+		Args:    noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := l.check(c); err != nil {
+				return err
+			}
+			text, err := o.schema(system, l)
+			if err == nil {
+				_, err = fmt.Fprint(c.OutOrStdout(), text)
+			}
+			return o.failed(c.Context(), "write", err)
+		},
+	}
+	c.Flags().StringVar(&system, "system", "", "postgres or mysql (default: what the URL of the server says)")
+	l.flags(c, strconv.Itoa(dialects.DefaultSlots))
+	return c
+}
+
+func (o *options) schema(system string, l layout) (string, error) {
+	if system == "" {
+		if err := o.find(); err != nil {
+			return "", usage(`%v, or --system postgres or mysql`, err)
+		}
+		system = string(o.server.System)
+	}
+	asked := dialects.Layout{Table: o.table, Slots: l.slots, Fencing: !l.unfenced}
+	if asked.Slots == 0 {
+		asked.Slots = dialects.DefaultSlots
+	}
+	var text string
+	var err error
+	switch dsn.System(system) {
+	case dsn.Postgres:
+		text, err = postgres.New(nil).Schema(asked)
+	case dsn.MySQL, "mariadb":
+		text, err = mysql.New(nil).Schema(asked)
+	default:
+		return "", usage("--system %q: it must be postgres or mysql", system)
+	}
+	if err != nil {
+		return "", usage("--table: %v", err)
+	}
+	return text, nil
+}

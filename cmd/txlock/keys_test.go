@@ -1,0 +1,163 @@
+//go:build unix
+
+package main_test
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+func TestStatusOfKeys(t *testing.T) { each(t, statusOfKeys) }
+
+// Who asks for several keys sees which of them a row is about, also where the server does not say it.
+func statusOfKeys(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := newFixture(t, e)
+	require.Zero(t, f.run(t, "install", "--slots", "2").code)
+	// Of two slots the CRC-32 of "k" and "l" is in one each, and that of "n" in the slot of "l".
+	holder := f.play(t, "patient", "k")
+	named := `k`
+	if e.Kind == servers.MariaDB { // does not show what an idle session says of itself
+		named = `slot \d of k`
+	}
+	require.Regexp(t, `\n`+named+` +held`, f.run(t, "status", "k", "l").stdout)
+	require.Regexp(t, `\n`+named+` +held`, f.run(t, "status", "n", "l", "k").stdout)
+	r := f.run(t, "status", "l", "n")
+	require.Equal(t, "not held: l n", r.stdout)
+
+	another := f.play(t, "patient", "n")
+	r = f.run(t, "status", "l", "n", "k")
+	require.Regexp(t, map[bool]string{true: `\nslot \d of l, n +held`, false: `\nn, in the slot of l +held`}[e.Kind == servers.MariaDB], r.stdout)
+	require.Regexp(t, `\n`+named+` +held`, r.stdout)
+	for _, p := range []*process{holder, another} {
+		p.send(t, "0")
+		require.Zero(t, p.wait(t))
+	}
+}
+
+func TestCompletion(t *testing.T) { each(t, completion) }
+
+// A shell is proposed what is held just now, and files only where a command stands.
+func completion(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	holder := f.play(t, "patient", "nightly report")
+	hostile := f.play(t, "patient", "ring\athe\nbell")
+	waiters := []*process{f.start(t, "run", "nightly report", "--", "true"), f.start(t, "run", "ring\athe\nbell", "--", "true")}
+	f.waiters(t, 2) // and MariaDB knows the keys
+	const nothing, noFiles, files = "", ":4", ":0"
+	proposed := func(arguments ...string) (lines []string) {
+		r := f.run(t, append([]string{"__complete"}, arguments...)...)
+		require.Zero(t, r.code)
+		return strings.Split(r.stdout, "\n")
+	}
+	seen := func(arguments ...string) { // MariaDB takes its time, and may need more than there is
+		t.Helper()
+		eventually(t, "the key", func() bool { return proposed(arguments...)[0] == "nightly report" })
+	}
+	seen("break", nothing)
+	seen("break", "--yes", "night")
+	seen("status", "other", "nightly")
+	require.Equal(t, []string{noFiles}, proposed("status", "nightly report", nothing))
+	require.Equal(t, []string{noFiles}, proposed("break", "another"))
+	require.Equal(t, []string{noFiles}, proposed("break", "k", nothing))
+	require.Equal(t, []string{noFiles}, proposed("run", nothing))
+	require.Equal(t, []string{noFiles}, proposed("run", "--wait", nothing))
+	require.Equal(t, []string{noFiles}, proposed("run", "k", nothing))
+	require.Equal(t, []string{files}, proposed("run", "k", "--", nothing))
+	require.Equal(t, []string{files}, proposed("run", "k", "--", "sh", nothing))
+	require.Equal(t, []string{noFiles}, proposed("install", nothing))
+	require.Equal(t, []string{"postgres", "mysql", noFiles}, proposed("schema", "--system", nothing))
+
+	for _, p := range []*process{holder, hostile} {
+		p.send(t, "0")
+		require.Zero(t, p.wait(t))
+	}
+	for _, p := range waiters {
+		require.Zero(t, p.wait(t))
+	}
+}
+
+// Nobody who presses a key is told of a server that is missing, or waits for one that is silent.
+func TestCompletionWithoutServer(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	silence, _ := f.mutable(t, 20)
+	silence()
+	for _, dsn := range []string{"", "postgres://127.0.0.1:1/nowhere", "redis://nowhere", f.url} {
+		begun := time.Now()
+		r := run(t, []string{"TXLOCK_DSN=" + dsn}, "__complete", "break", "")
+		require.Zero(t, r.code)
+		require.Equal(t, ":4", r.stdout)
+		require.NotRegexp(t, regexp.MustCompile(`(?i)txlock:|error`), r.stderr)
+		require.Less(t, time.Since(begun), 15*time.Second, "1 s on a busy machine, and not the 20 s of connecting")
+	}
+}
+
+// Where a server shows nothing without a grant, that is an error which says so, and no empty picture.
+func TestStatusRefused(t *testing.T) {
+	t.Parallel()
+	for _, e := range engines[1:] { // PostgreSQL shows who holds a lock to everybody
+		t.Run(strings.ReplaceAll(e.Name, " ", ""), func(t *testing.T) {
+			t.Parallel()
+			f := installed(t, e)
+			f.do(t, "CREATE USER "+f.database)
+			f.leave = append(f.leave, "DROP USER "+f.database)
+			f.do(t, "GRANT SELECT, UPDATE ON "+f.database+".* TO "+f.database)
+			f.url = f.urlWith(t, url.User(f.database))
+			r := f.run(t, "status")
+			require.Equal(t, 77, r.code, r.stderr)
+			require.Contains(t, r.stderr, "GRANT ")
+			require.Empty(t, r.stdout)
+		})
+	}
+}
+
+// A lock that is held, and the server does not say by whom, is shown as that, and break ends nobody.
+func TestUnnamedHolder(t *testing.T) {
+	t.Parallel()
+	e := engines[2] // MariaDB tells who holds a row when another session waits for it
+	e.oneAtATime(t)
+	f := installed(t, e)
+	holder := f.play(t, "patient", "k")
+	f.do(t, "CREATE USER "+f.database+" WITH MAX_USER_CONNECTIONS 1")
+	f.leave = append(f.leave, "DROP USER "+f.database)
+	f.do(t, "GRANT ALL ON "+f.database+".* TO "+f.database)
+	f.do(t, "GRANT PROCESS, CONNECTION ADMIN ON *.* TO "+f.database)
+	f.url = f.urlWith(t, url.User(f.database))
+	alone := func() { // the server gives the place of a process that has ended to another a little later
+		t.Helper()
+		eventually(t, "the user's session to end", func() bool {
+			var sessions int
+			require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE user = ?", f.database).Scan(&sessions))
+			return sessions == 0
+		})
+	}
+	r := f.run(t, "status")
+	require.Zero(t, r.code, r.stderr)
+	require.Regexp(t, `\nslot \d+ +held +\?\n\?  held, but the server did not say by whom$`, r.stdout)
+	alone()
+	s := f.status(t, "k")
+	require.Len(t, s.Locks, 1)
+	require.NotNil(t, s.Locks[0].Holder)
+	require.Equal(t, shownSession{}, *s.Locks[0].Holder)
+	alone()
+	require.Contains(t, f.run(t, "status", "--json").stdout, `"id": null,`)
+	alone()
+	r = f.run(t, "break", "--yes", "k")
+	require.Equal(t, 1, r.code, r.stdout)
+	require.Equal(t, "txlock: k is held, but the server does not show by whom: try again, or as a user who may have a few more connections\n", r.stderr)
+	alone()
+	r = f.run(t, "run", "--try", "k", "--", "echo", "never")
+	require.Equal(t, 75, r.code, r.stderr)
+	require.Equal(t, "txlock: k was not acquired: held by a session that the server did not name\n", r.stderr)
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+}

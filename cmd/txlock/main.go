@@ -1,0 +1,76 @@
+// Command txlock holds locks of package txlock from a shell, and shows who holds them and who waits. See txlock --help.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"syscall"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+	"github.com/txlock/txlock/internal/dsn"
+)
+
+func main() {
+	arguments := scrubbed()
+	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // what it would write there comes as an error, too
+	signals := watchSignals()
+	code := execute(signals.ctx, signals, arguments)
+	os.Exit(code)
+}
+
+// execute runs the command line and returns what to exit with.
+func execute(ctx context.Context, signals *signals, arguments []string) int {
+	o := &options{signals: signals, typed: arguments}
+	out := &output{to: os.Stdout}
+	root := newRoot(o, out)
+	root.SetArgs(arguments)
+	called, err := root.ExecuteContextC(ctx)
+	var end *ending
+	switch {
+	case errors.Is(out.failed, syscall.EPIPE):
+		end = &ending{code: exitUnread}
+	case errors.As(err, &end):
+	case out.failed != nil:
+		end = &ending{code: exitError, text: "write: " + out.failed.Error()}
+	case err != nil: // cobra's own: what was typed is wrong
+		end = &ending{code: exitUsage, text: fmt.Sprintf(`%v; see "%s --help"`, err, called.CommandPath())}
+	default:
+		return 0
+	}
+	if code, ok := signals.code(); ok && end.code != exitLost && !end.own {
+		end = &ending{code: code, text: end.text}
+	}
+	if end.text != "" {
+		o.say("%s", end.text)
+	}
+	return end.code
+}
+
+// exitUnread is for output that nobody reads any more, as of "txlock status | head -1": what a shell says of a program that SIGPIPE ends.
+const exitUnread = 128 + 13
+
+// output remembers why writing has failed, which not everybody who writes says.
+type output struct {
+	to     io.Writer
+	failed error
+}
+
+// Write implements io.Writer.
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.to.Write(text)
+	o.failed = cmp.Or(o.failed, err)
+	return n, err
+}
+
+// say writes a line to standard error. It never holds a password, nor what commands a terminal.
+func (o *options) say(format string, arguments ...any) {
+	text := terminal.Clean(fmt.Sprintf(format, arguments...))
+	fmt.Fprintln(os.Stderr, "txlock: "+o.server.Redact(dsn.Redact(text)))
+}

@@ -1,0 +1,261 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// The tests run the built binary against real servers. Each has a database of its own, by which the server tells its sessions from others.
+
+var (
+	background = context.Background()
+	binary     string // the command
+	engines    []*engine
+)
+
+// kinds are the servers to test on: one of each system.
+var kinds = []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB}
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(playRole(role))
+	}
+	// Under nohup each txlock would inherit that SIGHUP is ignored, and rightly leave it so. Children of who handles a signal get the default.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	folder, err := os.MkdirTemp("", "txlock-command")
+	if err != nil {
+		return complain(err)
+	}
+	defer os.RemoveAll(folder)
+	binary = filepath.Join(folder, "txlock")
+	if output, err := exec.CommandContext(ctx, "go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil {
+		return complain(fmt.Errorf("%w: %s", err, output))
+	}
+	for _, kind := range kinds {
+		server, err := servers.Start(ctx, kind, servers.Options{})
+		if err != nil {
+			return complain(err)
+		}
+		defer server.Stop()
+		e, err := newEngine(server)
+		if err != nil {
+			return complain(err)
+		}
+		defer e.admin.Close()
+		engines = append(engines, e)
+	}
+	return servers.Interruptible(ctx, m.Run)
+}
+
+func complain(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// engine is a running server, and its administrator.
+type engine struct {
+	*servers.Server
+	admin    *sql.DB
+	postgres bool
+	queued   string // counts the waiters in a database
+	// MariaDB's views go on serving an old picture as long as somebody asks again within 100 ms.
+	inspected sync.Mutex
+	asked     time.Time
+}
+
+func newEngine(server *servers.Server) (e *engine, err error) {
+	e = &engine{Server: server}
+	switch server.Kind {
+	case servers.MySQL:
+		e.queued = `SELECT COUNT(DISTINCT w.REQUESTING_THREAD_ID) FROM performance_schema.data_lock_waits w
+			JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID WHERE t.PROCESSLIST_DB = ?`
+	case servers.MariaDB:
+		e.queued = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p
+			ON p.id = x.trx_mysql_thread_id WHERE p.db = ? AND x.trx_state = 'LOCK WAIT'`
+	default:
+		e.postgres = true
+		e.queued = `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'`
+		e.admin, err = sql.Open("pgx", server.DSN)
+		return e, err
+	}
+	e.admin, err = sql.Open("mysql", server.DSN)
+	return e, err
+}
+
+// fixture is a database of a test's own.
+type fixture struct {
+	*engine
+	database string
+	url      string   // of the database
+	leave    []string // statements for when the database is gone
+}
+
+var databases atomic.Int64
+
+// newFixture makes a database; install makes the lock table in it.
+func newFixture(t *testing.T, e *engine) *fixture {
+	t.Helper()
+	f := &fixture{engine: e, database: fmt.Sprintf("cmd_%d_%d", os.Getpid(), databases.Add(1))}
+	f.url = f.urlWith(t, nil)
+	f.do(t, "CREATE DATABASE "+f.database)
+	t.Cleanup(func() {
+		if e.postgres {
+			f.do(t, "DROP DATABASE "+f.database+" WITH (FORCE)")
+		} else {
+			f.do(t, "DROP DATABASE "+f.database)
+		}
+		for _, query := range f.leave {
+			f.do(t, query)
+		}
+	})
+	return f
+}
+
+func installed(t *testing.T, e *engine) *fixture {
+	t.Helper()
+	f := newFixture(t, e)
+	r := f.run(t, "install", "--slots", "512")
+	require.Zero(t, r.code, r.stderr)
+	return f
+}
+
+// urlWith is the URL of the fixture's database, for another user if that is not nil.
+func (f *fixture) urlWith(t *testing.T, user *url.Userinfo) string {
+	t.Helper()
+	u := &url.URL{}
+	if f.postgres {
+		var err error
+		u, err = url.Parse(f.DSN)
+		require.NoError(t, err)
+	} else {
+		config, err := mysql.ParseDSN(f.DSN)
+		require.NoError(t, err)
+		require.Equal(t, "tcp", config.Net)
+		u = &url.URL{Scheme: "mysql", Host: config.Addr, User: url.User(config.User)}
+		if config.Passwd != "" {
+			u.User = url.UserPassword(config.User, config.Passwd)
+		}
+	}
+	u.Path = "/" + f.database
+	if user != nil {
+		u.User = user
+	}
+	return u.String()
+}
+
+// do runs a statement as the administrator.
+func (f *fixture) do(t *testing.T, query string) {
+	t.Helper()
+	_, err := f.admin.Exec(query)
+	require.NoError(t, err)
+}
+
+// waiters waits until the server has exactly n waiters in the fixture's database.
+func (f *fixture) waiters(t *testing.T, n int) {
+	t.Helper()
+	if f.Kind == servers.MariaDB {
+		free := f.inspected.TryLock()
+		if free {
+			f.inspected.Unlock()
+		}
+		require.False(t, free, "a test that asks who waits begins with oneAtATime")
+	}
+	eventually(t, fmt.Sprintf("%d waiters", n), func() bool {
+		if f.Kind == servers.MariaDB {
+			<-time.After(time.Until(f.asked.Add(120 * time.Millisecond)))
+			defer func() { f.asked = time.Now() }()
+		}
+		var found int
+		require.NoError(t, f.admin.QueryRow(f.queued, f.database).Scan(&found))
+		return found == n
+	})
+}
+
+// killSessions ends all sessions in the fixture's database, as an administrator does.
+func (f *fixture) killSessions(t *testing.T) {
+	t.Helper()
+	query := "SELECT id FROM information_schema.processlist WHERE db = ?"
+	if f.postgres {
+		query = "SELECT pid FROM pg_stat_activity WHERE datname = $1"
+	}
+	rows, err := f.admin.Query(query, f.database)
+	require.NoError(t, err)
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		require.NoError(t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(t, rows.Err())
+	require.NotEmpty(t, ids)
+	for _, id := range ids {
+		if f.postgres {
+			f.do(t, "SELECT pg_terminate_backend("+id+")")
+			continue
+		}
+		_, err := f.admin.Exec("KILL " + id)
+		var refused *mysql.MySQLError
+		if !errors.As(err, &refused) || refused.Number != 1094 { // it has ended by itself
+			require.NoError(t, err)
+		}
+	}
+}
+
+// eventually waits for a state that somebody else brings about.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
+		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
+	}
+}
+
+// oneAtATime is for tests that have the server show who waits: MariaDB answers several who ask at the same time with an old picture.
+func (e *engine) oneAtATime(t *testing.T) {
+	if e.Kind == servers.MariaDB {
+		e.inspected.Lock()
+		t.Cleanup(e.inspected.Unlock)
+	}
+}
+
+// each runs a test on every engine, beside all others.
+func each(t *testing.T, test func(t *testing.T, e *engine)) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(strings.ReplaceAll(e.Name, " ", ""), func(t *testing.T) {
+			t.Parallel()
+			test(t, e)
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/txlock/txlock"
+)
+
+// picture is the JSON of status. Its names are documented there and stay as they are.
+type picture struct {
+	Server string        `json:"server"`
+	At     time.Time     `json:"at"` // by this machine's clock
+	Locks  []lockPicture `json:"locks"`
+}
+
+type lockPicture struct {
+	Table   string           `json:"table"`
+	Column  string           `json:"column"`
+	Row     string           `json:"row"`
+	Key     string           `json:"key"`
+	Holder  *sessionPicture  `json:"holder"`
+	Waiters []sessionPicture `json:"waiters"`
+}
+
+type sessionPicture struct {
+	ID          *string    `json:"id"` // null when the server does not say who holds
+	Key         string     `json:"key"`
+	Application string     `json:"application"`
+	Host        string     `json:"host"`
+	Process     int        `json:"process"`
+	User        string     `json:"user"`
+	Database    string     `json:"database"`
+	Since       *time.Time `json:"since"`       // by the server's clock; null when it is not known
+	For         *float64   `json:"for_seconds"` // null when it is not known
+	Idle        *bool      `json:"idle"`        // null when it is not known
+	Statement   string     `json:"statement"`
+}
+
+func (s *status) picture(holdings []txlock.Holding) picture {
+	p := picture{Server: s.server.Address, At: time.Now().UTC().Truncate(time.Millisecond), Locks: []lockPicture{}}
+	for _, h := range holdings {
+		l := lockPicture{Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Waiters: []sessionPicture{}}
+		if h.Holder != nil {
+			holder := pictureOf(*h.Holder)
+			l.Holder = &holder
+		}
+		for _, waiter := range h.Waiters {
+			l.Waiters = append(l.Waiters, pictureOf(waiter))
+		}
+		p.Locks = append(p.Locks, l)
+	}
+	return p
+}
+
+func pictureOf(s txlock.Session) sessionPicture {
+	p := sessionPicture{Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User, Database: s.Database, Statement: s.Statement}
+	if s.ID != "" {
+		p.ID = &s.ID
+	}
+	if !s.Since.IsZero() {
+		since, seconds := s.Since.UTC(), s.For.Truncate(time.Millisecond).Seconds()
+		p.Since, p.For = &since, &seconds
+	}
+	if s.Idle || !s.Since.IsZero() { // a server that hides what a session does hides since when it does it, too
+		p.Idle = &s.Idle
+	}
+	return p
+}
+
+func writeJSON(out io.Writer, value any) error { return writeIndented(out, value, "  ") }
+
+func writeJSONLine(out io.Writer, value any) error { return writeIndented(out, value, "") }
+
+// writeIndented writes JSON without what commands a terminal: controls, and what turns the direction of writing. It can only be within
+// strings, and programs read the same from its escapes.
+func writeIndented(out io.Writer, value any, indent string) error {
+	var text, escaped bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", indent)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	for _, r := range text.String() {
+		switch {
+		case r < 0x7f || !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r):
+			escaped.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&escaped, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&escaped, `\u%04x`, r)
+		}
+	}
+	_, err := out.Write(escaped.Bytes())
+	return err
+}

@@ -1,0 +1,210 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// soon is how long something may take that should happen at once, on a busy machine.
+const soon = 10 * time.Second
+
+// process is a run of the command in a session of its own, so that it has no terminal.
+type process struct {
+	*exec.Cmd
+	stdin  io.WriteCloser
+	output *os.File // that stdout reads
+	stdout *bufio.Scanner
+	stderr *buffer
+	ended  chan struct{} // closed when Wait has returned
+}
+
+// buffer may be read while it is written to.
+type buffer struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.String()
+}
+
+// result is how a run ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// environment is that of this process without what txlock reads, and with more.
+func environment(more ...string) (entries []string) {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "TXLOCK_") && !strings.HasPrefix(name, "PG") && name != "MYSQL_PWD" {
+			entries = append(entries, entry)
+		}
+	}
+	// A program with the race detector would wait a second before it ends, for others that might be writing a report.
+	return append(append(entries, "GORACE=atexit_sleep_ms=0"), more...)
+}
+
+// command is a run of the binary that has not begun.
+func command(entries []string, arguments ...string) *exec.Cmd {
+	c := exec.Command(binary, arguments...)
+	c.Env = environment(entries...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return c
+}
+
+// start begins a run of the command, with the fixture's database in TXLOCK_DSN.
+func (f *fixture) start(t *testing.T, arguments ...string) *process {
+	t.Helper()
+	return start(t, command([]string{"TXLOCK_DSN=" + f.url}, arguments...))
+}
+
+// play begins a run that holds key while this test binary plays a role.
+func (f *fixture) play(t *testing.T, role, key string, flags ...string) *process {
+	t.Helper()
+	arguments := append(append([]string{"run", key}, flags...), "--", os.Args[0])
+	p := start(t, command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=" + role}, arguments...))
+	require.Equal(t, "ready", p.line(t))
+	return p
+}
+
+func start(t *testing.T, c *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: c, stderr: &buffer{}, ended: make(chan struct{})}
+	if c.Stderr == nil {
+		c.Stderr = p.stderr
+	}
+	var err error
+	p.stdin, err = c.StdinPipe()
+	require.NoError(t, err)
+	output, input, err := os.Pipe() // not StdoutPipe: a grandchild may keep it open
+	require.NoError(t, err)
+	c.Stdout = input
+	c.WaitDelay = time.Second
+	p.output, p.stdout = output, bufio.NewScanner(output)
+	require.NoError(t, output.SetReadDeadline(time.Now().Add(6*soon)))
+	require.NoError(t, c.Start())
+	require.NoError(t, input.Close())
+	go func() {
+		_ = c.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+		<-p.ended
+		_ = output.Close()
+	})
+	return p
+}
+
+// line waits for the next line of standard output.
+func (p *process) line(t *testing.T) string {
+	t.Helper()
+	require.True(t, p.stdout.Scan(), "no more output; standard error: %s", p.stderr)
+	require.NotContains(t, p.stdout.Text(), "\x1b")
+	return p.stdout.Text()
+}
+
+// send writes a line to standard input.
+func (p *process) send(t *testing.T, line string) {
+	t.Helper()
+	_, err := io.WriteString(p.stdin, line+"\n")
+	require.NoError(t, err)
+}
+
+// wait waits for the end and returns the exit code. What is said in a pipe holds no codes for terminals.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(2 * soon):
+		require.Fail(t, "the command did not end", "%v: %s", p.Args, p.stderr)
+	}
+	require.NotContains(t, p.stderr.String(), "\x1b")
+	require.NotContains(t, p.stderr.String(), "DATA RACE")
+	return p.ProcessState.ExitCode()
+}
+
+// run runs the command to its end, without input.
+func (f *fixture) run(t *testing.T, arguments ...string) result {
+	t.Helper()
+	return run(t, []string{"TXLOCK_DSN=" + f.url}, arguments...)
+}
+
+func run(t *testing.T, entries []string, arguments ...string) result {
+	t.Helper()
+	p := start(t, command(entries, arguments...))
+	if err := p.stdin.Close(); !errors.Is(err, os.ErrClosed) { // which Wait does, of one that has ended
+		require.NoError(t, err)
+	}
+	var lines []string
+	for p.stdout.Scan() {
+		lines = append(lines, p.stdout.Text())
+	}
+	code := p.wait(t)
+	stdout := strings.Join(lines, "\n")
+	require.NotContains(t, stdout, "\x1b")
+	return result{code, stdout, p.stderr.String()}
+}
+
+// The test binary runs itself again as the command that txlock runs: TestMain sees roleVariable.
+const roleVariable = "TXLOCK_TEST_ROLE"
+
+// playRole says "ready", then the name of each signal that comes, and ends with the code that it reads from standard input; other
+// lines it answers with its number. A polite one ends at SIGTERM as well, with 0. A halting one also says when it goes on.
+func playRole(role string) int {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	if role == "halting" {
+		signal.Notify(signals, syscall.SIGCONT)
+	}
+	codes := make(chan int)
+	go func() {
+		input := bufio.NewScanner(os.Stdin)
+		for input.Scan() {
+			if code, err := strconv.Atoi(input.Text()); err == nil {
+				codes <- code
+				return
+			}
+			fmt.Println(os.Getpid())
+		}
+	}()
+	fmt.Println("ready")
+	for {
+		select {
+		case sig := <-signals:
+			fmt.Println(unix.SignalName(sig.(syscall.Signal)))
+			if sig == syscall.SIGTERM && role == "polite" {
+				return 0
+			}
+		case code := <-codes:
+			return code
+		}
+	}
+}

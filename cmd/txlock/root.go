@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/dsn"
+)
+
+// options are the flags that all commands have.
+type options struct {
+	dsn     string
+	table   string
+	server  dsn.Server // once it was read
+	signals *signals
+	typed   []string // the command line
+}
+
+const rootHelp = `Locks on the database that you run already: PostgreSQL, MySQL or MariaDB.
+
+The server is a URL, in TXLOCK_DSN or --dsn:
+
+  postgres://user@host:5432/database   PGPASSWORD, PGPASSFILE and libpq's other
+                                       variables count
+  mysql://user@host:3306/database      MariaDB too; the password may be in
+                                       MYSQL_PWD; parameters of
+                                       go-sql-driver/mysql, or socket=/path
+
+A password in --dsn is wiped from the list of processes at start, but a shell's
+history keeps it: rather use the variables. Connecting takes at most 10s, unless
+the URL says connect_timeout=3 (PostgreSQL) or timeout=3s (MySQL, MariaDB).
+
+Exit codes, besides those of a command that "txlock run" has run:
+
+   0  it worked                         77  this role may not do that
+   1  another error                     78  database or lock table missing, or the
+  64  wrong flags or arguments              server is no good for locks
+  69  the server cannot be reached     126  the command cannot be executed
+  75  the lock was not acquired        127  the command was not found
+  76  the lock was lost meanwhile    128+n  ended by signal n; 130: ctrl-C;
+                                            141: nobody reads the output`
+
+const rootExample = `  export TXLOCK_DSN=postgres://app@db.example/shop
+  txlock install
+  txlock run nightly-report -- ./report.sh
+  txlock status
+  txlock doctor`
+
+func newRoot(o *options, out io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use: "txlock", Short: "Locks on the database that you run already", Long: rootHelp, Example: rootExample,
+		Version: version(), SilenceUsage: true, SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return o.checkTable() },
+	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.PersistentFlags().StringVar(&o.dsn, "dsn", "", "the server as a URL (default: TXLOCK_DSN)")
+	root.PersistentFlags().StringVar(&o.table, "table", doctor.DefaultTable, "the lock table")
+	root.AddCommand(newRun(o), newStatus(o), newBreak(o), newDoctor(o), newInstall(o), newSchema(o))
+	root.SetOut(out)
+	root.SetErr(os.Stderr)
+	o.complete(root)
+	strict(root)
+	return root
+}
+
+// checkTable refuses a name that is none on the server, if it is known which kind that is: who needs a server says so.
+func (o *options) checkTable() error {
+	if o.table == doctor.DefaultTable || o.find() != nil {
+		return nil
+	}
+	_, err := o.schema("", layout{})
+	return err
+}
+
+// strict has cobra's own commands refuse what they do not know: they show a help and exit with 0.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.RunE = func(_ *cobra.Command, arguments []string) error {
+				about, rest, err := root.Find(arguments)
+				if err != nil || len(rest) > 0 {
+					return usage(`unknown help topic %q; see "txlock --help"`, strings.Join(arguments, " "))
+				}
+				about.InitDefaultHelpFlag()
+				return about.Help()
+			}
+		case "completion":
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+			c.Args = func(_ *cobra.Command, arguments []string) error {
+				if len(arguments) > 0 {
+					return fmt.Errorf("unknown shell %q: it must be bash, zsh, fish or powershell", arguments[0])
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// noArguments refuses arguments in words that say what to do.
+func noArguments(c *cobra.Command, arguments []string) error {
+	if len(arguments) > 0 {
+		return fmt.Errorf("%s takes no arguments, but got %q", c.Name(), arguments[0])
+	}
+	return nil
+}
+
+// version is what the module system knows of this binary.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	return fmt.Sprintf("%s (%s, %s/%s)", info.Main.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

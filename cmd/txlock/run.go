@@ -1,0 +1,345 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/child"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/dsn"
+)
+
+// job is a command to run under locks.
+type job struct {
+	*options
+	keys     []string
+	command  []string
+	path     string
+	wait     time.Duration
+	try      bool
+	lease    time.Duration
+	grace    time.Duration
+	unfenced bool
+	verbose  bool
+	conflict int // what to exit with when the lock is not acquired
+	asked    time.Time
+}
+
+const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them,
+and exits as COMMAND does.
+
+COMMAND has txlock's input, outputs and environment, with the passwords that are
+there (TXLOCK_DSN, PGPASSWORD, MYSQL_PWD), and besides
+
+  TXLOCK_KEY     the keys, one in each line
+  TXLOCK_TOKEN   the fencing token, a number larger than that of every holder
+                 before. Have other systems refuse writes with a smaller one
+                 than they have seen: then a command that was paused, and does
+                 not know yet that it lost its lock, can do no harm there.
+
+Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal.
+(In the foreground of a terminal txlock takes each SIGINT and SIGQUIT for one of
+these: one that was sent to txlock alone goes unheard. Send SIGTERM instead.)
+
+When the lock is lost, because the server restarts say, COMMAND and the
+processes it has started get SIGTERM, and after --grace SIGKILL. The exit code
+is 76 then, whatever COMMAND's was. On Linux that is all of them that /proc
+shows, daemons too, but these not where txlock was begun by a shell's exec and
+has other children; elsewhere COMMAND's group of processes, and on a terminal,
+where COMMAND shares txlock's group, COMMAND alone.
+
+The lock is released when COMMAND itself has ended: what it has left running in
+the background goes on without it. When the server does not confirm that within
+some seconds, the exit code is COMMAND's, but 76 instead of 0.
+
+When txlock itself is killed with SIGKILL, COMMAND, but not what it has started,
+is killed on Linux; elsewhere it goes on without the lock. A txlock that was
+stopped, by SIGSTOP or ctrl-Z, for longer than the lease has lost the lock, and
+acts on that when it goes on.`
+
+const runExample = `  txlock run nightly-report -- ./report.sh
+  txlock run --try -E 0 nightly-report -- ./report.sh   # skip if it still runs
+  txlock run --wait 30s sku:42 sku:43 -- psql -f move.sql
+  txlock run deploy -- sh -c 'deploy --fence "$TXLOCK_TOKEN"'`
+
+func newRun(o *options) *cobra.Command {
+	j := job{options: o}
+	c := &cobra.Command{
+		Use: "run [flags] KEY... -- COMMAND [ARG...]", Short: "Run a command while holding a lock", Long: runHelp, Example: runExample,
+		DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, arguments []string) error {
+			if err := j.read(c, arguments); err != nil {
+				return err
+			}
+			return j.run(c.Context())
+		},
+	}
+	f := c.Flags()
+	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
+	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
+	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
+	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
+	f.BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a lock table without fencing")
+	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired, "`code` when the lock is not acquired; 0 is silent")
+	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
+	return c
+}
+
+// read checks what was typed, before anything is done.
+func (j *job) read(c *cobra.Command, arguments []string) error {
+	dash := c.ArgsLenAtDash()
+	switch {
+	case dash < 0 && len(arguments) >= 2:
+		return usage(`put -- between the keys and the command: txlock run %s -- %s`, arguments[0], strings.Join(arguments[1:], " "))
+	case dash < 0, dash == 0, dash == len(arguments):
+		return usage(`a key or the command is missing: txlock run KEY -- COMMAND; see "txlock run --help"`)
+	}
+	j.keys, j.command = arguments[:dash], arguments[dash:]
+	for _, key := range j.keys {
+		if key == "" {
+			return usage("a key is empty")
+		}
+	}
+	waits := c.Flags().Changed("wait")
+	switch {
+	case waits && j.try:
+		return usage("--wait and --try exclude each other")
+	case waits && j.wait <= 0:
+		return usage("--wait %v: it must be positive; use --try in order not to wait", j.wait)
+	case c.Flags().Changed("lease") && j.lease <= 0:
+		return usage("--lease %v: it must be positive", j.lease)
+	case j.grace < 0:
+		return usage("--grace %v: it must not be negative", j.grace)
+	case j.conflict < 0 || j.conflict > 255:
+		return usage("--conflict-exit-code %d: it must be from 0 to 255", j.conflict)
+	}
+	if err := j.find(); err != nil {
+		return err
+	}
+	if least := leastLease(j.server.System); j.lease != 0 && (j.lease < least || j.lease > mostLease) {
+		return usage("--lease %v: it must be from %v to %v", j.lease, least, mostLease)
+	}
+	path, code, err := child.Find(j.command[0])
+	j.path = path
+	if err != nil {
+		return &ending{code: code, text: cannotRun(err)}
+	}
+	return nil
+}
+
+// mostLease is what the servers' timers hold.
+const mostLease = 24 * 24 * time.Hour
+
+// leastLease is as fine as the timer of a system is.
+func leastLease(system dsn.System) time.Duration {
+	if system == dsn.Postgres {
+		return (*postgres.Driver)(nil).MinLease()
+	}
+	return (*mysql.Driver)(nil).MinLease()
+}
+
+// run waits, runs, and releases.
+func (j *job) run(ctx context.Context) error {
+	var settings []txlock.Option
+	if j.lease > 0 {
+		settings = append(settings, txlock.WithLease(j.lease))
+	}
+	if !j.unfenced {
+		settings = append(settings, txlock.WithFencing())
+	}
+	locks, err := j.open(ctx, settings...)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	j.warnOfNesting()
+	lock, err := j.acquire(ctx, locks)
+	if err != nil {
+		return err
+	}
+	signals := j.signals.take()
+	if ctx.Err() != nil { // a signal came while the lock was being granted
+		_ = lock.Unlock(ctx)
+		return j.failed(ctx, "waiting for "+j.name(), ctx.Err())
+	}
+	return j.guard(locks, lock, signals)
+}
+
+// warnOfNesting says that a wait may be one for ever: for a txlock above this one, which waits for this one.
+func (j *job) warnOfNesting() {
+	above := strings.Split(os.Getenv("TXLOCK_KEY"), "\n")
+	for _, key := range j.keys {
+		if !j.try && slices.Contains(above, key) {
+			j.say("the txlock that runs this one (see TXLOCK_KEY) holds %s: if that is the same lock, this one waits for itself", key)
+			return
+		}
+	}
+}
+
+// guard runs the command under lock.
+func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) error {
+	result, err := child.Run(child.Command{
+		Path: j.path, Args: j.command, Env: j.environment(lock.Token()), Signals: signals, Stop: lock.Context().Done(), Grace: j.grace,
+		Stopping: func() {
+			j.say("%s is lost: %s; ending the command: SIGTERM now, SIGKILL in %v", j.name(), why(context.Cause(lock.Context())), j.grace)
+		},
+	})
+	go leaveAt(signals)
+	ended, held := time.Now(), j.holds(locks, lock)
+	released := lock.Unlock(context.Background())
+	switch {
+	case err != nil:
+		return &ending{code: child.CodeNotExecutable, own: true, text: cannotRun(err)}
+	case result.Killed:
+		return &ending{code: exitLost, text: fmt.Sprintf("%s was lost while the command ran, which did not end within %v and was killed", j.name(), j.grace)}
+	case result.Stopped:
+		return &ending{code: exitLost, text: fmt.Sprintf("%s was lost while the command ran, which ended with code %d", j.name(), result.Code)}
+	case held && released != nil && time.Since(ended) >= patience: // a server that has ended the session says so sooner
+		return &ending{code: cmp.Or(result.Code, exitLost), own: true, text: fmt.Sprintf("the release of %s was not confirmed, "+
+			"and it may have been lost meanwhile: %s; the command ended with code %d", j.name(), why(released), result.Code)}
+	case released != nil:
+		return &ending{code: exitLost, text: fmt.Sprintf("%s was lost before its release: %s; the command ended with code %d", j.name(), why(released), result.Code)}
+	}
+	if result.Code == 0 {
+		return nil
+	}
+	return &ending{code: result.Code, own: true}
+}
+
+// holds reports whether the lock is held as far as this process can tell. Locking again what it holds asks no server, but looks whether the
+// connection is still there: this process may have been stopped, and not have noticed yet. It waits in vain while a heartbeat is unanswered.
+func (j *job) holds(locks locker, lock *txlock.Lock) bool {
+	ctx, cancel := context.WithTimeout(lock.Context(), settling)
+	defer cancel()
+	again, err := locks.lock(ctx, j.keys, 0, true)
+	if err == nil {
+		_ = again.Unlock(ctx)
+	}
+	return !errors.Is(err, txlock.ErrLost) && lock.Context().Err() == nil
+}
+
+// settling is for how long a signal may still have been meant for a command that has ended.
+const settling = 200 * time.Millisecond
+
+// leaveAt ends txlock at a signal that comes while the release of the lock is awaited, of which there is no command any more to hear.
+func leaveAt(signals <-chan os.Signal) {
+	for settled := time.After(settling); ; {
+		select {
+		case <-signals:
+		case <-settled:
+			os.Exit(128 + number(<-signals))
+		}
+	}
+}
+
+// why is the reason of a loss, without the words that say that it is one.
+func why(err error) string {
+	text := strings.TrimPrefix(oneLine(err.Error()), "txlock: Unlock: ")
+	return strings.TrimPrefix(text, txlock.ErrLost.Error()+": ")
+}
+
+func cannotRun(err error) string {
+	text := "cannot run the command: " + strings.TrimPrefix(err.Error(), "exec: ")
+	if errors.Is(err, syscall.ENOEXEC) {
+		text += "; is it a script without a #! line, or made for another machine?"
+	}
+	return text
+}
+
+// environment is that of the command. A txlock above this one may have left its own token there.
+func (j *job) environment(token int64) []string {
+	var environment []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" {
+			environment = append(environment, entry)
+		}
+	}
+	environment = append(environment, "TXLOCK_KEY="+strings.Join(j.keys, "\n"))
+	if !j.unfenced {
+		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(token, 10))
+	}
+	return environment
+}
+
+// name is what is locked, for people.
+func (j *job) name() string { return strings.Join(j.keys, " ") }
+
+// acquire waits for the lock. After a second it says for whom.
+func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
+	j.asked = time.Now()
+	notice := j.announce(ctx, locks)
+	lock, err := j.lock(ctx, locks)
+	announced := notice.end()
+	switch {
+	case err == nil:
+		if announced {
+			j.sayBriefly("%s is ours after %v", j.name(), round(time.Since(j.asked)))
+		}
+		return lock, nil
+	case ctx.Err() != nil:
+		return nil, j.failed(ctx, "waiting for "+j.name(), err)
+	case errors.Is(err, txlock.ErrNotAcquired) && j.cut(err):
+		_, reason, _ := strings.Cut(err.Error(), txlock.ErrNotAcquired.Error()+": ")
+		return nil, &ending{code: exitError, text: fmt.Sprintf(`waiting for %s: the server ended the wait: %s; see "txlock doctor"`, j.name(), reason)}
+	case errors.Is(err, txlock.ErrNotAcquired):
+		return nil, j.missed(ctx, locks)
+	case errors.Is(err, txlock.ErrNotInstalled) && !homeless(err) && !j.unfenced:
+		return nil, &ending{code: exitNotSetUp, text: fmt.Sprintf(`%s: %s; run "txlock install" once%s, or --no-token if only tokens are missing`,
+			j.name(), reasonOf(err), j.tableFlag())}
+	}
+	return nil, j.failed(ctx, "waiting for "+j.name(), err)
+}
+
+// lock waits as --wait and --try say. A try waits for no holder, so it waits for the server no longer than connecting may take.
+func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
+	if !j.try {
+		return locks.lock(ctx, j.keys, j.wait, false)
+	}
+	bounded, cancel := context.WithTimeout(ctx, j.server.Timeout)
+	defer cancel()
+	lock, err := locks.lock(bounded, j.keys, 0, true)
+	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
+		err = &ending{code: exitUnreachable, text: fmt.Sprintf("trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",
+			j.name(), j.server.Timeout, j.server.Address, j.table)}
+	}
+	return lock, err
+}
+
+// cut reports whether a limit of the server's own, or its administrator, ended a wait that was not to end yet.
+func (j *job) cut(err error) bool {
+	if j.try {
+		var pg *pgconn.PgError
+		return errors.As(err, &pg) && pg.Code == "57014" // statement_timeout, among others
+	}
+	return !errors.Is(err, context.DeadlineExceeded)
+}
+
+// missed says who has the lock that was not acquired.
+func (j *job) missed(ctx context.Context, locks locker) error {
+	end := &ending{code: j.conflict, own: true}
+	if j.conflict == 0 && !j.verbose {
+		return end
+	}
+	end.text = j.name() + " was not acquired"
+	if !j.try {
+		end.text += " within " + j.wait.String()
+	}
+	if holders := j.holders(ctx, locks, 2*patience); holders != "" {
+		end.text += ": " + holders
+	}
+	return end
+}

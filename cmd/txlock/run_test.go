@@ -1,0 +1,331 @@
+//go:build unix
+
+package main_test
+
+import (
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+func TestRun(t *testing.T) { each(t, runs) }
+
+// The command gets the keys, a token that grows, and txlock's input; its exit code is txlock's.
+func runs(t *testing.T, e *engine) {
+	f := installed(t, e)
+	before := int64(0)
+	for range 2 {
+		p := f.start(t, "run", "a key", "another", "--", "sh", "-c", `echo "$TXLOCK_TOKEN"; echo "$TXLOCK_KEY"; cat; exit 7`)
+		token, err := strconv.ParseInt(p.line(t), 10, 64)
+		require.NoError(t, err)
+		require.Greater(t, token, before)
+		before = token
+		require.Equal(t, "a key", p.line(t))
+		require.Equal(t, "another", p.line(t))
+		p.send(t, "through the pipe")
+		require.Equal(t, "through the pipe", p.line(t))
+		require.NoError(t, p.stdin.Close())
+		require.Equal(t, 7, p.wait(t))
+		require.Empty(t, p.stderr.String())
+	}
+	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
+	require.Equal(t, 128+9, f.run(t, "run", "k", "--", "sh", "-c", "kill -KILL $$").code)
+	require.Equal(t, 128+15, f.run(t, "run", "k", "--", "sh", "-c", "kill -TERM $$").code)
+	// The token of a txlock above this one is not this one's. A URL out of a file may end with the line.
+	p := run(t, []string{"TXLOCK_DSN=" + f.url + "\n", "TXLOCK_TOKEN=5", "TXLOCK_KEY=x"}, "run", "--no-token", "k", "--", "sh", "-c", `echo "$TXLOCK_KEY ${TXLOCK_TOKEN-none}"`)
+	require.Equal(t, "k none", p.stdout)
+	// Flags behind -- are the command's.
+	require.Equal(t, "--try", f.run(t, "run", "k", "--", "echo", "--try").stdout)
+}
+
+func TestExcludes(t *testing.T) { each(t, excludes) }
+
+// While the command runs nobody else gets the lock; when it has ended the next in the queue does.
+func excludes(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	holder := f.play(t, "patient", "k")
+	started := time.Now()
+	eventually(t, "a word about the holder", func() bool { // by whom it is held is looked for as long as one may be kept waiting
+		missed := f.run(t, "run", "--try", "k", "--", "echo", "never")
+		require.Equal(t, 75, missed.code)
+		require.Empty(t, missed.stdout)
+		require.Regexp(t, `^txlock: k was not acquired.*\n$`, missed.stderr)
+		return regexp.MustCompile(`: held for \S+ by session \d+ \(.*\)\n$`).MatchString(missed.stderr)
+	})
+	missed := f.run(t, "run", "--wait", "300ms", "k", "--", "echo", "never")
+	require.Equal(t, 75, missed.code)
+	require.Empty(t, missed.stdout)
+	require.Contains(t, missed.stderr, "within 300ms")
+	require.GreaterOrEqual(t, time.Since(started), 300*time.Millisecond)
+	require.Equal(t, result{}, f.run(t, "run", "--try", "-E", "0", "k", "--", "echo", "never"))
+	require.Equal(t, 3, f.run(t, "run", "--try", "--conflict-exit-code=3", "other", "k", "--", "echo", "never").code)
+
+	next := f.start(t, "run", "-v", "k", "--", "echo", "mine")
+	f.waiters(t, 1)
+	eventually(t, "a word about the holder", func() bool { return strings.Contains(next.stderr.String(), "waiting for k: held for ") })
+	if e.Kind != servers.MariaDB { // which does not show what an idle session says of itself
+		require.Contains(t, next.stderr.String(), "process "+strconv.Itoa(holder.Process.Pid))
+	}
+	holder.send(t, "5")
+	require.Equal(t, 5, holder.wait(t))
+	require.Equal(t, "mine", next.line(t))
+	require.Zero(t, next.wait(t))
+	require.Contains(t, next.stderr.String(), "k is ours after ")
+}
+
+func TestSlowToTell(t *testing.T) { each(t, slowToTell) }
+
+// A server that takes its time to say who holds the lock does not keep from whoever waits that it waits.
+func slowToTell(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	holder := f.play(t, "patient", "k")
+	admit := f.crowded(t)
+	p := f.start(t, "run", "-v", "k", "--", "echo", "mine")
+	f.waiters(t, 1)
+	eventually(t, "a word without the holder", func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
+	admit()
+	eventually(t, "a word about the holder", func() bool {
+		return strings.HasPrefix(p.stderr.String(), "txlock: waiting for k\ntxlock: waiting for k: held ")
+	})
+	holder.send(t, "0")
+	require.Equal(t, "mine", p.line(t))
+	require.Zero(t, p.wait(t))
+}
+
+func TestSignals(t *testing.T) { each(t, signals) }
+
+// Signals to txlock reach the command, each once, and do not end txlock before it.
+func signals(t *testing.T, e *engine) {
+	f := installed(t, e)
+	p := f.play(t, "patient", "k")
+	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR2} {
+		name := map[syscall.Signal]string{
+			syscall.SIGUSR1: "SIGUSR1", syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT",
+			syscall.SIGTERM: "SIGTERM", syscall.SIGUSR2: "SIGUSR2",
+		}[sig]
+		require.NoError(t, p.Process.Signal(sig))
+		require.Equal(t, name, p.line(t))
+	}
+	require.Equal(t, 75, f.run(t, "run", "--try", "k", "--", "true").code, "it does not hold the lock any more")
+	p.send(t, "0")
+	require.Zero(t, p.wait(t))
+	require.Empty(t, p.stderr.String())
+
+	// A command that ends by the signal, in a shell that does so too.
+	p = f.start(t, "run", "k", "--", "sh", "-c", "echo ready; sleep 1000; echo never")
+	require.Equal(t, "ready", p.line(t))
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 128+15, p.wait(t))
+}
+
+func TestInterruptedWait(t *testing.T) { each(t, interruptedWait) }
+
+// A signal while it waits takes it out of the queue, the server's too, and the holder does not notice.
+func interruptedWait(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	holder := f.play(t, "patient", "k")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		p := f.start(t, "run", "k", "--", "echo", "never")
+		f.waiters(t, 1)
+		require.NoError(t, p.Process.Signal(sig))
+		require.Equal(t, 128+int(sig), p.wait(t))
+		require.Equal(t, "txlock: interrupted: waiting for k\n", p.stderr.String())
+		require.False(t, p.stdout.Scan())
+		f.waiters(t, 0)
+	}
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+}
+
+func TestIgnoredSignals(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	// nohup: what was ignored from the start stays so, for the command too.
+	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo alive; cat")
+	c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary}, c.Args[1:]...)
+	c.Path = "/bin/sh"
+	p := start(t, c)
+	require.Equal(t, "alive", p.line(t))
+	require.NoError(t, p.stdin.Close())
+	require.Zero(t, p.wait(t))
+}
+
+func TestNotInstalled(t *testing.T) { each(t, notInstalled) }
+
+// What is missing is named, with what to do.
+func notInstalled(t *testing.T, e *engine) {
+	f := newFixture(t, e)
+	for _, arguments := range [][]string{{"run", "k", "--", "true"}, {"run", "--no-token", "k", "--", "true"}, {"status"}, {"break", "--yes", "k"}} {
+		r := f.run(t, arguments...)
+		require.Equal(t, 78, r.code, "%v: %s", arguments, r.stderr)
+		require.Contains(t, r.stderr, `run "txlock install" once`)
+		require.NotContains(t, r.stderr, "Install", "it is for programs")
+	}
+	require.Zero(t, f.run(t, "install", "--no-fencing", "--slots", "4").code)
+	r := f.run(t, "run", "k", "--", "true")
+	require.Equal(t, 78, r.code)
+	require.Contains(t, r.stderr, "--no-token")
+	require.NotContains(t, r.stderr, "Install")
+	require.Equal(t, "1", f.run(t, "run", "--no-token", "k", "--", "sh", "-c", "echo ${TXLOCK_TOKEN-1}").stdout)
+	// Again, with what was missing; the number of slots stays.
+	require.Zero(t, f.run(t, "install").code)
+	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
+	r = f.run(t, "install", "--slots", "5")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "4")
+	// A table of another name, which the advice repeats.
+	r = f.run(t, "run", "--table", "other_locks", "k", "--", "true")
+	require.Equal(t, 78, r.code)
+	require.Contains(t, r.stderr, "--table other_locks")
+	require.Zero(t, f.run(t, "install", "--table", "other_locks", "--slots", "2").code)
+	require.Zero(t, f.run(t, "run", "--table", "other_locks", "k", "--", "true").code)
+	// Nor does install make a database, or a schema.
+	nowhere := []string{"TXLOCK_DSN=" + strings.Replace(f.url, "/"+f.database, "/no_such_database", 1)}
+	for _, r := range []result{
+		run(t, nowhere, "run", "k", "--", "true"), run(t, nowhere, "install"), run(t, nowhere, "status"), f.run(t, "install", "--table", "no_such_schema.locks"),
+	} {
+		require.Equal(t, 78, r.code, r.stderr)
+		require.Contains(t, r.stderr, "no_such_")
+		require.True(t, strings.HasSuffix(r.stderr, "; create it, or correct its name\n"), r.stderr)
+	}
+	if e.Kind == servers.MySQL { // others take it for a missing table
+		r = f.run(t, "run", "--table", "no_such_schema.locks", "k", "--", "true")
+		require.Equal(t, 78, r.code, r.stderr)
+		require.Contains(t, r.stderr, "create it, or correct its name")
+	}
+}
+
+func TestUnprivileged(t *testing.T) { each(t, unprivileged) }
+
+// Who may not lock is sent to who says which grant is missing; who may not log in has mistyped something.
+func unprivileged(t *testing.T, e *engine) {
+	f := installed(t, e)
+	user := f.database
+	if e.postgres {
+		f.do(t, "CREATE ROLE "+user+" LOGIN")
+		f.leave = append(f.leave, "DROP ROLE "+user)
+	} else {
+		f.do(t, "CREATE USER "+user+" IDENTIFIED BY ''")
+		f.do(t, "GRANT INSERT ON "+f.database+".* TO "+user)
+		f.leave = append(f.leave, "DROP USER "+user)
+	}
+	r := run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User(user))}, "run", "--no-token", "k", "--", "true")
+	require.Equal(t, 77, r.code, r.stderr)
+	require.True(t, strings.HasSuffix(r.stderr, `; "txlock doctor" says which grant is missing`+"\n"), r.stderr)
+	r = run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User("nobody_here"))}, "run", "--no-token", "k", "--", "true")
+	require.Equal(t, 77, r.code, r.stderr)
+	require.True(t, strings.HasSuffix(r.stderr, "; check user, password and grants\n"), r.stderr)
+}
+
+func TestCommandNotFound(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(folder+"/text", []byte("not a program"), 0o644))
+	require.NoError(t, os.WriteFile(folder+"/program", []byte("no program either"), 0o755))
+	holder := f.play(t, "patient", "k") // it is looked up before the wait
+	require.Equal(t, 127, f.run(t, "run", "k", "--", "no-such-command").code)
+	require.Equal(t, 127, f.run(t, "run", "k", "--", folder+"/nothing").code)
+	require.Equal(t, 126, f.run(t, "run", "k", "--", folder+"/text").code)
+	require.Equal(t, 126, f.run(t, "run", "k", "--", folder).code)
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+	r := f.run(t, "run", "k", "--", folder+"/program")
+	require.Equal(t, 126, r.code)
+	require.Contains(t, r.stderr, "exec format error; is it a script without a #! line")
+	require.Zero(t, f.run(t, "run", "--try", "k", "--", "true").code, "the lock was not released")
+}
+
+// A wait that a limit of the server's own ends is an error, and not that another holds the lock.
+func TestServersLimit(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	holder := f.play(t, "patient", "k")
+	f.do(t, "ALTER DATABASE "+f.database+" SET statement_timeout = '2s'")
+	for _, more := range [][]string{nil, {"--wait", "1h"}} {
+		r := f.run(t, append(append([]string{"run", "-E", "0"}, more...), "k", "--", "echo", "never")...)
+		require.Equal(t, 1, r.code, r.stderr)
+		require.Empty(t, r.stdout)
+		require.Regexp(t, `^txlock: waiting for k: the server ended the wait: .*57014.*; see "txlock doctor"\n$`, r.stderr)
+	}
+	require.Equal(t, result{}, f.run(t, "run", "--wait", "100ms", "-E", "0", "k", "--", "echo", "never"))
+	require.Equal(t, 75, f.run(t, "run", "--try", "k", "--", "echo", "never").code)
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+}
+
+// In containers many have the same process number: such a holder, and such a waiter, is not taken for txlock itself.
+func TestSameProcess(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	driver, err := postgres.Open(background, f.url)
+	require.NoError(t, err)
+	locks := txlock.New(driver)
+	defer locks.Close()
+	for _, keys := range [][]string{{"k"}, {"k", "other"}} {
+		c := command([]string{"TXLOCK_DSN=" + f.url}, append(append([]string{"run", "-v"}, keys...), "--", "echo", "mine")...)
+		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Path = "/bin/sh"
+		p := start(t, c)
+		dialects.Process = "#" + strconv.Itoa(p.Process.Pid) // nobody else in this process locks
+		holder, err := locks.Mutex("k").Lock(background)
+		require.NoError(t, err)
+		ahead := make(chan error, 1)
+		go func() {
+			lock, err := locks.Mutex("k").Lock(background)
+			if err == nil {
+				err = lock.Unlock(background)
+			}
+			ahead <- err
+		}()
+		f.waiters(t, 1)
+		began := time.Now()
+		eventually(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second }) // by which they are told apart
+		p.send(t, "go")
+		eventually(t, "a word about both", func() bool {
+			return regexp.MustCompile(`held for \S+ by session .*, 1 waiting ahead`).MatchString(p.stderr.String())
+		})
+		require.NoError(t, holder.Unlock(background))
+		require.NoError(t, <-ahead)
+		require.Equal(t, "mine", p.line(t))
+		require.Zero(t, p.wait(t))
+	}
+}
+
+// A lease that the server cannot keep is wrong before anything is asked of the server.
+func TestLeaseLimits(t *testing.T) {
+	t.Parallel()
+	for url, lease := range map[string]string{"postgres://h/d": "1us", "mysql://h/d": "999ms", "postgres://h": "600h"} {
+		r := run(t, []string{"TXLOCK_DSN=" + url}, "run", "--lease", lease, "k", "--", "true")
+		require.Equal(t, 64, r.code, r.stderr)
+		require.Contains(t, r.stderr, "it must be from ")
+	}
+}
+
+// A txlock below another that holds the same key says what it is about to wait for.
+func TestNested(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	const warning = "holds k: if that is the same lock, this one waits for itself"
+	r := f.run(t, "run", "a", "k", "--", binary, "run", "--wait", "100ms", "b", "k", "--", "echo", "never")
+	require.Equal(t, 75, r.code)
+	require.Contains(t, r.stderr, warning)
+	r = f.run(t, "run", "a", "k", "--", binary, "run", "b", "--", "true")
+	require.Equal(t, result{}, r)
+	require.Equal(t, result{}, f.run(t, "run", "k", "--", binary, "run", "--try", "-E", "0", "k", "--", "echo", "never"))
+}

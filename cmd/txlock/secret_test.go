@@ -1,0 +1,91 @@
+//go:build unix
+
+package main_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// secret is a password that has characters to be escaped in a URL.
+const secret = "hush:Wört/@p%1"
+
+// withPassword is the fixture's URL for a user with a password.
+func (f *fixture) withPassword(t *testing.T) string {
+	t.Helper()
+	user := f.database
+	if f.postgres {
+		f.do(t, "CREATE ROLE "+user+" LOGIN SUPERUSER PASSWORD '"+secret+"'")
+		f.leave = append(f.leave, "DROP ROLE "+user)
+	} else {
+		f.do(t, "CREATE USER "+user+" IDENTIFIED BY '"+secret+"'")
+		f.do(t, "GRANT ALL ON *.* TO "+user)
+		f.leave = append(f.leave, "DROP USER "+user)
+	}
+	return f.urlWith(t, url.UserPassword(user, secret))
+}
+
+func TestPassword(t *testing.T) { each(t, password) }
+
+// A password works, from the URL and from the environment, and is in no output, whatever fails.
+func password(t *testing.T, e *engine) {
+	f := newFixture(t, e)
+	address := f.withPassword(t)
+	bare, variable := f.urlWith(t, url.User(f.database)), "MYSQL_PWD="
+	if e.postgres {
+		variable = "PGPASSWORD="
+	}
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	closed := *u
+	closed.Host = "127.0.0.1:1"
+	missing := *u
+	missing.Path = "/no_such_database"
+	wrong := *u
+	wrong.User = url.UserPassword("nobody_here", secret)
+	for _, c := range []struct {
+		dsn  string
+		more []string
+		code int
+	}{
+		{address, nil, 0},
+		{bare, []string{variable + secret}, 0},
+		{closed.String(), nil, 69},
+		{missing.String(), nil, 78},
+		{wrong.String(), nil, 77},
+		{strings.Replace(address, "%2F", "%2", 1), nil, 64},
+		{strings.Replace(address, "%2F", "/", 1), nil, 64},
+		{strings.Replace(address, "%2F", "/@", 1), nil, 64},
+		{strings.Replace(address, u.Host, u.Host+"x", 1), nil, 64},
+		{u.Scheme + ":/" + address[len(u.Scheme)+3:], nil, 64},
+		{address + "?nonsense=" + url.QueryEscape("\x00"), nil, -1},
+	} {
+		for _, run := range []result{
+			run(t, append(c.more, "TXLOCK_DSN="+c.dsn), "install", "--slots", "4"),
+			run(t, c.more, "install", "--slots", "4", "--dsn", c.dsn),
+			run(t, append(c.more, "TXLOCK_DSN="+c.dsn), "doctor"),
+		} {
+			output := run.stdout + run.stderr
+			require.NotContains(t, output, "hush")
+			require.NotContains(t, output, "p%1")
+			require.NotContains(t, output, "p%251")
+			if c.code >= 0 {
+				require.Equal(t, c.code, run.code, "%s: %s", c.dsn, output)
+			}
+		}
+	}
+	if e.postgres { // a question mark need not be escaped, as little as for psql
+		f.do(t, "ALTER ROLE "+f.database+" PASSWORD 'hush?more'")
+		r := run(t, nil, "status", "--dsn", u.Scheme+"://"+f.database+":hush?more@"+u.Host+u.Path)
+		require.Zero(t, r.code, r.stderr)
+	}
+	// Typed in the wrong place.
+	for _, arguments := range [][]string{{address}, {"doctor", address}, {"run", address}, {"install", "--table", address}} {
+		r := run(t, []string{"TXLOCK_DSN=" + bare, variable + secret}, arguments...)
+		require.NotZero(t, r.code)
+		require.NotContains(t, r.stdout+r.stderr, "hush")
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/dsn"
+)
+
+// locker is what the commands use of a txlock.Locker, whatever its transactions are.
+type locker interface {
+	Install(ctx context.Context) error
+	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
+	Break(ctx context.Context, holding txlock.Holding) error
+	Close() error
+	// lock waits for the keys: as long as within says, or without a limit if it is 0, or not at all.
+	lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error)
+}
+
+// lockerOf is the Locker of a database whose transactions are Tx.
+type lockerOf[Tx any] struct{ *txlock.Locker[Tx] }
+
+func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error) {
+	m := l.Mutex(keys...)
+	if try {
+		return m.TryLock(ctx)
+	}
+	if within > 0 {
+		m = m.Within(within)
+	}
+	return m.Lock(ctx)
+}
+
+// leave closes what holds no lock, and does not wait for a server that is silent: the process ends, and its connections with it.
+func leave(locks locker) {
+	closed := make(chan struct{})
+	go func() {
+		_ = locks.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+	}
+}
+
+// find reads the URL of the server.
+func (o *options) find() error {
+	text := o.dsn
+	if text == "" {
+		text = os.Getenv("TXLOCK_DSN")
+	}
+	if text == "" {
+		return usage("no server: set TXLOCK_DSN, or give --dsn postgres://user@host/database")
+	}
+	server, err := dsn.Parse(strings.TrimSpace(text), os.Getenv) // a file's last line has an end
+	if err != nil {
+		return usage("the URL of the server: %v", err)
+	}
+	o.server = server
+	return nil
+}
+
+// findTable is find, and on MySQL and MariaDB has the URL or the name of the table say in which database it is.
+func (o *options) findTable() error {
+	if err := o.find(); err != nil {
+		return err
+	}
+	if o.server.System == dsn.MySQL && o.server.Database == "" && !qualified(o.table) {
+		return usage("the URL of the server names no database, in which %s is: write mysql://…/database, or --table database.%[1]s", o.table)
+	}
+	return nil
+}
+
+// qualified reports whether the name of a table has a schema.
+func qualified(table string) bool {
+	inside := false
+	for _, character := range table {
+		if character == '`' {
+			inside = !inside
+		} else if character == '.' && !inside {
+			return true
+		}
+	}
+	return false
+}
+
+// open connects to the server. It does not wait for longer than the URL allows.
+func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, error) {
+	if err := o.findTable(); err != nil {
+		return nil, err
+	}
+	settings = append(settings, txlock.WithTable(o.table))
+	var l locker
+	var err error
+	bounded, cancel := context.WithTimeout(ctx, o.server.Timeout)
+	defer cancel()
+	if o.server.System == dsn.Postgres {
+		var driver *postgres.Driver
+		if driver, err = postgres.Open(bounded, o.server.Driver); err == nil {
+			l = lockerOf[pgx.Tx]{txlock.New(driver, settings...)}
+		}
+	} else {
+		var driver *mysql.Driver
+		if driver, err = mysql.Open(bounded, o.server.Driver); err == nil {
+			l = lockerOf[*sql.Tx]{txlock.New(driver, settings...)}
+		}
+	}
+	return l, o.failed(ctx, "connect to "+o.server.Address, overdue(ctx, bounded, o.server.Timeout, err))
+}
+
+// workTimeout is how long installing and examining may take.
+const workTimeout = time.Minute
+
+// ask bounds what asks the server, of which nobody knows that it still answers. doing says what for.
+func (o *options) ask(ctx context.Context, doing string, limit time.Duration, question func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return o.failed(ctx, doing, overdue(ctx, bounded, limit, question(bounded)))
+}
+
+// overdue is err, or what it comes from if the time was over.
+func overdue(ctx, bounded context.Context, limit time.Duration, err error) error {
+	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %v: %w", limit, bounded.Err())
+	}
+	return err
+}
+
+// inspect is what the server shows, if it does so in time.
+func (o *options) inspect(ctx context.Context, doing string, locks locker, keys ...string) (holdings []txlock.Holding, err error) {
+	err = o.ask(ctx, doing, o.server.Timeout, func(ctx context.Context) error {
+		holdings, err = locks.Inspect(ctx, keys...)
+		return err
+	})
+	return holdings, err
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+)
+
+const statusHelp = `Shows which locks are held, by whom and since when, and below each who waits for
+it, in the order of the queue: all locks, or those of the KEYs. A lock is shown by
+the key that its holder named, or as the number of its slot. Keys may share a
+slot: "status KEY" then shows who holds it by another key, and says so. Locks that
+are awaited come first, by the longest wait, then the others, by how long they are
+held. A narrow terminal goes without some columns.
+
+It is a picture of a moment and changes nothing. What PostgreSQL does not show to
+this role stays empty; on MySQL and MariaDB a missing grant is an error, with exit
+code 77. "txlock doctor" says which one it is. A holder "?" is one that the server
+did not name. The exit code is 0 whether locks are held or not.
+
+--json has an object with "server", "at" and "locks", these by table and row. A
+lock has "table", "column", "row", "key", "holder" (null while it passes from one
+to the next) and "waiters". A session has "id" (null when the server did not say
+who holds), "key", "application", "host", "process", "user", "database", "since"
+(RFC 3339), "for_seconds", "idle" (these three are null when they are not known)
+and "statement". What commands a terminal is escaped.`
+
+// status is what the command status was asked for.
+type status struct {
+	*options
+	keys   []string
+	asJSON bool
+	watch  string
+	every  time.Duration // 0: once
+}
+
+// watchDefault is how often the live screen is drawn.
+const watchDefault = "2s"
+
+func newStatus(o *options) *cobra.Command {
+	s := status{options: o}
+	c := &cobra.Command{
+		Use: "status [flags] [KEY...]", Short: "Show who holds locks and who waits", Long: statusHelp, DisableFlagsInUseLine: true,
+		Example: "  txlock status\n  txlock status --watch\n  txlock status --json sku:42 | jq '.locks[].holder'",
+		RunE: func(c *cobra.Command, arguments []string) error {
+			s.keys = arguments
+			if err := s.read(c); err != nil {
+				return err
+			}
+			return s.show(c.Context(), c.OutOrStdout())
+		},
+	}
+	c.Flags().BoolVar(&s.asJSON, "json", false, "as JSON; with --watch one object a line")
+	c.Flags().StringVar(&s.watch, "watch", "", "live screen, drawn every 2s or every `time` given")
+	c.Flags().Lookup("watch").NoOptDefVal = watchDefault
+	return c
+}
+
+func (s *status) read(c *cobra.Command) error {
+	for _, key := range s.keys {
+		if key == "" {
+			return usage("a key is empty")
+		}
+	}
+	if !c.Flags().Changed("watch") {
+		return nil
+	}
+	every, err := time.ParseDuration(s.watch)
+	if err != nil || every < 100*time.Millisecond {
+		return usage("--watch=%s: it must be a time of at least 100ms, such as 2s", s.watch)
+	}
+	if len(s.keys) > 0 {
+		if _, err := time.ParseDuration(s.keys[0]); err == nil {
+			return usage("write --watch=%s, with =; or put -- before the key", s.keys[0])
+		}
+	}
+	if !s.asJSON && (!terminal.Is(os.Stdout) || !terminal.Is(os.Stdin)) {
+		return usage("--watch needs a terminal; with --json it writes one line each time, for programs")
+	}
+	s.every = every
+	return nil
+}
+
+func (s *status) show(ctx context.Context, out io.Writer) error {
+	locks, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	switch {
+	case s.every > 0 && !s.asJSON:
+		return s.live(ctx, locks)
+	case s.every > 0:
+		return s.stream(ctx, locks, out)
+	}
+	holdings, err := s.inspect(ctx, "status", locks, s.keys...)
+	if err != nil {
+		return err
+	}
+	if s.asJSON {
+		return s.failed(ctx, "write", writeJSON(out, s.picture(holdings)))
+	}
+	lines := s.lines(s.viewOf(ctx, locks, holdings), terminal.Width(os.Stdout), 0, terminal.StyleOf(os.Stdout))
+	_, err = fmt.Fprintln(out, strings.Join(lines, "\n"))
+	return s.failed(ctx, "write", err)
+}
+
+// lines is what people see.
+func (s *status) lines(v view, width, height int, style terminal.Style) []string {
+	if len(v.holdings) == 0 && len(s.keys) > 0 {
+		return []string{"not held: " + terminal.Clean(strings.Join(s.keys, " "))}
+	}
+	if len(v.holdings) == 0 {
+		return []string{"no locks are held"}
+	}
+	return tableOf(v.holdings, v.asked).lines(width, height, style)
+}
+
+// view is what people are shown.
+type view struct {
+	holdings []txlock.Holding
+	asked    map[string][]string // the KEYs of each slot, as far as they are known
+}
+
+// viewOf finds out which slots the KEYs are in. Of several, the server is asked about each that no session names.
+func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Holding) view {
+	v := view{holdings: holdings, asked: map[string][]string{}}
+	if len(holdings) == 0 {
+		return v
+	}
+	if len(s.keys) == 1 {
+		v.asked[holdings[0].Row] = s.keys
+		return v
+	}
+	named := map[string]string{}
+	for _, h := range holdings {
+		for _, waiter := range h.Waiters {
+			named[waiter.Key] = h.Row
+		}
+		if h.Holder != nil {
+			named[h.Holder.Key] = h.Row
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	for _, key := range s.keys {
+		slot := named[key]
+		if slot == "" {
+			if found, err := locks.Inspect(ctx, key); err == nil && len(found) > 0 {
+				slot = found[0].Row
+			}
+		}
+		if slot != "" {
+			v.asked[slot] = append(v.asked[slot], key)
+		}
+	}
+	return v
+}
+
+// stream writes a line of JSON each time.
+func (s *status) stream(ctx context.Context, locks locker, out io.Writer) error {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		holdings, err := s.inspect(ctx, "status", locks, s.keys...)
+		if err != nil {
+			return err
+		}
+		if err := writeJSONLine(out, s.picture(holdings)); err != nil {
+			return s.failed(ctx, "write", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return s.failed(ctx, "status", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,380 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// shown is the JSON of status as its help promises it.
+type shown struct {
+	Server string
+	At     time.Time
+	Locks  []struct {
+		Table, Column, Row, Key string
+		Holder                  *shownSession
+		Waiters                 []shownSession
+	}
+}
+
+type shownSession struct {
+	ID, Key, Application, Host, User, Database, Statement string
+	Process                                               int
+	Since                                                 *time.Time
+	For                                                   *float64 `json:"for_seconds"`
+	Idle                                                  *bool
+}
+
+func (f *fixture) status(t *testing.T, keys ...string) (s shown) {
+	t.Helper()
+	r := f.run(t, append([]string{"status", "--json"}, keys...)...)
+	require.Zero(t, r.code, r.stderr)
+	decoder := json.NewDecoder(strings.NewReader(r.stdout))
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(&s))
+	return s
+}
+
+func TestStatus(t *testing.T) { each(t, status) }
+
+// The holder and the waiters are shown, in the order of the queue, as a table and as JSON.
+func status(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	require.Equal(t, result{0, "no locks are held", ""}, f.run(t, "status"))
+	require.Equal(t, result{0, "not held: k", ""}, f.run(t, "status", "k"))
+	require.Empty(t, f.status(t).Locks)
+
+	holder := f.play(t, "patient", "k", "--lease", "1h") // which is idle for the next minutes: no heartbeat is due
+	var waiters []*process
+	for i := range 3 {
+		waiters = append(waiters, f.start(t, "run", "k", "--", "sh", "-c", "echo mine; cat"))
+		f.waiters(t, i+1)
+	}
+	s := f.status(t, "k")
+	require.WithinDuration(t, time.Now(), s.At, time.Minute)
+	require.Len(t, s.Locks, 1)
+	k := s.Locks[0]
+	require.Equal(t, "k", k.Key)
+	require.Equal(t, "txlock_slots", k.Table)
+	require.Empty(t, k.Column)
+	require.NotEmpty(t, k.Row)
+	require.NotNil(t, k.Holder)
+	if e.Kind != servers.MariaDB { // which does not show what an idle session says of itself
+		require.Equal(t, holder.Process.Pid, k.Holder.Process)
+		require.Equal(t, "txlock", k.Holder.Application)
+	}
+	require.Equal(t, f.database, k.Holder.Database)
+	require.NotEmpty(t, k.Holder.ID)
+	require.NotEmpty(t, k.Holder.User)
+	require.NotNil(t, k.Holder.Since)
+	require.True(t, *k.Holder.Idle)
+	require.Greater(t, *k.Holder.For, 0.0)
+	require.Len(t, k.Waiters, 3)
+	for i, waiter := range waiters {
+		require.Equal(t, waiter.Process.Pid, k.Waiters[i].Process)
+		require.False(t, *k.Waiters[i].Idle)
+	}
+	require.Empty(t, f.status(t, "another").Locks)
+
+	r := f.run(t, "status")
+	require.Zero(t, r.code)
+	lines := strings.Split(r.stdout, "\n")
+	require.Len(t, lines, 5)
+	require.Regexp(t, `^LOCK +STATE +FOR +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`, lines[0])
+	require.Regexp(t, fmt.Sprintf(`^k +held .* %s .* idle`, k.Holder.ID), lines[1])
+	for i, waiter := range waiters {
+		require.Regexp(t, fmt.Sprintf(`^  %d\. +waits .* %d `, i+1, waiter.Process.Pid), lines[i+2])
+	}
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+	for _, waiter := range waiters {
+		require.Equal(t, "mine", waiter.line(t))
+		require.NoError(t, waiter.stdin.Close())
+		require.Zero(t, waiter.wait(t))
+	}
+}
+
+// A key may hold anything, which neither the table nor JSON lets through to a terminal; JSON escapes it.
+func TestStatusOfHostileKey(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	key := "evil \x1b]0;t\a\u202e\u009b"
+	holder := f.play(t, "patient", key)
+	require.Equal(t, key, f.status(t).Locks[0].Key)
+	require.Contains(t, f.run(t, "status", "--json").stdout, `"key": "evil \u001b]0;t\u0007\u202e\u009b"`)
+	require.Contains(t, f.run(t, "status").stdout, "evil ?]0;t???")
+	r := f.run(t, "run", "--try", key, "--", "true")
+	require.Equal(t, 75, r.code)
+	require.NotContains(t, r.stderr, "\a")
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+}
+
+func TestStatusStream(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	p := f.start(t, "status", "--json", "--watch=100ms")
+	for range 2 {
+		var s shown
+		require.NoError(t, json.Unmarshal([]byte(p.line(t)), &s))
+		require.Empty(t, s.Locks)
+	}
+	// A reader that has seen enough ends it, as SIGPIPE would.
+	require.NoError(t, p.output.Close())
+	require.Equal(t, 141, p.wait(t))
+	require.Empty(t, p.stderr.String())
+}
+
+// Another ordinary user sees who holds a lock, but not since when on PostgreSQL, and may not end the session.
+func TestBreakRefused(t *testing.T) { each(t, breakRefused) }
+
+func breakRefused(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	holder := f.play(t, "patient", "k")
+	user := f.database
+	f.leave = append(f.leave, "DROP USER "+user)
+	for _, statement := range map[bool][]string{
+		true: {"CREATE USER " + user},
+		false: {
+			"CREATE USER " + user, "GRANT SELECT, UPDATE ON " + f.database + ".* TO " + user,
+			"GRANT PROCESS ON *.* TO " + user, "GRANT SELECT ON performance_schema.* TO " + user,
+		},
+	}[e.postgres] {
+		f.do(t, statement)
+	}
+	if e.postgres {
+		admin, err := sql.Open("pgx", f.url)
+		require.NoError(t, err)
+		defer admin.Close()
+		_, err = admin.Exec("GRANT SELECT, UPDATE ON txlock_slots TO " + user)
+		require.NoError(t, err)
+	}
+	f.url = f.urlWith(t, url.User(user))
+	r := f.run(t, "break", "--yes", "k")
+	require.Equal(t, 77, r.code, r.stdout+r.stderr)
+	if e.postgres {
+		require.Contains(t, r.stdout, "k is held by session ")
+		hidden := f.status(t, "k").Locks[0].Holder
+		require.NotEmpty(t, hidden.ID)
+		require.Nil(t, hidden.Since)
+		require.Nil(t, hidden.For, "it is not 0")
+		require.Nil(t, hidden.Idle)
+	} else {
+		require.Contains(t, r.stdout, "k is held for ")
+	}
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+}
+
+func TestSilentServer(t *testing.T) { each(t, silentServer) }
+
+// A server that falls silent ends status and break when the time is over, and ctrl-C ends them at once.
+func silentServer(t *testing.T, e *engine) {
+	f := installed(t, e)
+	direct := f.url
+	for _, c := range []struct {
+		limit int
+		every string
+		sig   syscall.Signal
+	}{{5, "100ms", 0}, {30, "100ms", syscall.SIGINT}, {30, "1h", syscall.SIGINT}} {
+		f.url = direct
+		silence, end := f.mutable(t, c.limit)
+		p := f.start(t, "status", "--json", "--watch="+c.every)
+		p.line(t)
+		silence()
+		if c.sig == 0 {
+			require.Equal(t, 69, p.wait(t))
+			end()
+			require.Contains(t, p.stderr.String(), "txlock: status: no answer within 5s: ")
+			continue
+		}
+		signalled := time.Now()
+		require.NoError(t, p.Process.Signal(c.sig))
+		require.Equal(t, 130, p.wait(t))
+		require.Less(t, time.Since(signalled), soon, "and not after the 30 s of the URL")
+		end()
+	}
+
+	f.url = direct
+	holder := f.play(t, "patient", "k")
+	silence, end := f.mutable(t, 5)
+	s := f.typed(t, nil, "break", "k")
+	s.see(t, `End this session\? \[y/N\] `)
+	silence()
+	answered := time.Now()
+	s.key(t, "y\r")
+	require.Equal(t, 69, s.wait(t))
+	require.Less(t, time.Since(answered), soon, "5 s, and 1 s to close, for which pgx would take 6 s")
+	end()
+	s.see(t, "break k: no answer within 5s")
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+
+	// What the commands wait for at a table that is locked ends with ctrl-C.
+	f.url = direct
+	for _, arguments := range [][]string{{"doctor"}, {"install"}} {
+		unlock := f.lockTable(t)
+		p := f.start(t, arguments...)
+		f.stuck(t, true)
+		require.NoError(t, p.Process.Signal(syscall.SIGINT))
+		require.Equal(t, 130, p.wait(t))
+		require.Contains(t, p.stderr.String(), "interrupted: ")
+		unlock()
+		f.stuck(t, false)
+	}
+}
+
+// lockTable locks the lock table as a whole.
+func (f *fixture) lockTable(t *testing.T) (unlock func()) {
+	t.Helper()
+	conn, err := f.admin.Conn(background)
+	require.NoError(t, err)
+	lock, release := "LOCK TABLES "+f.database+".txlock_slots WRITE", "UNLOCK TABLES"
+	if f.postgres {
+		conn.Close()
+		admin, err := sql.Open("pgx", f.url)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, admin.Close()) })
+		conn, err = admin.Conn(background)
+		require.NoError(t, err)
+		lock, release = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+	}
+	limited, cancel := context.WithTimeout(background, 2*soon)
+	defer cancel()
+	_, err = conn.ExecContext(limited, lock)
+	require.NoError(t, err)
+	return func() {
+		_, err := conn.ExecContext(background, release)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+}
+
+// stuck waits until a session in the fixture's database waits for a table, or none does.
+func (f *fixture) stuck(t *testing.T, wanted bool) {
+	t.Helper()
+	query := "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND db = ?"
+	if f.postgres {
+		query = f.queued
+	}
+	eventually(t, "a session that waits", func() bool {
+		var n int
+		require.NoError(t, f.admin.QueryRow(query, f.database).Scan(&n))
+		return n > 0 == wanted
+	})
+}
+
+// The live screen does not stay where there is nothing to come, and says what keeps it from looking.
+func TestWatchTrouble(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, engines[0])
+	s := f.typed(t, nil, "status", "--watch")
+	require.Equal(t, 78, s.wait(t))
+	s.see(t, `\x1b\[\?1049l[^\x1b]*run "txlock install" once`)
+
+	require.Zero(t, f.run(t, "install", "--slots", "512").code)
+	silence, _ := f.mutable(t, 5)
+	s = f.typed(t, nil, "status", "--watch=100ms")
+	s.see(t, "no locks are held")
+	silence()
+	s.see(t, "cannot look, trying again: no answer within 5s")
+	s.key(t, "q")
+	require.Zero(t, s.wait(t))
+}
+
+var duration = regexp.MustCompile(`[0-9.]+m?s`)
+
+func TestBreak(t *testing.T) { each(t, breaks) }
+
+// Break ends the holder's session, whose command is ended, and says who has the lock then.
+func breaks(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	r := f.run(t, "break", "--yes", "k")
+	require.Equal(t, result{3, "", "txlock: nobody holds k\n"}, r)
+
+	holder := f.play(t, "polite", "k", "--lease", "1h") // no heartbeat, which is a statement, comes in between
+	next := f.start(t, "run", "k", "--", "sh", "-c", "echo mine; cat")
+	f.waiters(t, 1)
+	require.Equal(t, 64, f.run(t, "break", "k").code)
+	k := f.status(t).Locks[0]
+	code, complaint := runInto(unread(t), "--dsn", f.url, "break", "--yes", "k")
+	require.Equal(t, 141, code, "nobody could see whose session it is")
+	require.Empty(t, complaint)
+	require.Equal(t, k.Holder.ID, f.status(t).Locks[0].Holder.ID)
+	r = f.run(t, "break", "--yes", "k")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, fmt.Sprintf("k is held for X by session %s (", k.Holder.ID), duration.ReplaceAllString(r.stdout[:strings.Index(r.stdout, "(")+1], "X"))
+	require.Contains(t, r.stdout, "1. waiting for ")
+	require.NotContains(t, r.stdout, "Statement: ", "that it is idle is none")
+	require.Contains(t, r.stdout, fmt.Sprintf("Session %s was ended. k is now held by session %s (", k.Holder.ID, k.Waiters[0].ID))
+	require.Equal(t, "SIGTERM", holder.line(t))
+	require.Equal(t, 76, holder.wait(t))
+	require.Equal(t, "mine", next.line(t))
+	r = f.run(t, "break", "-y", "k")
+	require.Zero(t, r.code, r.stderr)
+	require.Contains(t, r.stdout, "k is free now.")
+	require.Equal(t, 76, next.wait(t))
+}
+
+// The key of another that shares the slot is not taken for the one that was named.
+func TestBreakShared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, engines[0])
+	require.Zero(t, f.run(t, "install", "--slots", "1").code)
+	holder := f.play(t, "patient", "k")
+	r := f.run(t, "break", "--yes", "other")
+	require.Equal(t, 3, r.code)
+	require.Contains(t, r.stderr, `one who named it "k"`)
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+}
+
+func TestDoctor(t *testing.T) { each(t, doctor) }
+
+// The doctor's findings decide the exit code.
+func doctor(t *testing.T, e *engine) {
+	f := newFixture(t, e)
+	r := f.run(t, "doctor")
+	require.Equal(t, 2, r.code, r.stdout+r.stderr)
+	require.Contains(t, r.stdout, "FAILURE")
+	require.Contains(t, r.stdout, "fix")
+	require.Empty(t, r.stderr)
+	require.Zero(t, f.run(t, "install", "--slots", "512").code)
+	r = f.run(t, "doctor")
+	require.Zero(t, r.code, r.stdout)
+	require.Regexp(t, `(?m)^ok       row-locking: `, r.stdout)
+	require.Regexp(t, `\d+ ok, \d+ to note, \d+ warnings?, 0 failures$`, r.stdout)
+	require.NotContains(t, f.run(t, "doctor", "--quiet").stdout, "row-locking")
+	var report struct {
+		Server, Worst string
+		Findings      []struct{ Check, Severity, Found, Why, Fix string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(f.run(t, "doctor", "--json").stdout), &report))
+	require.NotEmpty(t, report.Findings)
+	require.Contains(t, report.Server, f.database)
+
+	// Statements that are cut off are a warning: of strict interest.
+	if e.postgres {
+		f.do(t, "ALTER DATABASE "+f.database+" SET statement_timeout = '7s'")
+		require.Zero(t, f.run(t, "doctor").code)
+		r = f.run(t, "doctor", "--strict")
+		require.Equal(t, 1, r.code, r.stdout)
+		require.Contains(t, r.stdout, "7s")
+	}
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+)
+
+// The columns of a table, from left to right.
+const (
+	colLock = iota
+	colState
+	colFor
+	colSince
+	colSession
+	colApplication
+	colProcess
+	colHost
+	colUser
+	colStatement
+	columns
+)
+
+var headings = [columns]string{"LOCK", "STATE", "FOR", "SINCE", "SESSION", "APPLICATION", "PROCESS", "HOST", "USER", "STATEMENT"}
+
+// dropped are the columns that a narrow terminal goes without, the first one first. Who it is counts for more than what it does.
+var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess}
+
+const (
+	gap            = 2  // between columns
+	leastStatement = 16 // columns of it, where it has as many
+	widestLock     = 40 // where the width is limited
+	leastLock      = 16 // where there is no other room
+)
+
+// table is what status shows: a row for each holder, and one for each waiter below it.
+type table struct {
+	rows   []row
+	legend string // below them
+}
+
+type row struct {
+	kind  rowKind
+	cells [columns]string
+}
+
+type rowKind int
+
+const (
+	rowLock    rowKind = iota // that nobody waits for
+	rowAwaited                // a lock that somebody waits for
+	rowWaiter
+)
+
+// unnamed stands for a holder of whom the server does not say who it is.
+const unnamed = "?"
+
+// tableOf makes the table, in the order that people want: first what is awaited, for longest, then what is held for longest. Asked are,
+// by the number of their slot, the keys that it was asked for.
+func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
+	t := &table{}
+	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
+		kind := rowLock
+		if len(h.Waiters) > 0 {
+			kind = rowAwaited
+		}
+		name := lockName(h, asked[h.Row])
+		if h.Holder != nil {
+			t.add(kind, name, "held", *h.Holder)
+		} else {
+			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on"}})
+		}
+		for i, waiter := range h.Waiters {
+			place := fmt.Sprintf("  %d.", i+1)
+			if key := terminal.Clean(waiter.Key); key != "" && waiter.Key != h.Key {
+				place += " " + key
+			}
+			t.add(rowWaiter, place, "waits", waiter)
+		}
+	}
+	return t
+}
+
+// byUrgency has the longest wait come first, and behind all waits who has held for longest. It compares when that began, for the server may have
+// been asked about one lock later than about another.
+func byUrgency(a, b txlock.Holding) int {
+	return cmp.Or(cmp.Compare(min(len(b.Waiters), 1), min(len(a.Waiters), 1)), byBegin(longestWaiter(a), longestWaiter(b)), byBegin(a.Holder, b.Holder))
+}
+
+func longestWaiter(h txlock.Holding) *txlock.Session {
+	if len(h.Waiters) == 0 {
+		return nil
+	}
+	longest := slices.MinFunc(h.Waiters, func(a, b txlock.Session) int { return byBegin(&a, &b) })
+	return &longest
+}
+
+// byBegin has what began first come first, and last those of whom that is not known.
+func byBegin(a, b *txlock.Session) int {
+	known := func(s *txlock.Session) int {
+		if s == nil || s.Since.IsZero() {
+			return 0
+		}
+		return 1
+	}
+	if of, other := known(a), known(b); of == 0 || other == 0 {
+		return cmp.Compare(other, of)
+	}
+	return a.Since.Compare(b.Since)
+}
+
+// lockName is how a row is shown: by its key where somebody named it. A slot that was asked for by other keys says so.
+func lockName(h txlock.Holding, asked []string) string {
+	if h.Column != "" {
+		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
+	}
+	name, of := h.Key, ", in the slot of "
+	if name == "" {
+		name, of = "slot "+h.Row, " of "
+	}
+	var others []string
+	for _, key := range asked {
+		if h.Key == "" || otherKey(h.Key, key) != "" {
+			others = append(others, key)
+		}
+	}
+	if len(others) > 0 {
+		name += of + strings.Join(others, ", ")
+	}
+	return terminal.Clean(name)
+}
+
+func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
+	cells := [columns]string{
+		colLock: name, colState: state, colFor: round(s.For).String(), colSession: terminal.Clean(s.ID), colApplication: terminal.Clean(s.Application),
+		colHost: terminal.Clean(s.Host), colUser: terminal.Clean(s.User), colStatement: doing(s),
+	}
+	if !s.Since.IsZero() {
+		cells[colSince] = clock(s.Since.Local(), time.Now())
+	} else if s.For == 0 {
+		cells[colFor] = "" // not known
+	}
+	if s.ID == "" {
+		cells[colSession] = unnamed
+		t.legend = unnamed + "  held, but the server did not say by whom"
+	}
+	if s.Process > 0 {
+		cells[colProcess] = strconv.Itoa(s.Process)
+	}
+	t.rows = append(t.rows, row{kind, cells})
+}
+
+// ownMarks are in the statements with which txlock locks, releases and asks for a sign of life. They say nothing that the table does not.
+var ownMarks = []string{"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock", "select epoch || ' ' || nextval(", "-- ping"}
+
+// statementOf is what a session runs or ran last, unless it is txlock's own.
+func statementOf(s txlock.Session) string {
+	statement := terminal.Clean(s.Statement)
+	for _, mark := range ownMarks {
+		if strings.Contains(statement, mark) {
+			return ""
+		}
+	}
+	return statement
+}
+
+func doing(s txlock.Session) string {
+	statement := statementOf(s)
+	switch {
+	case !s.Idle:
+		return statement
+	case statement == "":
+		return "idle"
+	}
+	return "idle after " + statement
+}
+
+// clock is a time of today, or the day as well.
+func clock(at, now time.Time) string {
+	if at.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return at.Format(time.TimeOnly)
+	}
+	return at.Format("Jan _2 15:04")
+}
+
+// lines writes the table into so many columns and lines, or as large as it is where they are 0. What there is no room for is counted.
+func (t *table) lines(width, height int, style terminal.Style) []string {
+	shown, widths := t.fit(width)
+	fit := func(line string) string {
+		if width > 0 {
+			return terminal.Cut(line, width)
+		}
+		return line
+	}
+	write := func(cells [columns]string) string {
+		var b strings.Builder
+		for c, cell := range cells {
+			if shown[c] {
+				b.WriteString(terminal.Fill(terminal.Cut(cell, widths[c]), widths[c]+gap))
+			}
+		}
+		return fit(strings.TrimRight(b.String(), " "))
+	}
+	rows, hidden := t.rows, []row(nil)
+	room := height - 1 // below the headings
+	if t.legend != "" {
+		room--
+	}
+	if height > 0 && len(rows) > room {
+		room = max(room-1, 0)
+		rows, hidden = rows[:room], rows[room:]
+	}
+	lines := []string{style.In(terminal.Bold, write(headings))}
+	for _, r := range rows {
+		way := terminal.Cyan
+		if r.kind == rowWaiter {
+			way = terminal.Faint
+		}
+		lines = append(lines, style.In(way, write(r.cells)))
+	}
+	if len(hidden) > 0 {
+		lines = append(lines, fit(summary(hidden)))
+	}
+	if t.legend != "" {
+		lines = append(lines, fit(t.legend))
+	}
+	return lines
+}
+
+// summary says what there was no room for: above all, how much of it is awaited.
+func summary(hidden []row) string {
+	var count [rowWaiter + 1]int
+	for _, r := range hidden {
+		count[r.kind]++
+	}
+	return fmt.Sprintf("… %d more lines: awaited locks %d, waiters %d, others %d", len(hidden), count[rowAwaited], count[rowWaiter], count[rowLock])
+}
+
+// fit decides which columns are shown and how wide they are.
+func (t *table) fit(width int) (shown [columns]bool, widths [columns]int) {
+	var filled [columns]bool
+	for c := range columns {
+		shown[c] = true
+		widths[c] = terminal.Columns(headings[c])
+		for _, r := range t.rows {
+			widths[c] = max(widths[c], terminal.Columns(r.cells[c]))
+			filled[c] = filled[c] || r.cells[c] != ""
+		}
+	}
+	if width == 0 {
+		return shown, widths
+	}
+	widths[colLock] = min(widths[colLock], widestLock)
+	statement := widths[colStatement]
+	widths[colStatement] = min(statement, leastStatement)
+	total := -gap
+	for c := range columns {
+		total += widths[c] + gap
+	}
+	drop := func(droppable func(c int) bool) {
+		for _, c := range dropped {
+			if total > width && shown[c] && droppable(c) {
+				shown[c] = false
+				total -= widths[c] + gap
+			}
+		}
+	}
+	drop(func(c int) bool { return !filled[c] }) // first what says nothing
+	drop(func(int) bool { return true })
+	widths[colStatement] = min(statement, widths[colStatement]+max(0, width-total))
+	widths[colLock] = max(min(widths[colLock], leastLock), widths[colLock]-max(0, total-width))
+	return shown, widths
+}

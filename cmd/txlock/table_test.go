@@ -1,0 +1,174 @@
+package main
+
+// This file is in package main so that it is tested without a run, and so that the go command knows that the tests depend on it.
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+)
+
+// However narrow the terminal is, no line is longer, and which lock it is about is seen.
+func TestTableFits(t *testing.T) {
+	now := time.Now()
+	holder := txlock.Session{
+		ID: "4711", Key: "käse:42", Application: "shop", Host: "db-worker-3.example:51234", Process: 99, User: "app", Since: now, For: time.Hour,
+		Statement: "UPDATE inventory SET stock = stock - 1 WHERE sku = 42",
+	}
+	waiter := txlock.Session{ID: "4712", Key: "another", For: 1234 * time.Millisecond, Idle: true}
+	table := tableOf([]txlock.Holding{
+		{Row: "7", Key: "käse:42", Holder: &holder, Waiters: []txlock.Session{waiter}},
+		{Row: "6", Key: "鍵を🔒" + strings.Repeat("鍵", 30), Holder: &txlock.Session{ID: "4713", For: time.Minute}},
+		{Table: "inventory", Column: "sku", Row: strings.Repeat("9", 60), Holder: &waiter},
+		{Row: "8"},
+	}, nil)
+	for width := 1; width < 250; width++ {
+		lines := table.lines(width, 0, false)
+		require.Len(t, lines, 6)
+		for _, line := range lines {
+			require.LessOrEqual(t, terminal.Columns(line), width)
+		}
+		if width >= 10 {
+			require.Contains(t, lines[1], "käse:42")
+		}
+		if width >= 44 {
+			for _, line := range lines[1:5] {
+				require.Regexp(t, `(held|waits) .* 471[123]( |$)`, line, "who holds it is the question")
+			}
+		}
+	}
+	wide := table.lines(0, 0, false)
+	require.Regexp(t, `^käse:42 +held +1h0m0s .* UPDATE inventory SET stock = stock - 1 WHERE sku = 42$`, wide[1])
+	require.Regexp(t, `^  1\. another +waits +1\.2s +4712 +idle$`, wide[2])
+	require.Regexp(t, `^鍵を🔒鍵{30} +held +1m0s +4713$`, wide[3])
+	require.Regexp(t, `^inventory\.sku=9{60} +held`, wide[4])
+	require.Regexp(t, `^slot 8 +passes on$`, wide[5])
+	before := func(line, part string) int { return terminal.Columns(line[:strings.Index(line, part)]) }
+	require.Equal(t, before(wide[0], "SESSION"), before(wide[3], "4713"), "columns are where their headings are")
+}
+
+// Who holds a lock is shown rather than that it is idle, and what says nothing goes first.
+func TestTableOfNarrowTerminal(t *testing.T) {
+	holder := txlock.Session{
+		ID: "123456", Application: "nightly-reports", Host: "10.20.30.40:51234", Process: 54321, User: "app", Since: time.Now(), For: time.Hour, Idle: true,
+	}
+	for width, want := range map[int]string{
+		120: `^LOCK +STATE +FOR +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`,
+		95:  `^LOCK +STATE +FOR +SESSION +APPLICATION +PROCESS +HOST +STATEMENT$`,
+		85:  `^LOCK +STATE +FOR +SESSION +APPLICATION +PROCESS +HOST$`,
+		80:  `^LOCK +STATE +FOR +SESSION +APPLICATION +PROCESS$`,
+	} {
+		require.Regexp(t, want, tableOf([]txlock.Holding{{Row: "7", Key: "nightly-report", Holder: &holder}}, nil).lines(width, 0, false)[0])
+	}
+	holder.Application, holder.Process = "", 0
+	lines := tableOf([]txlock.Holding{{Row: "7", Key: "nightly-report", Holder: &holder}}, nil).lines(80, 0, false)
+	require.Regexp(t, `^LOCK +STATE +FOR +SESSION +HOST +USER +STATEMENT$`, lines[0])
+}
+
+// First comes what is awaited for longest, then what is held for longest; what there is no room for is counted.
+func TestTableOrder(t *testing.T) {
+	now := time.Now()
+	of := func(row string, held time.Duration, waits ...time.Duration) txlock.Holding {
+		h := txlock.Holding{Row: row, Holder: &txlock.Session{ID: "1", Since: now.Add(-held), For: held}}
+		for _, wait := range waits {
+			h.Waiters = append(h.Waiters, txlock.Session{ID: "2", Since: now.Add(-wait), For: wait})
+		}
+		return h
+	}
+	table := tableOf([]txlock.Holding{
+		of("1", time.Second), of("2", time.Hour), of("3", time.Minute, time.Second), {Row: "4"}, of("5", 2*time.Second, 0), of("6", time.Second, time.Minute, time.Second),
+	}, nil)
+	seenLater := of("8", time.Second)
+	seenLater.Holder.For += time.Minute
+	require.Zero(t, byUrgency(of("7", time.Second), seenLater))
+	var firsts []string
+	for _, line := range table.lines(0, 0, false) {
+		firsts = append(firsts, line[:6])
+	}
+	require.Equal(t, []string{"LOCK  ", "slot 6", "  1.  ", "  2.  ", "slot 3", "  1.  ", "slot 5", "  1.  ", "slot 2", "slot 1", "slot 4"}, firsts)
+
+	require.Len(t, table.lines(0, 11, false), 11)
+	lines := table.lines(0, 5, false)
+	require.Len(t, lines, 5)
+	require.Equal(t, "… 7 more lines: awaited locks 2, waiters 2, others 3", lines[4])
+	for height := 1; height < 12; height++ {
+		require.LessOrEqual(t, len(table.lines(80, height, false)), max(2, height))
+	}
+}
+
+// A holder of whom the server does not say who it is is shown as that.
+func TestTableOfUnnamedHolder(t *testing.T) {
+	table := tableOf([]txlock.Holding{{Row: "7", Holder: &txlock.Session{}}, {Row: "8", Holder: &txlock.Session{ID: "4711"}}}, nil)
+	lines := table.lines(80, 0, false)
+	require.Regexp(t, `^slot 7 +held +\?$`, lines[1])
+	require.Equal(t, "?  held, but the server did not say by whom", lines[3])
+	lines = table.lines(80, 3, false)
+	require.Len(t, lines, 3)
+	require.Equal(t, "… 2 more lines: awaited locks 0, waiters 0, others 2", lines[1])
+	require.Equal(t, "?  held, but the server did not say by whom", lines[2])
+}
+
+// Who asks for keys sees that a row is about them, by whatever name it is held.
+func TestLockOfAskedKey(t *testing.T) {
+	for _, test := range []struct {
+		key   string
+		asked []string
+		want  string
+	}{
+		{"", nil, "slot 8"},
+		{"", []string{"sku:42"}, "slot 8 of sku:42"},
+		{"sku:42", []string{"sku:42"}, "sku:42"},
+		{"sku:…", []string{"sku:42"}, "sku:…"}, // what there was room for
+		{"other", []string{"sku:42"}, "other, in the slot of sku:42"},
+		{"oth…", []string{"sku:42"}, "oth…, in the slot of sku:42"},
+		{"", []string{"a\ab"}, "slot 8 of a?b"},
+		{"", []string{"sku:42", "sku:43"}, "slot 8 of sku:42, sku:43"},
+		{"sku:43", []string{"sku:42", "sku:43", "sku:44"}, "sku:43, in the slot of sku:42, sku:44"},
+	} {
+		require.Equal(t, test.want, lockName(txlock.Holding{Row: "8", Key: test.key}, test.asked))
+	}
+	require.Equal(t, "inventory.sku=8", lockName(txlock.Holding{Table: "inventory", Column: "sku", Row: "8"}, []string{"sku:42"}))
+}
+
+// JSON says what is not known, and keeps what commands a terminal from it.
+func TestPicture(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, writeJSONLine(&out, pictureOf(txlock.Session{Key: "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b"})))
+	require.Equal(t, `{"id":null,"key":"a\u009b\u202e\udb40\udc41\u007f<ü鍵🔒\u001b","application":"","host":"","process":0,"user":"","database":"",`+
+		`"since":null,"for_seconds":null,"idle":null,"statement":""}`+"\n", out.String())
+	var back struct{ Key string }
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &back))
+	require.Equal(t, "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b", back.Key)
+
+	out.Reset()
+	known := txlock.Session{ID: "7", Since: time.Date(2026, 11, 21, 15, 4, 5, 0, time.UTC), For: 1500 * time.Millisecond}
+	require.NoError(t, writeJSONLine(&out, pictureOf(known)))
+	require.Contains(t, out.String(), `"id":"7"`)
+	require.Contains(t, out.String(), `"since":"2026-11-21T15:04:05Z","for_seconds":1.5,"idle":false`)
+
+	out.Reset()
+	require.NoError(t, writeJSONLine(&out, pictureOf(txlock.Session{ID: "7", Idle: true})))
+	require.Contains(t, out.String(), `"since":null,"for_seconds":null,"idle":true`, "what the server did say")
+}
+
+// What txlock itself sends tells nobody anything; what the work sends does.
+func TestDoing(t *testing.T) {
+	own := "SELECT /* txlock #4711 [sku:42] */ slot FROM txlock_slots WHERE slot = 7 FOR UPDATE"
+	require.Empty(t, doing(txlock.Session{Statement: own}))
+	require.Equal(t, "idle", doing(txlock.Session{Statement: own, Idle: true}))
+	require.Equal(t, "idle", doing(txlock.Session{Idle: true}))
+	require.Equal(t, "SELECT 1", doing(txlock.Session{Statement: "SELECT 1"}))
+	require.Equal(t, "idle after SELECT 1", doing(txlock.Session{Statement: "SELECT 1", Idle: true}))
+}
+
+func TestClock(t *testing.T) {
+	now := time.Date(2026, 11, 21, 16, 0, 0, 0, time.UTC)
+	require.Equal(t, "15:04:05", clock(time.Date(2026, 11, 21, 15, 4, 5, 0, time.UTC), now))
+	require.Equal(t, "Nov  1 23:59", clock(time.Date(2026, 11, 1, 23, 59, 5, 0, time.UTC), now))
+}

@@ -1,0 +1,180 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, of a statement and of a transaction goes on as long as they do.
+const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB, t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO,
+	v.VARIABLE_VALUE, s.SQL_TEXT, s.TIMER_WAIT, x.TIMER_WAIT,
+	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = '_pid'),
+	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name')
+	FROM performance_schema.threads t
+	LEFT JOIN performance_schema.user_variables_by_thread v ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + variable + `'
+	LEFT JOIN performance_schema.events_statements_current s ON s.THREAD_ID = t.THREAD_ID AND s.NESTING_EVENT_LEVEL = 0
+	LEFT JOIN performance_schema.events_transactions_current x ON x.THREAD_ID = t.THREAD_ID AND x.STATE = 'ACTIVE'
+	WHERE t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
+
+// historySQL reads the locking statements among the last ten of each session: of LockTx, for which no variable is set.
+const historySQL = `SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.events_statements_history h
+	JOIN performance_schema.threads t ON t.THREAD_ID = h.THREAD_ID
+	WHERE h.SQL_TEXT LIKE '%` + commentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID() ORDER BY h.EVENT_ID DESC`
+
+// lookAtMySQL reads performance_schema; of callers' tables only if rows of theirs are wanted.
+func lookAtMySQL(ctx context.Context, conn *sql.Conn, s *scene, rows bool) error {
+	people, err := grid(ctx, conn, peopleSQL)
+	if err != nil {
+		return err
+	}
+	untold := map[string]bool{} // besides what the statement says that it runs now
+	for _, line := range people {
+		s.meet(line)
+		untold[line[0]] = line[6] == ""
+	}
+	history, err := grid(ctx, conn, historySQL)
+	if err != nil {
+		return err
+	}
+	for _, line := range history {
+		if party := s.people[line[0]]; party != nil && untold[line[0]] { // it may have locked by several statements
+			_, process, claims := dialects.ReadLabel(labelIn(line[1]))
+			party.Process, party.Claims = cmp.Or(process, party.Process), append(party.Claims, claims...)
+		}
+	}
+	return s.readDataLocks(ctx, conn, rows)
+}
+
+const (
+	// dataLocksSQL reads locks of rows. Their THREAD_ID is not asked for: it is the thread that made the entry, which may be another's that
+	// split a page, or that found a row its inserter holds without any entry.
+	dataLocksSQL = `SELECT l.ENGINE_TRANSACTION_ID, l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME,
+	l.LOCK_DATA, IF(l.LOCK_STATUS = 'WAITING',
+		(SELECT COUNT(*) FROM performance_schema.data_lock_waits w WHERE w.REQUESTING_ENGINE_LOCK_ID = l.ENGINE_LOCK_ID), 0)
+	FROM performance_schema.data_locks l
+	WHERE l.LOCK_TYPE = 'RECORD' AND l.LOCK_MODE IN ('X', 'X,REC_NOT_GAP', 'S', 'S,REC_NOT_GAP') AND `
+	// ownersSQL reads whose transactions are. The lock of the table that goes before any of its rows is made by its owner.
+	ownersSQL = `SELECT DISTINCT l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID FROM performance_schema.data_locks l
+	JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
+	// maxLocks bounds what is read of a caller's table.
+	maxLocks = 100_000
+)
+
+func (s *scene) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) error {
+	condition, err := s.slots().is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
+	if err != nil {
+		return err
+	}
+	locks, err := grid(ctx, conn, dataLocksSQL+"l.INDEX_NAME = '"+primary+"' AND "+condition)
+	if err != nil {
+		return err
+	}
+	if rows {
+		further, err := s.readRowLocks(ctx, conn)
+		if err != nil {
+			return err
+		}
+		locks = append(locks, further...)
+	}
+	owners, err := grid(ctx, conn, ownersSQL)
+	if err != nil {
+		return err
+	}
+	sessions := map[string]string{}
+	for _, line := range owners {
+		sessions[line[0]] = line[1]
+	}
+	for _, line := range locks {
+		lock := rowLock{
+			session: sessions[line[0]], transaction: line[0], waiting: line[1] == "1", shared: line[2] == "1",
+			table: s.nameOf(line[3], line[4]), index: line[5], value: recordValue(line[6]),
+		}
+		lock.party = s.people[lock.session]
+		lock.place, _ = strconv.Atoi(line[7])
+		s.locks = append(s.locks, lock)
+	}
+	return s.readIndexes(ctx, conn)
+}
+
+// readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: others may lock more by the million.
+func (s *scene) readRowLocks(ctx context.Context, conn *sql.Conn) (locks [][]string, err error) {
+	for table, values := range s.tables() {
+		condition, err := table.is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
+		if err != nil {
+			return nil, err
+		}
+		some, err := grid(ctx, conn, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d", dataLocksSQL, condition, beginnings(values), maxLocks+1))
+		if err != nil {
+			return nil, err
+		}
+		if len(some) > maxLocks {
+			return nil, fmt.Errorf("sessions lock or await table %s.%s more than %d times: name the keys to see", table.database, table.name, maxLocks)
+		}
+		locks = append(locks, some...)
+	}
+	return locks, nil
+}
+
+// beginnings are, for an IN list, the values as recordValue reads them, number or text, as far as the first comma.
+func beginnings(values []string) string {
+	list := []string{"NULL"}
+	for _, value := range values {
+		for _, printed := range []string{value, "'" + strings.ReplaceAll(value, "'", "''") + "'"} {
+			begin, _, _ := strings.Cut(printed, ",")
+			if text, err := literal(dialects.Value{Text: begin}); err == nil {
+				list = append(list, text)
+			}
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// meet takes a line of peopleSQL.
+func (s *scene) meet(line []string) {
+	party := &dialects.Party{Session: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Application: line[11]}
+	if party.Statement = line[5]; party.Statement == "" {
+		party.Statement = line[7]
+	}
+	span := line[9] // of the transaction
+	label := labelIn(line[5])
+	if _, party.Process, party.Claims = dialects.ReadLabel(label); label != "" { // it waits: since its statement began
+		span = line[8]
+	}
+	if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
+		party.For = time.Duration(picoseconds / 1000)
+		party.Since = s.since(party.For)
+	}
+	_, process, claims := dialects.ReadLabel(line[6])
+	party.Claims = append(party.Claims, claims...)
+	if party.Process = max(party.Process, process); party.Process == 0 {
+		party.Process, _ = strconv.Atoi(line[10])
+	}
+	s.people[party.Session] = party
+}
+
+// isInMySQL tells whether the session is still in the transaction that Inspect showed. InnoDB gives a number of its own to each that locks rows.
+func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
+	if err := numbered(party); err != nil {
+		return false, err
+	}
+	found, err := grid(ctx, conn, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
+		WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID = %s AND l.ENGINE_TRANSACTION_ID = %s LIMIT 1`, party.Session, party.Transaction))
+	return len(found) > 0, err
+}
+
+// numbered is an error when the party's numbers are none.
+func numbered(party dialects.Party) error {
+	for _, text := range []string{party.Session, party.Transaction} {
+		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
+			return fmt.Errorf("session %q is none of Inspect's", party.Session)
+		}
+	}
+	return nil
+}

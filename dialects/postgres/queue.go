@@ -1,0 +1,208 @@
+package postgres
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// rowName is a row: of slots, Column is empty.
+type rowName struct{ table, column, value string }
+
+// queue is what a picture shows of a row.
+type queue struct {
+	holder  int   // by xmax; 0 unknown
+	turn    int   // holds the turnstile: it holds the row, or is the first to wait for it; 0 unknown
+	onRow   []int // wait for the row itself
+	waiting []turnstile
+}
+
+// queues puts a picture together, row by row.
+func (p picture) queues(table string, slots int, only []int) []dialects.RowState {
+	rows := map[rowName]*queue{}
+	at := func(name rowName) *queue {
+		if rows[name] == nil {
+			rows[name] = &queue{}
+		}
+		return rows[name]
+	}
+	for _, held := range p.held {
+		at(rowName{table, "", held.Slot}).holder = held.PID
+	}
+	for _, awaited := range p.awaited {
+		q := at(rowName{table, "", awaited.Slot})
+		q.onRow = append(q.onRow, awaited.PID)
+	}
+	names := p.namesOfTurnstiles(table, slots, only)
+	for _, t := range p.turnstiles {
+		name, ours := names[t.number()]
+		switch {
+		case !ours:
+		case t.Granted:
+			at(name).turn = t.PID
+		default:
+			q := at(name)
+			q.waiting = append(q.waiting, t)
+		}
+	}
+	var states []dialects.RowState
+	for name, q := range rows {
+		if state := p.state(name, q); state.Holder != nil || len(state.Waiters) > 0 {
+			states = append(states, state)
+		}
+	}
+	return states
+}
+
+// namesOfTurnstiles are the rows that turnstiles stand before: of slots, which can be counted through, and of rows that sessions claim.
+func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int64]rowName {
+	present := make(map[int64]bool, len(p.turnstiles))
+	for _, t := range p.turnstiles {
+		present[t.number()] = true
+	}
+	names := make(map[int64]rowName, len(present))
+	if len(present) == 0 {
+		return names
+	}
+	slot := func(n int) {
+		value := strconv.Itoa(n)
+		if number := turnstileOf(table, "slot", value); present[number] {
+			names[number] = rowName{table, "", value}
+		}
+	}
+	for n := range slots {
+		if only == nil {
+			slot(n)
+		}
+	}
+	for _, n := range only {
+		slot(n)
+	}
+	for _, s := range p.sessions {
+		_, _, claims := dialects.ReadLabel(s.Application)
+		for _, claim := range claims {
+			for _, value := range claim.Items {
+				if number := turnstileOf(claim.Table, claim.Column, value); claim.Table != "" && present[number] {
+					names[number] = rowName{claim.Table, claim.Column, value}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func (p picture) state(name rowName, q *queue) dialects.RowState {
+	waits := slices.Clone(q.waiting)
+	slices.SortFunc(waits, func(a, b turnstile) int {
+		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)), cmp.Compare(a.PID, b.PID))
+	})
+	var first []turnstile // that wait for the row itself, in front of those before the turnstile
+	var blockers []int
+	for _, wait := range p.rowWaits {
+		onlyRow := slices.Contains(q.onRow, wait.PID)
+		if onlyRow || wait.PID == q.turn && name.column != "" {
+			locking, rows := p.lockingRows(wait.PID, name)
+			if !onlyRow && !locking { // its work waits for another row
+				continue
+			}
+			first = append(first, turnstile{PID: wait.PID, Since: wait.Since, Blockers: wait.Blockers})
+			if onlyRow || rows == 1 { // else for which of them is not known
+				blockers = append(blockers, wait.Blockers...)
+			}
+		}
+	}
+	slices.SortFunc(first, func(a, b turnstile) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
+	waits = append(first, waits...)
+	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(t turnstile) bool { return t.PID == pid }) }
+
+	holder := q.holder
+	for _, pid := range append([]int{q.turn}, blockers...) {
+		if holder == 0 && pid != 0 && !waiting(pid) {
+			holder = pid
+		}
+	}
+	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value, Holder: p.party(holder)}
+	if state.Holder != nil && holder == q.turn {
+		state.Holder.Transaction += " " + strconv.FormatInt(turnstileOf(name.table, cmp.Or(name.column, "slot"), name.value), 10)
+	}
+	for _, wait := range waits {
+		if party := p.party(wait.PID); party != nil && wait.PID != holder {
+			party.Since, party.For = span(wait.Since, p.session(wait.PID).Now)
+			state.Waiters = append(state.Waiters, *party)
+		}
+	}
+	return state
+}
+
+// lockingRows tells whether a session is executing the statement that locks rows of the caller's, and how many it has claimed with this one.
+func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) {
+	a := p.session(pid)
+	request := dialects.Request{Table: name.table, Column: name.column, Values: []dialects.Value{{Text: name.value}}}
+	rows, err := rowsOf(request)
+	if a == nil || err != nil {
+		return false, 0
+	}
+	_, _, claims := dialects.ReadLabel(a.Application)
+	for _, claim := range claims {
+		if claim.Table == name.table && claim.Column == name.column && slices.Contains(claim.Items, name.value) {
+			claimed = len(claim.Items)
+		}
+	}
+	own := "select " + rows.column + " from " + rows.table + " where "
+	return strings.HasPrefix(text(a.Query), own) && strings.Contains(text(a.Query), " for update"), claimed
+}
+
+func (p picture) session(pid int) *activity {
+	for i := range p.sessions {
+		if p.sessions[i].PID == pid {
+			return &p.sessions[i]
+		}
+	}
+	return nil
+}
+
+// party is the session pid as its holder or waiter, nil when it has ended meanwhile.
+func (p picture) party(pid int) *dialects.Party {
+	a := p.session(pid)
+	if a == nil {
+		return nil
+	}
+	party := &dialects.Party{Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User), Database: text(a.Database), Host: text(a.Host)}
+	party.Application, party.Process, party.Claims = dialects.ReadLabel(a.Application)
+	if a.Port != nil && *a.Port > 0 {
+		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(*a.Port))
+	}
+	if a.State != nil { // else nothing of the session is shown
+		party.Idle = strings.HasPrefix(*a.State, "idle")
+		party.Statement = text(a.Query)
+	}
+	party.Since, party.For = span(a.Begun, a.Now)
+	return party
+}
+
+func text(value *string) string {
+	if value == nil {
+		return ""
+	}
+	return *value
+}
+
+func seconds(value *float64) float64 {
+	if value == nil { // it has only just begun
+		return float64(1 << 62)
+	}
+	return *value
+}
+
+// span is a time in seconds since 1970, and how long ago it is.
+func span(since *float64, now float64) (time.Time, time.Duration) {
+	if since == nil {
+		return time.Time{}, 0
+	}
+	return time.UnixMicro(int64(*since * 1e6)), max(time.Duration((now-*since)*float64(time.Second)), 0)
+}

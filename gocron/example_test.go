@@ -1,0 +1,52 @@
+package txlockgocron_test
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
+	txlockgocron "github.com/txlock/txlock/gocron"
+)
+
+// A program of which several instances run: each night one of them writes the report.
+func ExampleNew() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	driver, err := postgres.Open(ctx, "postgres://localhost/shop?pool_max_conns=20") // room for all jobs that begin at midnight
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks := txlock.New(driver)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	locker, err := txlockgocron.New(locks, txlockgocron.WithLockAtLeastFor(30*time.Second), txlockgocron.WithLogger(slog.Default()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer scheduler.Shutdown()
+	_, err = scheduler.NewJob(gocron.CronJob("0 0 * * *", false), gocron.NewTask(func(ctx context.Context) error {
+		return writeReport(locker.Context(ctx, "nightly report")) // which ends when the lock is lost
+	}), gocron.WithName("nightly report"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	scheduler.Start()
+	<-ctx.Done()
+}
+
+func writeReport(context.Context) error { return nil }

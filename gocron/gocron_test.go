@@ -1,0 +1,181 @@
+package txlockgocron_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	txlockgocron "github.com/txlock/txlock/gocron"
+)
+
+// A job that is over when the next instance fires runs once per tick all the same, whether the instances fire together or each
+// half an interval after the other, and the instance that has its lock loses no tick.
+func TestOncePerTick(t *testing.T) {
+	const ticks = 4
+	for name, when := range map[string]func() gocron.JobDefinition{ // which gocron changes: each job needs its own
+		"together": everyMinute,
+		"shifted":  func() gocron.JobDefinition { return gocron.DurationJob(interval) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, e *engine) {
+				first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour))
+				second.clock.Advance(interval / 2)
+				job := first.label
+				require.NoError(t, first.add(job, when()))
+				require.NoError(t, second.add(job, when()))
+				first.clock.Advance(time.Second)
+				second.clock.Advance(time.Second)
+				for range ticks {
+					first.ran(t)
+					second.missed(t)
+				}
+				runs, at := e.runs(t, job)
+				require.Equal(t, ticks, runs)
+				require.Equal(t, ticks, at)
+				require.Empty(t, second.log.String(), "that another instance runs a job is not logged")
+			})
+		})
+	}
+}
+
+// Without a minimum the complaint is there: the job runs on each instance.
+func TestWithoutMinimum(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(0)), e.start(t, txlockgocron.WithLockAtLeastFor(0))
+		job := first.label
+		require.NoError(t, first.add(job, everyMinute()))
+		require.NoError(t, second.add(job, everyMinute()))
+		first.ran(t)
+		second.ran(t)
+		runs, ticks := e.runs(t, job)
+		require.Equal(t, 2, runs)
+		require.Equal(t, 1, ticks)
+	})
+}
+
+// When the minimum is over, the next tick belongs to whoever fires first.
+func TestMinimumEnds(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		const minimum = 6 * time.Second // a call may take half of it, and both fire within it
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(minimum)), e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
+		job := first.label
+		require.NoError(t, first.add(job, everyMinute()))
+		require.NoError(t, second.add(job, everyMinute()))
+		for range 2 {
+			began := time.Now()
+			first.ran(t)
+			second.missed(t)
+			e.transactions(t, first.label, 0)
+			require.GreaterOrEqual(t, time.Since(began), minimum)
+			first, second = second, first
+		}
+		runs, ticks := e.runs(t, job)
+		require.Equal(t, 2, runs)
+		require.Equal(t, 2, ticks)
+	})
+}
+
+// A job that takes longer than the minimum is excluded for as long as it runs, on its own instance too, and no longer.
+func TestLongJob(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		const minimum = 6 * time.Second // a call may take half of it
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(minimum)), e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
+		job, running, finish := first.label, make(chan time.Time, 1), make(chan struct{})
+		require.NoError(t, first.add(job, everyMinute(), func(context.Context) {
+			running <- time.Now()
+			<-finish
+		}))
+		require.NoError(t, second.add(job, everyMinute()))
+		require.NoError(t, first.tick())
+		began := receive(t, running)
+		second.missed(t)
+		first.missed(t)
+		<-time.After(time.Until(began.Add(minimum)))
+		second.missed(t)
+		close(finish)
+		require.Equal(t, outcome{}, first.outcome(t))
+		second.ran(t)
+	})
+}
+
+// gocron removes a one-time job, and ends its context, when it has run here; another instance may be yet to fire.
+func TestOneTimeJob(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		first, second := e.start(t), e.start(t)
+		job := first.label
+		for _, i := range []*instance{first, second} {
+			once := gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(noon.Add(interval)))
+			_, err := i.scheduler.NewJob(once, gocron.NewTask(func() {}), gocron.WithName(job), gocron.WithLimitedRuns(1))
+			require.NoError(t, err)
+		}
+		first.ran(t)
+		eventually(t, "the job is removed", func() bool { return len(first.scheduler.Jobs()) == 0 })
+		second.missed(t)
+	})
+}
+
+// By the real clock: of two instances with a job every second, the one that was first runs it at each of its ticks.
+func TestRealClock(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		const ticks = 4
+		both := [2]*instance{e.start(t), e.start(t)}
+		ran, missed := map[*instance]int{}, map[*instance]int{}
+		for _, i := range both {
+			real, err := gocron.NewScheduler(gocron.WithDistributedLocker(observed{i}))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, real.Shutdown()) }()
+			_, err = real.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(func() {}), gocron.WithName(both[0].label))
+			require.NoError(t, err)
+			real.Start()
+		}
+		for _, i := range both {
+			for range ticks {
+				if o := i.outcome(t); o.missed == nil {
+					require.NoError(t, o.unlocked)
+					ran[i]++
+				} else {
+					require.ErrorIs(t, o.missed, txlock.ErrNotAcquired)
+					missed[i]++
+				}
+			}
+		}
+		winner, loser := both[0], both[1]
+		if ran[winner] == 0 {
+			winner, loser = loser, winner
+		}
+		require.Equal(t, ticks, ran[winner])
+		require.Equal(t, ticks, missed[loser])
+	})
+}
+
+// A job whose interval is the minimum fires just when its lock is being released.
+func TestTickDuringRelease(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		i := e.start(t)
+		held, err := i.locker.Lock(t.Context(), i.label)
+		require.NoError(t, err)
+		released := sync.OnceFunc(i.locker.Leave(i.label))
+		defer released() // else Close waits
+		second := make(chan outcome, 1)
+		go func() {
+			lock, err := i.locker.Lock(context.Background(), i.label)
+			if err == nil {
+				err = lock.Unlock(context.Background())
+			}
+			second <- outcome{missed: err}
+		}()
+		select {
+		case o := <-second:
+			require.Fail(t, "Lock did not wait", "%v", o)
+		case <-time.After(300 * time.Millisecond):
+		}
+		require.NoError(t, i.locker.Drop(held))
+		released()
+		require.Equal(t, outcome{}, receive(t, second))
+	})
+}

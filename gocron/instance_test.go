@@ -1,0 +1,223 @@
+package txlockgocron_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	txlockgocron "github.com/txlock/txlock/gocron"
+)
+
+const (
+	interval = time.Minute      // of the jobs, by the clocks of the schedulers
+	patient  = 20 * time.Second // for what must come
+)
+
+// noon is a tick of every job.
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// instance is a program with jobs: a scheduler of gocron on a clock of its own, which the test sets, and a Locker on a pool of
+// its own.
+type instance struct {
+	*engine
+	label     string
+	locker    *txlockgocron.Locker
+	close     func() error // the Locker and its pool
+	log       *journal
+	clock     *clockwork.FakeClock
+	scheduler gocron.Scheduler
+	outcomes  chan outcome // of each tick, when it is over
+}
+
+// outcome is what became of a tick on an instance.
+type outcome struct {
+	missed   error // the job did not run
+	unlocked error
+}
+
+// observed is a Locker that tells the outcome of each tick.
+type observed struct {
+	*instance
+}
+
+func (o observed) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	lock, err := o.locker.Lock(ctx, name)
+	if err != nil {
+		o.outcomes <- outcome{missed: err}
+		return nil, err
+	}
+	return unlocking(func(ctx context.Context) error {
+		err := lock.Unlock(ctx)
+		o.outcomes <- outcome{unlocked: err}
+		return err
+	}), nil
+}
+
+type unlocking func(ctx context.Context) error
+
+func (u unlocking) Unlock(ctx context.Context) error { return u(ctx) }
+
+// connect opens a Locker, whose database must exist.
+func (e *engine) connect(label string, connections int, options ...txlockgocron.Option) (*instance, error) {
+	ctx := context.Background()
+	dsn, err := e.dsn(label, connections)
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{engine: e, label: label, log: &journal{}, outcomes: make(chan outcome, 1000)}
+	options = append([]txlockgocron.Option{txlockgocron.WithLogger(slog.New(slog.NewTextHandler(i.log, nil)))}, options...)
+	if e.postgres {
+		driver, err := postgres.Open(ctx, dsn)
+		if err != nil {
+			return nil, err
+		}
+		return i, lockOn(i, txlock.New(driver, txlock.WithTable(e.table("txlock_slots"))), options)
+	}
+	if _, err := e.admin.Exec("CREATE DATABASE IF NOT EXISTS " + label); err != nil {
+		return nil, err
+	}
+	driver, err := mysql.Open(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	return i, lockOn(i, txlock.New(driver, txlock.WithTable(e.table("txlock_slots"))), options)
+}
+
+func lockOn[Tx any](i *instance, locks *txlock.Locker[Tx], options []txlockgocron.Option) (err error) {
+	if i.locker, err = txlockgocron.New(locks, options...); err != nil {
+		return errors.Join(err, locks.Close())
+	}
+	i.close = func() error { return errors.Join(i.locker.Close(), locks.Close()) }
+	return locks.Install(context.Background())
+}
+
+// start begins a program whose clock starts a moment after noon.
+func (e *engine) start(t *testing.T, options ...txlockgocron.Option) *instance {
+	t.Helper()
+	i, err := e.connect(newLabel(), 0, options...)
+	require.NoError(t, err)
+	require.NoError(t, i.schedule())
+	t.Cleanup(func() {
+		require.NoError(t, i.scheduler.Shutdown())
+		_ = i.close() // of which some sessions are killed
+		if !e.postgres {
+			_, err := e.admin.Exec("DROP DATABASE " + i.label)
+			require.NoError(t, err)
+		}
+	})
+	return i
+}
+
+func (i *instance) schedule() (err error) {
+	i.clock = clockwork.NewFakeClockAt(noon.Add(time.Second))
+	i.scheduler, err = gocron.NewScheduler(gocron.WithClock(i.clock), gocron.WithLocation(time.UTC),
+		gocron.WithDistributedLocker(observed{i}), gocron.WithStopTimeout(patient))
+	if err == nil {
+		i.scheduler.Start()
+	}
+	return err
+}
+
+// everyMinute is how the instances' jobs are due together.
+func everyMinute() gocron.JobDefinition { return gocron.CronJob("* * * * *", false) }
+
+// add adds a job that notes its runs in the database, and then does the work, if any.
+func (i *instance) add(name string, when gocron.JobDefinition, work ...func(context.Context)) error {
+	note := "INSERT INTO gocron_runs VALUES (?, ?, ?)"
+	if i.postgres {
+		note = "INSERT INTO gocron_runs VALUES ($1, $2, $3)"
+	}
+	_, err := i.scheduler.NewJob(when, gocron.NewTask(func(ctx context.Context) error {
+		if _, err := i.admin.Exec(note, name, i.label, i.clock.Now().Truncate(interval).Unix()); err != nil {
+			return err
+		}
+		for _, w := range work {
+			w(ctx)
+		}
+		return nil
+	}), gocron.WithName(name))
+	return err
+}
+
+// tick lets the next minute begin on the instance's clock. The clock must never stand at the very time of a tick: gocron, which
+// tidies its list of times a little after a tick that it left out, could then run the job twice.
+func (i *instance) tick() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	if err := i.clock.BlockUntilContext(ctx, 1); err != nil {
+		return fmt.Errorf("no job is due: %w", err)
+	}
+	i.clock.Advance(interval)
+	return nil
+}
+
+// outcome waits for the end of a tick.
+func (i *instance) outcome(t *testing.T) outcome {
+	t.Helper()
+	return receive(t, i.outcomes)
+}
+
+// ran lets the next minute begin, and requires that the job runs here.
+func (i *instance) ran(t *testing.T) {
+	t.Helper()
+	require.NoError(t, i.tick())
+	require.Equal(t, outcome{}, i.outcome(t))
+}
+
+// missed lets the next minute begin, and requires that the job does not run here.
+func (i *instance) missed(t *testing.T) {
+	t.Helper()
+	require.NoError(t, i.tick())
+	o := i.outcome(t)
+	require.ErrorIs(t, o.missed, txlock.ErrNotAcquired)
+	require.NotErrorIs(t, o.missed, context.DeadlineExceeded)
+}
+
+// takesOver lets minutes begin until the job runs here: MariaDB closes a connection a little before it releases the locks.
+func (i *instance) takesOver(t *testing.T) {
+	t.Helper()
+	eventually(t, "the job runs here", func() bool {
+		require.NoError(t, i.tick())
+		return i.outcome(t) == outcome{}
+	})
+}
+
+func receive[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(patient):
+		require.Fail(t, "nothing came")
+	}
+	return value
+}
+
+// journal is a log.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}

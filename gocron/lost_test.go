@@ -1,0 +1,184 @@
+package txlockgocron_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/txlock/txlock"
+	txlockgocron "github.com/txlock/txlock/gocron"
+	"github.com/txlock/txlock/internal/leaks"
+)
+
+// The sessions of an instance are ended while its job runs: the job is told, and the other instance runs the job from its next tick on.
+func TestLostWhileRunning(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		first, second := e.start(t), e.start(t)
+		job, running, told := first.label, make(chan struct{}, 1), make(chan error, 1)
+		require.NoError(t, first.add(job, everyMinute(), func(ctx context.Context) {
+			ctx = first.locker.Context(ctx, job)
+			running <- struct{}{}
+			<-ctx.Done()
+			told <- context.Cause(ctx)
+		}))
+		require.NoError(t, second.add(job, everyMinute()))
+		require.NoError(t, first.tick())
+		receive(t, running)
+		second.missed(t)
+		e.killSessions(t, first.label)
+		require.ErrorIs(t, receive(t, told), txlock.ErrLost)
+		require.ErrorIs(t, first.outcome(t).unlocked, txlock.ErrLost)
+		eventually(t, "the loss is in the log", func() bool { return strings.Contains(first.log.String(), "lost its lock while it runs") })
+		second.takesOver(t)
+		first.missed(t)
+	})
+}
+
+// They are ended while the lock of a job that is done is kept.
+func TestLostWhileKept(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour))
+		require.NoError(t, first.add(first.label, everyMinute()))
+		require.NoError(t, second.add(first.label, everyMinute()))
+		first.ran(t)
+		e.killSessions(t, first.label)
+		eventually(t, "the loss is in the log", func() bool { return first.log.String() != "" })
+		require.Contains(t, first.log.String(), "lost before its minimum time was over")
+		second.takesOver(t)
+		first.missed(t)
+		second.ran(t)
+	})
+}
+
+// The context of a job ends with its run, carries what gocron's context carries, and has ended where the job does not run.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	i := engines[0].start(t)
+	within := make(chan context.Context, 1)
+	require.NoError(t, i.add(i.label, everyMinute(), func(ctx context.Context) {
+		type key struct{}
+		ctx = i.locker.Context(context.WithValue(ctx, key{}, true), i.label)
+		if ctx.Err() == nil && ctx.Value(key{}) == true {
+			within <- ctx
+		}
+	}))
+	require.NoError(t, i.tick())
+	ended := receive(t, within)
+	receive(t, ended.Done())
+	require.Equal(t, context.Canceled, context.Cause(ended))
+	i.outcome(t)
+	require.ErrorIs(t, context.Cause(i.locker.Context(t.Context(), i.label)), txlock.ErrNotHeld)
+	require.ErrorIs(t, context.Cause(i.locker.Context(t.Context(), "another")), txlock.ErrNotHeld)
+}
+
+// Shutting down releases what is kept, on the server and in this process.
+func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) {
+			second := e.start(t)
+			before := goleak.IgnoreCurrent()
+			first, err := e.connect(newLabel(), 0, txlockgocron.WithLockAtLeastFor(time.Hour))
+			require.NoError(t, err)
+			require.NoError(t, first.schedule())
+			job := first.label
+			require.NoError(t, first.add(job, everyMinute()))
+			require.NoError(t, first.add(job+" too", gocron.DurationJob(interval)))
+			require.NoError(t, second.add(job, everyMinute()))
+			require.NoError(t, first.clock.BlockUntilContext(t.Context(), 2))
+			first.clock.Advance(interval)
+			require.Equal(t, outcome{}, first.outcome(t))
+			require.Equal(t, outcome{}, first.outcome(t))
+			second.missed(t)
+			e.transactions(t, first.label, 2)
+
+			require.NoError(t, first.scheduler.Shutdown())
+			e.transactions(t, first.label, 2)
+			require.NoError(t, first.locker.Close())
+			e.transactions(t, first.label, 0)
+			require.NoError(t, first.close())
+			require.NoError(t, leaks.FindBesidesPools(before))
+			second.ran(t) // not before: a lock that is held has goroutines
+			require.Empty(t, first.log.String())
+		})
+	}
+}
+
+// A job that runs when the Locker is closed goes on under its lock, which is released with it; later ones do not run.
+func TestCloseWhileRunning(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t)
+		lock, err := first.locker.Lock(t.Context(), first.label)
+		require.NoError(t, err)
+		require.NoError(t, first.locker.Close())
+		require.NoError(t, first.locker.Close())
+		_, err = second.locker.Lock(t.Context(), first.label)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = first.locker.Lock(t.Context(), first.label+"another")
+		require.ErrorContains(t, err, "closed")
+		require.NoError(t, lock.Unlock(t.Context()))
+		e.transactions(t, first.label, 0)
+	})
+}
+
+// A second Unlock harms nobody, also when the first has had the lock kept and another run has it. An ended context
+// keeps the first neither from releasing nor from having the lock kept.
+func TestUnlock(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		for _, minimum := range []time.Duration{0, time.Hour} {
+			i := e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
+			ctx, cancel := context.WithCancel(t.Context())
+			lock, err := i.locker.Lock(ctx, i.label)
+			require.NoError(t, err)
+			cancel()
+			require.NoError(t, lock.Unlock(ctx))
+			if minimum > 0 {
+				_, err = e.start(t).locker.Lock(t.Context(), i.label)
+				require.ErrorIs(t, err, txlock.ErrNotAcquired)
+			}
+			again, err := i.locker.Lock(t.Context(), i.label)
+			require.NoError(t, err)
+			require.ErrorIs(t, lock.Unlock(t.Context()), txlock.ErrNotHeld)
+			_, err = i.locker.Lock(t.Context(), i.label)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired)
+			require.NoError(t, again.Unlock(t.Context()))
+		}
+	})
+}
+
+// A job for which there is no connection is left out within half the minimum, so that it does not come when the lock is no longer
+// kept elsewhere, and the log tells.
+func TestNoConnection(t *testing.T) {
+	t.Parallel()
+	const minimum = 10 * time.Second // half of it is time enough for the answer to come late
+	i, err := engines[0].connect(newLabel(), 1, txlockgocron.WithLockAtLeastFor(minimum))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, i.close()) }()
+	lock, err := i.locker.Lock(t.Context(), i.label)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	asked := time.Now()
+	_, err = i.locker.Lock(ctx, i.label+"another")
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(asked), minimum)
+	require.Contains(t, i.log.String(), "could not be asked for")
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// When gocron ends the wait, nothing is wrong.
+func TestEndedContext(t *testing.T) {
+	t.Parallel()
+	i := engines[0].start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := i.locker.Lock(ctx, i.label)
+	require.True(t, errors.Is(err, txlock.ErrNotAcquired) && errors.Is(err, context.Canceled), err)
+	require.Empty(t, i.log.String())
+}

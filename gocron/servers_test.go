@@ -1,0 +1,198 @@
+package txlockgocron_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// engine is a running server, on which jobs note their runs.
+type engine struct {
+	*servers.Server
+	admin    *sql.DB
+	postgres bool
+	sessions string // counts the sessions of an instance that are in a transaction
+
+	mu    sync.Mutex
+	asked time.Time // for sessions the last time; guarded by mu
+}
+
+var engines []*engine
+
+func TestMain(m *testing.M) {
+	if os.Getenv(instanceVariable) != "" {
+		os.Exit(beInstance())
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	for _, kind := range []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB} {
+		server, err := servers.Start(ctx, kind, servers.Options{})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer server.Stop()
+		e, err := newEngine(server)
+		if err == nil {
+			defer e.admin.Close()
+			err = e.prepare()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		engines = append(engines, e)
+	}
+	return servers.Interruptible(ctx, m.Run)
+}
+
+func newEngine(server *servers.Server) (e *engine, err error) {
+	e = &engine{Server: server, postgres: server.Kind == servers.Postgres18}
+	driver := "mysql"
+	e.sessions = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p
+		ON p.id = x.trx_mysql_thread_id WHERE p.db = ?`
+	if e.postgres {
+		driver = "pgx"
+		e.sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND xact_start IS NOT NULL"
+	}
+	if e.admin, err = sql.Open(driver, server.DSN); err != nil {
+		return nil, err
+	}
+	e.admin.SetMaxIdleConns(4)
+	return e, nil
+}
+
+// prepare creates what instances share.
+func (e *engine) prepare() error {
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS gocron_runs", "CREATE TABLE gocron_runs (job VARCHAR(200) NOT NULL, instance VARCHAR(64) NOT NULL, tick BIGINT NOT NULL)",
+		"DROP TABLE IF EXISTS gocron_jobs", "CREATE TABLE gocron_jobs (name VARCHAR(200) PRIMARY KEY)",
+	} {
+		if _, err := e.admin.Exec(statement); err != nil {
+			return fmt.Errorf("%s: %s: %w", e.Name, statement, err)
+		}
+	}
+	i, err := e.connect("gc_install", 0)
+	if err != nil {
+		return err
+	}
+	return i.close()
+}
+
+// table is a table of the administrator's as every instance spells it.
+func (e *engine) table(name string) string {
+	if e.postgres {
+		return "public." + name
+	}
+	dsn, _, _ := strings.Cut(e.DSN, "?")
+	return dsn[strings.LastIndexByte(dsn, '/')+1:] + "." + name
+}
+
+// dsn connects as an instance: with an application name of its own on PostgreSQL, else in a database of its own.
+func (e *engine) dsn(label string, connections int) (string, error) {
+	if !e.postgres {
+		dsn, query, _ := strings.Cut(e.DSN, "?")
+		return strings.TrimSuffix(dsn[:strings.LastIndexByte(dsn, '/')+1]+label+"?"+query, "?"), nil
+	}
+	u, err := url.Parse(e.DSN)
+	if err != nil {
+		return "", err
+	}
+	settings := u.Query()
+	settings.Set("application_name", label)
+	if connections > 0 {
+		settings.Set("pool_max_conns", fmt.Sprint(connections))
+	}
+	u.RawQuery = settings.Encode()
+	return u.String(), nil
+}
+
+// transactions waits until exactly n sessions of an instance are in a transaction. InnoDB's views go on serving an old picture as
+// long as anybody asks again within 100 ms.
+func (e *engine) transactions(t *testing.T, label string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d transactions", n), func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		<-time.After(time.Until(e.asked.Add(120 * time.Millisecond)))
+		var open int
+		require.NoError(t, e.admin.QueryRow(e.sessions, label).Scan(&open))
+		e.asked = time.Now()
+		return open == n
+	})
+}
+
+// killSessions ends all sessions of an instance, as an administrator does.
+func (e *engine) killSessions(t *testing.T, label string) {
+	t.Helper()
+	if e.postgres {
+		_, err := e.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE starts_with(application_name, $1)", label)
+		require.NoError(t, err)
+		return
+	}
+	rows, err := e.admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", label)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		_, _ = e.admin.Exec(fmt.Sprintf("KILL %d", id)) // or it has ended by itself
+	}
+	require.NoError(t, rows.Err())
+}
+
+// runs are how often a job has run, and at how many different ticks.
+func (e *engine) runs(t *testing.T, job string) (runs, ticks int) {
+	t.Helper()
+	query := "SELECT COUNT(*), COUNT(DISTINCT tick) FROM gocron_runs WHERE job = ?"
+	if e.postgres {
+		query = strings.ReplaceAll(query, "?", "$1")
+	}
+	require.NoError(t, e.admin.QueryRow(query, job).Scan(&runs, &ticks))
+	return runs, ticks
+}
+
+// eventually waits for a state.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
+		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
+	}
+}
+
+// onEach runs a test on every engine.
+func onEach(t *testing.T, test func(t *testing.T, e *engine)) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e)
+		})
+	}
+}
+
+var labels atomic.Int64
+
+// newLabel is short, and no beginning of another: while it holds locks, a session on PostgreSQL may show more behind it.
+func newLabel() string { return fmt.Sprintf("gc_%d_%d_", os.Getpid(), labels.Add(1)) }

@@ -1,0 +1,175 @@
+package txlock_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// The holder releases while its slot is probed, and the pool's connections, the probe's among them, have work to do by the time at which a
+// probe is ended.
+func probesAreSpared(t *testing.T, e *engine) {
+	if e.Kind != servers.MariaDB {
+		return // MySQL needs no probes
+	}
+	f := innodbFixture(t, e)
+	const size = 4
+	few, db, name := slotTable(t, f, 4)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	tx, _ := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
+	inspected := make(chan error, 1)
+	f.views.ask(func() { // and nobody else does meanwhile
+		go func() {
+			_, err := few.Inspect(background)
+			inspected <- err
+		}()
+		eventually(t, "a probe waits", time.Millisecond, func() bool {
+			f.total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx") // keeps the picture old: it goes on probing until it was seen
+			return f.total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.label+"' AND INFO LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
+		})
+		require.NoError(t, f.end(background, tx, false))
+		keepBusy(t, db, size)
+		require.NoError(t, <-inspected)
+		keepBusy(t, db, size) // with the connection of Inspect among them
+	})
+}
+
+// keepBusy has n connections run a statement each that tells whether somebody ended it, or left something behind.
+func keepBusy(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	worked := make(chan error, n)
+	for range n {
+		go func() {
+			var ended int
+			err := db.QueryRow("SELECT SLEEP(0.5) + (@txlock_seen IS NOT NULL)").Scan(&ended)
+			if err == nil && ended != 0 {
+				err = errors.New("interrupted, or Inspect left a variable behind")
+			}
+			worked <- err
+		}()
+	}
+	for range n {
+		require.NoError(t, <-worked)
+	}
+}
+
+func breakOfStranger(t *testing.T, e *engine) {
+	f := innodbFixture(t, e)
+	table := f.makeTable(t, "id int auto_increment primary key, filler char(100) default ''")
+	as := func(name, grants string) *txlock.Locker[*sql.Tx] {
+		user := "'" + f.label + name + "'@'%'"
+		f.admitted(t, "CREATE USER "+user)
+		t.Cleanup(func() { f.admitted(t, "DROP USER "+user) })
+		f.admitted(t, "GRANT SELECT, UPDATE ON "+f.table()+" TO "+user)
+		f.admitted(t, "GRANT ALL ON "+f.label+".* TO "+user)
+		if grants != "" {
+			f.admitted(t, grants+" TO "+user)
+		}
+		config, err := driver.ParseDSN(f.dsn(f.label, "", nil))
+		require.NoError(t, err)
+		config.User = f.label + name
+		return visitor(t, f, config.FormatDSN())
+	}
+	grants := []string{"GRANT CONNECTION_ADMIN ON *.*", "GRANT SELECT ON performance_schema.*"}
+	if e.Kind == servers.MariaDB {
+		grants = []string{"GRANT CONNECTION ADMIN, PROCESS ON *.*"}
+	}
+	breaker := as("b", grants[0])
+	if len(grants) > 1 {
+		f.admitted(t, grants[1]+" TO '"+f.label+"b'@'%'")
+	}
+	key := f.key("stranger")
+	written, ended := make(chan error, 1), make(chan error, 1)
+	locks := as("a", "")
+	go func() {
+		ended <- locks.Mutex(key).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			err := f.exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (NULL), (NULL), (NULL), (NULL)")
+			for range 6 { // the server takes a while to undo this, but not the seconds after which Break gives up
+				if err == nil {
+					err = f.exec(ctx, tx, "INSERT INTO "+table+" (filler) SELECT a.filler FROM "+table+" a, (SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) b")
+				}
+			}
+			written <- err
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	require.NoError(t, <-written)
+	h := f.look(t, key)
+	require.Len(t, h, 1)
+	f.apart(func() { require.NoError(t, breaker.Break(background, h[0])) })
+	f.free(t, key)
+	require.ErrorIs(t, <-ended, txlock.ErrLost)
+
+	if e.Kind == servers.MySQL { // a session of root
+		_, release := f.holdInDo(t, key)
+		require.ErrorContains(t, breaker.Break(background, f.look(t, key)[0]), "SYSTEM_USER")
+		require.NoError(t, release())
+	}
+}
+
+// A holder that does nothing is idle, and what it ran last says that it was txlock's own.
+func signsOfLife(t *testing.T, e *engine) {
+	if !e.tells {
+		return
+	}
+	for _, c := range mysqlSQL {
+		f := newParallelFixture(t, e, c, poolSize, "", txlock.WithLease(6*time.Second))
+		key := f.key("alive")
+		lock, err := f.locks.Mutex(key).Lock(background)
+		require.NoError(t, err)
+		eventually(t, "a sign of life", 20*time.Millisecond, func() bool {
+			shown := f.look(t, key)
+			return len(shown) == 1 && shown[0].Holder.Idle && strings.Contains(shown[0].Holder.Statement, "/* txlock ping */")
+		})
+		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+// Nothing is written by a process whose pool is mysql.Open's when its session is ended.
+func silentWhenBroken(t *testing.T, e *engine) {
+	f := innodbFixture(t, e)
+	key := f.key("silent")
+	var written bytes.Buffer
+	holder := e.startPartner(t, "hold", f.dsn(f.label, "", nil), key, time.Minute, &written)
+	require.Equal(t, "asks", holder.next(t))
+	require.Equal(t, "holds", holder.next(t)) // the server shows that earlier than the process knows it
+	shown := f.look(t, key)
+	require.Len(t, shown, 1)
+	f.apart(func() { require.NoError(t, f.locks.Break(background, shown[0])) })
+	require.Equal(t, "lost", holder.next(t))
+	require.Equal(t, "lost", holder.next(t))
+	holder.ended(t)
+	require.Empty(t, written.String())
+}
+
+func timeZones(t *testing.T, e *engine) {
+	f := innodbFixture(t, e)
+	var err error
+	key := f.key("zone")
+	_, release := f.holdInDo(t, key)
+	zoned, p := f.connect(t, f.dsn(f.label, "", url.Values{"time_zone": {"'+07:00'"}}), poolSize)
+	defer p.close()
+	locks := txlock.New(zoned, txlock.WithTable(f.table()))
+	defer locks.Close()
+	var h []txlock.Holding
+	f.views.ask(func() { h, err = locks.Inspect(background, key) })
+	require.NoError(t, err)
+	require.Len(t, h, 1)
+	const soon = 10 * time.Minute // and not 7 hours: the turn to look may come late
+	require.WithinDuration(t, time.Now(), h[0].Holder.Since, soon)
+	require.Less(t, h[0].Holder.For, soon)
+	require.NoError(t, release())
+}

@@ -1,0 +1,182 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+// What is judged here no server of the tests can be brought to: other versions, clusters, variables that are read at the start only,
+// clocks that differ. Everything else is tested on servers.
+
+func severityOf(t *testing.T, findings []Finding, check string) Severity {
+	t.Helper()
+	for _, finding := range findings {
+		if finding.Check == check || finding.Check == "" {
+			return finding.Severity
+		}
+	}
+	require.Fail(t, "no finding "+check)
+	return ""
+}
+
+func TestMySQLVersions(t *testing.T) {
+	for version, want := range map[string]Severity{
+		"8.0.1": OK, "8.0.0": Failure, "5.7.44": Failure, "8.4.2": OK, "9.7.4-2": OK, "9.8.0": Note, "8.0.11-TiDB-v7.5.0": Note,
+		"10.5.9-MariaDB": Failure, "10.6.0-MariaDB": OK, "10.11.18-MariaDB-0+deb12u1": OK, "11.4.2-MariaDB-ubu2404": Note,
+	} {
+		m := mysqlServer{global: map[string]string{"version": version}}
+		m.identify()
+		findings, err := m.lookAtVersion(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, findings[0].Severity, version)
+		require.Contains(t, findings[0].Found, version)
+	}
+}
+
+func TestPostgresVersions(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		number int
+		want   Severity
+	}{
+		{"PostgreSQL 13.9 (Debian)", 130009, Failure},
+		{"PostgreSQL 14.0", 140000, OK},
+		{"PostgreSQL 18.6", 180006, OK},
+		{"PostgreSQL 19beta1", 190000, Note},
+		{"CockroachDB CCL v23.1.0", 140000, Note},
+	} {
+		require.Equal(t, c.want, postgresVersion(c.text+" on x86_64-pc-linux-gnu, compiled by gcc", c.number).Severity, c.text)
+	}
+}
+
+func TestClusters(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		variables map[string]string
+		want      Severity
+		found     string
+	}{
+		{"none", map[string]string{"wsrep_on": "OFF"}, OK, "no cluster"},
+		{"Galera", map[string]string{"wsrep_on": "ON", "wsrep_cluster_name": "shop"}, Failure, `Galera cluster "shop"`},
+		{"group, one primary", map[string]string{"group_replication_single_primary_mode": "ON", "group_replication_group_name": "g"}, Note, "group g"},
+		{"group, many primaries", map[string]string{"group_replication_single_primary_mode": "OFF", "group_replication_group_name": "g"}, Failure, "multi-primary"},
+		{"plugin only", map[string]string{"group_replication_single_primary_mode": "OFF", "group_replication_group_name": ""}, OK, "no cluster"},
+	} {
+		m := mysqlServer{global: c.variables, session: c.variables}
+		findings, err := m.lookAtCluster(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.want, findings[0].Severity, c.name)
+		require.Contains(t, findings[0].Found, c.found)
+	}
+}
+
+func TestVariablesOfTheStart(t *testing.T) {
+	variables := map[string]string{"wait_timeout": "100", "innodb_rollback_on_timeout": "OFF", "innodb_read_only": "OFF"}
+	m := mysqlServer{config: mysql.NewConfig(), global: variables, session: variables}
+	findings, err := m.lookAtTimeouts(t.Context())
+	require.NoError(t, err)
+	for _, finding := range findings {
+		require.NotEqual(t, "innodb-rollback-on-timeout", finding.Check)
+	}
+	variables["innodb_rollback_on_timeout"] = "ON"
+	findings, err = m.lookAtTimeouts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Note, severityOf(t, findings, "innodb-rollback-on-timeout"))
+
+	findings, err = m.lookAtReadOnly(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, OK, findings[0].Severity)
+	variables["innodb_read_only"] = "ON"
+	findings, err = m.lookAtReadOnly(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Failure, findings[0].Severity)
+	require.Contains(t, findings[0].Fix.Text, "[mysqld]\ninnodb_read_only = OFF")
+}
+
+func TestOlderPgBouncer(t *testing.T) {
+	tracking := "IntervalStyle, Default_Transaction_Read_Only"
+	for _, c := range []struct {
+		version, tracked string
+		shared           bool
+		want             Severity
+	}{
+		{"PgBouncer 1.25.1", "IntervalStyle", true, Warning},
+		{"PgBouncer 1.25.1", "IntervalStyle", false, OK},
+		{"PgBouncer 1.25.1", tracking, true, OK},
+		{"PgBouncer 1.26.0", "IntervalStyle", true, OK},
+		{"PgBouncer 2.0.0", "", true, OK},
+		{"something else", "", true, Warning},
+	} {
+		b := bouncer{version: c.version, config: map[string]string{"track_extra_parameters": c.tracked, "max_prepared_statements": "200"}}
+		require.Equal(t, c.want, b.judge(c.shared, false)[0].Severity, "%v", c)
+		require.True(t, b.tracksStatements())
+	}
+	require.False(t, bouncer{config: map[string]string{}}.tracksStatements(), "before 1.21")
+}
+
+func TestClocks(t *testing.T) {
+	now := time.Now()
+	for ahead, want := range map[time.Duration]string{
+		0: "agrees with", 5 * time.Millisecond: "agrees with", 2 * time.Second: "is 2s ahead of", -time.Minute: "is 1m0s behind",
+	} {
+		finding := clock(now, now.Add(10*time.Millisecond), now.Add(5*time.Millisecond+ahead))
+		require.Equal(t, OK, finding.Severity)
+		require.Contains(t, finding.Found, "the server's clock "+want+" this machine's (measured to ± 5ms)")
+	}
+}
+
+// An engine that does not lock is a failure, and an error that says nothing about that is none of it.
+func TestProofs(t *testing.T) {
+	unsafe := proof(fmt.Errorf("txlock: check: %w: two sessions hold slot 7 at once", txlock.ErrUnsafeEngine), "")
+	require.Equal(t, Failure, unsafe.Severity)
+	require.Contains(t, unsafe.Found, "slot 7")
+	require.NotEmpty(t, unsafe.Fix)
+	require.Equal(t, Failure, proof(errors.New("odd"), "").Severity)
+	require.Contains(t, proof(errors.New("odd"), "").Found, "could not be proved: odd")
+	require.Equal(t, Note, proof(&pgconn.PgError{Code: tooManyConnections}, fewSessions).Severity)
+}
+
+// What could not be looked at is a warning where locks depend on it.
+func TestUnseen(t *testing.T) {
+	fails := func(context.Context) ([]Finding, error) { return nil, errors.New("odd") }
+	for name, want := range map[string]Severity{"table": Warning, "privileges": Warning, "read-only": Warning, "cluster": Warning, "clock": Note} {
+		findings, err := run(t.Context(), []check{{name, fails}}, func(error) bool { return false })
+		require.NoError(t, err)
+		require.Len(t, findings, 1)
+		require.Equal(t, want, findings[0].Severity, name)
+		require.Equal(t, name, findings[0].Check)
+		require.Contains(t, findings[0].Found, "could not be looked at: odd")
+	}
+}
+
+func TestRooms(t *testing.T) {
+	for _, c := range []struct {
+		limit, used int
+		want        Severity
+	}{{100, 89, OK}, {100, 90, OK}, {100, 91, Warning}, {20, 15, OK}, {20, 16, Warning}, {4, 1, Warning}, {100, 120, Warning}} {
+		require.Equal(t, c.want, connections(room{limit: c.limit, used: c.used}, room{limit: 1000}).Severity, "%v", c)
+	}
+}
+
+func FuzzParts(f *testing.F) {
+	f.Add("shop", "txlock_slots")
+	f.Add("", "a`b")
+	f.Add("`", "`.`")
+	f.Fuzz(func(t *testing.T, schema, name string) {
+		quoted := quoteName(name)
+		if schema != "" {
+			quoted = quoteName(schema) + "." + quoted
+		}
+		gotSchema, gotName := parts(quoted)
+		require.Equal(t, [2]string{schema, name}, [2]string{gotSchema, gotName})
+	})
+}

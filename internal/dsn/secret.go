@@ -1,0 +1,78 @@
+package dsn
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const hidden = "xxxxx"
+
+var (
+	inUserinfo  = regexp.MustCompile(`(://[^\s:@/?]*:)[^\s]*(@)`)
+	inParameter = regexp.MustCompile(`(?i)((?:ssl)?password=)[^\s&]+`)
+)
+
+// Redact hides what is, or looks like, a password in text: this server's own wherever it stands, and that of any URL.
+func (s Server) Redact(text string) string {
+	for _, secret := range s.secrets {
+		text = strings.ReplaceAll(text, secret, hidden)
+	}
+	return Redact(text)
+}
+
+// Redact hides the passwords of URLs in text.
+func Redact(text string) string {
+	text = inUserinfo.ReplaceAllString(text, "${1}"+hidden+"${2}")
+	return inParameter.ReplaceAllString(text, "${1}"+hidden)
+}
+
+// keepSecret has Redact hide the password, as it is and as it may be written in a URL. One that is very short, or also stands
+// where everybody may see it, is hidden in URLs only: hidden everywhere it would tear messages apart, and be told by that.
+func (s *Server) keepSecret(text, password string, public ...string) {
+	raw := ""
+	if from, to := PasswordIn(text); to > from {
+		raw = text[from:to]
+	}
+	for _, secret := range []string{password, raw, url.QueryEscape(password), url.PathEscape(password)} {
+		known := slices.ContainsFunc(public, func(name string) bool { return strings.Contains(name, secret) })
+		if len(secret) >= 4 && !known && !slices.Contains(s.secrets, secret) {
+			s.secrets = append(s.secrets, secret)
+		}
+	}
+}
+
+// PasswordIn says where the password stands in the user part of a URL, from and to; both are 0 when there is none. Of a URL that
+// is malformed it is rather too much than too little.
+func PasswordIn(text string) (from, to int) {
+	at := strings.Index(text, "://")
+	if at < 0 {
+		return 0, 0
+	}
+	begin := at + len("://")
+	end := strings.LastIndexByte(text, '@')
+	colon := strings.IndexByte(text[begin:], ':')
+	if colon < 0 || end < begin+colon+1 {
+		return 0, 0
+	}
+	return begin + colon + 1, end
+}
+
+// Scrub overwrites the passwords of a URL in place: a program's arguments can be read by all users of the machine. It reports
+// whether there was one.
+func Scrub(argument []byte) bool {
+	found := false
+	overwrite := func(from, to int) {
+		for i := from; i < to; i++ {
+			argument[i] = 'x'
+			found = true
+		}
+	}
+	from, to := PasswordIn(string(argument))
+	overwrite(from, to)
+	for _, match := range inParameter.FindAllSubmatchIndex(argument, -1) {
+		overwrite(match[3], match[1])
+	}
+	return found
+}

@@ -1,0 +1,71 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// StartNode starts the only node of a cluster all of whose nodes take writes: a Galera cluster of MariaDB, a replication group in
+// multi-primary mode of MySQL. It is a private instance, whatever address is given.
+func StartNode(ctx context.Context, kind Kind) (*Server, error) {
+	if kind != MySQL && kind != MariaDB {
+		return nil, fmt.Errorf("a cluster of %v is not supported", kind)
+	}
+	found, err := privatePrograms(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	at := "127.0.0.1:" + strconv.Itoa(port) // where nodes speak with each other
+	settings := groupMember(at)
+	if kind == MariaDB {
+		provider, err := found.galera()
+		if err != nil { // a MariaDB that is installed without it
+			if found, err = unpackedPrograms(ctx, kind); err == nil {
+				provider, err = found.galera()
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		settings = galeraNode(provider, at)
+	}
+	return found.start(ctx, kind, Options{Settings: settings})
+}
+
+// groupMember are settings of a MySQL that founds a replication group.
+func groupMember(at string) []string {
+	return []string{
+		"--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--report-host=127.0.0.1",
+		"--plugin-load-add=group_replication.so", "--loose-group-replication-group-name=74786c6f-636b-4000-8000-000000000001",
+		"--loose-group-replication-local-address=" + at, "--loose-group-replication-group-seeds=" + at,
+		"--loose-group-replication-bootstrap-group=ON", "--loose-group-replication-single-primary-mode=OFF",
+	}
+}
+
+// galeraNode are settings of a MariaDB that founds a Galera cluster.
+func galeraNode(provider, at string) []string {
+	return []string{
+		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-provider=" + provider, "--wsrep-cluster-name=txlock",
+		"--wsrep-cluster-address=gcomm://", "--wsrep-node-address=" + at,
+		"--wsrep-provider-options=gmcast.listen_addr=tcp://" + at + ";gcache.size=16M",
+	}
+}
+
+// galera is Galera's library.
+func (p programs) galera() (string, error) {
+	for _, folder := range []string{"/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib64/galera"} {
+		path := filepath.Join(p.root, folder, "libgalera_smm.so")
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("no Galera")
+}

@@ -1,0 +1,202 @@
+package txlockotel_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+var background = context.Background()
+
+// label names this run on the servers: the application on PostgreSQL, behind which txlock shows what it locks, the database on MySQL and MariaDB.
+var label = fmt.Sprintf("txlock_otel_%d", os.Getpid())
+
+// idle is how many connections the tests' pool keeps.
+const idle = 4
+
+// engine is a running server, and how a test asks it who waits.
+type engine struct {
+	*servers.Server
+	postgres  bool
+	admin     *sql.DB
+	db        *sql.DB // of the tests
+	queued    string
+	pollEvery time.Duration
+	asked     time.Time // who waits
+}
+
+var engines []*engine
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	kinds := []servers.Kind{servers.Postgres(), servers.MySQL, servers.MariaDB}
+	engines = make([]*engine, len(kinds))
+	failed := make([]error, len(kinds))
+	var group sync.WaitGroup
+	for i, kind := range kinds {
+		group.Go(func() { engines[i], failed[i] = start(kind) })
+	}
+	group.Wait()
+	defer func() {
+		for _, e := range engines {
+			if e != nil {
+				e.stop()
+			}
+		}
+	}()
+	if err := errors.Join(failed...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func start(kind servers.Kind) (*engine, error) {
+	server, err := servers.Start(background, kind, servers.Options{})
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{Server: server, pollEvery: 2 * time.Millisecond}
+	driverName := "mysql"
+	switch kind {
+	case servers.MySQL:
+		e.queued = `SELECT COUNT(DISTINCT w.REQUESTING_THREAD_ID) FROM performance_schema.data_lock_waits w
+			JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID WHERE t.PROCESSLIST_DB = ?`
+	case servers.MariaDB:
+		e.queued = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p
+			ON p.id = x.trx_mysql_thread_id WHERE p.db = ? AND x.trx_state = 'LOCK WAIT'`
+		e.pollEvery = 120 * time.Millisecond // asked more often, InnoDB's view serves an old picture
+	default:
+		driverName, e.postgres = "pgx", true
+		e.queued = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND wait_event_type = 'Lock'"
+	}
+	if e.admin, err = sql.Open(driverName, server.DSN); err != nil {
+		return e, err
+	}
+	if !e.postgres {
+		if _, err := e.admin.Exec("CREATE DATABASE " + label); err != nil {
+			return e, err
+		}
+	}
+	if e.db, err = sql.Open(driverName, e.dsn()); err != nil {
+		return e, err
+	}
+	e.db.SetMaxIdleConns(idle)
+	return e, e.locker().Install(background)
+}
+
+// dsn is the server's with the label in it.
+func (e *engine) dsn() string {
+	if !e.postgres {
+		address, query, _ := strings.Cut(e.DSN, "?")
+		return address[:strings.LastIndexByte(address, '/')+1] + label + "?" + query
+	}
+	u, err := url.Parse(e.DSN)
+	if err != nil {
+		panic(err)
+	}
+	query := u.Query()
+	query.Set("application_name", label)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+func (e *engine) stop() {
+	if e.db != nil {
+		_ = e.db.Close()
+	}
+	if !e.postgres {
+		ctx, cancel := context.WithTimeout(background, 5*time.Second) // where a test that failed has left a transaction open
+		defer cancel()
+		_, _ = e.admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+label)
+	}
+	_ = e.admin.Close()
+	_ = e.Stop()
+}
+
+func (e *engine) locker(options ...txlock.Option) *txlock.Locker[*sql.Tx] {
+	var driver dialects.Driver[*sql.Tx] = mysql.New(e.db)
+	if e.postgres {
+		driver = postgres.NewSQL(e.db)
+	}
+	return txlock.New(driver, options...)
+}
+
+// waiters waits until so many of our sessions wait for a lock.
+func (e *engine) waiters(t *testing.T, n int) {
+	t.Helper()
+	<-time.After(time.Until(e.asked.Add(e.pollEvery)))
+	eventually(t, fmt.Sprintf("%d waiters", n), e.pollEvery, func() bool {
+		var now int
+		e.asked = time.Now()
+		require.NoError(t, e.admin.QueryRow(e.queued, label).Scan(&now))
+		return now == n
+	})
+}
+
+func eventually(t *testing.T, what string, every time.Duration, is func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
+		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
+	}
+}
+
+// killSessions ends all of our sessions, as an administrator does, and leaves none in the pool that is about to end.
+func (e *engine) killSessions(t *testing.T) {
+	t.Helper()
+	sessions, kill := "SELECT id FROM information_schema.processlist WHERE db = ?", "KILL %d"
+	if e.postgres {
+		sessions, kill = "SELECT pid FROM pg_stat_activity WHERE starts_with(application_name, $1)", "SELECT pg_terminate_backend(%d)"
+	}
+	for _, id := range e.ids(t, sessions) {
+		_, _ = e.admin.Exec(fmt.Sprintf(kill, id)) // or it has ended by itself
+	}
+	eventually(t, "the sessions are gone", 2*time.Millisecond, func() bool { return len(e.ids(t, sessions)) == 0 })
+	e.db.SetMaxIdleConns(0)
+	e.db.SetMaxIdleConns(idle)
+}
+
+// ids are the numbers of our sessions.
+func (e *engine) ids(t *testing.T, query string) (ids []int) {
+	t.Helper()
+	rows, err := e.admin.Query(query, label)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(t, rows.Err())
+	return ids
+}
+
+// onEveryEngine runs a test on the servers at the same time. Tests of one server run one after the other.
+func onEveryEngine(t *testing.T, test func(*testing.T, *engine)) {
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e)
+		})
+	}
+}

@@ -1,0 +1,300 @@
+package txlockotel_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/txlock/txlock"
+	txlockotel "github.com/txlock/txlock/otel"
+)
+
+var errSoldOut = errors.New("sold out")
+
+func nothing(context.Context, *sql.Tx) error { return nil }
+
+// How waits end that come to nothing, each once: the series of the counter and the histogram, and the span.
+func TestWaitsThatEnd(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		m := f.locks.Mutex(f.key)
+		holder, err := f.other.Mutex(f.key).Lock(background)
+		require.NoError(t, err)
+		want := map[string]int{}
+		ends := func(series string, status codes.Code) {
+			t.Helper()
+			want[series]++
+			require.Equal(t, want, f.sums(t, "txlock.requests"))
+			counts, _ := f.times(t, "txlock.wait.duration")
+			require.Equal(t, want, counts)
+			require.Equal(t, status, f.last(t).Status().Code)
+			require.Equal(t, series, inWords(attribute.NewSet(f.last(t).Attributes()...)))
+		}
+
+		_, err = m.TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		ends("TryLock missed", codes.Unset)
+		require.ErrorIs(t, m.TryDo(background, nothing), txlock.ErrNotAcquired)
+		ends("TryDo missed", codes.Unset)
+
+		ctx, cancel := context.WithCancel(background)
+		failed := make(chan error, 1)
+		go func() { failed <- m.Do(ctx, nothing) }()
+		e.waiters(t, 1)
+		require.Equal(t, map[string]int{"Do": 1}, f.sums(t, "txlock.waiting"))
+		cancel()
+		require.ErrorIs(t, <-failed, context.Canceled)
+		ends("Do cancelled", codes.Unset)
+
+		_, err = m.Within(time.Millisecond).Lock(background)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		ends("Lock timeout txlock.ErrNotAcquired", codes.Error)
+		_, err = f.locks.Mutex().Lock(background)
+		require.Error(t, err)
+		ends("Lock error *errors.errorString", codes.Error)
+		require.ErrorIs(t, f.ownLimit(t), txlock.ErrNotAcquired)
+		ends("LockTx timeout txlock.ErrNotAcquired", codes.Error)
+
+		require.Empty(t, f.sums(t, "txlock.waiting"))
+		require.Empty(t, f.sums(t, "txlock.held"))
+		require.Empty(t, f.sums(t, "txlock.releases"))
+		require.NoError(t, holder.Unlock(background))
+		f.noKey(t)
+	})
+}
+
+// ownLimit waits for the key in a transaction with a limit of its own.
+func (f *fixture) ownLimit(t *testing.T) error {
+	t.Helper()
+	tx, err := f.db.Begin()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback()) }()
+	limit, unlimited := "SET LOCAL lock_timeout = '1ms'", "SELECT 1"
+	if !f.postgres {
+		limit, unlimited = "SET innodb_lock_wait_timeout = 1", "SET innodb_lock_wait_timeout = 50"
+	}
+	_, err = tx.Exec(limit)
+	require.NoError(t, err)
+	defer func() {
+		_, err := tx.Exec(unlimited)
+		require.NoError(t, err)
+	}()
+	return f.locks.Mutex(f.key).LockTx(background, tx)
+}
+
+// A wait that Within ends is a timeout, also when database/sql was the first to see that, and says "context canceled".
+func TestTimeoutThatCancelled(t *testing.T) {
+	f := newFixture(t, engines[0])
+	tracer := txlockotel.NewTracer(txlockotel.WithMeterProvider(f.meters))
+	ctx := tracer.Asked(background, txlock.Call{Name: "Lock"})
+	tracer.Answered(ctx, fmt.Errorf("%w: %w (%w)", txlock.ErrNotAcquired, context.Canceled, context.DeadlineExceeded))
+	require.Equal(t, map[string]int{"Lock timeout txlock.ErrNotAcquired": 1}, f.sums(t, "txlock.requests"))
+}
+
+// How locks end that were granted, each once.
+func TestHoldsThatEnd(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		m := f.locks.Mutex(f.key)
+		want, ended := map[string]int{}, 0
+		ends := func(series string, status codes.Code) {
+			t.Helper()
+			want[series]++
+			ended++
+			eventually(t, "the end", time.Millisecond, func() bool { return len(f.spans.Ended()) == ended })
+			require.Empty(t, f.sums(t, "txlock.held"))
+			require.Equal(t, want, f.sums(t, "txlock.releases"))
+			counts, _ := f.times(t, "txlock.hold.duration")
+			require.Equal(t, want, counts)
+			require.Equal(t, status, f.last(t).Status().Code)
+			require.Equal(t, series, inWords(attribute.NewSet(f.last(t).Attributes()...)))
+		}
+
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		require.Equal(t, map[string]int{"Lock": 1}, f.sums(t, "txlock.held"))
+		require.NoError(t, lock.Unlock(background))
+		ends("Lock released", codes.Unset)
+		require.NoError(t, m.TryDo(background, func(context.Context, *sql.Tx) error {
+			require.Equal(t, map[string]int{"TryDo": 1}, f.sums(t, "txlock.held"))
+			return nil
+		}))
+		ends("TryDo released", codes.Unset)
+
+		require.Equal(t, errSoldOut, m.Do(background, func(context.Context, *sql.Tx) error { return errSoldOut }))
+		ends("Do error *errors.errorString", codes.Error)
+		err = m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "SELECT * FROM missing")
+			return err
+		})
+		require.Error(t, err)
+		if e.postgres {
+			ends("Do error 42P01", codes.Error)
+			require.Equal(t, "42P01", value(f.last(t), "db.response.status_code"))
+		} else {
+			ends("Do error *mysql.MySQLError", codes.Error)
+		}
+		require.Panics(t, func() { _ = m.Do(background, func(context.Context, *sql.Tx) error { panic(f.key) }) })
+		ends("Do error txlock.ErrPanicked", codes.Error)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_ = m.TryDo(background, func(context.Context, *sql.Tx) error { runtime.Goexit(); return nil })
+		}()
+		<-gone
+		ends("TryDo error txlock.ErrPanicked", codes.Error)
+
+		ctx, cancel := context.WithCancel(background)
+		require.ErrorIs(t, m.Do(ctx, func(context.Context, *sql.Tx) error { cancel(); return nil }), context.Canceled)
+		ends("Do cancelled", codes.Unset)
+		require.Error(t, m.Do(background, func(context.Context, *sql.Tx) error { return context.DeadlineExceeded }))
+		ends("Do timeout context.DeadlineExceeded", codes.Error)
+
+		lock, err = m.Lock(background)
+		require.NoError(t, err)
+		e.killSessions(t)
+		<-lock.Context().Done()
+		ends("Lock lost txlock.ErrLost", codes.Error)
+		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+		require.Zero(t, f.total(t, "txlock.held"), "Unlock does not count again")
+		require.ErrorIs(t, m.Do(background, func(context.Context, *sql.Tx) error { e.killSessions(t); return nil }), txlock.ErrLost)
+		ends("Do lost txlock.ErrLost", codes.Error)
+
+		acquisitions := 0
+		for series, n := range f.sums(t, "txlock.requests") {
+			require.True(t, strings.HasSuffix(series, " acquired"), series)
+			acquisitions += n
+		}
+		require.Equal(t, f.total(t, "txlock.releases"), acquisitions)
+		f.noKey(t)
+	})
+}
+
+// Two sessions want each other's lock: one call is a deadlock.
+func TestDeadlock(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		a, b := f.locks.Mutex(f.key+"a"), f.locks.Mutex(f.key+"b")
+		first, err := a.Lock(background)
+		require.NoError(t, err)
+		second, err := b.Lock(background)
+		require.NoError(t, err)
+		crossed := make(chan error, 2)
+		cross := func(own *txlock.Lock, other *txlock.Mutex[*sql.Tx]) {
+			lock, err := other.Lock(own.Context())
+			if err == nil {
+				err = lock.Unlock(background)
+			}
+			_ = own.Unlock(background) // on MySQL and MariaDB the victim's session is lost
+			crossed <- err
+		}
+		go cross(first, b)
+		e.waiters(t, 1)
+		go cross(second, a)
+		require.ErrorIs(t, errors.Join(<-crossed, <-crossed), txlock.ErrDeadlock)
+		requests := f.sums(t, "txlock.requests")
+		require.Equal(t, map[string]int{"Lock acquired": 2, "Lock nested acquired": 1, "Lock nested deadlock txlock.ErrDeadlock": 1}, requests)
+		require.Zero(t, f.total(t, "txlock.held"))
+		f.noKey(t)
+	})
+}
+
+// A waiter waits for a holder for at least as long as the server has shown it waiting, and no longer than the call took.
+func TestTimes(t *testing.T) {
+	const least = 50 * time.Millisecond
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		holder, err := f.other.Mutex(f.key).Lock(background)
+		require.NoError(t, err)
+		granted := make(chan *txlock.Lock)
+		before := time.Now()
+		go func() {
+			lock, _ := f.locks.Mutex(f.key).Lock(background)
+			granted <- lock
+		}()
+		e.waiters(t, 1)
+		seen := time.Now()
+		require.Equal(t, map[string]int{"Lock": 1}, f.sums(t, "txlock.waiting"))
+		require.Empty(t, f.sums(t, "txlock.held"))
+		<-time.After(least)
+		shown := time.Since(seen)
+		freed := time.Now()
+		require.NoError(t, holder.Unlock(background))
+		lock := <-granted
+		require.NotNil(t, lock)
+		longest := time.Since(before)
+		require.Empty(t, f.sums(t, "txlock.waiting"))
+		require.Equal(t, map[string]int{"Lock": 1}, f.sums(t, "txlock.held"))
+		held := time.Now()
+		<-time.After(least)
+		require.NoError(t, lock.Unlock(background))
+
+		_, waits := f.times(t, "txlock.wait.duration")
+		_, holds := f.times(t, "txlock.hold.duration")
+		wait, hold := waits["Lock acquired"], holds["Lock released"]
+		require.GreaterOrEqual(t, wait, shown)
+		require.LessOrEqual(t, wait, longest)
+		require.GreaterOrEqual(t, hold, least)
+		require.LessOrEqual(t, wait+hold, time.Since(before))
+		span := f.last(t)
+		require.WithinRange(t, span.StartTime(), before, seen)
+		require.InDelta(t, (wait + hold).Seconds(), span.EndTime().Sub(span.StartTime()).Seconds(), 1e-6)
+		require.WithinRange(t, span.Events()[0].Time, freed, held)
+	})
+}
+
+// A reader sees the units, and boundaries from 100 µs to minutes.
+func TestInstruments(t *testing.T) {
+	f := newFixture(t, engines[0])
+	require.NoError(t, f.locks.Mutex(f.key).Do(background, nothing))
+	units := map[string]string{}
+	for name, m := range f.read(t) {
+		units[name] = m.Unit
+		require.NotEmpty(t, m.Description)
+	}
+	require.Equal(t, map[string]string{
+		"txlock.requests": "{request}", "txlock.wait.duration": "s", "txlock.releases": "{lock}",
+		"txlock.hold.duration": "s", "txlock.waiting": "{request}", "txlock.held": "{lock}",
+	}, units)
+	for _, name := range []string{"txlock.wait.duration", "txlock.hold.duration"} {
+		bounds := f.read(t)[name].Data.(metricdata.Histogram[float64]).DataPoints[0].Bounds
+		require.IsIncreasing(t, bounds)
+		require.Equal(t, 0.0001, bounds[0])
+		require.Equal(t, 300.0, bounds[len(bounds)-1])
+	}
+}
+
+// noKey fails the test when a key is told of.
+func (f *fixture) noKey(t *testing.T) {
+	t.Helper()
+	metrics, spans := f.everything(t)
+	require.Contains(t, metrics, "txlock_slots")
+	require.Contains(t, spans, "txlock_slots")
+	require.NotContains(t, metrics, "secret")
+	require.NotContains(t, spans, "secret")
+}
+
+// With WithKeys the key is in spans, and still not in metrics.
+func TestWithKeys(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e, txlockotel.WithKeys())
+		require.Equal(t, errSoldOut, f.locks.Mutex(f.key, "b").Do(background, func(context.Context, *sql.Tx) error { return errSoldOut }))
+		span := f.last(t)
+		require.Equal(t, `["`+f.key+`","b"]`, value(span, "txlock.keys"))
+		require.Equal(t, "sold out", span.Status().Description)
+		require.Equal(t, "exception", span.Events()[1].Name)
+		metrics, spans := f.everything(t)
+		require.NotContains(t, metrics, "secret")
+		require.Contains(t, spans, "secret")
+	})
+}

@@ -1,0 +1,121 @@
+package txlockotel_test
+
+import (
+	"errors"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/txlock/txlock"
+	txlockotel "github.com/txlock/txlock/otel"
+)
+
+// Prometheus scrapes a program that holds a lock and has missed one.
+func TestPrometheus(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	reader, err := exporter.New(exporter.WithRegisterer(registry))
+	require.NoError(t, err)
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	locks := engines[0].locker(txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(meters))))
+	defer locks.Close()
+	require.NoError(t, locks.Mutex("secret").Do(background, nothing))
+	held, err := locks.Mutex("secret").Lock(background)
+	require.NoError(t, err)
+	_, err = locks.Mutex("secret").TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer server.Close()
+	response, err := server.Client().Get(server.URL)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NotContains(t, string(page), "secret")
+	parser := expfmt.NewTextParser(model.LegacyValidation) // names without quotes, as every Prometheus reads them
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(page)))
+	require.NoError(t, err)
+
+	kinds := map[string]dto.MetricType{}
+	for name, family := range families {
+		if strings.HasPrefix(name, "txlock_") {
+			kinds[name] = family.GetType()
+		}
+	}
+	require.Equal(t, map[string]dto.MetricType{
+		"txlock_requests_total": dto.MetricType_COUNTER, "txlock_releases_total": dto.MetricType_COUNTER,
+		"txlock_wait_duration_seconds": dto.MetricType_HISTOGRAM, "txlock_hold_duration_seconds": dto.MetricType_HISTOGRAM,
+		"txlock_waiting": dto.MetricType_GAUGE, "txlock_held": dto.MetricType_GAUGE,
+	}, kinds)
+	require.Equal(t, map[string]float64{"Do acquired": 1, "Lock acquired": 1, "TryLock missed": 1}, scraped(families["txlock_requests_total"]))
+	require.Equal(t, map[string]float64{"Do released": 1}, scraped(families["txlock_releases_total"]))
+	require.Equal(t, map[string]float64{"Do acquired": 1, "Lock acquired": 1, "TryLock missed": 1}, scraped(families["txlock_wait_duration_seconds"]))
+	require.Equal(t, map[string]float64{"Do ": 0, "Lock ": 1}, scraped(families["txlock_held"]))
+	require.NoError(t, held.Unlock(background))
+}
+
+// scraped are the values of a family, of a histogram the counts, by call and outcome.
+func scraped(family *dto.MetricFamily) map[string]float64 {
+	values := map[string]float64{}
+	for _, m := range family.GetMetric() {
+		labels := map[string]string{}
+		for _, pair := range m.GetLabel() {
+			labels[pair.GetName()] = pair.GetValue()
+		}
+		values[labels["db_operation_name"]+" "+labels["txlock_outcome"]] =
+			m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	return values
+}
+
+// Without options, and with nil ones, telemetry goes to the global providers.
+func TestGlobalProviders(t *testing.T) {
+	f := &fixture{reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(f.reader)))
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(f.spans)))
+	locks := engines[0].locker(txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(nil), txlockotel.WithTracerProvider(nil))))
+	defer locks.Close()
+	require.NoError(t, locks.Mutex("global").Do(background, nothing))
+	require.Equal(t, map[string]int{"Do released": 1}, f.sums(t, "txlock.releases"))
+	require.Equal(t, "Do txlock_slots", f.last(t).Name())
+}
+
+// broken is a provider whose meters make no counters.
+type broken struct{ noop.MeterProvider }
+
+type brokenMeter struct{ noop.Meter }
+
+var errBroken = errors.New("no counter today")
+
+// Meter returns a meter that makes no counters.
+func (broken) Meter(string, ...metric.MeterOption) metric.Meter { return brokenMeter{} }
+
+// Int64Counter fails.
+func (brokenMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return nil, errBroken
+}
+
+// A metric that does not come into being is an error for otel.Handle, and no lock fails for it.
+func TestBrokenProvider(t *testing.T) {
+	var handled []error
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { handled = append(handled, err) }))
+	locks := engines[0].locker(txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(broken{}))))
+	defer locks.Close()
+	require.Equal(t, []error{errBroken, errBroken}, handled)
+	require.NoError(t, locks.Mutex("broken").Do(background, nothing))
+}

@@ -1,0 +1,143 @@
+package txlockotel_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/txlock/txlock"
+	txlockotel "github.com/txlock/txlock/otel"
+)
+
+// childOf requires that the span is another one's child.
+func childOf(t *testing.T, child, parent sdktrace.ReadOnlySpan) {
+	t.Helper()
+	require.Equal(t, parent.SpanContext().SpanID(), child.Parent().SpanID(), "%s in %s", child.Name(), parent.Name())
+	require.Equal(t, parent.SpanContext().TraceID(), child.SpanContext().TraceID())
+}
+
+// The section is a child of what the caller does; what the work does, and nested locks, are children of the section.
+func TestSpansNest(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		work := func(ctx context.Context, name string) {
+			_, span := f.tracer.Start(ctx, name)
+			span.End()
+		}
+		ctx, caller := f.tracer.Start(background, "caller")
+		err := f.locks.Mutex(f.key).Do(ctx, func(ctx context.Context, _ *sql.Tx) error {
+			work(ctx, "work")
+			lock, err := f.locks.Mutex(f.key + "nested").Lock(ctx)
+			require.NoError(t, err)
+			work(lock.Context(), "nested work")
+			require.NoError(t, f.locks.Mutex(f.key).TryDo(lock.Context(), func(ctx context.Context, _ *sql.Tx) error {
+				work(ctx, "innermost work")
+				return nil
+			}))
+			return lock.Unlock(ctx)
+		})
+		require.NoError(t, err)
+		caller.End()
+
+		spans := f.ended(t)
+		require.Len(t, spans, 7)
+		childOf(t, spans["Do txlock_slots"], spans["caller"])
+		childOf(t, spans["work"], spans["Do txlock_slots"])
+		childOf(t, spans["Lock txlock_slots"], spans["Do txlock_slots"])
+		childOf(t, spans["nested work"], spans["Lock txlock_slots"])
+		childOf(t, spans["TryDo txlock_slots"], spans["Lock txlock_slots"])
+		childOf(t, spans["innermost work"], spans["TryDo txlock_slots"])
+		require.Equal(t, map[string]int{"Do released": 1, "Lock nested released": 1, "TryDo nested released": 1}, f.sums(t, "txlock.releases"))
+	})
+}
+
+// A span has the attributes of the conventions, and the grant as an event.
+func TestSpanOfASection(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		require.NoError(t, f.locks.Mutex(f.key).Do(background, nothing))
+		span := f.last(t)
+		system := map[bool]string{true: "postgresql", false: "mysql"}[e.postgres]
+		require.Equal(t, "Do txlock_slots", span.Name())
+		require.Equal(t, trace.SpanKindInternal, span.SpanKind())
+		require.ElementsMatch(t, []attribute.KeyValue{
+			attribute.String("db.system.name", system), attribute.String("db.operation.name", "Do"),
+			attribute.String("db.collection.name", "txlock_slots"), attribute.Bool("txlock.nested", false),
+			attribute.String("txlock.outcome", "released"),
+		}, span.Attributes())
+		require.Len(t, span.Events(), 1)
+		granted := span.Events()[0]
+		require.Equal(t, "txlock.acquired", granted.Name)
+		require.Equal(t, attribute.Key("txlock.waited"), granted.Attributes[0].Key)
+		_, waits := f.times(t, "txlock.wait.duration")
+		require.InDelta(t, waits["Do acquired"].Seconds(), granted.Attributes[0].Value.AsFloat64(), 1e-6)
+		require.Equal(t, "github.com/txlock/txlock/otel", span.InstrumentationScope().Name)
+		require.Equal(t, semconv.SchemaURL, span.InstrumentationScope().SchemaURL)
+	})
+}
+
+// The span of a LockTx is its wait: it has ended while the transaction goes on.
+func TestSpanOfLockTx(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		tx, err := f.db.Begin()
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback()) }()
+		require.NoError(t, f.locks.Mutex(f.key).LockTx(background, tx))
+		require.Equal(t, "acquired", value(f.last(t), "txlock.outcome"))
+		require.Equal(t, "txlock.acquired", f.last(t).Events()[0].Name)
+		require.NoError(t, f.locks.Mutex(f.key).TryLockTx(background, tx))
+		require.Equal(t, map[string]int{"LockTx acquired": 1, "TryLockTx acquired": 1}, f.sums(t, "txlock.requests"))
+		require.Empty(t, f.sums(t, "txlock.held"), "nobody would tell when it ends")
+		require.Empty(t, f.sums(t, "txlock.waiting"))
+	})
+}
+
+// A lost Lock ends its span at the loss, before the Unlock, and a lock of rows names their table.
+func TestSpanOfALoss(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		_, err := f.db.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
+		require.NoError(t, err)
+		_, err = f.db.Exec("INSERT INTO things VALUES (42)")
+		require.NoError(t, err)
+		defer func() {
+			_, err := f.db.Exec("DROP TABLE things")
+			require.NoError(t, err)
+		}()
+		lock, err := f.locks.Rows("things", "id", 42).Lock(background)
+		require.NoError(t, err)
+		require.Empty(t, f.spans.Ended())
+		f.killSessions(t)
+		<-lock.Context().Done()
+		eventually(t, "the end of the span", f.pollEvery, func() bool { return len(f.spans.Ended()) == 1 })
+		span := f.last(t)
+		require.Equal(t, "Lock things", span.Name())
+		require.Equal(t, "lost", value(span, "txlock.outcome"))
+		require.Equal(t, "txlock.ErrLost", value(span, "error.type"))
+		require.Equal(t, txlock.ErrLost.Error(), span.Status().Description)
+		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+		require.Len(t, f.spans.Ended(), 1)
+
+		require.ErrorIs(t, f.locks.Rows("things", "id", 43).Do(background, nothing), txlock.ErrNoRow)
+		require.Equal(t, "txlock.ErrNoRow", value(f.last(t), "error.type"))
+	})
+}
+
+// Attributes of the program's own are on spans and metrics, and replace the library's.
+func TestWithAttributes(t *testing.T) {
+	f := newFixture(t, engines[0], txlockotel.WithAttributes(semconv.DBSystemNameMariaDB, semconv.ServerAddress("db1")))
+	require.NoError(t, f.locks.Mutex(f.key).Do(background, nothing))
+	require.Equal(t, "mariadb", value(f.last(t), "db.system.name"))
+	require.Equal(t, "db1", value(f.last(t), "server.address"))
+	metrics, _ := f.everything(t)
+	require.Contains(t, metrics, "mariadb")
+	require.Contains(t, metrics, "db1")
+	require.NotContains(t, metrics, "postgresql")
+}

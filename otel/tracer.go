@@ -1,0 +1,184 @@
+package txlockotel
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/txlock/txlock"
+)
+
+// scope is the name of this instrumentation.
+const scope = "github.com/txlock/txlock/otel"
+
+// The names of attributes and of the event that the conventions have none for.
+const (
+	outcomeKey    = attribute.Key("txlock.outcome")
+	nestedKey     = attribute.Key("txlock.nested")
+	keysKey       = attribute.Key("txlock.keys")
+	waitedKey     = attribute.Key("txlock.waited")
+	acquiredEvent = "txlock.acquired"
+)
+
+// Tracer is a [txlock.Tracer], for one Locker or for many.
+type Tracer struct {
+	instruments
+	spans      trace.Tracer
+	attributes []attribute.KeyValue
+	keys       bool
+	labels     sync.Map // *labels by series
+}
+
+var _ txlock.Tracer = (*Tracer)(nil)
+
+// NewTracer returns a Tracer that goes to the global providers of OpenTelemetry, unless options say otherwise. Should a metric not
+// come into being, otel.Handle is told, and the others do.
+func NewTracer(options ...Option) *Tracer {
+	c := newConfig(options)
+	return &Tracer{
+		instruments: newInstruments(c.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))),
+		spans:       c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		attributes:  c.attributes,
+		keys:        c.keys,
+	}
+}
+
+// series is what tells the series of a metric apart.
+type series struct {
+	system, operation, table string
+	nested                   bool
+	outcome                  outcome // empty where it is not known yet
+	errorType                string  // empty unless the outcome is an error
+}
+
+// labels are the attributes of a series, as spans and instruments take them.
+type labels struct {
+	attributes []attribute.KeyValue
+	add        []metric.AddOption
+	record     []metric.RecordOption
+}
+
+// labelled makes the labels of a series once: sorting attributes takes longer than counting. There are as many as the metrics have
+// series.
+func (t *Tracer) labelled(s series) *labels {
+	if known, ok := t.labels.Load(s); ok {
+		return known.(*labels)
+	}
+	attributes := []attribute.KeyValue{
+		semconv.DBSystemNameKey.String(s.system), semconv.DBOperationName(s.operation), semconv.DBCollectionName(s.table),
+		nestedKey.Bool(s.nested),
+	}
+	if s.outcome != "" {
+		attributes = append(attributes, outcomeKey.String(string(s.outcome)))
+	}
+	if s.errorType != "" {
+		attributes = append(attributes, semconv.ErrorTypeKey.String(s.errorType))
+	}
+	attributes = append(attributes, t.attributes...)
+	set := metric.WithAttributeSet(attribute.NewSet(attributes...))
+	made, _ := t.labels.LoadOrStore(s, &labels{attributes, []metric.AddOption{set}, []metric.RecordOption{set}})
+	return made.(*labels)
+}
+
+// section is a call that locks, and what it was granted. It travels in the context.
+type section struct {
+	series
+	span  trace.Span
+	since time.Time // when it was asked for, then when it was granted
+}
+
+type sectionKey struct{}
+
+// Asked begins the span of a call.
+func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
+	s := &section{
+		series: series{system: call.System, operation: call.Name, table: call.Table, nested: call.Nested},
+		since:  time.Now(),
+	}
+	known := t.labelled(s.series)
+	options := []trace.SpanStartOption{trace.WithTimestamp(s.since), trace.WithAttributes(known.attributes...)}
+	if t.keys {
+		options = append(options, trace.WithAttributes(keysKey.StringSlice(call.Names)))
+	}
+	ctx, s.span = t.spans.Start(ctx, call.Name+" "+call.Table, options...)
+	t.waiting.Add(ctx, 1, known.add...)
+	return context.WithValue(ctx, sectionKey{}, s)
+}
+
+// Answered counts the call, measures its wait, and ends the span if nothing is held now whose end will be told.
+func (t *Tracer) Answered(ctx context.Context, err error) {
+	s := ctx.Value(sectionKey{}).(*section)
+	now, waited := s.lap()
+	try := strings.HasPrefix(s.operation, "Try")
+	how := s.ended(ofWait(err, try), err)
+	known, base := t.labelled(how), t.labelled(s.series)
+	t.waiting.Add(ctx, -1, base.add...)
+	t.requests.Add(ctx, 1, known.add...)
+	t.wait.Record(ctx, waited, known.record...)
+	if err == nil {
+		s.span.AddEvent(acquiredEvent, trace.WithTimestamp(now), trace.WithAttributes(waitedKey.Float64(waited)))
+	}
+	if err == nil && !strings.HasSuffix(s.operation, "Tx") {
+		t.held.Add(ctx, 1, base.add...)
+		return
+	}
+	t.finish(s.span, how, now, err)
+}
+
+// Ended measures for how long the lock was held, and ends the span.
+func (t *Tracer) Ended(ctx context.Context, err error) {
+	s := ctx.Value(sectionKey{}).(*section)
+	now, held := s.lap()
+	how := s.ended(ofHold(err), err)
+	known := t.labelled(how)
+	t.held.Add(ctx, -1, t.labelled(s.series).add...)
+	t.releases.Add(ctx, 1, known.add...)
+	t.hold.Record(ctx, held, known.record...)
+	t.finish(s.span, how, now, err)
+}
+
+// lap returns the seconds since the last one.
+func (s *section) lap() (now time.Time, seconds float64) {
+	now = time.Now()
+	seconds = now.Sub(s.since).Seconds()
+	s.since = now
+	return now, seconds
+}
+
+// ended is the series of a call that ended so.
+func (s *section) ended(o outcome, err error) series {
+	how := s.series
+	how.outcome = o
+	if o.bad() {
+		how.errorType, _ = name(err)
+	}
+	return how
+}
+
+func (t *Tracer) finish(span trace.Span, how series, now time.Time, err error) {
+	defer span.End(trace.WithTimestamp(now))
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(outcomeKey.String(string(how.outcome)))
+	if !how.outcome.bad() {
+		return
+	}
+	_, description := name(err)
+	if t.keys {
+		description = err.Error()
+		span.RecordError(err, trace.WithTimestamp(now))
+	}
+	span.SetStatus(codes.Error, description)
+	span.SetAttributes(semconv.ErrorTypeKey.String(how.errorType))
+	if state := sqlState(err); state != "" {
+		span.SetAttributes(semconv.DBResponseStatusCode(state))
+	}
+}

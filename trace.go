@@ -1,0 +1,155 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Tracer is told of every call that locks, by [WithTracer]: for metrics and traces. It is called in the goroutine of that call, but for
+// the loss of a Lock, and must return soon and not panic. The module txlock/otel has one for OpenTelemetry.
+type Tracer interface {
+	// Asked is called before a call waits. The two methods below get the context that it returns, which must be derived from ctx; the
+	// work of a Do and [Lock.Context] inherit its values.
+	Asked(ctx context.Context, call Call) context.Context
+	// Answered is called when the wait is over: with nil when the lock is held, else with the error that the call will return.
+	Answered(ctx context.Context, err error)
+	// Ended is called once for a lock that was granted, when it is not held any more: with nil when it was released, alone or with the
+	// Do in which it was taken, or the transaction of a Do has committed, of a nested one its savepoint was kept; with the error of
+	// the Do or the Unlock otherwise; with one that matches [ErrLost] as soon as a Lock is known to be lost. It is not called for
+	// LockTx, whose transaction is the caller's to end.
+	Ended(ctx context.Context, err error)
+}
+
+// Call is a call that locks, as a Tracer is told of it.
+type Call struct {
+	Name          string   // Lock, TryLock, Do, TryDo, LockTx or TryLockTx
+	System        string   // "postgresql" or "mysql", which stands for MariaDB as well
+	Table, Column string   // of the rows: the lock table, where Column is empty, or those of Rows
+	Names         []string // the keys, or the values of Rows; not to be changed
+	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx
+}
+
+// WithTracer has tracer told of every call that locks. It must not be nil.
+func WithTracer(tracer Tracer) Option {
+	return optionFunc(func(c *config) {
+		if tracer == nil {
+			c.reject(errors.New("WithTracer: nil tracer"))
+			return
+		}
+		c.tracer = tracer
+	})
+}
+
+// trace is what the Tracer is told of one call. A nil trace tells nobody.
+type trace struct {
+	tracer Tracer
+	ctx    context.Context // as Asked has returned it
+
+	mu              sync.Mutex
+	answered, ended bool
+}
+
+// asked begins the trace of a call that joins the session which ctx carries, if it does, and returns the context that the call
+// goes on with.
+func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
+	l := m.locker
+	if l.config.tracer == nil || l.config.err != nil {
+		return ctx, nil
+	}
+	call := Call{Name: verb, System: l.driver.System(), Table: m.target.table, Column: m.target.column, Names: m.target.names()}
+	if call.Table == "" {
+		call.Table = l.config.table
+	}
+	if f, carried := ctx.Value(ownerKey[Tx]{l}).(*frame[Tx]); carried && joins {
+		f.mu.Lock()
+		call.Nested = !f.over
+		f.mu.Unlock()
+	}
+	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
+	return t.ctx, t
+}
+
+func (t target) names() []string {
+	if t.values == nil {
+		return t.keys
+	}
+	names := make([]string, len(t.values))
+	for i, value := range t.values {
+		names[i] = value.Text
+	}
+	return names
+}
+
+// answer says how the wait ended, unless that has been said.
+func (t *trace) answer(err error) {
+	if t == nil || !t.first(&t.answered) {
+		return
+	}
+	if err != nil { // nothing was granted that could end
+		t.first(&t.ended)
+	}
+	t.tracer.Answered(t.ctx, err)
+}
+
+// end says that what was granted is not held any more, unless that has been said.
+func (t *trace) end(err error) {
+	if t != nil && t.first(&t.ended) {
+		t.tracer.Ended(t.ctx, err)
+	}
+}
+
+func (t *trace) first(done *bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := *done
+	*done = true
+	return !before
+}
+
+// follow says how the wait for a Lock ended, and when its end comes.
+func (t *trace) follow(lock *Lock, err error) {
+	if t == nil {
+		return
+	}
+	t.answer(err)
+	if err != nil {
+		return
+	}
+	unheld := context.AfterFunc(lock.ctx, func() { t.end(unlessReleased(context.Cause(lock.ctx))) })
+	release := lock.release
+	lock.release = func(ctx context.Context) error {
+		unheld() // the release ends the context first thing, and its error tells more; besides, no goroutine is needed
+		err := release(ctx)
+		t.end(unlessReleased(err))
+		return err
+	}
+}
+
+// unlessReleased is nil for the end of a lock that was released with the Do in which it was taken.
+func unlessReleased(err error) error {
+	if errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost) {
+		return nil
+	}
+	return err
+}
+
+// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. No call returns it.
+var ErrPanicked = errors.New("the work panicked")
+
+// traced runs a Do, of which the lock is granted when its work begins.
+func traced[Tx any](t *trace, work func(context.Context, Tx) error, run func(work func(context.Context, Tx) error) error) error {
+	if t == nil {
+		return run(work)
+	}
+	failed := ErrPanicked
+	defer func() {
+		t.answer(failed)
+		t.end(failed)
+	}()
+	failed = run(func(ctx context.Context, tx Tx) error {
+		t.answer(nil)
+		return work(ctx, tx)
+	})
+	return failed
+}
