@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,8 +191,11 @@ type fixture[Tx any] struct {
 
 var labels atomic.Int64
 
-// labelPrefix is this run's: a server that outlives it may be given to several.
-var labelPrefix = fmt.Sprintf("test_%d_", os.Getpid())
+// labelOf is the name of this run's nth fixture, as short as can be: PostgreSQL shows 50 bytes of the application, the process and the key
+// together, and the numbers of processes have up to seven digits. A server that outlives the run may be given to several.
+func labelOf(n int64) string {
+	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(n, 36)
+}
 
 const poolSize = 40
 
@@ -223,7 +227,7 @@ func noGoroutines(t *testing.T) {
 // newParallelFixture leaves goroutines to the test that other tests run beside.
 func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
 	t.Helper()
-	f := &fixture[Tx]{client: c, engine: e, label: fmt.Sprintf("%s%d", labelPrefix, labels.Add(1))}
+	f := &fixture[Tx]{client: c, engine: e, label: labelOf(labels.Add(1))}
 	if !e.postgres {
 		f.admitted(t, "CREATE DATABASE "+f.label+" CHARACTER SET utf8mb4")
 		t.Cleanup(func() { f.drop(t, "DATABASE "+f.label) })
@@ -258,7 +262,7 @@ func (f *fixture[Tx]) key(name string) string {
 	}
 	slot := func() uint32 { return crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots }
 	for key = name; keys.slots[slot()]; {
-		key += "'"
+		key += "-" // shown as it is
 	}
 	keys.of[name], keys.slots[slot()] = key, true
 	return key

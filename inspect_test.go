@@ -56,7 +56,13 @@ func (f *fixture[Tx]) holdInDo(t *testing.T, key string) (session string, releas
 			return err
 		})
 	}()
-	return <-held, func() error { close(done); return <-ended }
+	select {
+	case session = <-held:
+	case err := <-ended:
+		require.NoError(t, err)
+		require.Fail(t, "Do has not run its work")
+	}
+	return session, func() error { close(done); return <-ended }
 }
 
 // queue has n callers of Lock wait for a key, one after the other. Each unlocks when it is told to.

@@ -19,7 +19,7 @@ import (
 // ownTable makes a Locker with a lock table of its own; name is the table's as the administrator spells it.
 func ownTable[Tx any](t *testing.T, e *engine, c client[Tx], options ...txlock.Option) (f *fixture[Tx], name string) {
 	t.Helper()
-	label := fmt.Sprintf("%s%d", labelPrefix, labels.Load()+1) // of the fixture that is made next
+	label := labelOf(labels.Load() + 1) // of the fixture that is made next
 	name = label + "_locks"
 	if !e.postgres {
 		name = label + ".locks"
