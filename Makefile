@@ -25,7 +25,7 @@ check: ## format, vet, lint, documentation, dependencies
 	@for module in $(MODULES); do (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; done
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet . ./dialects/... ./cmd/... ./internal/dsn
-	go run .ci/documented.go . cmd/txlock cmd/txlock/internal/child cmd/txlock/internal/terminal dialects dialects/postgres dialects/mysql internal/doctor internal/dsn internal/leaks internal/peer internal/servers internal/shop internal/wire otel gocron \
+	go run .ci/documented.go . cmd/txlock cmd/txlock/internal/child cmd/txlock/internal/terminal dialects dialects/postgres dialects/mysql internal/doctor internal/dsn internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/wire otel gocron \
 		bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
 	.ci/dependencies
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -22,7 +23,7 @@ func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	sent := proxy.Bursts()
 	release := sync.OnceFunc(proxy.Hold())
 	defer release()
-	eventually(t, "a heartbeat", time.Millisecond, func() bool { return proxy.Bursts() > sent })
+	eventually.Every(t, "a heartbeat", time.Millisecond, func() bool { return proxy.Bursts() > sent })
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- lock.Unlock(background) }()
 	receive(t, lock.Context().Done()) // it is in Unlock

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -35,7 +36,7 @@ func probesAreSpared(t *testing.T, e *engine) {
 			_, err := few.Inspect(background)
 			inspected <- err
 		}()
-		eventually(t, "a probe waits", time.Millisecond, func() bool {
+		eventually.Every(t, "a probe waits", time.Millisecond, func() bool {
 			f.total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx") // keeps the picture old: it goes on probing until it was seen
 			return f.total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.label+"' AND INFO LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
 		})
@@ -130,7 +131,7 @@ func signsOfLife(t *testing.T, e *engine) {
 		key := f.key("alive")
 		lock, err := f.locks.Mutex(key).Lock(background)
 		require.NoError(t, err)
-		eventually(t, "a sign of life", 20*time.Millisecond, func() bool {
+		eventually.Every(t, "a sign of life", 20*time.Millisecond, func() bool {
 			shown := f.look(t, key)
 			return len(shown) == 1 && shown[0].Holder.Idle && strings.Contains(shown[0].Holder.Statement, "/* txlock ping */")
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -297,7 +298,7 @@ func breaks[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, f.locks.Break(background, stuck))
 	require.ErrorIs(t, <-done, txlock.ErrLost)
 	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
-	eventually(t, "both ends are in the log", time.Millisecond, func() bool { return len(log.records(t)) == 2 })
+	eventually.Every(t, "both ends are in the log", time.Millisecond, func() bool { return len(log.records(t)) == 2 })
 	for _, record := range log.records(t) { // that of who broke it, and that of who lost it
 		require.Contains(t, record["lock"], key)
 	}

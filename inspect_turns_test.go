@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -64,7 +65,7 @@ func inspectsInTurns(t *testing.T, e *engine) {
 	late := true
 	for try := 0; late && try < 3; try++ { // on a busy machine the time may be over before they had enough turns: the best of a few tries tells
 		all := inspectLater(locks)
-		eventually(t, "it probes", time.Millisecond, func() bool { return len(probesOf(t, f)) > 0 })
+		eventually.Every(t, "it probes", time.Millisecond, func() bool { return len(probesOf(t, f)) > 0 })
 		first, second := inspectLater(locks, "one"), inspectLater(locks, "another")
 		late = false
 		for _, few := range []<-chan inspection{first, second} {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 
 	// Everything works again, with what the pool has left.
 	left := map[bool]int{true: 1}[e.pooled] // a pooler keeps a client that is idle
-	eventually(t, "the connections are gone", f.pollEvery, func() bool { return proxy.Open() == left })
+	eventually.Every(t, "the connections are gone", f.pollEvery, func() bool { return proxy.Open() == left })
 	next, err := f.locks.Mutex(f.key("lost")).Lock(background)
 	require.NoError(t, err)
 	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // logbook is a log that a test reads.
@@ -48,7 +49,7 @@ func (l *logbook) records(t *testing.T) (records []map[string]any) {
 // one waits for the only line, and checks what it says.
 func (l *logbook) one(t *testing.T, level, message string) (record map[string]any) {
 	t.Helper()
-	eventually(t, "a line in the log", time.Millisecond, func() bool { return len(l.records(t)) > 0 })
+	eventually.Every(t, "a line in the log", time.Millisecond, func() bool { return len(l.records(t)) > 0 })
 	records := l.records(t)
 	require.Len(t, records, 1)
 	require.Equal(t, level, records[0]["level"])

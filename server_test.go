@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -36,7 +37,7 @@ func owned(t *testing.T, server *servers.Server) *engine {
 // back waits until the administrator's pool has got rid of its dead connections.
 func (e *engine) back(t *testing.T) {
 	t.Helper()
-	eventually(t, "the server answers", 5*time.Millisecond, func() bool { return e.admin.Ping() == nil })
+	eventually.Every(t, "the server answers", 5*time.Millisecond, func() bool { return e.admin.Ping() == nil })
 }
 
 func TestServerKilled(t *testing.T) {

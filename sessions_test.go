@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // count asks the server for a number about the fixture.
@@ -21,26 +22,16 @@ func (f *fixture[Tx]) count(t *testing.T, query string) (n int) {
 	return n
 }
 
-// eventually waits for a state of the server.
-func eventually(t *testing.T, what string, every time.Duration, is func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
-		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
-	}
-}
-
 // waiters waits until the server has exactly n waiters of the fixture.
 func (f *fixture[Tx]) waiters(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d waiters", n), f.pollEvery, func() bool { return f.count(t, f.queued) == n })
+	eventually.Every(t, fmt.Sprintf("%d waiters", n), f.pollEvery, func() bool { return f.count(t, f.queued) == n })
 }
 
 // transactions waits until exactly n sessions of the fixture are in a transaction.
 func (f *fixture[Tx]) transactions(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d transactions", n), f.pollEvery, func() bool { return f.count(t, f.sessions) == n })
+	eventually.Every(t, fmt.Sprintf("%d transactions", n), f.pollEvery, func() bool { return f.count(t, f.sessions) == n })
 }
 
 // killSessions ends all sessions of the fixture, as an administrator does.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // story is what a tracer was told, in its order: a line for each call, "<the call's number> <what> <how it went>".
@@ -73,7 +74,7 @@ func (s *story) takeSome(t *testing.T, want ...string) (told []error) {
 
 func (s *story) all(t *testing.T, n int) (lines []string, told []error) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d lines", n), time.Millisecond, func() bool {
+	eventually.Every(t, fmt.Sprintf("%d lines", n), time.Millisecond, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.lines) >= n

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // promptly is how long after its end a wait may take to return here, beside everything else that runs on a test machine.
@@ -283,6 +284,6 @@ func cancelRace[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.transactions(t, 0) // the server may see a little later that the connection of a wait was closed
 	f.free(t, f.key("race"))
 	if f.pool.inUse != nil {
-		eventually(t, "the pool has its connections back", f.pollEvery, func() bool { return f.pool.inUse() == 0 })
+		eventually.Every(t, "the pool has its connections back", f.pollEvery, func() bool { return f.pool.inUse() == 0 })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -312,10 +313,10 @@ func cutConnection[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Less(t, time.Since(start), 10*time.Second)
 
 	// And everything works again.
-	require.Eventually(t, func() bool {
+	eventually.True(t, "the lock is free again", func() bool {
 		lock, err := m.Lock(background)
 		return err == nil && lock.Unlock(background) == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	})
 }
 
 func contextEndsInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {

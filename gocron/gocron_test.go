@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgocron "github.com/txlock/txlock/gocron"
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // A job that is over when the next instance fires runs once per tick all the same, whether the instances fire together or each
@@ -114,7 +115,7 @@ func TestOneTimeJob(t *testing.T) {
 			require.NoError(t, err)
 		}
 		first.ran(t)
-		eventually(t, "the job is removed", func() bool { return len(first.scheduler.Jobs()) == 0 })
+		eventually.True(t, "the job is removed", func() bool { return len(first.scheduler.Jobs()) == 0 })
 		second.missed(t)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgocron "github.com/txlock/txlock/gocron"
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 const (
@@ -188,7 +189,7 @@ func (i *instance) missed(t *testing.T) {
 // takesOver lets minutes begin until the job runs here: MariaDB closes a connection a little before it releases the locks.
 func (i *instance) takesOver(t *testing.T) {
 	t.Helper()
-	eventually(t, "the job runs here", func() bool {
+	eventually.True(t, "the job runs here", func() bool {
 		require.NoError(t, i.tick())
 		return i.outcome(t) == outcome{}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgocron "github.com/txlock/txlock/gocron"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/leaks"
 )
 
@@ -34,7 +35,7 @@ func TestLostWhileRunning(t *testing.T) {
 		e.killSessions(t, first.label)
 		require.ErrorIs(t, receive(t, told), txlock.ErrLost)
 		require.ErrorIs(t, first.outcome(t).unlocked, txlock.ErrLost)
-		eventually(t, "the loss is in the log", func() bool { return strings.Contains(first.log.String(), "lost its lock while it runs") })
+		eventually.True(t, "the loss is in the log", func() bool { return strings.Contains(first.log.String(), "lost its lock while it runs") })
 		second.takesOver(t)
 		first.missed(t)
 	})
@@ -48,7 +49,7 @@ func TestLostWhileKept(t *testing.T) {
 		require.NoError(t, second.add(first.label, everyMinute()))
 		first.ran(t)
 		e.killSessions(t, first.label)
-		eventually(t, "the loss is in the log", func() bool { return first.log.String() != "" })
+		eventually.True(t, "the loss is in the log", func() bool { return first.log.String() != "" })
 		require.Contains(t, first.log.String(), "lost before its minimum time was over")
 		second.takesOver(t)
 		first.missed(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgocron "github.com/txlock/txlock/gocron"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -126,7 +127,7 @@ func TestProcesses(t *testing.T) {
 
 		require.NoError(t, first.Process.Kill())
 		require.Error(t, first.Wait())
-		eventually(t, "the other instance runs the job", func() bool { return second.tick(t) == ran })
+		eventually.True(t, "the other instance runs the job", func() bool { return second.tick(t) == ran })
 		require.Equal(t, ran, second.tick(t))
 		e.transactions(t, second.label, 1)
 
@@ -134,7 +135,7 @@ func TestProcesses(t *testing.T) {
 		require.Equal(t, "missed", third.tick(t))
 		require.NoError(t, second.input.Close())
 		require.NoError(t, second.Wait())
-		eventually(t, "the third instance runs the job", func() bool { return third.tick(t) == ran })
+		eventually.True(t, "the third instance runs the job", func() bool { return third.tick(t) == ran })
 		e.transactions(t, second.label, 0)
 	})
 }

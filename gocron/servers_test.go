@@ -18,6 +18,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -130,7 +131,7 @@ func (e *engine) dsn(label string, connections int) (string, error) {
 // long as anybody asks again within 100 ms.
 func (e *engine) transactions(t *testing.T, label string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d transactions", n), func() bool {
+	eventually.True(t, fmt.Sprintf("%d transactions", n), func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		<-time.After(time.Until(e.asked.Add(120 * time.Millisecond)))
@@ -169,16 +170,6 @@ func (e *engine) runs(t *testing.T, job string) (runs, ticks int) {
 	}
 	require.NoError(t, e.admin.QueryRow(query, job).Scan(&runs, &ticks))
 	return runs, ticks
-}
-
-// eventually waits for a state.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
-		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
-	}
 }
 
 // onEach runs a test on every engine.

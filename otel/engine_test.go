@@ -20,6 +20,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -144,21 +145,12 @@ func (e *engine) locker(options ...txlock.Option) *txlock.Locker[*sql.Tx] {
 func (e *engine) waiters(t *testing.T, n int) {
 	t.Helper()
 	<-time.After(time.Until(e.asked.Add(e.pollEvery)))
-	eventually(t, fmt.Sprintf("%d waiters", n), e.pollEvery, func() bool {
+	eventually.Every(t, fmt.Sprintf("%d waiters", n), e.pollEvery, func() bool {
 		var now int
 		e.asked = time.Now()
 		require.NoError(t, e.admin.QueryRow(e.queued, label).Scan(&now))
 		return now == n
 	})
-}
-
-func eventually(t *testing.T, what string, every time.Duration, is func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
-		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
-	}
 }
 
 // killSessions ends all of our sessions, as an administrator does, and leaves none in the pool that is about to end.
@@ -171,7 +163,7 @@ func (e *engine) killSessions(t *testing.T) {
 	for _, id := range e.ids(t, sessions) {
 		_, _ = e.admin.Exec(fmt.Sprintf(kill, id)) // or it has ended by itself
 	}
-	eventually(t, "the sessions are gone", 2*time.Millisecond, func() bool { return len(e.ids(t, sessions)) == 0 })
+	eventually.Every(t, "the sessions are gone", 2*time.Millisecond, func() bool { return len(e.ids(t, sessions)) == 0 })
 	e.db.SetMaxIdleConns(0)
 	e.db.SetMaxIdleConns(idle)
 }

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
@@ -111,7 +112,7 @@ func TestHoldsThatEnd(t *testing.T) {
 			t.Helper()
 			want[series]++
 			ended++
-			eventually(t, "the end", time.Millisecond, func() bool { return len(f.spans.Ended()) == ended })
+			eventually.Every(t, "the end", time.Millisecond, func() bool { return len(f.spans.Ended()) == ended })
 			require.Empty(t, f.sums(t, "txlock.held"))
 			require.Equal(t, want, f.sums(t, "txlock.releases"))
 			counts, _ := f.times(t, "txlock.hold.duration")

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
@@ -116,7 +117,7 @@ func TestSpanOfALoss(t *testing.T) {
 		require.Empty(t, f.spans.Ended())
 		f.killSessions(t)
 		<-lock.Context().Done()
-		eventually(t, "the end of the span", f.pollEvery, func() bool { return len(f.spans.Ended()) == 1 })
+		eventually.Every(t, "the end of the span", f.pollEvery, func() bool { return len(f.spans.Ended()) == 1 })
 		span := f.last(t)
 		require.Equal(t, "Lock things", span.Name())
 		require.Equal(t, "lost", value(span, "txlock.outcome"))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func TestOrphans(t *testing.T) {
 	f := installed(t, engines[0])
 	p := f.start(t, "run", "k", "--", "sh", "-c", `(setsid sh -c 'echo $$; exec sleep 1000' &); cat`)
 	pid := p.line(t)
-	eventually(t, "the daemon to lose its parent", func() bool {
+	eventually.True(t, "the daemon to lose its parent", func() bool {
 		status, err := os.ReadFile("/proc/" + pid + "/status")
 		require.NoError(t, err)
 		return strings.Contains(string(status), "PPid:\t"+strconv.Itoa(p.Process.Pid)+"\n")
@@ -68,7 +69,7 @@ func TestOrphans(t *testing.T) {
 	number, err := strconv.Atoi(pid)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(number, syscall.SIGKILL))
-	eventually(t, "nothing to be left of the daemon", func() bool {
+	eventually.True(t, "nothing to be left of the daemon", func() bool {
 		_, err := os.Stat("/proc/" + pid)
 		return os.IsNotExist(err)
 	})
@@ -226,7 +227,7 @@ func TestStopped(t *testing.T) {
 	child := p.line(t)
 	require.NoError(t, p.Process.Signal(syscall.SIGTSTP))
 	for _, pid := range []string{strconv.Itoa(p.Process.Pid), child} {
-		eventually(t, "process "+pid+" to stop", func() bool {
+		eventually.True(t, "process "+pid+" to stop", func() bool {
 			status, err := os.ReadFile("/proc/" + pid + "/status")
 			require.NoError(t, err)
 			return strings.Contains(string(status), "State:\tT")

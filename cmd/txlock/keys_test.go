@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -60,7 +61,7 @@ func completion(t *testing.T, e *engine) {
 	}
 	seen := func(arguments ...string) { // MariaDB takes its time, and may need more than there is
 		t.Helper()
-		eventually(t, "the key", func() bool { return proposed(arguments...)[0] == "nightly report" })
+		eventually.True(t, "the key", func() bool { return proposed(arguments...)[0] == "nightly report" })
 	}
 	seen("break", nothing)
 	seen("break", "--yes", "night")
@@ -134,7 +135,7 @@ func TestUnnamedHolder(t *testing.T) {
 	f.url = f.urlWith(t, url.User(f.database))
 	alone := func() { // the server gives the place of a process that has ended to another a little later
 		t.Helper()
-		eventually(t, "the user's session to end", func() bool {
+		eventually.True(t, "the user's session to end", func() bool {
 			var sessions int
 			require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE user = ?", f.database).Scan(&sessions))
 			return sessions == 0

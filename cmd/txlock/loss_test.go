@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
 )
@@ -82,7 +83,7 @@ var zombie = regexp.MustCompile(`(?m)^State:\s+Z`)
 // gone waits until a process does not run any more. Its parent may have left it to one that does not wait for it.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, "the end of process "+strconv.Itoa(pid), func() bool {
+	eventually.True(t, "the end of process "+strconv.Itoa(pid), func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 		if err == nil {
 			return zombie.Match(stat)
@@ -204,7 +205,7 @@ func TestGrantedUnheard(t *testing.T) {
 	c.Stderr = full
 	p := start(t, c)
 	require.NoError(t, full.Close())
-	eventually(t, "what the notice has asked", func() bool {
+	eventually.True(t, "what the notice has asked", func() bool {
 		var found int
 		require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = $1 AND state = 'idle' AND query ILIKE '%pg_locks%'", f.database).Scan(&found))
 		return found > 0
@@ -289,7 +290,7 @@ func TestReleaseUnconfirmed(t *testing.T) {
 		p.send(t, strconv.Itoa(last.code))
 		gone(t, pid)
 		if last.want > 128 {
-			eventually(t, "the end by a signal", func() bool { return errors.Is(p.Process.Signal(syscall.SIGINT), os.ErrProcessDone) })
+			eventually.True(t, "the end by a signal", func() bool { return errors.Is(p.Process.Signal(syscall.SIGINT), os.ErrProcessDone) })
 		}
 		require.Equal(t, last.want, p.wait(t))
 		if last.want < 128 {
@@ -314,7 +315,7 @@ func releaseUnanswered(t *testing.T, e *engine) {
 	p := f.play(t, "patient", "k", "--lease", "15s") // which has a heartbeat within 2.5 s
 	release := proxy.Hold()
 	held, before := time.Now(), proxy.Bursts()
-	eventually(t, "a heartbeat", func() bool { return proxy.Bursts() > before || time.Since(held) > 3*time.Second }) // in the latter case it was sent before
+	eventually.True(t, "a heartbeat", func() bool { return proxy.Bursts() > before || time.Since(held) > 3*time.Second }) // in the latter case it was sent before
 	p.send(t, "5")
 	require.Equal(t, 5, p.wait(t), p.stderr)
 	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; the command ended with code 5\n$`, p.stderr.String())

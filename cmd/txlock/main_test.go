@@ -23,6 +23,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -189,7 +190,7 @@ func (f *fixture) waiters(t *testing.T, n int) {
 		}
 		require.False(t, free, "a test that asks who waits begins with oneAtATime")
 	}
-	eventually(t, fmt.Sprintf("%d waiters", n), func() bool {
+	eventually.True(t, fmt.Sprintf("%d waiters", n), func() bool {
 		if f.Kind == servers.MariaDB {
 			<-time.After(time.Until(f.asked.Add(120 * time.Millisecond)))
 			defer func() { f.asked = time.Now() }()
@@ -228,16 +229,6 @@ func (f *fixture) killSessions(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Number != 1094 { // it has ended by itself
 			require.NoError(t, err)
 		}
-	}
-}
-
-// eventually waits for a state that somebody else brings about.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !is(); <-ticker.C {
-		require.True(t, time.Now().Before(deadline), "not in 20 s: %s", what)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -58,7 +59,7 @@ func excludes(t *testing.T, e *engine) {
 	f := installed(t, e)
 	holder := f.play(t, "patient", "k")
 	started := time.Now()
-	eventually(t, "a word about the holder", func() bool { // by whom it is held is looked for as long as one may be kept waiting
+	eventually.True(t, "a word about the holder", func() bool { // by whom it is held is looked for as long as one may be kept waiting
 		missed := f.run(t, "run", "--try", "k", "--", "echo", "never")
 		require.Equal(t, 75, missed.code)
 		require.Empty(t, missed.stdout)
@@ -75,7 +76,7 @@ func excludes(t *testing.T, e *engine) {
 
 	next := f.start(t, "run", "-v", "k", "--", "echo", "mine")
 	f.waiters(t, 1)
-	eventually(t, "a word about the holder", func() bool { return strings.Contains(next.stderr.String(), "waiting for k: held for ") })
+	eventually.True(t, "a word about the holder", func() bool { return strings.Contains(next.stderr.String(), "waiting for k: held for ") })
 	if e.Kind != servers.MariaDB { // which does not show what an idle session says of itself
 		require.Contains(t, next.stderr.String(), "process "+strconv.Itoa(holder.Process.Pid))
 	}
@@ -96,9 +97,9 @@ func slowToTell(t *testing.T, e *engine) {
 	admit := f.crowded(t)
 	p := f.start(t, "run", "-v", "k", "--", "echo", "mine")
 	f.waiters(t, 1)
-	eventually(t, "a word without the holder", func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
+	eventually.True(t, "a word without the holder", func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
 	admit()
-	eventually(t, "a word about the holder", func() bool {
+	eventually.True(t, "a word about the holder", func() bool {
 		return strings.HasPrefix(p.stderr.String(), "txlock: waiting for k\ntxlock: waiting for k: held ")
 	})
 	holder.send(t, "0")
@@ -295,9 +296,9 @@ func TestSameProcess(t *testing.T) {
 		}()
 		f.waiters(t, 1)
 		began := time.Now()
-		eventually(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second }) // by which they are told apart
+		eventually.True(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second }) // by which they are told apart
 		p.send(t, "go")
-		eventually(t, "a word about both", func() bool {
+		eventually.True(t, "a word about both", func() bool {
 			return regexp.MustCompile(`held for \S+ by session .*, 1 waiting ahead`).MatchString(p.stderr.String())
 		})
 		require.NoError(t, holder.Unlock(background))

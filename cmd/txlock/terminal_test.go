@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // screen is a run of a command on a terminal of its own.
@@ -58,7 +59,7 @@ func (s *screen) see(t *testing.T, pattern string) string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var match []int
-	eventually(t, pattern+" on the screen", func() bool {
+	eventually.True(t, pattern+" on the screen", func() bool {
 		match = expression.FindStringIndex(s.seen.String()[s.offset:])
 		return match != nil
 	})
@@ -75,7 +76,7 @@ func (s *screen) key(t *testing.T, keys string) {
 
 func (s *screen) wait(t *testing.T) int {
 	t.Helper()
-	eventually(t, "the end", func() bool {
+	eventually.True(t, "the end", func() bool {
 		select {
 		case <-s.ended:
 			return true

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -14,6 +13,7 @@ import (
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -189,14 +189,14 @@ func TestPostgresServer(t *testing.T) {
 		// reload has the server read its configuration, and waits until new sessions have it.
 		reload := func(want string) {
 			s.execute(t, "SELECT pg_reload_conf()")
-			require.Eventually(t, func() bool {
+			eventually.True(t, "new sessions have lock_timeout = "+want, func() bool {
 				conn, err := pgx.Connect(background, s.address(t, "", s.name))
 				require.NoError(t, err)
 				defer conn.Close(background)
 				var got string
 				require.NoError(t, conn.QueryRow(background, "SHOW lock_timeout").Scan(&got))
 				return got == want
-			}, 20*time.Second, 5*time.Millisecond)
+			})
 		}
 		s.execute(t, "ALTER SYSTEM SET lock_timeout = '1h'")
 		defer reload("0")
@@ -320,9 +320,9 @@ func TestStandby(t *testing.T) {
 	replica, err := sql.Open("pgx", standby.DSN)
 	require.NoError(t, err)
 	defer replica.Close()
-	require.Eventually(t, func() bool {
+	eventually.True(t, "the standby has the lock table", func() bool {
 		return replica.QueryRow("SELECT to_regclass('txlock_slots')::text").Scan(&there) == nil && there.Valid
-	}, 20*time.Second, 5*time.Millisecond)
+	})
 
 	findings, err := doctor.Postgres(background, standby.DSN, "txlock_slots")
 	require.NoError(t, err)

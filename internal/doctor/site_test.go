@@ -12,12 +12,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -287,11 +287,11 @@ func (s *site) sessions() string {
 // eventually waits until the server counts so many.
 func (s *site) eventually(t *testing.T, wanted int, query string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	eventually.True(t, fmt.Sprintf("%d from %s", wanted, query), func() bool {
 		var n int
 		require.NoError(t, s.admin.QueryRow(query).Scan(&n))
 		return n == wanted
-	}, 20*time.Second, 5*time.Millisecond, query)
+	})
 }
 
 // installCommand runs what `txlock install` runs, with the rights that the fix says.

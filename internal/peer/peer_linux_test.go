@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/leaks"
 )
 
@@ -133,7 +134,7 @@ func TestWatchersLeaveNothing(t *testing.T) {
 	rests := func() bool { running, registered := look(); return !running && registered == 0 }
 	conn, _ := pair(t, "tcp", "127.0.0.1:0")
 	for range 3 {
-		require.Eventually(t, rests, 10*time.Second, time.Millisecond)
+		eventually.True(t, "the watcher rests", rests)
 		for range 10 {
 			Watch(conn, func() {})()
 		}
@@ -152,11 +153,11 @@ func TestSilence(t *testing.T) {
 		t.Log("this system does not tell")
 		return
 	}
-	require.Eventually(t, func() bool {
+	eventually.True(t, "50 ms of silence", func() bool {
 		silence, known = Silence(conn)
 		return known && silence > 50*time.Millisecond
-	}, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { // each try says something: a machine that stalls would be silence again
+	})
+	eventually.True(t, "an answer ends the silence", func() bool { // each try says something: a machine that stalls would be silence again
 		_, err := other.Write([]byte("x"))
 		require.NoError(t, err)
 		buffer := make([]byte, 1)
@@ -166,7 +167,7 @@ func TestSilence(t *testing.T) {
 		require.NoError(t, err)
 		silence, known = Silence(conn)
 		return known && silence < 50*time.Millisecond
-	}, 10*time.Second, time.Millisecond)
+	})
 	require.NoError(t, conn.Close())
 	_, known = Silence(conn)
 	require.False(t, known)

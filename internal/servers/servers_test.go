@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/eventually"
 )
 
 // A helper process, which starts a server, and pauses it if it is to, and is then killed.
@@ -264,7 +266,7 @@ func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
 				}()
 				if synchronous {
 					waits := "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-					require.Eventually(t, func() bool { return number(t, written, waits) == 1 }, 10*time.Second, 10*time.Millisecond)
+					eventually.True(t, "the commit waits for the standby", func() bool { return number(t, written, waits) == 1 })
 					require.Empty(t, late)
 				} else {
 					require.NoError(t, <-late)
