@@ -185,6 +185,7 @@ type fixture[Tx any] struct {
 	client[Tx]
 	*engine
 	label string
+	keys  map[string]string // by name, as long as the test runs
 	locks *txlock.Locker[Tx]
 	pool  pool
 }
@@ -227,7 +228,8 @@ func noGoroutines(t *testing.T) {
 // newParallelFixture leaves goroutines to the test that other tests run beside.
 func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
 	t.Helper()
-	f := &fixture[Tx]{client: c, engine: e, label: labelOf(labels.Add(1))}
+	f := &fixture[Tx]{client: c, engine: e, label: labelOf(labels.Add(1)), keys: map[string]string{}}
+	t.Cleanup(f.giveKeysBack)
 	if !e.postgres {
 		f.admitted(t, "CREATE DATABASE "+f.label+" CHARACTER SET utf8mb4")
 		t.Cleanup(func() { f.drop(t, "DATABASE "+f.label) })
@@ -244,28 +246,36 @@ func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int,
 	return f
 }
 
-// keys are those of all fixtures, each in a slot of its own: tests that run side by side must not meet in one.
-var keys = struct {
+// usedSlots are those of the keys of all fixtures whose tests run: side by side, they must not meet in one.
+var usedSlots = struct {
 	mu    sync.Mutex
-	of    map[string]string // by fixture and name
-	slots map[uint32]bool
-}{of: map[string]string{}, slots: map[uint32]bool{}}
+	taken map[uint32]bool
+}{taken: map[uint32]bool{}}
+
+func slotOf(key string, slots int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(slots) }
 
 // key is a key that no other test uses.
 func (f *fixture[Tx]) key(name string) string {
-	keys.mu.Lock()
-	defer keys.mu.Unlock()
-	name += ":" + strings.TrimPrefix(f.label, "test_") // the name first: servers show the beginning
-	key, known := keys.of[name]
+	usedSlots.mu.Lock()
+	defer usedSlots.mu.Unlock()
+	key, known := f.keys[name]
 	if known {
 		return key
 	}
-	slot := func() uint32 { return crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots }
-	for key = name; keys.slots[slot()]; {
+	key = name + ":" + strings.TrimPrefix(f.label, "test_") // the name first: servers show the beginning
+	for usedSlots.taken[slotOf(key, dialects.DefaultSlots)] {
 		key += "-" // shown as it is
 	}
-	keys.of[name], keys.slots[slot()] = key, true
+	f.keys[name], usedSlots.taken[slotOf(key, dialects.DefaultSlots)] = key, true
 	return key
+}
+
+func (f *fixture[Tx]) giveKeysBack() {
+	usedSlots.mu.Lock()
+	defer usedSlots.mu.Unlock()
+	for _, key := range f.keys {
+		delete(usedSlots.taken, slotOf(key, dialects.DefaultSlots))
+	}
 }
 
 // admitted runs a statement as the administrator.

@@ -3,7 +3,6 @@ package txlock_test
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 	"strings"
 	"testing"
@@ -288,5 +287,3 @@ func checkAccepts[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 	require.ErrorContains(t, alone.locks.Check(background), "1 of 1 are in use", "one connection cannot prove anything")
 }
-
-func slotOf(key string, n int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(n) }
