@@ -35,15 +35,15 @@ func TestTrue(t *testing.T) {
 
 func TestNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		test, passed := &ended{TB: t}, false
+		test, passed, done, begun := &ended{TB: t}, false, make(chan struct{}), time.Now()
 		go func() {
+			defer close(done)
 			Every(test, "the kettle boils", time.Second, func() bool { return false })
 			passed = true
 		}()
-		time.Sleep(patience)
-		require.Empty(t, test.by)
-		time.Sleep(2 * time.Second)
+		<-done
 		require.Equal(t, "not in 20s: the kettle boils", test.by)
+		require.Equal(t, patience+time.Second, time.Since(begun))
 		require.False(t, passed)
 	})
 }
