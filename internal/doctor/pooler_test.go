@@ -76,9 +76,11 @@ func TestPgBouncer(t *testing.T) {
 func users(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	require.NoError(t, os.Chmod(filepath.Dir(folder), 0o755))
 	file := filepath.Join(folder, "users")
 	require.NoError(t, os.WriteFile(file, []byte(`"postgres" ""`+"\n"), 0o644))
+	for path, mode := range map[string]os.FileMode{filepath.Dir(folder): 0o755, folder: 0o755, file: 0o644} { // whatever the umask
+		require.NoError(t, os.Chmod(path, mode))
+	}
 	return file
 }
 

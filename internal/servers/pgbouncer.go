@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -33,7 +32,7 @@ func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*S
 		return plan{
 			kind: server.Kind, name: "PgBouncer before " + server.Name, origin: origin, run: append(program, file),
 			dsn: address.String(),
-		}, os.WriteFile(file, []byte(pgBouncerFile(target, port, settings)), 0o644)
+		}, configure(file, pgBouncerFile(target, port, settings))
 	})
 }
 

@@ -93,6 +93,14 @@ func (i *instance) create(ctx context.Context, planFor func(folder string, port 
 	}, nil
 }
 
+// configure writes a file that the server reads, whatever the umask.
+func configure(file, text string) error {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return giveAway(file)
+}
+
 // dataIn is where the servers have their data below the folder of an instance.
 func dataIn(folder string) string { return filepath.Join(folder, "data") }
 

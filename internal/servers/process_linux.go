@@ -32,11 +32,11 @@ func dieWithParent(attributes *syscall.SysProcAttr, ending syscall.Signal) {
 	attributes.Pdeathsig = ending
 }
 
-func giveAway(folder string) error {
+func giveAway(path string) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	return os.Chown(folder, nobody, nobody)
+	return os.Chown(path, nobody, nobody)
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }

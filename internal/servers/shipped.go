@@ -21,7 +21,7 @@ func (p programs) planShipped(folder string, port int, kind Kind) (plan, error) 
 	case ZooKeeper:
 		file := filepath.Join(folder, "zoo.cfg")
 		made.run = append(made.run, file)
-		return made, os.WriteFile(file, []byte(zooKeeperFile(folder, port)), 0o644)
+		return made, configure(file, zooKeeperFile(folder, port))
 	case Etcd:
 		made.dsn = "http://" + made.dsn
 		made.run = append(made.run, "--data-dir", dataIn(folder), "--listen-client-urls", made.dsn,

@@ -3,6 +3,7 @@
 # which starts a program of that tree on the tree's own C library. The system's apt and dpkg are not touched: the state is
 # private, and the status is empty, so that even libc6 comes from SUITE. Needs no root.
 set -euo pipefail
+umask 022 # who starts the programs may be another user
 suite=$1 root=$2 libraries=$3; shift 3
 rm -rf "$root"; mkdir -p "$root/debs" "$root/usr/"{bin,sbin,lib,lib64}
 state=$(mktemp -d); trap 'rm -rf "$state"' EXIT

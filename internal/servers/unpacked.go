@@ -54,7 +54,7 @@ func unpacked(ctx context.Context, name string, from packages) (root string, err
 		return "", err
 	}
 	root = filepath.Join(cache, strings.ReplaceAll(strings.ToLower(name), " ", "-")+"-"+from.suite)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := makeReadable(cache); err != nil {
 		return "", err
 	}
 	guard, err := os.OpenFile(root+".lock", os.O_CREATE|os.O_RDWR, 0o644)
@@ -77,6 +77,17 @@ func unpacked(ctx context.Context, name string, from packages) (root string, err
 		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.names, " "), err, lastLines(text)), os.RemoveAll(root+".new"))
 	}
 	return root, os.Rename(root+".new", root)
+}
+
+// makeReadable makes a folder, unless it is there, that everybody may read, whatever the umask: servers that root starts run as nobody.
+func makeReadable(folder string) error {
+	if _, err := os.Stat(folder); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(folder, 0o755)
 }
 
 // unpackedOrigin is how people are told of such programs.
