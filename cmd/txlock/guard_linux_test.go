@@ -154,7 +154,8 @@ func TestHiddenProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root mounts a /proc")
 	t.Parallel()
 	f := installed(t, engines[0])
-	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755))
+	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755)) // whatever the umask
+	require.NoError(t, os.Chmod(binary, 0o755))
 	unreadable := filepath.Join(filepath.Dir(binary), "sh")
 	require.NoError(t, exec.Command("install", "-m", "111", "/bin/sh", unreadable).Run()) // a file that this process writes is busy while another test forks
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=hidden"}, "run", "k", "--grace", "3s", "--",
