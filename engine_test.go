@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -73,23 +74,15 @@ func TestMain(m *testing.M) {
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, kind := range servers.Kinds() {
-		server, err := servers.Start(ctx, kind, servers.Options{})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer server.Stop()
+	return servers.RunOn(ctx, servers.Kinds(), func(server *servers.Server) (io.Closer, error) {
 		fmt.Printf("%s: %s\n", server.Name, server.Origin)
 		e, err := newEngine(server)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return nil, err
 		}
-		defer e.admin.Close()
 		engines = append(engines, e)
-	}
-	return servers.Interruptible(ctx, m.Run)
+		return e.admin, nil
+	}, m.Run)
 }
 
 func newEngine(server *servers.Server) (*engine, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -45,25 +46,15 @@ func TestMain(m *testing.M) {
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, kind := range []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB} {
-		server, err := servers.Start(ctx, kind, servers.Options{})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer server.Stop()
+	kinds := []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB}
+	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
-		if err == nil {
-			defer e.admin.Close()
-			err = e.prepare()
-		}
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return nil, err
 		}
 		engines = append(engines, e)
-	}
-	return servers.Interruptible(ctx, m.Run)
+		return e.admin, e.prepare()
+	}, m.Run)
 }
 
 func newEngine(server *servers.Server) (e *engine, err error) {

@@ -3,12 +3,13 @@ package txlockotel_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
+	"os/signal"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,36 +49,24 @@ var engines []*engine
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	kinds := []servers.Kind{servers.Postgres(), servers.MySQL, servers.MariaDB}
-	engines = make([]*engine, len(kinds))
-	failed := make([]error, len(kinds))
-	var group sync.WaitGroup
-	for i, kind := range kinds {
-		group.Go(func() { engines[i], failed[i] = start(kind) })
-	}
-	group.Wait()
-	defer func() {
-		for _, e := range engines {
-			if e != nil {
-				e.stop()
-			}
+	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+		e, err := newEngine(server)
+		if e == nil {
+			return nil, err
 		}
-	}()
-	if err := errors.Join(failed...); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+		engines = append(engines, e)
+		return e, err
+	}, m.Run)
 }
 
-func start(kind servers.Kind) (*engine, error) {
-	server, err := servers.Start(background, kind, servers.Options{})
-	if err != nil {
-		return nil, err
-	}
-	e := &engine{Server: server, pollEvery: 2 * time.Millisecond}
+// newEngine returns what is to be closed also beside an error, once there is something.
+func newEngine(server *servers.Server) (e *engine, err error) {
+	e = &engine{Server: server, pollEvery: 2 * time.Millisecond}
 	driverName := "mysql"
-	switch kind {
+	switch server.Kind {
 	case servers.MySQL:
 		e.queued = `SELECT COUNT(DISTINCT w.REQUESTING_THREAD_ID) FROM performance_schema.data_lock_waits w
 			JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID WHERE t.PROCESSLIST_DB = ?`
@@ -90,7 +79,7 @@ func start(kind servers.Kind) (*engine, error) {
 		e.queued = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND wait_event_type = 'Lock'"
 	}
 	if e.admin, err = sql.Open(driverName, server.DSN); err != nil {
-		return e, err
+		return nil, err
 	}
 	if !e.postgres {
 		if _, err := e.admin.Exec("CREATE DATABASE " + label); err != nil {
@@ -120,7 +109,7 @@ func (e *engine) dsn() string {
 	return u.String()
 }
 
-func (e *engine) stop() {
+func (e *engine) Close() error {
 	if e.db != nil {
 		_ = e.db.Close()
 	}
@@ -129,8 +118,7 @@ func (e *engine) stop() {
 		defer cancel()
 		_, _ = e.admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+label)
 	}
-	_ = e.admin.Close()
-	_ = e.Stop()
+	return e.admin.Close()
 }
 
 func (e *engine) locker(options ...txlock.Option) *txlock.Locker[*sql.Tx] {

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -61,20 +62,14 @@ func runTests(m *testing.M) int {
 	if output, err := exec.CommandContext(ctx, "go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil {
 		return complain(fmt.Errorf("%w: %s", err, output))
 	}
-	for _, kind := range kinds {
-		server, err := servers.Start(ctx, kind, servers.Options{})
-		if err != nil {
-			return complain(err)
-		}
-		defer server.Stop()
+	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
-			return complain(err)
+			return nil, err
 		}
-		defer e.admin.Close()
 		engines = append(engines, e)
-	}
-	return servers.Interruptible(ctx, m.Run)
+		return e.admin, nil
+	}, m.Run)
 }
 
 func complain(err error) int {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -41,22 +41,14 @@ func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, kind := range servers.Kinds() {
-		server, err := servers.Start(ctx, kind, servers.Options{})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer server.Stop()
+	return servers.RunOn(ctx, servers.Kinds(), func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return nil, err
 		}
-		defer e.admin.Close()
 		engines = append(engines, e)
-	}
-	return servers.Interruptible(ctx, m.Run)
+		return e.admin, nil
+	}, m.Run)
 }
 
 func newEngine(server *servers.Server) (e *engine, err error) {
