@@ -17,7 +17,8 @@ import (
 
 // Unlock waits for the answer to a heartbeat that is under way, and releases then.
 func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	f, proxy := leased(t, e, c, 6*time.Second) // a machine that stalls while the heartbeat is held may take four of them
+	// a machine that stalls while the heartbeat is held may take four of them
+	f, proxy := leased(t, e, c, 6*time.Second)
 	lock, err := f.locks.Mutex(f.key("beat")).Lock(background)
 	require.NoError(t, err)
 	sent := proxy.Bursts()
@@ -32,7 +33,8 @@ func unlockDuringHeartbeat[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.free(t, f.key("beat"))
 }
 
-// Work that goes on in a nested Do, and does not look at its context, does not keep the outer Do for ever.
+// Work that goes on in a nested Do, and does not look at its context, does not keep the outer Do
+// for ever.
 func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	log := &logbook{}
 	f := newParallelFixture(t, e, c, 4, "", log.option())
@@ -60,8 +62,8 @@ func nestedDoGoesOn[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Error(t, <-nested)
 }
 
-// waitedForCalls says that a Do whose work returned at start has waited 5 seconds for what is under way in it: not for ever, nor as long
-// as for a COMMIT.
+// waitedForCalls says that a Do whose work returned at start has waited 5 seconds for what is under
+// way in it: not for ever, nor as long as for a COMMIT.
 func waitedForCalls(t *testing.T, start time.Time) {
 	t.Helper()
 	took := time.Since(start)

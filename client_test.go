@@ -19,10 +19,12 @@ import (
 // client is one way to reach an engine.
 type client[Tx any] struct {
 	name string
-	// connect returns a driver with a pool of at most size connections, and what the test needs of that pool.
+	// connect returns a driver with a pool of at most size connections, and what the test needs of
+	// that pool.
 	connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
-	// start begins a caller's own transaction on a connection that belongs to it alone, and that leave closes.
+	// start begins a caller's own transaction on a connection that belongs to it alone, and that
+	// leave closes.
 	start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	end   func(ctx context.Context, tx Tx, commit bool) error
 	exec  func(ctx context.Context, tx Tx, query string) error
@@ -53,7 +55,8 @@ var pgxClient = client[pgx.Tx]{
 			return nil, nil, err
 		}
 		leave := func() { _ = conn.Close(context.Background()) }
-		tx, err := conn.BeginTx(context.Background(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(strings.ToLower(map[bool]string{true: "", false: level.String()}[level == sql.LevelDefault]))})
+		tx, err := conn.BeginTx(context.Background(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(
+			strings.ToLower(map[bool]string{true: "", false: level.String()}[level == sql.LevelDefault]))})
 		if err != nil {
 			leave()
 		}
@@ -168,7 +171,8 @@ func mysqlOpened() client[*sql.Tx] {
 	return c
 }
 
-func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)) func(*testing.T, string, int) (dialects.Driver[Tx], pool) {
+func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)) func(*testing.T, string, int) (
+	dialects.Driver[Tx], pool) {
 	return func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool) {
 		driver, err := open(dsn, size)
 		require.NoError(t, err)

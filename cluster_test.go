@@ -9,7 +9,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// A node of a cluster all of whose nodes take writes is refused: locks that are held there exclude nobody on the others.
+// A node of a cluster all of whose nodes take writes is refused: locks that are held there exclude
+// nobody on the others.
 func TestNodeOfCluster(t *testing.T) {
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -42,7 +43,8 @@ func TestNodeOfCluster(t *testing.T) {
 // A server that could be a member of a group, and is in none, is no node.
 func TestNodeOfNoCluster(t *testing.T) {
 	server, err := servers.Start(background, servers.MySQL, servers.Options{Settings: []string{
-		"--plugin-load-add=group_replication.so", "--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-start-on-boot=OFF",
+		"--plugin-load-add=group_replication.so", "--loose-group-replication-single-primary-mode=OFF",
+		"--loose-group-replication-start-on-boot=OFF",
 	}})
 	require.NoError(t, err)
 	f := newFixture(t, owned(t, server), mysqlSQL[0])

@@ -12,8 +12,9 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// cancelledFarAway: a wait in a transaction that has more to lose is cancelled, while the pool has no connection open to interrupt it
-// from, and the server is so far away that opening one takes a while.
+// cancelledFarAway: a wait in a transaction that has more to lose is cancelled, while the pool has
+// no connection open to interrupt it from, and the server is so far away that opening one takes a
+// while.
 func cancelledFarAway[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	holder := newFixture(t, e, c)
 	held, err := holder.locks.Mutex(holder.key("held")).Lock(background)
@@ -62,8 +63,8 @@ func limitFarAway[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 }
 
-// limitOfGuestFarAway: as in nestedWaitFarAway, the server ends the wait by itself, while its answer is under way the pool has no connection
-// to interrupt it from.
+// limitOfGuestFarAway: as in nestedWaitFarAway, the server ends the wait by itself, while its
+// answer is under way the pool has no connection to interrupt it from.
 func limitOfGuestFarAway(t *testing.T, e *engine, c client[*sql.Tx]) {
 	proxy, err := wire.Listen(e.address())
 	require.NoError(t, err)

@@ -38,7 +38,8 @@ type engine struct {
 	postgres bool
 	pooled   bool // through a pooler, which has connections of its own to the server
 	tells    bool // shows what an idle session says of itself
-	// queued counts the waiters of the fixture that label names; exact, but on MariaDB up to 100 ms old.
+	// queued counts the waiters of the fixture that label names; exact, but on MariaDB up to 100 ms
+	// old.
 	queued string
 	// sessions counts the fixture's sessions that are in a transaction.
 	sessions string
@@ -47,7 +48,8 @@ type engine struct {
 	views     rested
 }
 
-// rested is for InnoDB's views, which go on serving an old picture as long as anybody asks again within 100 ms.
+// rested is for InnoDB's views, which go on serving an old picture as long as anybody asks again
+// within 100 ms.
 type rested struct {
 	mu   sync.Mutex
 	last time.Time
@@ -114,7 +116,8 @@ func newEngine(server *servers.Server) (*engine, error) {
 	return e, nil
 }
 
-// label names a fixture on the server: its application on PostgreSQL, its database on MySQL and MariaDB.
+// label names a fixture on the server: its application on PostgreSQL, its database on MySQL and
+// MariaDB.
 func (e *engine) dsn(label, address string, parameters url.Values) string {
 	if e.postgres {
 		u, err := url.Parse(e.DSN)
@@ -185,8 +188,9 @@ type fixture[Tx any] struct {
 
 var labels atomic.Int64
 
-// labelOf is the name of this run's nth fixture, as short as can be: PostgreSQL shows 50 bytes of the application, the process and the key
-// together, and the numbers of processes have up to seven digits. A server that outlives the run may be given to several.
+// labelOf is the name of this run's nth fixture, as short as can be: PostgreSQL shows 50 bytes of
+// the application, the process and the key together, and the numbers of processes have up to seven
+// digits. A server that outlives the run may be given to several.
 func labelOf(n int64) string {
 	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(n, 36)
 }
@@ -197,29 +201,36 @@ func newFixture[Tx any](t *testing.T, e *engine, c client[Tx]) *fixture[Tx] {
 	return newSizedFixture(t, e, c, poolSize, "")
 }
 
-// newSizedFixture connects through address, if it is not empty. Behind the test it asks the server whether anything of
-// the fixture is left.
-func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
+// newSizedFixture connects through address, if it is not empty. Behind the test it asks the server
+// whether anything of the fixture is left.
+func newSizedFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string,
+	options ...txlock.Option,
+) *fixture[Tx] {
 	t.Helper()
 	noGoroutines(t)
 	return newParallelFixture(t, e, c, size, address, options...)
 }
 
-// noGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is left.
+// noGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is
+// left.
 func noGoroutines(t *testing.T) {
 	t.Helper()
-	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes") // panics in a test that others run beside, whose goroutines would be found
+	// panics in a test that others run beside, whose goroutines would be found
+	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes")
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		require.NoError(t, leaks.FindBesidesPools(before,
 			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
-			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/servers.launch.func1"), // of a server that the test restarted
+			// of a server that the test restarted
+			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/servers.launch.func1"),
 			goleak.IgnoreAnyFunction("os/exec.(*Cmd).writerDescriptor.func1")))
 	})
 }
 
 // newParallelFixture leaves goroutines to the test that other tests run beside.
-func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string, options ...txlock.Option) *fixture[Tx] {
+func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int, address string,
+	options ...txlock.Option,
+) *fixture[Tx] {
 	t.Helper()
 	f := &fixture[Tx]{client: c, engine: e, label: labelOf(labels.Add(1)), keys: map[string]string{}}
 	t.Cleanup(f.giveKeysBack)
@@ -239,7 +250,8 @@ func newParallelFixture[Tx any](t *testing.T, e *engine, c client[Tx], size int,
 	return f
 }
 
-// usedSlots are those of the keys of all fixtures whose tests run: side by side, they must not meet in one.
+// usedSlots are those of the keys of all fixtures whose tests run: side by side, they must not meet
+// in one.
 var usedSlots = struct {
 	mu    sync.Mutex
 	taken map[uint32]bool
@@ -278,8 +290,8 @@ func (e *engine) admitted(t *testing.T, query string) {
 	require.NoError(t, err)
 }
 
-// startWork runs a Do in the background that inserts a row, waits for the end of its context, says when that came, and does
-// not look at it otherwise. It returns when the work has begun, or failed.
+// startWork runs a Do in the background that inserts a row, waits for the end of its context, says
+// when that came, and does not look at it otherwise. It returns when the work has begun, or failed.
 func (f *fixture[Tx]) startWork(key, table string) (done <-chan error, ended <-chan time.Time) {
 	working, result, end := make(chan struct{}), make(chan error, 1), make(chan time.Time, 1)
 	go func() {
@@ -312,7 +324,8 @@ func (f *fixture[Tx]) makeTable(t *testing.T, columns string) string {
 	return name
 }
 
-// drop drops what the fixture has made. What a test that failed has left open there would keep it waiting.
+// drop drops what the fixture has made. What a test that failed has left open there would keep it
+// waiting.
 func (f *fixture[Tx]) drop(t *testing.T, what string) {
 	t.Helper()
 	if t.Failed() {

@@ -30,8 +30,8 @@ func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] 
 	return nil
 }
 
-// A critical section inside a database transaction: what it writes is committed if and only if the lock was held
-// throughout.
+// A critical section inside a database transaction: what it writes is committed if and only if the
+// lock was held throughout.
 func Example() {
 	ctx := context.Background()
 	locks := open(ctx) // postgres.Open(ctx, "postgres://…") or postgres.New(pool), and txlock.New
@@ -54,8 +54,8 @@ func Example() {
 	// Output: nobody else writes the report of November
 }
 
-// Guarding an inventory decrement: the rows themselves are locked, in one order everywhere, so that orders with common
-// articles wait for each other and never deadlock.
+// Guarding an inventory decrement: the rows themselves are locked, in one order everywhere, so that
+// orders with common articles wait for each other and never deadlock.
 func ExampleLocker_Rows() {
 	ctx := context.Background()
 	locks := open(ctx)
@@ -65,14 +65,16 @@ func ExampleLocker_Rows() {
 	order := func(quantity int, skus ...any) error {
 		return locks.Rows("example_inventory", "sku", skus...).Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			var short int
-			err := tx.QueryRow(ctx, "SELECT count(*) FROM example_inventory WHERE sku = ANY($1::int[]) AND stock < $2", skus, quantity).Scan(&short)
+			err := tx.QueryRow(ctx, "SELECT count(*) FROM example_inventory WHERE sku = ANY($1::int[]) AND stock < $2",
+				skus, quantity).Scan(&short)
 			if err != nil {
 				return err
 			}
 			if short > 0 {
 				return errSoldOut // rolls back
 			}
-			_, err = tx.Exec(ctx, "UPDATE example_inventory SET stock = stock - $2 WHERE sku = ANY($1::int[])", skus, quantity)
+			_, err = tx.Exec(ctx, "UPDATE example_inventory SET stock = stock - $2 WHERE sku = ANY($1::int[])", skus,
+				quantity)
 			return err
 		})
 	}
@@ -141,7 +143,8 @@ func ExampleMutex_TryLock() {
 	// Output: this replica does it
 }
 
-// store is another system than the lock's database. It remembers the largest token that it has seen, and refuses older ones.
+// store is another system than the lock's database. It remembers the largest token that it has
+// seen, and refuses older ones.
 type store struct {
 	mu    sync.Mutex
 	token int64
@@ -160,8 +163,8 @@ func (s *store) write(token int64, value string) error {
 	return nil
 }
 
-// A lock cannot stop a holder that was paused and goes on writing to another system without knowing that its lock is lost. That
-// system can, when each write carries the token of its lock.
+// A lock cannot stop a holder that was paused and goes on writing to another system without knowing
+// that its lock is lost. That system can, when each write carries the token of its lock.
 func ExampleLock_Token() {
 	ctx := context.Background()
 	locks := open(ctx, txlock.WithFencing())

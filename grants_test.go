@@ -148,10 +148,11 @@ func TestKeysShareStatements(t *testing.T) {
 func keysShareStatements(t *testing.T, e *engine, c client[pgx.Tx]) {
 	f := newSizedFixture(t, e, c, 1, "")
 	prepared := func() (n string) {
-		require.NoError(t, f.locks.Mutex(f.key("counts")).Do(background, func(ctx context.Context, tx pgx.Tx) (err error) {
-			n, err = f.query(ctx, tx, "SELECT count(*) FROM pg_prepared_statements")
-			return err
-		}))
+		require.NoError(t, f.locks.Mutex(f.key("counts")).Do(
+			background, func(ctx context.Context, tx pgx.Tx) (err error) {
+				n, err = f.query(ctx, tx, "SELECT count(*) FROM pg_prepared_statements")
+				return err
+			}))
 		return n
 	}
 	lockUnlock := func(key string) {

@@ -168,7 +168,10 @@ func ownRows[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, f.end(background, tx, false))
 	require.NoError(t, lock.Unlock(background))
 
-	for _, m := range []*txlock.Mutex[Tx]{f.locks.Rows(table, "sku", "a", "nonesuch"), f.locks.Rows(table, "sku", "nonesuch")} {
+	for _, m := range []*txlock.Mutex[Tx]{
+		f.locks.Rows(table, "sku", "a", "nonesuch"),
+		f.locks.Rows(table, "sku", "nonesuch"),
+	} {
 		_, err = m.Lock(background)
 		require.ErrorIs(t, err, txlock.ErrNoRow)
 		require.ErrorContains(t, err, "nonesuch")
@@ -234,7 +237,8 @@ func strangeValues[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		}
 		require.NoError(t, lock.Unlock(background))
-		require.NoError(t, f.locks.Rows(table, column, values...).Do(background, func(context.Context, Tx) error { return nil }))
+		require.NoError(t, f.locks.Rows(table, column, values...).Do(
+			background, func(context.Context, Tx) error { return nil }))
 	}
 	all := make([]any, len(texts))
 	for i, text := range texts {
@@ -270,7 +274,8 @@ func oppositeOrders[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	keys := []string{f.key("1"), f.key("2"), f.key("3")}
 	mutexes := []*txlock.Mutex[Tx]{
 		f.locks.Mutex(keys[0], keys[1], keys[2]), f.locks.Mutex(keys[2], keys[1]), f.locks.Mutex(keys[1], keys[0]),
-		f.locks.Rows(table, "id", 1, 10, 2, 20), f.locks.Rows(table, "id", 20, 2, 3), f.locks.Rows(table, "id", 3, 10, 1),
+		f.locks.Rows(table, "id", 1, 10, 2, 20), f.locks.Rows(table, "id", 20, 2, 3),
+		f.locks.Rows(table, "id", 3, 10, 1),
 	}
 	var group errgroup.Group
 	for _, m := range append(mutexes, mutexes...) {

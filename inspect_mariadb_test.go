@@ -15,10 +15,12 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// MariaDB takes 0 for innodb_lock_wait_timeout: nobody waits for a row. Then SKIP LOCKED of a held row undoes what the transaction has
-// written, and goes on. The locks do what they promise all the same, and Inspect shows who holds them, or that it does not know.
+// MariaDB takes 0 for innodb_lock_wait_timeout: nobody waits for a row. Then SKIP LOCKED of a held
+// row undoes what the transaction has written, and goes on. The locks do what they promise all the
+// same, and Inspect shows who holds them, or that it does not know.
 func TestImpatientMariaDB(t *testing.T) {
-	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{"--innodb-lock-wait-timeout=0"}})
+	server, err := servers.Start(background, servers.MariaDB,
+		servers.Options{Settings: []string{"--innodb-lock-wait-timeout=0"}})
 	require.NoError(t, err)
 	e := owned(t, server)
 	for _, c := range mysqlSQL {
@@ -119,7 +121,10 @@ func unknownHolder(t *testing.T, e *engine, c client[*sql.Tx]) {
 	small, p := f.connect(t, f.dsn(f.label, "", nil), 1)
 	defer p.close()
 	full := txlock.New(small, txlock.WithTable(f.table()))
-	for name, locks := range map[string]*txlock.Locker[*sql.Tx]{"the user's connections": limited(t, f), "the pool's": full} {
+	for name, locks := range map[string]*txlock.Locker[*sql.Tx]{
+		"the user's connections": limited(t, f),
+		"the pool's":             full,
+	} {
 		if p.open == nil && locks == full {
 			continue // of Open: its probes have a pool of their own
 		}
@@ -141,7 +146,9 @@ func unknownHolder(t *testing.T, e *engine, c client[*sql.Tx]) {
 	require.NoError(t, (<-granted).Unlock(background))
 }
 
-func inspected(t *testing.T, f *fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], keys ...string) (holdings []txlock.Holding) {
+func inspected(t *testing.T, f *fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], keys ...string) (
+	holdings []txlock.Holding,
+) {
 	t.Helper()
 	f.apart(func() {
 		var err error

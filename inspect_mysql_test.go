@@ -63,7 +63,8 @@ func slotTable(t *testing.T, f *fixture[*sql.Tx], slots int) (locks *txlock.Lock
 	return locks, db, name
 }
 
-// outsider begins a transaction of somebody who knows nothing of txlock, and runs a statement there.
+// outsider begins a transaction of somebody who knows nothing of txlock, and runs a statement
+// there.
 func outsider(t *testing.T, f *fixture[*sql.Tx], statement string) (tx *sql.Tx, session string) {
 	t.Helper()
 	tx = f.guest(t)
@@ -125,7 +126,8 @@ func splitPage(t *testing.T, e *engine) {
 	owner, err := f.locks.Rows(table, "id", 30, 40).Lock(background)
 	require.NoError(t, err)
 	before := rowsOf(f.lookAtRows(t), table)["id 40"].Holder.ID
-	tx, session := outsider(t, f, fmt.Sprintf("INSERT INTO %s VALUES (15, REPEAT('x', 3000)), (16, REPEAT('x', 3000)), (17, REPEAT('x', 3000)), (18, REPEAT('x', 3000))", table))
+	tx, session := outsider(t, f, fmt.Sprintf("INSERT INTO %s VALUES (15, REPEAT('x', 3000)), (16, REPEAT('x', "+
+		"3000)), (17, REPEAT('x', 3000)), (18, REPEAT('x', 3000))", table))
 	require.NotEqual(t, session, before)
 	require.NotZero(t, f.total(t, `SELECT COUNT(*) FROM performance_schema.data_locks l JOIN performance_schema.threads t USING (THREAD_ID)
 		WHERE l.OBJECT_SCHEMA = '`+f.label+`' AND l.LOCK_DATA IN ('30', '40') AND t.PROCESSLIST_ID = `+session), "it split the page")
@@ -287,7 +289,8 @@ func manyLocks(t *testing.T, e *engine) {
 	}
 	f := innodbFixture(t, e)
 	table := f.makeTable(t, "id int primary key")
-	f.admitted(t, "INSERT INTO "+table+" WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < 340) SELECT a.n * 341 + b.n FROM d a, d b")
+	f.admitted(t, "INSERT INTO "+table+" WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < "+
+		"340) SELECT a.n * 341 + b.n FROM d a, d b")
 	tx, session := outsider(t, f, "SELECT COUNT(*) FROM (SELECT id FROM "+table+" FOR UPDATE) everything")
 	locked := lockLater(f.locks.Rows(table, "id", 7))
 	f.waiters(t, 1)

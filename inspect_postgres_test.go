@@ -14,7 +14,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// What is special about PostgreSQL's picture: it is read from several views, and rows themselves say little of who locked them.
+// What is special about PostgreSQL's picture: it is read from several views, and rows themselves
+// say little of who locked them.
 func TestInspectPostgres(t *testing.T) {
 	for _, e := range engines {
 		if !e.postgres {
@@ -102,7 +103,8 @@ func (f *fixture[Tx]) rowOf(t *testing.T, table, value string) txlock.Holding {
 	return txlock.Holding{}
 }
 
-// A row that somebody holds who knows nothing of txlock has a holder, and who waits for it under txlock is its waiter.
+// A row that somebody holds who knows nothing of txlock has a holder, and who waits for it under
+// txlock is its waiter.
 func strangerHolds(t *testing.T, e *engine) {
 	f := newFixture(t, e, postgresPgx[0])
 	table := f.makeTable(t, "id int primary key")
@@ -146,7 +148,8 @@ func savepointReleased(t *testing.T, e *engine) {
 	}))
 }
 
-// Of a key for which there is no room its beginning shows, and no other lock of the session shows under it.
+// Of a key for which there is no room its beginning shows, and no other lock of the session shows
+// under it.
 func longKeys(t *testing.T, e *engine) {
 	f := newFixture(t, e, postgresPgx[0])
 	outer, inner := f.key(strings.Repeat("long", 20)), f.key("inner")
@@ -169,7 +172,8 @@ func longKeys(t *testing.T, e *engine) {
 	require.NoError(t, lock.Unlock(background))
 }
 
-// Tables of a copied database have the numbers of the original's. What is locked in one does not show in the other.
+// Tables of a copied database have the numbers of the original's. What is locked in one does not
+// show in the other.
 func copiedDatabase(t *testing.T, e *engine) {
 	administrator := newFixture(t, e, postgresPgx[0])
 	in := func(database string) *engine {

@@ -18,8 +18,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The holder releases while its slot is probed, and the pool's connections, the probe's among them, have work to do by the time at which a
-// probe is ended.
+// The holder releases while its slot is probed, and the pool's connections, the probe's among them,
+// have work to do by the time at which a probe is ended.
 func probesAreSpared(t *testing.T, e *engine) {
 	if e.Kind != servers.MariaDB {
 		return // MySQL needs no probes
@@ -37,8 +37,10 @@ func probesAreSpared(t *testing.T, e *engine) {
 			inspected <- err
 		}()
 		eventually.Every(t, "a probe waits", time.Millisecond, func() bool {
-			f.total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx") // keeps the picture old: it goes on probing until it was seen
-			return f.total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.label+"' AND INFO LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
+			// keeps the picture old: it goes on probing until it was seen
+			f.total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx")
+			return f.total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.label+"' AND INFO "+
+				"LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
 		})
 		require.NoError(t, f.end(background, tx, false))
 		keepBusy(t, db, size)
@@ -47,7 +49,8 @@ func probesAreSpared(t *testing.T, e *engine) {
 	})
 }
 
-// keepBusy has n connections run a statement each that tells whether somebody ended it, or left something behind.
+// keepBusy has n connections run a statement each that tells whether somebody ended it, or left
+// something behind.
 func keepBusy(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
 	worked := make(chan error, n)
@@ -99,7 +102,8 @@ func breakOfStranger(t *testing.T, e *engine) {
 			err := f.exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (NULL), (NULL), (NULL), (NULL)")
 			for range 6 { // the server takes a while to undo this, but not the seconds after which Break gives up
 				if err == nil {
-					err = f.exec(ctx, tx, "INSERT INTO "+table+" (filler) SELECT a.filler FROM "+table+" a, (SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) b")
+					err = f.exec(ctx, tx, "INSERT INTO "+table+" (filler) SELECT a.filler FROM "+table+" a, (SELECT "+
+						"1 UNION ALL SELECT 2 UNION ALL SELECT 3) b")
 				}
 			}
 			written <- err
@@ -133,7 +137,8 @@ func signsOfLife(t *testing.T, e *engine) {
 		require.NoError(t, err)
 		eventually.Every(t, "a sign of life", 20*time.Millisecond, func() bool {
 			shown := f.look(t, key)
-			return len(shown) == 1 && shown[0].Holder.Idle && strings.Contains(shown[0].Holder.Statement, "/* txlock ping */")
+			return len(shown) == 1 && shown[0].Holder.Idle &&
+				strings.Contains(shown[0].Holder.Statement, "/* txlock ping */")
 		})
 		require.NoError(t, lock.Unlock(background))
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// apart calls what reads the server's views. On MariaDB it keeps its distance from others who read them.
+// apart calls what reads the server's views. On MariaDB it keeps its distance from others who read
+// them.
 func (e *engine) apart(read func()) {
 	if e.Kind == servers.MariaDB {
 		e.views.ask(read)
@@ -34,7 +35,8 @@ func (f *fixture[Tx]) look(t *testing.T, keys ...string) (holdings []txlock.Hold
 	return holdings
 }
 
-// listsHeld says whether the server lists rows that are held without being awaited, and the last statements of their holders.
+// listsHeld says whether the server lists rows that are held without being awaited, and the last
+// statements of their holders.
 func (e *engine) listsHeld() bool { return e.Kind != servers.MariaDB }
 
 // sessionSQL is the number that the server has for the session.
@@ -152,7 +154,8 @@ func inspectSince[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, release())
 	lock := <-granted
 	h := f.look(t, key)[0]
-	require.False(t, h.Holder.Since.Before(waited.Since.Add(waited.For).Add(-20*time.Millisecond)), "%v, %v", h.Holder.Since, waited)
+	require.False(t, h.Holder.Since.Before(waited.Since.Add(waited.For).Add(-20*time.Millisecond)), "%v, %v",
+		h.Holder.Since, waited)
 	require.Less(t, h.Holder.For, time.Since(waited.Since))
 	require.NoError(t, lock.Unlock(background))
 }
@@ -161,7 +164,8 @@ func inspectSince[Tx any](t *testing.T, e *engine, c client[Tx]) {
 func inspectNested[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	few, look := f.fewSlots(t)
-	const outer, inner, odd = "o", "i", "q'é*" // in slots of their own, and short enough for PostgreSQL to show them all
+	// in slots of their own, and short enough for PostgreSQL to show them all
+	const outer, inner, odd = "o", "i", "q'é*"
 	lock, err := few.Mutex(outer).Lock(background)
 	require.NoError(t, err)
 	nested, err := few.Mutex(inner).Lock(lock.Context())
@@ -195,7 +199,8 @@ func inspectNested[Tx any](t *testing.T, e *engine, c client[Tx]) {
 func (f *fixture[Tx]) unlabelled(t *testing.T) {
 	t.Helper()
 	if f.postgres {
-		require.Zero(t, f.count(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = $1 AND application_name LIKE '%#%'"))
+		require.Zero(t, f.count(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) "+
+			"= $1 AND application_name LIKE '%#%'"))
 		return
 	}
 	if f.Kind == servers.MySQL && f.client.name == mysqlSQL[0].name {
@@ -259,8 +264,8 @@ func (f *fixture[Tx]) lookAtRows(t *testing.T) []txlock.Holding {
 	return look()
 }
 
-// fewSlots is a Locker with a lock table of the fixture's own, and Inspect of all of it: on MariaDB that waits for all that is held, which
-// other tests must not meet.
+// fewSlots is a Locker with a lock table of the fixture's own, and Inspect of all of it: on MariaDB
+// that waits for all that is held, which other tests must not meet.
 func (f *fixture[Tx]) fewSlots(t *testing.T) (few *txlock.Locker[Tx], look func() []txlock.Holding) {
 	t.Helper()
 	name := f.label + ".few_slots"

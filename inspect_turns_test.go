@@ -12,13 +12,15 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// MariaDB's views are read by one at a time of a Locker, and serve an old picture to whoever asks soon after another.
+// MariaDB's views are read by one at a time of a Locker, and serve an old picture to whoever asks
+// soon after another.
 func TestCrowdedViewsMariaDB(t *testing.T) {
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{})
 	require.NoError(t, err)
 	e := owned(t, server)
 	t.Run("who looks for one holder does not wait for who looks for many", func(t *testing.T) { inspectsInTurns(t, e) })
-	t.Run("a holder is looked for until the picture is not old any more", func(t *testing.T) { inspectsOldPictures(t, e) })
+	t.Run("a holder is looked for until the picture is not old any more",
+		func(t *testing.T) { inspectsOldPictures(t, e) })
 }
 
 // crowd is a table of which one session holds all slots, and a Locker of them.
@@ -30,10 +32,12 @@ func crowd(t *testing.T, e *engine, slots int) (f *fixture[*sql.Tx], locks *txlo
 	return f, locks, session
 }
 
-// probesOf are the numbers of the statements that wait for slots of the fixture just now. The process list is not one of InnoDB's views.
+// probesOf are the numbers of the statements that wait for slots of the fixture just now. The
+// process list is not one of InnoDB's views.
 func probesOf(t *testing.T, f *fixture[*sql.Tx]) (numbers []int) {
 	t.Helper()
-	rows, err := f.admin.Query("SELECT QUERY_ID FROM information_schema.processlist WHERE DB = '" + f.label + "' AND INFO LIKE '%/* txlock probe */%'")
+	rows, err := f.admin.Query("SELECT QUERY_ID FROM information_schema.processlist WHERE DB = '" + f.label +
+		"' AND INFO LIKE '%/* txlock probe */%'")
 	require.NoError(t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -63,7 +67,9 @@ func inspectsInTurns(t *testing.T, e *engine) {
 	const slots = 512 // take all the time that there is, 5 s
 	f, locks, session := crowd(t, e, slots)
 	late := true
-	for try := 0; late && try < 3; try++ { // on a busy machine the time may be over before they had enough turns: the best of a few tries tells
+	// on a busy machine the time may be over before they had enough turns: the best of a few tries
+	// tells
+	for try := 0; late && try < 3; try++ {
 		all := inspectLater(locks)
 		eventually.Every(t, "it probes", time.Millisecond, func() bool { return len(probesOf(t, f)) > 0 })
 		first, second := inspectLater(locks, "one"), inspectLater(locks, "another")
@@ -96,7 +102,8 @@ func inspectsOldPictures(t *testing.T, e *engine) {
 	seen := map[int]bool{}
 	begun := time.Now()
 	ended := inspectLater(locks, "key")
-	// On a machine that is busy a pause may be long enough for a new picture, and what is left of the 5 s for a look must be enough for it.
+	// On a machine that is busy a pause may be long enough for a new picture, and what is left of
+	// the 5 s for a look must be enough for it.
 	for len(seen) < probes && len(ended) == 0 && time.Since(begun) < 2500*time.Millisecond {
 		old()
 		for _, number := range probesOf(t, f) {

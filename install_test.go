@@ -15,7 +15,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// ownTable makes a Locker with a lock table of its own; name is the table's as the administrator spells it.
+// ownTable makes a Locker with a lock table of its own; name is the table's as the administrator
+// spells it.
 func ownTable[Tx any](t *testing.T, e *engine, c client[Tx], options ...txlock.Option) (f *fixture[Tx], name string) {
 	t.Helper()
 	label := labelOf(labels.Load() + 1) // of the fixture that is made next
@@ -51,8 +52,12 @@ func installAgain[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f, name := ownTable(t, e, c, txlock.WithSlots(1000))
 	require.NoError(t, f.locks.Install(background))
 	require.Equal(t, 1000, f.total(t, "SELECT COUNT(*) FROM "+name))
-	// As a crash between two statements would leave it, and as nobody should: empty, and with holes.
-	for _, damage := range []string{"DELETE FROM " + name, "DELETE FROM " + name + " WHERE slot > 500", "DELETE FROM " + name + " WHERE slot = 7"} {
+	// As a crash between two statements would leave it, and as nobody should: empty, and with
+	// holes.
+	for _, damage := range []string{
+		"DELETE FROM " + name, "DELETE FROM " + name + " WHERE slot > 500",
+		"DELETE FROM " + name + " WHERE slot = 7",
+	} {
 		f.admitted(t, damage)
 		fresh := newSizedFixture(t, e, c, 4, "", txlock.WithTable(name))
 		_, err := fresh.locks.Mutex("k").Lock(background)

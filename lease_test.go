@@ -15,7 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// endOf says when ctx ended. The time is taken then, and not when a test gets the processor that waits for it.
+// endOf says when ctx ended. The time is taken then, and not when a test gets the processor that
+// waits for it.
 func endOf(ctx context.Context) <-chan time.Time {
 	ended := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { ended <- time.Now() })
@@ -38,7 +39,8 @@ func lossAnnounced[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	proxy, err := wire.Listen(e.address()) // which knows when the connections are gone
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
-	f := newSizedFixture(t, e, c, poolSize, proxy.Addr(), txlock.WithLease(time.Hour)) // the server tells, and no heartbeat in minutes
+	// the server tells, and no heartbeat in minutes
+	f := newSizedFixture(t, e, c, poolSize, proxy.Addr(), txlock.WithLease(time.Hour))
 	table := f.makeTable(t, "id int primary key")
 	lock, err := f.locks.Mutex(f.key("lost")).Lock(background)
 	require.NoError(t, err)
@@ -109,8 +111,8 @@ func fewGoroutines[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.NoError(t, first.Unlock(background))
 }
 
-// leaseKept runs what has to wait for a lease side by side. A holder that must not lose its lock has a lease of some seconds: a machine that
-// stalls for one would be a holder that is silent.
+// leaseKept runs what has to wait for a lease side by side. A holder that must not lose its lock
+// has a lease of some seconds: a machine that stalls for one would be a holder that is silent.
 func leaseKept[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	noGoroutines(t)
 	t.Run("side by side", func(t *testing.T) {
@@ -185,7 +187,8 @@ func healthyOutlivesLease[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		t.Fatal(context.Cause(lock.Context()))
 	case <-time.After(lease * 5 / 2): // what is to be shown is that nothing happens
 	}
-	require.Greater(t, proxy.Bursts(), before+6, "heartbeats") // half of those that are due when every timer is a little late
+	// half of those that are due when every timer is a little late
+	require.Greater(t, proxy.Bursts(), before+6, "heartbeats")
 	f.taken(t, f.key("healthy"))
 	require.NoError(t, lock.Unlock(background))
 }
@@ -233,7 +236,8 @@ func silentWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.free(t, f.key("work"))
 }
 
-// An administrator who cancels what a session runs, where it runs nothing, or a heartbeat, does not end it.
+// An administrator who cancels what a session runs, where it runs nothing, or a heartbeat, does not
+// end it.
 func cancelledHolder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	const lease = 3 * time.Second
 	f, _ := leased(t, e, c, lease)
@@ -244,7 +248,8 @@ func cancelledHolder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 	require.NoError(t, lock.Context().Err(), context.Cause(lock.Context()))
 	f.taken(t, f.key("cancelled"))
-	if err := lock.Unlock(background); err != nil { // the last cancel may have hit it, and the connection is closed then
+	// the last cancel may have hit it, and the connection is closed then
+	if err := lock.Unlock(background); err != nil {
 		require.ErrorIs(t, err, txlock.ErrLost)
 	}
 	f.transactions(t, 0)
@@ -256,7 +261,8 @@ func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newParallelFixture(t, e, c, 2, "", txlock.WithLease(lease))
 	read, set := "SELECT @@wait_timeout", "SET wait_timeout = 3"
 	if f.postgres {
-		read = "SELECT current_setting('idle_in_transaction_session_timeout') || current_setting('client_connection_check_interval')"
+		read = "SELECT current_setting('idle_in_transaction_session_timeout') || " +
+			"current_setting('client_connection_check_interval')"
 		set = "SET idle_in_transaction_session_timeout = '3s'"
 	}
 	f.free(t, f.key("guest")) // reads the number of slots, for which LockTx would wait no longer than a second
@@ -270,7 +276,8 @@ func leaseOfLockTx[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	granted := f.stranger(t, f.key("guest"))
 	start := time.Now()
 	require.NoError(t, f.exec(background, tx, set))
-	// By the caller's timer: the lease would be over sooner, and the server's own limit later than anybody waits here.
+	// By the caller's timer: the lease would be over sooner, and the server's own limit later than
+	// anybody waits here.
 	require.Greater(t, receive(t, granted).Sub(start), 2*lease)
 	require.Error(t, f.end(background, tx, true), "what was lost cannot commit")
 }

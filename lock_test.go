@@ -68,7 +68,10 @@ var guarantees = []guarantee{
 
 	// The caller's transaction
 	{"LockTx holds until the caller's transaction ends", lockTxHolds[pgx.Tx], lockTxHolds[*sql.Tx]},
-	{"the caller's transaction stays usable after a missed try, a timeout, a cancel", callersTransaction[pgx.Tx], callersTransaction[*sql.Tx]},
+	{
+		"the caller's transaction stays usable after a missed try, a timeout, a cancel", callersTransaction[pgx.Tx],
+		callersTransaction[*sql.Tx],
+	},
 	{"the caller's settings are what they were", callersSettings[pgx.Tx], callersSettings[*sql.Tx]},
 	{"a transaction that would read stale data is refused", staleSnapshot[pgx.Tx], staleSnapshot[*sql.Tx]},
 	{"a transaction of the caller's that has ended is an error", endedTransaction[pgx.Tx], endedTransaction[*sql.Tx]},
@@ -77,8 +80,14 @@ var guarantees = []guarantee{
 	{"Do commits on success and rolls back on an error, a panic and Goexit", doEnds[pgx.Tx], doEnds[*sql.Tx]},
 	{"work that ends its own transaction is not committed without the lock", selfEnded[pgx.Tx], selfEnded[*sql.Tx]},
 	{"work that swallows a deadlock is not committed", swallowedDeadlock[pgx.Tx], swallowedDeadlock[*sql.Tx]},
-	{"work that swallows a failed statement is not reported as done when it is not", swallowedError[pgx.Tx], swallowedError[*sql.Tx]},
-	{"a connection killed in the middle is an error, from every verb", killedConnection[pgx.Tx], killedConnection[*sql.Tx]},
+	{
+		"work that swallows a failed statement is not reported as done when it is not", swallowedError[pgx.Tx],
+		swallowedError[*sql.Tx],
+	},
+	{
+		"a connection killed in the middle is an error, from every verb", killedConnection[pgx.Tx],
+		killedConnection[*sql.Tx],
+	},
 	{"a connection cut by the network is an error, and bounded in time", cutConnection[pgx.Tx], cutConnection[*sql.Tx]},
 	{"a context that ends in the work prevents the commit", contextEndsInWork[pgx.Tx], contextEndsInWork[*sql.Tx]},
 	{"Do reads what the last holder wrote", readsCurrent[pgx.Tx], readsCurrent[*sql.Tx]},
@@ -102,10 +111,16 @@ var guarantees = []guarantee{
 	{"nested locks need one connection", oneConnection[pgx.Tx], oneConnection[*sql.Tx]},
 	{"a nested Do is a savepoint", nestedDo[pgx.Tx], nestedDo[*sql.Tx]},
 	{"a Do inside a Lock is committed by its Unlock", doInsideLock[pgx.Tx], doInsideLock[*sql.Tx]},
-	{"nested Dos side by side take turns, each with its own end", concurrentNestedDos[pgx.Tx], concurrentNestedDos[*sql.Tx]},
+	{
+		"nested Dos side by side take turns, each with its own end", concurrentNestedDos[pgx.Tx],
+		concurrentNestedDos[*sql.Tx],
+	},
 	{"a nested Do that outlives its Do is undone", nestedDoLeftBehind[pgx.Tx], nestedDoLeftBehind[*sql.Tx]},
 	{"what a failed nested Do has locked is not believed in", undoneLocks[pgx.Tx], undoneLocks[*sql.Tx]},
-	{"a call that a failed nested Do has left behind gets nothing", undoneWhileJoining[pgx.Tx], undoneWhileJoining[*sql.Tx]},
+	{
+		"a call that a failed nested Do has left behind gets nothing", undoneWhileJoining[pgx.Tx],
+		undoneWhileJoining[*sql.Tx],
+	},
 	{"a loss elsewhere is not the session's", foreignLoss[pgx.Tx], foreignLoss[*sql.Tx]},
 	{"a nested wait that ends leaves the outer lock held", nestedWaitEnds[pgx.Tx], nestedWaitEnds[*sql.Tx]},
 	{"a nested deadlock is an error and never a silent loss", nestedDeadlock[pgx.Tx], nestedDeadlock[*sql.Tx]},
@@ -117,9 +132,15 @@ var guarantees = []guarantee{
 
 	// Tracing
 	{"a tracer is told of each call once and in order", tracedCalls[pgx.Tx], tracedCalls[*sql.Tx]},
-	{"a tracer is told why a lock was not granted, and of no end then", tracedFailures[pgx.Tx], tracedFailures[*sql.Tx]},
+	{
+		"a tracer is told why a lock was not granted, and of no end then", tracedFailures[pgx.Tx],
+		tracedFailures[*sql.Tx],
+	},
 	{"a tracer is told how a Do ended", tracedWork[pgx.Tx], tracedWork[*sql.Tx]},
-	{"a tracer is told of nested calls, and of what is released with a Do", tracedNesting[pgx.Tx], tracedNesting[*sql.Tx]},
+	{
+		"a tracer is told of nested calls, and of what is released with a Do", tracedNesting[pgx.Tx],
+		tracedNesting[*sql.Tx],
+	},
 	{"a tracer is told of a loss before the Unlock", tracedLoss[pgx.Tx], tracedLoss[*sql.Tx]},
 
 	// Inspection
@@ -131,16 +152,31 @@ var guarantees = []guarantee{
 	{"Inspect and Break refuse what makes no sense", inspectRefuses[pgx.Tx], inspectRefuses[*sql.Tx]},
 
 	// Pools
-	{"a nested wait ends without a loss, however far away the server is", nestedWaitFarAway[pgx.Tx], nestedWaitFarAway[*sql.Tx]},
-	{"a limit on a wait costs no transaction, however far away the server is", limitFarAway[pgx.Tx], limitFarAway[*sql.Tx]},
-	{"a cancelled wait costs no transaction, however far away the server is", cancelledFarAway[pgx.Tx], cancelledFarAway[*sql.Tx]},
+	{
+		"a nested wait ends without a loss, however far away the server is", nestedWaitFarAway[pgx.Tx],
+		nestedWaitFarAway[*sql.Tx],
+	},
+	{
+		"a limit on a wait costs no transaction, however far away the server is", limitFarAway[pgx.Tx],
+		limitFarAway[*sql.Tx],
+	},
+	{
+		"a cancelled wait costs no transaction, however far away the server is", cancelledFarAway[pgx.Tx],
+		cancelledFarAway[*sql.Tx],
+	},
 	{"a full pool is an error in time", fullPool[pgx.Tx], fullPool[*sql.Tx]},
 	{"after any error the pool has its connections back, clean", cleanPool[pgx.Tx], cleanPool[*sql.Tx]},
 
 	// Installation and bad input
 	{"ten replicas install at once", installTogether[pgx.Tx], installTogether[*sql.Tx]},
-	{"Install completes a half-seeded table and refuses another number of slots", installAgain[pgx.Tx], installAgain[*sql.Tx]},
-	{"a table that is missing, incomplete or of another shape is ErrNotInstalled", notInstalled[pgx.Tx], notInstalled[*sql.Tx]},
+	{
+		"Install completes a half-seeded table and refuses another number of slots", installAgain[pgx.Tx],
+		installAgain[*sql.Tx],
+	},
+	{
+		"a table that is missing, incomplete or of another shape is ErrNotInstalled", notInstalled[pgx.Tx],
+		notInstalled[*sql.Tx],
+	},
 	{"clients that disagree on the number of slots get an error", slotsChanged[pgx.Tx], slotsChanged[*sql.Tx]},
 	{"Schema is what Install does", schemaText[pgx.Tx], schemaText[*sql.Tx]},
 	{"names in quotes and with a schema work, broken ones are errors", tableNames[pgx.Tx], tableNames[*sql.Tx]},
@@ -164,7 +200,9 @@ func TestGuarantees(t *testing.T) {
 }
 
 // guaranteed runs every guarantee for one line of the table.
-func guaranteed[Tx any](t *testing.T, e *engine, c client[Tx], test func(guarantee) func(*testing.T, *engine, client[Tx])) {
+func guaranteed[Tx any](t *testing.T, e *engine, c client[Tx],
+	test func(guarantee) func(*testing.T, *engine, client[Tx]),
+) {
 	for _, g := range guarantees {
 		t.Run(g.says, func(t *testing.T) { test(g)(t, e, c) })
 	}

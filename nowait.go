@@ -2,21 +2,23 @@ package txlock
 
 import "context"
 
-// TryLock is Lock without waiting: a lock that another session holds, or waits for, is [ErrNotAcquired] at once. Waiters
-// are never overtaken. Only the wait for a free connection of the pool is left, as long as ctx and Within allow. Of several tries of one
-// key that come at the same moment one gets it; of tries that name several keys each may find some of them taken by the others.
+// TryLock is Lock without waiting: a lock that another session holds, or waits for, is
+// [ErrNotAcquired] at once. Waiters are never overtaken. Only the wait for a free connection of the
+// pool is left, as long as ctx and Within allow. Of several tries of one key that come at the same
+// moment one gets it; of tries that name several keys each may find some of them taken by the
+// others.
 func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
 	return m.hold(ctx, "TryLock", true)
 }
 
-// TryDo is Do without waiting: work does not run when another session holds the lock, or waits for it, and the error is
-// [ErrNotAcquired].
+// TryDo is Do without waiting: work does not run when another session holds the lock, or waits for
+// it, and the error is [ErrNotAcquired].
 func (m *Mutex[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.run(ctx, "TryDo", true, work)
 }
 
-// TryLockTx is LockTx without waiting: a lock that another session holds, or waits for, is [ErrNotAcquired] at once, and
-// the transaction stays usable.
+// TryLockTx is LockTx without waiting: a lock that another session holds, or waits for, is
+// [ErrNotAcquired] at once, and the transaction stays usable.
 func (m *Mutex[Tx]) TryLockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "TryLockTx", tx, true)
 }

@@ -43,16 +43,19 @@ func servedInOrder[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 }
 
-// The calls are timed on this side of the network. Behind the call a request still has to be scheduled here, sent, and
-// scheduled on the server: hand-written code on its own connections shows up to 70 of 1600 neighbours in the wrong order
-// of their calls. So a neighbour counts as overtaken when it had been waiting for half of a usual wait longer than the
-// one before it: a newcomer that is let in before the queue shows, and one that came to the queue a little late does not.
-// With 16 workers half a wait is 2 ms, for which a machine that has other guests may well let a request lie: that made 41 of
+// The calls are timed on this side of the network. Behind the call a request still has to be
+// scheduled here, sent, and scheduled on the server: hand-written code on its own connections shows
+// up to 70 of 1600 neighbours in the wrong order of their calls. So a neighbour counts as overtaken
+// when it had been waiting for half of a usual wait longer than the one before it: a newcomer that
+// is let in before the queue shows, and one that came to the queue a little late does not. With 16
+// workers half a wait is 2 ms, for which a machine that has other guests may well let a request
+// lie: that made 41 of
 // 1600. With as many as here it is 4 ms.
 //
-// A machine that is busy with something else can only make the order look worse than it is, so the best of a few runs is
-// the one to judge by. Measured on two cores: 0 to 2 of 1600 in peace, 7 to 40 with eight busy processes beside it, when a worker that gets
-// no processor may also be three of eleven rounds behind (0.73). Rows without the turnstile, on PostgreSQL, make 250 of 1600 in
+// A machine that is busy with something else can only make the order look worse than it is, so the
+// best of a few runs is the one to judge by. Measured on two cores: 0 to 2 of 1600 in peace, 7 to
+// 40 with eight busy processes beside it, when a worker that gets no processor may also be three of
+// eleven rounds behind (0.73). Rows without the turnstile, on PostgreSQL, make 250 of 1600 in
 // peace, 82 to 176 beside the eight, and serve somebody 0.07 to 0.7 of the mean.
 func tightLoops[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
@@ -64,7 +67,8 @@ func tightLoops[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	for run := 0; run < runs && (inversions >= tolerated || starved < fair); run++ {
 		turns := f.loop(t, f.key("loop"), workers, rounds)
 		inversions, starved = overtakings(turns), leastServed(turns, workers, rounds)
-		t.Logf("%d of %d neighbours provably out of order, least served at worst %.2f of the mean", inversions, len(turns), starved)
+		t.Logf("%d of %d neighbours provably out of order, least served at worst %.2f of the mean", inversions,
+			len(turns), starved)
 	}
 	require.Less(t, inversions, tolerated)
 	require.GreaterOrEqual(t, starved, fair)
@@ -93,7 +97,8 @@ type turn struct {
 	worker int
 }
 
-// loop lets workers lock and unlock one key, and returns their turns in the order in which they had it.
+// loop lets workers lock and unlock one key, and returns their turns in the order in which they had
+// it.
 func (f *fixture[Tx]) loop(t *testing.T, key string, workers, rounds int) []turn {
 	t.Helper()
 	m := f.locks.Mutex(key)
@@ -137,8 +142,8 @@ func overtakings(turns []turn) (n int) {
 	return n
 }
 
-// leastServed is the smallest share of the mean that a worker had at any moment; but for the beginning and the end, which
-// are uneven by nature.
+// leastServed is the smallest share of the mean that a worker had at any moment; but for the
+// beginning and the end, which are uneven by nature.
 func leastServed(turns []turn, workers, rounds int) float64 {
 	counts := make([]int, workers)
 	worst := 1.0

@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// MariaDB shows what its sessions say of themselves where performance_schema is on, and the last statement of one that is idle where that
-// keeps them. Neither is its default.
+// MariaDB shows what its sessions say of themselves where performance_schema is on, and the last
+// statement of one that is idle where that keeps them. Neither is its default.
 func TestTellingMariaDB(t *testing.T) {
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
 		"--performance-schema=ON", "--performance-schema-consumer-events-statements-current=ON",
@@ -33,7 +33,8 @@ func TestTellingMariaDB(t *testing.T) {
 
 // MySQL shows no locks where performance_schema is off. Locks are locks all the same.
 func TestMuteMySQL(t *testing.T) {
-	server, err := servers.Start(background, servers.MySQL, servers.Options{Settings: []string{"--performance-schema=OFF"}})
+	server, err := servers.Start(background, servers.MySQL,
+		servers.Options{Settings: []string{"--performance-schema=OFF"}})
 	require.NoError(t, err)
 	e := owned(t, server)
 	for _, c := range mysqlSQL {

@@ -18,8 +18,9 @@ func (e *engine) through(pooler *servers.Server) *engine {
 	}
 }
 
-// TestPgBouncer runs every guarantee through PgBouncer in transaction mode, on the newest PostgreSQL: sessions of the server
-// are shared between its clients, from one transaction to the next.
+// TestPgBouncer runs every guarantee through PgBouncer in transaction mode, on the newest
+// PostgreSQL: sessions of the server are shared between its clients, from one transaction to the
+// next.
 func TestPgBouncer(t *testing.T) {
 	var newest *engine
 	for _, e := range engines {
@@ -47,13 +48,15 @@ func TestPgBouncer(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
 		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM pg_settings WHERE source = 'session' AND "+
-			"name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', 'client_connection_check_interval', 'lock_timeout') "+
+			"name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', "+
+			"'client_connection_check_interval', 'lock_timeout') "+
 			"AND setting <> reset_val").Scan(&changed))
 		require.Zero(t, changed)
 	}
 }
 
-// A pooler that does not track prepared statements is named in the error, and the simple protocol works through it.
+// A pooler that does not track prepared statements is named in the error, and the simple protocol
+// works through it.
 func TestOldPgBouncer(t *testing.T) {
 	for _, e := range engines {
 		if e.Kind != servers.Postgres18 {

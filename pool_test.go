@@ -76,7 +76,8 @@ func fullPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			return time.Since(start) - limit
 		})
 	}
-	// A waiter in a full pool is ended as well, though there is no connection to interrupt it from, and at once, for none will come.
+	// A waiter in a full pool is ended as well, though there is no connection to interrupt it from,
+	// and at once, for none will come.
 	require.NoError(t, locks[1].Unlock(background))
 	endsPromptly(t, "cancelled", func() time.Duration {
 		ctx, cancel := context.WithCancel(background)
@@ -122,13 +123,15 @@ func cleanPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	_, err = m.TryLock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
-	brief := m.Within(300 * time.Millisecond) // long enough to begin a transaction in: who is cut off in that loses the connection
+	// long enough to begin a transaction in: who is cut off in that loses the connection
+	brief := m.Within(300 * time.Millisecond)
 	_, err = brief.Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, brief.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
 	_, err = f.locks.Rows(table, "id", 1).Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNoRow)
-	require.ErrorIs(t, f.locks.Rows(table, "id", 1).Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNoRow)
+	require.ErrorIs(t, f.locks.Rows(table, "id", 1).Do(background, func(context.Context, Tx) error { return nil }),
+		txlock.ErrNoRow)
 	_, err = f.locks.Rows(table+"_missing", "id", 1).Lock(background)
 	require.Error(t, err)
 	require.Equal(t, errWork, f.locks.Mutex(f.key("own")).Do(background, func(ctx context.Context, tx Tx) error {
@@ -157,8 +160,8 @@ func cleanPool[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 }
 
-// nestedWaitFarAway: the server's answer to a wait that ends crosses with the attempt to interrupt it, for which the pool has no
-// connection.
+// nestedWaitFarAway: the server's answer to a wait that ends crosses with the attempt to interrupt
+// it, for which the pool has no connection.
 func nestedWaitFarAway[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	proxy, err := wire.Listen(e.address())
 	require.NoError(t, err)

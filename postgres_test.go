@@ -55,7 +55,8 @@ func TestWorkCommitsByItself(t *testing.T) {
 	}
 }
 
-// An error that work has swallowed keeps a nested Do from running, and is no loss: a savepoint of the work's own mends it.
+// An error that work has swallowed keeps a nested Do from running, and is no loss: a savepoint of
+// the work's own mends it.
 func TestNestedDoInAbortedTransaction(t *testing.T) {
 	for _, e := range engines {
 		if !e.postgres {
@@ -85,7 +86,8 @@ func nestedInAborted[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Equal(t, 1, f.total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// The last handle may be a nested Do that fails: it tells that the commit of the others before it was refused.
+// The last handle may be a nested Do that fails: it tells that the commit of the others before it
+// was refused.
 func TestLastHandleTellsOfTheCommit(t *testing.T) {
 	for _, e := range engines {
 		if !e.postgres { // which alone has constraints that are checked at COMMIT

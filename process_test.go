@@ -21,8 +21,9 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The test binary runs itself again as another process that takes part in a test: TestMain sees partVariable, which says in
-// what part, and partner is the beginning of such a process. Each line that it prints is an event.
+// The test binary runs itself again as another process that takes part in a test: TestMain sees
+// partVariable, which says in what part, and partner is the beginning of such a process. Each line
+// that it prints is an event.
 const partVariable = "TXLOCK_TEST_PART"
 
 type partner struct {
@@ -135,7 +136,9 @@ func outcome(err error) string {
 }
 
 // eachOpened runs a test with the library's own pools, on every engine.
-func eachOpened(t *testing.T, onPgx func(*testing.T, *engine, client[pgx.Tx]), onSQL func(*testing.T, *engine, client[*sql.Tx])) {
+func eachOpened(t *testing.T, onPgx func(*testing.T, *engine, client[pgx.Tx]),
+	onSQL func(*testing.T, *engine, client[*sql.Tx]),
+) {
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
@@ -149,7 +152,8 @@ func eachOpened(t *testing.T, onPgx func(*testing.T, *engine, client[pgx.Tx]), o
 
 func TestHolderKilled(t *testing.T) { eachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx]) }
 
-// A holder that dies frees the lock at once, and not with its lease, whether it holds a Lock or works in a Do.
+// A holder that dies frees the lock at once, and not with its lease, whether it holds a Lock or
+// works in a Do.
 func holderKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	table := f.makeTable(t, "id int primary key")
@@ -167,9 +171,11 @@ func holderKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
 
 func TestWaiterKilled(t *testing.T) { eachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx]) }
 
-// A waiter that dies does not let the next one in early, nor keep it out for as long as it would have held.
+// A waiter that dies does not let the next one in early, nor keep it out for as long as it would
+// have held.
 func waiterKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	for _, clean := range []bool{false, true} { // does the next one wait behind the dead one, or does the server know already?
+	// does the next one wait behind the dead one, or does the server know already?
+	for _, clean := range []bool{false, true} {
 		f := newFixture(t, e, c)
 		other := newFixture(t, e, c)
 		key := f.key("queue")

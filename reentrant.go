@@ -10,12 +10,13 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// session is a database session that holds rows, shared by the handles that joined it: the Lock or Do that began it,
-// and what was called with its context since.
+// session is a database session that holds rows, shared by the handles that joined it: the Lock or
+// Do that began it, and what was called with its context since.
 //
-// A context carries the session; nothing else makes a caller its owner. handles is the depth of reentry: the session ends
-// when it falls to 0, in whichever order the handles go, or when the Do that began it returns. The rows stay locked until
-// then, because the database cannot release one of them alone.
+// A context carries the session; nothing else makes a caller its owner. handles is the depth of
+// reentry: the session ends when it falls to 0, in whichever order the handles go, or when the Do
+// that began it returns. The rows stay locked until then, because the database cannot release one
+// of them alone.
 type session[Tx any] struct {
 	locker *Locker[Tx]
 	name   string // of what it locked first, for the log
@@ -25,9 +26,10 @@ type session[Tx any] struct {
 	vigil // while it is open
 
 	mu sync.Mutex
-	// held are the rows that stay locked until the session ends, and the token that each was locked with, 0 without. What was locked
-	// while work runs is not among them: when a savepoint is rolled back, of ours or of the work's own, PostgreSQL releases what was
-	// locked since. So it is locked anew each time.
+	// held are the rows that stay locked until the session ends, and the token that each was locked
+	// with, 0 without. What was locked while work runs is not among them: when a savepoint is
+	// rolled back, of ours or of the work's own, PostgreSQL releases what was locked since. So it
+	// is locked anew each time.
 	held    map[row]int64
 	handles int
 	working int                                     // Dos that run in it; the session, and the connection, is theirs
@@ -46,7 +48,9 @@ type row struct{ table, column, value string }
 // ownerKey is the context key of the session that a Locker's caller holds.
 type ownerKey[Tx any] struct{ locker *Locker[Tx] }
 
-func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64, asked time.Time) (*session[Tx], error) {
+func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64,
+	asked time.Time,
+) (*session[Tx], error) {
 	s := &session[Tx]{
 		locker: l, name: name, inner: inner, handles: 1,
 		held:    make(map[row]int64, len(request.Values)),
@@ -91,8 +95,8 @@ type acquired[Tx any] struct {
 	token  int64
 }
 
-// acquire locks the rows of m in the caller's own session, if ctx carries one, else in a new one. Wait, of begin, bounds it. After
-// an error there is no handle.
+// acquire locks the rows of m in the caller's own session, if ctx carries one, else in a new one.
+// Wait, of begin, bounds it. After an error there is no handle.
 func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (a acquired[Tx], err error) {
 	f := m.locker.enter(ctx)
 	request, err := m.request(wait, try, f != nil)
@@ -126,15 +130,17 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (a acquir
 			if err == nil {
 				return acquired[Tx]{frame: s.root, token: token}, nil
 			}
-			// The grant won the race against the end of ctx, whose owner has stopped waiting for it, or against Close.
+			// The grant won the race against the end of ctx, whose owner has stopped waiting for
+			// it, or against Close.
 			_ = s.finish(ctx, false)
 		}
 	}
 	return a, m.judge(ctx, wait, err)
 }
 
-// join locks the rows of request that the session does not hold for certain, and those that it holds without the token that is
-// asked for. It returns the largest token of all, and the frame in which it locked.
+// join locks the rows of request that the session does not hold for certain, and those that it
+// holds without the token that is asked for. It returns the largest token of all, and the frame in
+// which it locked.
 func (f *frame[Tx]) join(ctx context.Context, request dialects.Request) (in *frame[Tx], token int64, err error) {
 	if in, err = f.take(ctx); err != nil {
 		return f, 0, err
@@ -198,8 +204,8 @@ func (s *session[Tx]) hold(request dialects.Request, token int64) {
 	}
 }
 
-// own derives a context that carries the frame, and ends with cause ErrLost when the session is lost. release ends it
-// otherwise; it is false when the frame has been undone since.
+// own derives a context that carries the frame, and ends with cause ErrLost when the session is
+// lost. release ends it otherwise; it is false when the frame has been undone since.
 func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release func() bool) {
 	s := f.session
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, ownerKey[Tx]{s.locker}, f))
@@ -225,7 +231,8 @@ func (f *frame[Tx]) own(parent context.Context) (ctx context.Context, release fu
 // errOutlived is why the context of a Lock ends that was taken in a Do and not unlocked in it.
 var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returned", ErrNotHeld)
 
-// lose declares the session lost: its contexts end, and its work is not committed. It is called with mu held.
+// lose declares the session lost: its contexts end, and its work is not committed. It is called
+// with mu held.
 func (s *session[Tx]) lose(reason error) {
 	if s.broken != nil {
 		return
@@ -236,8 +243,8 @@ func (s *session[Tx]) lose(reason error) {
 	}
 }
 
-// abort is Close's end of the session. Where a Do runs in it, that is asked to return by the end of its context, and ends
-// the session then.
+// abort is Close's end of the session. Where a Do runs in it, that is asked to return by the end of
+// its context, and ends the session then.
 func (s *session[Tx]) abort(reason error) {
 	s.mu.Lock()
 	s.lose(reason)
@@ -269,7 +276,8 @@ func (s *session[Tx]) leave(ctx context.Context) error {
 	return nil
 }
 
-// end ends the transaction and gives the connection back. It is called once: by the one who set over.
+// end ends the transaction and gives the connection back. It is called once: by the one who set
+// over.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	s.unwatch()
 	timeout := releaseTimeout
@@ -290,9 +298,10 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 
-	// A call may still be under way in the session, if it came with the context of a Do that has returned. That context
-	// has ended, so it soon gives the turn back, unless it went on without its cancellation; or a heartbeat is, of which the answer
-	// does not come. The connection is theirs until then, and goes back to the pool, or is closed, behind them.
+	// A call may still be under way in the session, if it came with the context of a Do that has
+	// returned. That context has ended, so it soon gives the turn back, unless it went on without
+	// its cancellation; or a heartbeat is, of which the answer does not come. The connection is
+	// theirs until then, and goes back to the pool, or is closed, behind them.
 	select {
 	case s.root.turn <- struct{}{}:
 		close(s.root.closed)
@@ -328,7 +337,8 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 
 // unconfirmed says in the log what the caller may not look at.
 func (s *session[Tx]) unconfirmed(ctx context.Context, err error) {
-	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
+	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not "+
+		"confirmed", "lock", s.name, "error", err)
 }
 
 // forget takes the session off the Locker's list, when its connection has been given back.

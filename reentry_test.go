@@ -84,8 +84,8 @@ func oneConnection[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}
 	err = f.locks.Mutex(f.key("3"), f.key("4")).Do(inner.Context(), nested)
 	if !e.postgres && f.pool.inUse != nil {
-		// On a caller's pool a Lock's session is at the server's default, REPEATABLE READ: what the work has read would stay
-		// as it was, under the lock of key 5 too.
+		// On a caller's pool a Lock's session is at the server's default, REPEATABLE READ: what the
+		// work has read would stay as it was, under the lock of key 5 too.
 		require.ErrorIs(t, err, txlock.ErrIsolation)
 	} else {
 		require.NoError(t, err)
@@ -158,7 +158,9 @@ func doInsideLock[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.ErrorIs(t, f.locks.Mutex(f.key("lock")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
 		require.NoError(t, insert("4")(ctx, tx))
 		require.NoError(t, f.exec(ctx, tx, "ROLLBACK"))
-		if !e.postgres { // there the client library sees that the transaction is gone, and the pool's default is the caller's
+		// there the client library sees that the transaction is gone, and the pool's default is the
+		// caller's
+		if !e.postgres {
 			_ = insert("5")(ctx, tx)
 		}
 		return nil
@@ -182,7 +184,8 @@ func concurrentNestedDos[Tx any](t *testing.T, e *engine, c client[Tx]) {
 					failure := []error{nil, errWork}[undone]
 					err := m.Do(ctx, func(ctx context.Context, tx Tx) error {
 						id := strconv.Itoa(10*i + j)
-						if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+", "+strconv.Itoa(undone)+")"); err != nil {
+						if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+", "+strconv.Itoa(
+							undone)+")"); err != nil {
 							return err
 						}
 						own, err := f.locks.Mutex(f.key(id)).Lock(ctx) // in the turn of this nested Do
@@ -207,7 +210,8 @@ func concurrentNestedDos[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Zero(t, f.total(t, "SELECT SUM(undone) FROM "+table))
 }
 
-// A nested Do whose goroutine the outer one does not wait for: its context ends, it is undone, and the outer one is committed.
+// A nested Do whose goroutine the outer one does not wait for: its context ends, it is undone, and
+// the outer one is committed.
 func nestedDoLeftBehind[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	table := f.makeTable(t, "id int primary key")
@@ -263,7 +267,8 @@ func nestedWaitEnds[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = held.Within(30 * time.Millisecond).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
+		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, func(context.Context, Tx) error { return nil }),
+			txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)
 		failed := make(chan error, 1)
 		go func() {

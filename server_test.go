@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// mortal is an engine of the test's own, whose server it may kill. Servers that are given by address are not killed, so where
-// one is given for the other tests there is none of its kind here.
+// mortal is an engine of the test's own, whose server it may kill. Servers that are given by
+// address are not killed, so where one is given for the other tests there is none of its kind here.
 func mortal(t *testing.T, kind servers.Kind) *engine {
 	t.Helper()
 	server, err := servers.Start(background, kind, servers.Options{})
@@ -60,10 +60,11 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// A server that is killed, and comes again: what is held is lost and said to be so at once, waiters are told, nothing of the
-// work is there, tokens go on increasing, and the same Locker works again.
+// A server that is killed, and comes again: what is held is lost and said to be so at once, waiters
+// are told, nothing of the work is there, tokens go on increasing, and the same Locker works again.
 func serverKilled[Tx any](t *testing.T, e *engine, c client[Tx]) {
-	// With the default lease a heartbeat would tell of the loss almost as soon as the end of the connection does.
+	// With the default lease a heartbeat would tell of the loss almost as soon as the end of the
+	// connection does.
 	f := newSizedFixture(t, e, c, poolSize, "", txlock.WithFencing(), txlock.WithLease(time.Hour))
 	require.NoError(t, f.locks.Install(background))
 	table := f.makeTable(t, "id int primary key")
@@ -119,10 +120,12 @@ func TestUnlockBounded(t *testing.T) {
 	}
 }
 
-// A release that the server does not confirm returns in time, with an error, and the lock is free once the server is there again.
+// A release that the server does not confirm returns in time, with an error, and the lock is free
+// once the server is there again.
 func unlockBounded[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	log := &logbook{}
-	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for the answer to that, and not for its own.
+	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for the answer
+	// to that, and not for its own.
 	f := newParallelFixture(t, e, c, 4, "", log.option(), txlock.WithLease(time.Hour))
 	lock, err := f.locks.Mutex(f.key("held")).Lock(background)
 	require.NoError(t, err)
@@ -150,7 +153,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// The primary dies, its synchronous standby is promoted: the same Locker goes on there, and tokens go on increasing.
+// The primary dies, its synchronous standby is promoted: the same Locker goes on there, and tokens
+// go on increasing.
 func failover[Tx any](t *testing.T, kind servers.Kind, c client[Tx]) {
 	primary, standby, err := servers.StartPair(background, kind, true)
 	require.NoError(t, err)
@@ -164,7 +168,8 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c client[Tx]) {
 
 	// One address for both, as a program has it that is to survive a failover.
 	hosts := first.address() + "," + second.address()
-	dsn := strings.Replace(first.dsn("failover", "", url.Values{"target_session_attrs": {"read-write"}}), first.address(), hosts, 1)
+	dsn := strings.Replace(first.dsn("failover", "", url.Values{"target_session_attrs": {"read-write"}}),
+		first.address(), hosts, 1)
 	driver, pool := c.connect(t, dsn, 4)
 	t.Cleanup(pool.close)
 	locks := txlock.New(driver, txlock.WithFencing(), txlock.WithSlots(16))

@@ -31,7 +31,8 @@ func (f *fixture[Tx]) waiters(t *testing.T, n int) {
 // transactions waits until exactly n sessions of the fixture are in a transaction.
 func (f *fixture[Tx]) transactions(t *testing.T, n int) {
 	t.Helper()
-	eventually.Every(t, fmt.Sprintf("%d transactions", n), f.pollEvery, func() bool { return f.count(t, f.sessions) == n })
+	eventually.Every(t, fmt.Sprintf("%d transactions", n), f.pollEvery,
+		func() bool { return f.count(t, f.sessions) == n })
 }
 
 // killSessions ends all sessions of the fixture, as an administrator does.
@@ -40,17 +41,20 @@ func (f *fixture[Tx]) killSessions(t *testing.T) {
 	f.eachSession(t, "pg_terminate_backend", "KILL")
 }
 
-// cancelStatements ends what the sessions of the fixture run, and no session, as an administrator does.
+// cancelStatements ends what the sessions of the fixture run, and no session, as an administrator
+// does.
 func (f *fixture[Tx]) cancelStatements(t *testing.T) {
 	t.Helper()
 	f.eachSession(t, "pg_cancel_backend", "KILL QUERY")
 }
 
-// eachSession calls a function about each session of the fixture on PostgreSQL, or runs a statement on MySQL and MariaDB.
+// eachSession calls a function about each session of the fixture on PostgreSQL, or runs a statement
+// on MySQL and MariaDB.
 func (f *fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	t.Helper()
 	if f.postgres {
-		_, err := f.admin.Exec("SELECT "+function+"(pid) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = $1", f.label)
+		_, err := f.admin.Exec("SELECT "+function+"(pid) FROM pg_stat_activity WHERE split_part(application_name, "+
+			"'#', 1) = $1", f.label)
 		require.NoError(t, err)
 		return
 	}

@@ -16,11 +16,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// maxRows bounds one Mutex: a statement that names more rows outgrows what MySQL's range optimizer plans for by default,
-// and it would then lock rows that nobody named.
+// maxRows bounds one Mutex: a statement that names more rows outgrows what MySQL's range optimizer
+// plans for by default, and it would then lock rows that nobody named.
 const maxRows = 4096
 
-// target is what a Mutex locks: keys, which become slots once their number is known, or rows of a caller's table.
+// target is what a Mutex locks: keys, which become slots once their number is known, or rows of a
+// caller's table.
 type target struct {
 	keys          []string
 	sums          []uint32 // of the keys
@@ -28,8 +29,8 @@ type target struct {
 	values        []dialects.Value
 }
 
-// sumOf hashes a key. The hash is part of what all clients agree on: changing it would let two versions of a program hold one key at
-// once.
+// sumOf hashes a key. The hash is part of what all clients agree on: changing it would let two
+// versions of a program hold one key at once.
 func sumOf(key string) uint32 { return crc32.ChecksumIEEE([]byte(key)) }
 
 // slotOf is the slot of a key's hash, of n.
@@ -81,7 +82,8 @@ func tooMany(rows int) error {
 	return nil
 }
 
-// valueOf gives a value the text that the database compares with the column. Equal values have equal texts.
+// valueOf gives a value the text that the database compares with the column. Equal values have
+// equal texts.
 func valueOf(value any) (dialects.Value, error) {
 	if valuer, ok := value.(driver.Valuer); ok {
 		resolved, err := valuer.Value()
@@ -119,7 +121,10 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	if err != nil {
 		return dialects.Request{}, err
 	}
-	return dialects.Request{Table: m.locker.config.table, Column: "slot", Values: slotValues(m.target.sums, n), Slots: n, Keys: m.target.keys, Try: try}, nil
+	return dialects.Request{
+		Table: m.locker.config.table, Column: "slot", Values: slotValues(m.target.sums, n),
+		Slots: n, Keys: m.target.keys, Try: try,
+	}, nil
 }
 
 // slotValues are the slots of keys, each once, in ascending order.
@@ -140,8 +145,9 @@ func slotValues(sums []uint32, n int) []dialects.Value {
 	return values
 }
 
-// slotCount reads the number of slots from the table once. That takes a connection for a moment: a caller that holds one
-// already waits for it a second at most, for in a full pool it might wait for itself.
+// slotCount reads the number of slots from the table once. That takes a connection for a moment: a
+// caller that holds one already waits for it a second at most, for in a full pool it might wait for
+// itself.
 func (l *Locker[Tx]) slotCount(ctx context.Context, holding bool) (int, error) {
 	if n := l.slots.Load(); n > 0 {
 		return int(n), nil
@@ -154,7 +160,8 @@ func (l *Locker[Tx]) slotCount(ctx context.Context, holding bool) (int, error) {
 	n, err := l.driver.Slots(ctx, l.config.table)
 	if err != nil {
 		if holding && errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("the number of slots was not read yet, and the caller's transaction keeps the pool from reading it "+
+			err = fmt.Errorf("the number of slots was not read yet, and the caller's transaction keeps the pool from "+
+				"reading it "+
 				"(call Install or Check at start): %w", err)
 		}
 		return 0, err

@@ -33,10 +33,14 @@ func silentNetwork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	release()
 }
 
-// In the work of a Do no heartbeat may be sent: whether the work is between two statements, or has sent one that is not answered.
+// In the work of a Do no heartbeat may be sent: whether the work is between two statements, or has
+// sent one that is not answered.
 func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	const lease = 8 * time.Second // of which a tenth is the margin
-	for sends, after := range map[string]time.Duration{"sends nothing": -1, "sends at once": 0, "sends after a while": lease / 2} {
+	for sends, after := range map[string]time.Duration{
+		"sends nothing": -1, "sends at once": 0,
+		"sends after a while": lease / 2,
+	} {
 		t.Run(sends, func(t *testing.T) {
 			t.Parallel()
 			f, proxy := leased(t, e, c, lease)
@@ -45,7 +49,8 @@ func silentNetworkInWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			var silent, known time.Time
 			err := f.locks.Mutex(f.key("work")).Do(background, func(ctx context.Context, tx Tx) error {
 				granted = f.stranger(t, f.key("work"))
-				// Behind that, which may take seconds: the server's timer begins with the last statement, and not with the silence.
+				// Behind that, which may take seconds: the server's timer begins with the last
+				// statement, and not with the silence.
 				if err := f.exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
 					return err
 				}

@@ -16,7 +16,8 @@ import (
 
 func TestHolderStopped(t *testing.T) { eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx]) }
 
-// A holder that is stopped for longer than its lease loses the lock, is told so when it goes on, and cannot commit.
+// A holder that is stopped for longer than its lease loses the lock, is told so when it goes on,
+// and cannot commit.
 func holderStopped[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	table := f.makeTable(t, "id int primary key")
@@ -35,8 +36,9 @@ func holderStopped[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// stoppedPartner is a process that has said that it is ready, and was stopped when a stranger waited for its key, and says when the
-// stranger got that. The work is silent from the start: its lease of a few seconds is to be over behind the stop, and not before.
+// stoppedPartner is a process that has said that it is ready, and was stopped when a stranger
+// waited for its key, and says when the stranger got that. The work is silent from the start: its
+// lease of a few seconds is to be over behind the stop, and not before.
 func (f *fixture[Tx]) stoppedPartner(t *testing.T, part, ready string) (*partner, <-chan time.Time) {
 	t.Helper()
 	stranger := newParallelFixture(t, f.engine, f.client, 2, "")
@@ -53,7 +55,8 @@ func TestStoppedHolderAsksAgain(t *testing.T) {
 	eachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
 }
 
-// A holder that was stopped and asks, as soon as it goes on, for what it holds is not told that it holds it.
+// A holder that was stopped and asks, as soon as it goes on, for what it holds is not told that it
+// holds it.
 func stoppedHolderAsksAgain[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	holder, granted := f.stoppedPartner(t, "again", "holds")

@@ -26,7 +26,8 @@ func newFencingFixture[Tx any](t *testing.T, e *engine, c client[Tx]) *fixture[T
 	return f
 }
 
-// tokensIncrease: over keys, sessions, tries, rows and nested locks, and whatever the last holder did with its transaction.
+// tokensIncrease: over keys, sessions, tries, rows and nested locks, and whatever the last holder
+// did with its transaction.
 func tokensIncrease[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	other := newFencingFixture(t, e, c)
@@ -126,15 +127,19 @@ func (e *engine) dropFenced(t *testing.T, table string) {
 // runOf is the number of the server's run in a token.
 func runOf(token int64) int64 { return token >> 40 }
 
-// newRun: the table that a crash empties is empty, and many find it so at once; or holds what is not of this run of this server.
+// newRun: the table that a crash empties is empty, and many find it so at once; or holds what is
+// not of this run of this server.
 func newRun[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	runs := tableOf(e, "txlock_slots_runs")
 	spoilt := []string{"DELETE FROM " + runs}
 	if !e.postgres {
 		spoilt = append(spoilt,
-			"UPDATE "+runs+" SET start = 18446744073709551615", // brought here by a dump, from a server that started later
-			"UPDATE "+runs+" SET start = 1",                    // or long before
-			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+tableOf(e, "txlock_slots_epochs"), // another has taken over since
+			// brought here by a dump, from a server that started later
+			"UPDATE "+runs+" SET start = 18446744073709551615",
+			"UPDATE "+runs+" SET start = 1", // or long before
+			// another has taken over since
+			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+tableOf(
+				e, "txlock_slots_epochs"),
 		)
 	}
 	for _, spoil := range spoilt {
@@ -179,7 +184,8 @@ func twoFences[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	second := txlock.New(driver, txlock.WithTable(table), txlock.WithSlots(4), txlock.WithFencing())
 	require.NoError(t, second.Install(background))
 	t.Cleanup(func() { e.dropFenced(t, table) })
-	// Its runs are to be numbered far behind those of the other table, of which other tests draw some.
+	// Its runs are to be numbered far behind those of the other table, of which other tests draw
+	// some.
 	draw := "INSERT INTO " + table + "_epochs VALUES (1000)"
 	if e.postgres {
 		draw = "INSERT INTO " + table + "_epochs (begun) SELECT false FROM generate_series(1, 1000)"

@@ -6,18 +6,21 @@ import (
 	"sync"
 )
 
-// Tracer is told of every call that locks, by [WithTracer]: for metrics and traces. It is called in the goroutine of that call, but for
-// the loss of a Lock, and must return soon and not panic. The module txlock/otel has one for OpenTelemetry.
+// Tracer is told of every call that locks, by [WithTracer]: for metrics and traces. It is called in
+// the goroutine of that call, but for the loss of a Lock, and must return soon and not panic. The
+// module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
-	// Asked is called before a call waits. The two methods below get the context that it returns, which must be derived from ctx; the
-	// work of a Do and [Lock.Context] inherit its values.
+	// Asked is called before a call waits. The two methods below get the context that it returns,
+	// which must be derived from ctx; the work of a Do and [Lock.Context] inherit its values.
 	Asked(ctx context.Context, call Call) context.Context
-	// Answered is called when the wait is over: with nil when the lock is held, else with the error that the call will return.
+	// Answered is called when the wait is over: with nil when the lock is held, else with the error
+	// that the call will return.
 	Answered(ctx context.Context, err error)
-	// Ended is called once for a lock that was granted, when it is not held any more: with nil when it was released, alone or with the
-	// Do in which it was taken, or the transaction of a Do has committed, of a nested one its savepoint was kept; with the error of
-	// the Do or the Unlock otherwise; with one that matches [ErrLost] as soon as a Lock is known to be lost. It is not called for
-	// LockTx, whose transaction is the caller's to end.
+	// Ended is called once for a lock that was granted, when it is not held any more: with nil when
+	// it was released, alone or with the Do in which it was taken, or the transaction of a Do has
+	// committed, of a nested one its savepoint was kept; with the error of the Do or the Unlock
+	// otherwise; with one that matches [ErrLost] as soon as a Lock is known to be lost. It is not
+	// called for LockTx, whose transaction is the caller's to end.
 	Ended(ctx context.Context, err error)
 }
 
@@ -50,14 +53,17 @@ type trace struct {
 	answered, ended bool
 }
 
-// asked begins the trace of a call that joins the session which ctx carries, if it does, and returns the context that the call
-// goes on with.
+// asked begins the trace of a call that joins the session which ctx carries, if it does, and
+// returns the context that the call goes on with.
 func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
 	l := m.locker
 	if l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
-	call := Call{Name: verb, System: l.driver.System(), Table: m.target.table, Column: m.target.column, Names: m.target.names()}
+	call := Call{
+		Name: verb, System: l.driver.System(), Table: m.target.table, Column: m.target.column,
+		Names: m.target.names(),
+	}
 	if call.Table == "" {
 		call.Table = l.config.table
 	}
@@ -134,11 +140,14 @@ func unlessReleased(err error) error {
 	return err
 }
 
-// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. No call returns it.
+// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. No
+// call returns it.
 var ErrPanicked = errors.New("the work panicked")
 
 // traced runs a Do, of which the lock is granted when its work begins.
-func traced[Tx any](t *trace, work func(context.Context, Tx) error, run func(work func(context.Context, Tx) error) error) error {
+func traced[Tx any](t *trace, work func(context.Context, Tx) error,
+	run func(work func(context.Context, Tx) error) error,
+) error {
 	if t == nil {
 		return run(work)
 	}

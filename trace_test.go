@@ -16,7 +16,8 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// story is what a tracer was told, in its order: a line for each call, "<the call's number> <what> <how it went>".
+// story is what a tracer was told, in its order: a line for each call, "<the call's number> <what>
+// <how it went>".
 type story struct {
 	mu    sync.Mutex
 	calls []txlock.Call
@@ -55,8 +56,8 @@ func (s *story) tell(ctx context.Context, what string, err error) {
 	s.told = append(s.told, err)
 }
 
-// take returns the errors of what was told since the last time, when it is as many lines as are wanted: the end of a Lock that is
-// lost, or released with a Do, is told in the background.
+// take returns the errors of what was told since the last time, when it is as many lines as are
+// wanted: the end of a Lock that is lost, or released with a Do, is told in the background.
 func (s *story) take(t *testing.T, want ...string) (told []error) {
 	t.Helper()
 	lines, told := s.all(t, len(want))
@@ -109,7 +110,8 @@ func tracedCalls[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	lock, err := m.Lock(background)
 	require.NoError(t, err)
 	system := map[bool]string{true: "postgresql", false: "mysql"}[e.postgres]
-	require.Equal(t, txlock.Call{Name: "Lock", System: system, Table: e.table(), Names: []string{f.key("m")}}, s.asked(t))
+	require.Equal(t, txlock.Call{Name: "Lock", System: system, Table: e.table(), Names: []string{f.key("m")}},
+		s.asked(t))
 	s.take(t, "1 asked by Lock", "1 answered")
 	require.NoError(t, lock.Unlock(background))
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
@@ -159,7 +161,8 @@ func tracedFailures[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	} {
 		err := missed()
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.Equal(t, []error{nil, err}, s.take(t, "1 asked by "+name, "1 answered: error"), "with the error of the call")
+		require.Equal(t, []error{nil, err}, s.take(t, "1 asked by "+name, "1 answered: error"),
+			"with the error of the call")
 	}
 	for _, name := range []string{"Lock", "Do", "LockTx"} {
 		ctx, cancel := context.WithCancel(background)
@@ -188,13 +191,20 @@ func tracedWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	table := f.makeTable(t, "id int primary key")
 	f.admitted(t, "INSERT INTO "+table+" VALUES (42)")
 	rows := f.locks.Rows(table, "id", 42)
-	for name, do := range map[string]func(context.Context, func(context.Context, Tx) error) error{"Do": rows.Do, "TryDo": rows.TryDo} {
+	for name, do := range map[string]func(context.Context, func(context.Context, Tx) error) error{
+		"Do":    rows.Do,
+		"TryDo": rows.TryDo,
+	} {
 		err := do(background, func(context.Context, Tx) error { return errWork })
 		call := s.asked(t)
-		require.Equal(t, txlock.Call{Name: name, System: call.System, Table: table, Column: "id", Names: []string{"42"}}, call)
+		require.Equal(t, txlock.Call{
+			Name: name, System: call.System, Table: table, Column: "id",
+			Names: []string{"42"},
+		}, call)
 		require.Equal(t, []error{nil, nil, err}, s.take(t, "1 asked by "+name, "1 answered", "1 ended: error"))
 		require.Panics(t, func() { _ = do(background, func(context.Context, Tx) error { panic("boom") }) })
-		require.Equal(t, []error{nil, nil, txlock.ErrPanicked}, s.take(t, "1 asked by "+name, "1 answered", "1 ended: error"))
+		require.Equal(t, []error{nil, nil, txlock.ErrPanicked},
+			s.take(t, "1 asked by "+name, "1 answered", "1 ended: error"))
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
@@ -211,7 +221,8 @@ func tracedWork[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		require.Equal(t, []error{nil, nil, err}, s.take(t, "1 asked by "+name, "1 answered", "1 ended: error"))
 		f.transactions(t, 0) // the server has let go
 	}
-	require.NoError(t, other.locks.Rows(table, "id", 42).TryDo(background, func(context.Context, Tx) error { return nil }))
+	require.NoError(t, other.locks.Rows(table, "id", 42).TryDo(
+		background, func(context.Context, Tx) error { return nil }))
 }
 
 // tracedNesting: calls that join a session are told of one by one.

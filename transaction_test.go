@@ -87,7 +87,8 @@ func callersSettings[Tx any](t *testing.T, e *engine, c client[Tx]) {
 
 	read, change := "SELECT CONCAT(@@innodb_lock_wait_timeout, ' ', @@autocommit)", "SET innodb_lock_wait_timeout = 7"
 	if f.postgres {
-		read = "SELECT current_setting('lock_timeout') || current_setting('transaction_isolation') || current_setting('default_transaction_read_only') || " +
+		read = "SELECT current_setting('lock_timeout') || current_setting('transaction_isolation') || " +
+			"current_setting('default_transaction_read_only') || " +
 			"current_setting('application_name') || current_setting('client_connection_check_interval')"
 		change = "SET LOCAL lock_timeout = '7s'"
 	}
@@ -99,7 +100,8 @@ func callersSettings[Tx any](t *testing.T, e *engine, c client[Tx]) {
 		before, err := f.query(background, tx, read)
 		require.NoError(t, err)
 		require.ErrorIs(t, f.locks.Mutex(f.key("held")).TryLockTx(background, tx), txlock.ErrNotAcquired)
-		require.ErrorIs(t, f.locks.Mutex(f.key("held")).Within(30*time.Millisecond).LockTx(background, tx), txlock.ErrNotAcquired)
+		require.ErrorIs(t, f.locks.Mutex(f.key("held")).Within(30*time.Millisecond).LockTx(background, tx),
+			txlock.ErrNotAcquired)
 		require.NoError(t, f.locks.Mutex(f.key("a")).Within(time.Minute).LockTx(background, tx))
 		require.NoError(t, f.locks.Mutex(f.key("b")).LockTx(background, tx))
 		after, err := f.query(background, tx, read)
@@ -178,7 +180,8 @@ func endedTransaction[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.free(t, f.key("ended"))
 }
 
-// endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks in the first.
+// endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks
+// in the first.
 func (f *fixture[Tx]) endedOnPool(t *testing.T) {
 	config, err := pgxpool.ParseConfig(f.dsn(f.label, "", nil))
 	require.NoError(t, err)

@@ -11,7 +11,8 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// PostgreSQL releases what was locked since a savepoint when that is rolled back: nobody may go on believing in it.
+// PostgreSQL releases what was locked since a savepoint when that is rolled back: nobody may go on
+// believing in it.
 func undoneLocks[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	a, b, x := f.locks.Mutex(f.key("a")), f.locks.Mutex(f.key("b")), f.locks.Mutex(f.key("x"))
@@ -81,12 +82,14 @@ func undoneLocks[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
 }
 
-// undoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when that Do is undone.
+// undoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when
+// that Do is undone.
 func undoneWhileJoining[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f := newFixture(t, e, c)
 	other := newFixture(t, e, c)
 	m := f.locks.Mutex(f.key("late"))
-	// Should the call come through before the nested Do is about to be undone, it has its lock until it returns.
+	// Should the call come through before the nested Do is about to be undone, it has its lock
+	// until it returns.
 	errEarly := errors.New("it ran, with its lock")
 	early := func(context.Context, Tx) error {
 		if _, err := other.locks.Mutex(f.key("late")).TryLock(background); !errors.Is(err, txlock.ErrNotAcquired) {
@@ -113,7 +116,9 @@ func undoneWhileJoining[Tx any](t *testing.T, e *engine, c client[Tx]) {
 				go func() { failed <- late(context.WithoutCancel(ctx)) }()
 				f.waiters(t, 1)
 				go func() {
-					<-ctx.Done() // the work has returned, and its savepoint is rolled back when the late call has returned
+					// the work has returned, and its savepoint is rolled back when the late call
+					// has returned
+					<-ctx.Done()
 					unlocked <- held.Unlock(background)
 				}()
 				return errWork

@@ -17,12 +17,13 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// promptly is how long after its end a wait may take to return here, beside everything else that runs on a test machine.
-// On an idle machine it is a few milliseconds; see the benchmark.
+// promptly is how long after its end a wait may take to return here, beside everything else that
+// runs on a test machine. On an idle machine it is a few milliseconds; see the benchmark.
 const promptly = time.Second
 
-// endsPromptly has waits of one kind end, each of which says how late it did, until one did so promptly, and three times at most: a
-// machine that stalls makes one of them late, and a Locker that is slow all of them. Each way to wait has interrupts of its own.
+// endsPromptly has waits of one kind end, each of which says how late it did, until one did so
+// promptly, and three times at most: a machine that stalls makes one of them late, and a Locker
+// that is slow all of them. Each way to wait has interrupts of its own.
 func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 	t.Helper()
 	fastest := time.Duration(math.MaxInt64)
@@ -32,8 +33,8 @@ func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 	require.Less(t, fastest, promptly, kind)
 }
 
-// answer waits for what call returns, much longer than it may take: what never returns fails one test, and not the whole run. So call
-// must not use t, which may have ended by then.
+// answer waits for what call returns, much longer than it may take: what never returns fails one
+// test, and not the whole run. So call must not use t, which may have ended by then.
 func answer(t *testing.T, call func() error) error {
 	t.Helper()
 	answered := make(chan error, 1)
@@ -41,7 +42,8 @@ func answer(t *testing.T, call func() error) error {
 	return receive(t, answered)
 }
 
-// verbs are the four calls that wait, as functions of the context. They run on goroutines that may outlive a test that failed.
+// verbs are the four calls that wait, as functions of the context. They run on goroutines that may
+// outlive a test that failed.
 func (f *fixture[Tx]) verbs(m *txlock.Mutex[Tx]) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Lock": func(ctx context.Context) error {
@@ -94,7 +96,8 @@ func (f *fixture[Tx]) verbs(m *txlock.Mutex[Tx]) map[string]func(ctx context.Con
 	}
 }
 
-// orSpoiled is the error of a wait; or, where the wait has spoiled what was around it, one that matches no error a test may expect.
+// orSpoiled is the error of a wait; or, where the wait has spoiled what was around it, one that
+// matches no error a test may expect.
 func orSpoiled(err, spoiled error) error {
 	if spoiled != nil {
 		return fmt.Errorf("a wait that ended with %v has spoiled what was around it: %v", err, spoiled)
@@ -284,6 +287,7 @@ func cancelRace[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	f.transactions(t, 0) // the server may see a little later that the connection of a wait was closed
 	f.free(t, f.key("race"))
 	if f.pool.inUse != nil {
-		eventually.Every(t, "the pool has its connections back", f.pollEvery, func() bool { return f.pool.inUse() == 0 })
+		eventually.Every(t, "the pool has its connections back", f.pollEvery,
+			func() bool { return f.pool.inUse() == 0 })
 	}
 }

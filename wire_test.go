@@ -12,7 +12,8 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// trips are the round trips of a client, once its connection is open and its statements are prepared.
+// trips are the round trips of a client, once its connection is open and its statements are
+// prepared.
 type trips struct {
 	lock int // Lock and Unlock together
 	do   int // Do without what its work sends
@@ -23,7 +24,8 @@ func TestRoundTrips(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
-				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the savepoint, there and back.
+				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the
+				// savepoint, there and back.
 				t.Run(mysqlSQL[0].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[0], trips{lock: 3, do: 7}) })
 				t.Run(mysqlSQL[1].name, func(t *testing.T) { countTrips(t, e, mysqlSQL[1], least) })
 				return
@@ -75,7 +77,8 @@ func countTrips[Tx any](t *testing.T, e *engine, c client[Tx], want trips) {
 				begun, before := time.Now(), proxy.Bursts()
 				call()
 				sent := proxy.Bursts() - before
-				if time.Since(last) < time.Second { // else pgx may have pinged: the connection was not asked for in so long
+				// else pgx may have pinged: the connection was not asked for in so long
+				if time.Since(last) < time.Second {
 					counted++
 					require.Equal(t, want, sent, "%s of %s", what, name)
 				}

@@ -47,7 +47,10 @@ func (m *Mutex[Tx]) run(ctx context.Context, verb string, try bool, work func(co
 		return m.failed(verb, errors.New("nil work"))
 	}
 	ctx, trace := m.asked(ctx, verb, true)
-	return traced(trace, work, func(work func(context.Context, Tx) error) error { return m.perform(ctx, verb, try, work) })
+	return traced(trace, work, func(work func(context.Context, Tx) error) error {
+		return m.perform(
+			ctx, verb, try, work)
+	})
 }
 
 func (m *Mutex[Tx]) perform(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
@@ -78,7 +81,8 @@ func (m *Mutex[Tx]) perform(ctx context.Context, verb string, try bool, work fun
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return m.failed(verb, errors.Join(fmt.Errorf("ended before the commit, which was not sent: %w", err), s.finish(ctx, false)))
+		return m.failed(verb, errors.Join(fmt.Errorf("ended before the commit, which was not sent: %w", err),
+			s.finish(ctx, false)))
 	}
 	return m.failed(verb, s.finish(ctx, true))
 }
@@ -87,8 +91,8 @@ func (m *Mutex[Tx]) perform(ctx context.Context, verb string, try bool, work fun
 func (f *frame[Tx]) do(ctx context.Context, tx Tx, work func(context.Context, Tx) error) error {
 	owned, release := f.own(ctx)
 	defer release()
-	// No heartbeat comes between the statements of work. So that it learns of a network that went silent, the kernels ask
-	// each other.
+	// No heartbeat comes between the statements of work. So that it learns of a network that went
+	// silent, the kernels ask each other.
 	f.probe()
 	defer f.unprobe()
 	return work(owned, tx)
@@ -109,8 +113,11 @@ func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 // errWorkFailed stands for the error of work where a driver could take that for its own.
 var errWorkFailed = errors.New("the work failed")
 
-// nest runs work in a savepoint of the session that ctx carries. Wait, of begin, bounds the wait for its turn.
-func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], work func(context.Context, Tx) error) (err error) {
+// nest runs work in a savepoint of the session that ctx carries. Wait, of begin, bounds the wait
+// for its turn.
+func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], work func(context.Context, Tx) error) (
+	err error,
+) {
 	s := f.session
 	s.mu.Lock()
 	s.working++
@@ -157,8 +164,8 @@ func (m *Mutex[Tx]) nest(ctx, wait context.Context, verb string, f *frame[Tx], w
 	return m.failed(verb, err)
 }
 
-// inNest runs work in a savepoint, in a frame of its own. It is called with the turn held, and gives it back. failed is the error of
-// work, err any other.
+// inNest runs work in a savepoint, in a frame of its own. It is called with the turn held, and
+// gives it back. failed is the error of work, err any other.
 func (f *frame[Tx]) inNest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	defer f.yield()
 	s := f.session

@@ -58,7 +58,8 @@ func selfEnded[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	table := f.makeTable(t, "id int primary key")
 	m := f.locks.Mutex(f.key("self"))
 	endings := map[string][]string{
-		"COMMIT": {"COMMIT"}, "ROLLBACK": {"ROLLBACK"}, "a new transaction": {"COMMIT", "BEGIN"}, "rolled back and begun": {"ROLLBACK", "BEGIN"},
+		"COMMIT": {"COMMIT"}, "ROLLBACK": {"ROLLBACK"}, "a new transaction": {"COMMIT", "BEGIN"},
+		"rolled back and begun": {"ROLLBACK", "BEGIN"},
 	}
 	if e.postgres { // which the guard does not refuse, but the commit does
 		endings["a new writing transaction"] = []string{"COMMIT", "BEGIN READ WRITE"}
@@ -93,7 +94,8 @@ func selfEnded[Tx any](t *testing.T, e *engine, c client[Tx]) {
 			} else {
 				err = m.Do(background, work)
 			}
-			if e.postgres && ending[len(ending)-1] == "BEGIN" && !nested { // the new transaction is read only, and its failed INSERT has aborted it
+			// the new transaction is read only, and its failed INSERT has aborted it
+			if e.postgres && ending[len(ending)-1] == "BEGIN" && !nested {
 				require.ErrorContains(t, err, "rolled back")
 			} else {
 				require.ErrorIs(t, err, txlock.ErrLost, "%s, nested %v", name, nested)
@@ -114,7 +116,8 @@ func selfEnded[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	}), errWork)
 	// And through the handle.
 	for _, commit := range []bool{true, false} {
-		require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx Tx) error { return f.end(ctx, tx, commit) }), txlock.ErrLost)
+		require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx Tx) error { return f.end(ctx, tx, commit) }),
+			txlock.ErrLost)
 	}
 	require.Zero(t, f.total(t, "SELECT COUNT(*) FROM "+table+" WHERE id > 1"))
 	// The pool's connections are as before: another client's work commits.
@@ -124,8 +127,9 @@ func selfEnded[Tx any](t *testing.T, e *engine, c client[Tx]) {
 	require.Equal(t, 1, f.total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 9"))
 }
 
-// deadlock makes two transactions want each other's row, of which tx is the victim, and returns the error of its statement:
-// InnoDB rolls back the one that wrote less, and PostgreSQL the first that has waited as long as its deadlock_timeout
+// deadlock makes two transactions want each other's row, of which tx is the victim, and returns the
+// error of its statement: InnoDB rolls back the one that wrote less, and PostgreSQL the first that
+// has waited as long as its deadlock_timeout
 // (https://www.postgresql.org/docs/current/runtime-config-locks.html).
 func (f *fixture[Tx]) deadlock(t *testing.T, ctx context.Context, tx Tx, table string) error {
 	t.Helper()

@@ -1,4 +1,5 @@
-// Command documented lists exported names without a doc comment, in the packages whose folders it is given.
+// Command documented lists exported names without a doc comment, in the packages whose folders it
+// is given.
 package main
 
 import (
@@ -18,7 +19,8 @@ func main() {
 		missing++
 	}
 	for _, folder := range os.Args[1:] {
-		packages, err := parser.ParseDir(files, folder, func(f os.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, parser.ParseComments)
+		packages, err := parser.ParseDir(files, folder,
+			func(f os.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, parser.ParseComments)
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(2)

@@ -50,7 +50,8 @@ func run(ctx context.Context, args []string) error {
 	full := flags.Bool("full", false, "measure for publishing: takes about 20 minutes")
 	only := flags.String("only", ".", "measure only contestants whose names match this regular `expression`")
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
-	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default results/DATE-MODE.json)")
+	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default "+
+		"results/DATE-MODE.json)")
 	into := flags.String("into", "", "`file` of results in which the measurements are replaced by those of this run")
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -133,7 +134,8 @@ func choose(list string) (chosen []measurement, err error) {
 		}
 	}
 	if len(wanted) > 0 {
-		return nil, fmt.Errorf("-measure: no measurement is called %q; there are %s", wanted[0], strings.Join(names(), ", "))
+		return nil, fmt.Errorf("-measure: no measurement is called %q; there are %s", wanted[0],
+			strings.Join(names(), ", "))
 	}
 	return chosen, nil
 }
@@ -146,8 +148,8 @@ func listed() string {
 	return b.String()
 }
 
-// measureAll starts the servers that the contestants need, measures, and stops the servers. What was found before an error is
-// returned with it.
+// measureAll starts the servers that the contestants need, measures, and stops the servers. What
+// was found before an error is returned with it.
 func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement,
 ) (found *results.Run, err error) {
 	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode, Seed: plan.Seed, Settings: plan.Settings()}
@@ -160,7 +162,8 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 			wanted = append(wanted, c.Server)
 		}
 	}
-	if !slices.Contains(wanted, contest.PostgreSQL) && slices.ContainsFunc(wanted, func(s contest.Server) bool { return !s.SQL() }) {
+	if !slices.Contains(wanted, contest.PostgreSQL) && slices.ContainsFunc(
+		wanted, func(s contest.Server) bool { return !s.SQL() }) {
 		wanted = append(wanted, contest.PostgreSQL) // for the work under locks that are elsewhere
 	}
 	show := newProgress()

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows what is being measured: on a terminal by a bar, elsewhere by a line from time to time.
+// progress shows what is being measured: on a terminal by a bar, elsewhere by a line from time to
+// time.
 type progress struct {
 	terminal    bool
 	started     time.Time
@@ -26,13 +27,15 @@ func (p *progress) say(format string, values ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(p.started).Seconds(), fmt.Sprintf(format, values...))
 }
 
-// step is told before and after each step of a measurement. It is called by one goroutine at a time.
+// step is told before and after each step of a measurement. It is called by one goroutine at a
+// time.
 func (p *progress) step(measurement string, done, total int) {
 	first := measurement != p.measurement
 	if p.measurement = measurement; p.terminal {
 		if first {
 			p.end()
-			p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(measurement),
+			p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr),
+				progressbar.OptionSetDescription(measurement),
 				progressbar.OptionShowCount(), progressbar.OptionFullWidth(), progressbar.OptionSetPredictTime(true))
 		}
 		_ = p.bar.Set(done)

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// plainIdentifier tells whether a part can do without quotes: letters, _, and behind the first of these digits and $.
+// plainIdentifier tells whether a part can do without quotes: letters, _, and behind the first of
+// these digits and $.
 func plainIdentifier(part string) bool {
 	for i, r := range part {
 		if r != '_' && !unicode.IsLetter(r) && (i == 0 || r != '$' && !unicode.IsNumber(r)) {
@@ -17,9 +18,10 @@ func plainIdentifier(part string) bool {
 	return part != ""
 }
 
-// QuoteIdentifier turns a name as its user spells it into quoted SQL: parts separated by dots, each plain or in quotes,
-// where a doubled quote stands for one. fold is applied to plain parts, as the database does to unquoted names. A part
-// without quotes may hold other characters than a plain SQL name has, and is then taken to the letter.
+// QuoteIdentifier turns a name as its user spells it into quoted SQL: parts separated by dots, each
+// plain or in quotes, where a doubled quote stands for one. fold is applied to plain parts, as the
+// database does to unquoted names. A part without quotes may hold other characters than a plain SQL
+// name has, and is then taken to the letter.
 func QuoteIdentifier(name string, quote rune, fold func(string) string, maxParts int) (string, error) {
 	invalid := func(reason string) (string, error) {
 		return "", fmt.Errorf("invalid name %.100q: %s", name, reason)
@@ -32,7 +34,8 @@ func QuoteIdentifier(name string, quote rune, fold func(string) string, maxParts
 		part, after, quoted, ok := cutPart(rest, quote)
 		switch {
 		case !ok:
-			return invalid(fmt.Sprintf("a quote %c opens, closes and doubles around a whole part, or does not occur", quote))
+			return invalid(fmt.Sprintf("a quote %c opens, closes and doubles around a whole part, or does not occur",
+				quote))
 		case part == "":
 			return invalid("it has an empty part")
 		case !quoted && plainIdentifier(part):
@@ -51,7 +54,8 @@ func QuoteIdentifier(name string, quote rune, fold func(string) string, maxParts
 	return strings.Join(parts, "."), nil
 }
 
-// cutPart cuts the first part off name. after is empty, or begins with the dot that separates the next part.
+// cutPart cuts the first part off name. after is empty, or begins with the dot that separates the
+// next part.
 func cutPart(name string, quote rune) (part, after string, quoted, ok bool) {
 	if !strings.HasPrefix(name, string(quote)) {
 		end := strings.IndexByte(name, '.')

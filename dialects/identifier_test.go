@@ -9,10 +9,13 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// A quoted name is spelled in a way that means itself: quoting it again changes nothing, so no part of it can end a
-// quotation early.
+// A quoted name is spelled in a way that means itself: quoting it again changes nothing, so no part
+// of it can end a quotation early.
 func FuzzQuoteIdentifier(f *testing.F) {
-	for _, name := range []string{"a", "a.b", `"a"`, `"a.b"."c""d"`, "`x`.y", `a"b`, "", ".", "a..b", "Größe", "with space", "\x00", "\xff", `"`, `""`, `"""`} {
+	for _, name := range []string{
+		"a", "a.b", `"a"`, `"a.b"."c""d"`, "`x`.y", `a"b`, "", ".", "a..b", "Größe",
+		"with space", "\x00", "\xff", `"`, `""`, `"""`,
+	} {
 		f.Add(name, true)
 		f.Add(name, false)
 	}

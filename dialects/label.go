@@ -12,10 +12,11 @@ import (
 //
 //	#4711 [sku:42 sku:43]+12ms (inventory.sku 42)
 //
-// It begins with the client's process. Keys of slots are in brackets, rows of a caller's table in parentheses; what may follow says how long after
-// the begin of the transaction they were granted (+), or when, in seconds since 1970 (@). Bytes that have a meaning here, that SQL would have to
-// quote, or that a server would replace, are written as in URLs. A label that was cut ends inside a bracket. It is a hint: what is locked, the
-// server's lock tables say.
+// It begins with the client's process. Keys of slots are in brackets, rows of a caller's table in
+// parentheses; what may follow says how long after the begin of the transaction they were granted
+// (+), or when, in seconds since 1970 (@). Bytes that have a meaning here, that SQL would have to
+// quote, or that a server would replace, are written as in URLs. A label that was cut ends inside a
+// bracket. It is a hint: what is locked, the server's lock tables say.
 
 // maxLabel bounds what is shown of a request: it travels with every lock.
 const maxLabel = 256
@@ -76,7 +77,8 @@ func escape(text string) string {
 }
 
 func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_.,:;/=~!&-{}|<>^$", c) >= 0
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("_.,:;/=~!&-{}|<>^$", c) >= 0
 }
 
 // unescape drops an escape that was cut.
@@ -108,7 +110,8 @@ type Claim struct {
 	At            time.Time
 }
 
-// ReadLabel takes apart a text that ends with a label: what is in front of it, the client's process, 0 where there is no label, and what it claims.
+// ReadLabel takes apart a text that ends with a label: what is in front of it, the client's
+// process, 0 where there is no label, and what it claims.
 func ReadLabel(text string) (before string, process int, claims []Claim) {
 	at := strings.LastIndexByte(text, '#')
 	number, rest, _ := strings.Cut(text[at+1:], " ")

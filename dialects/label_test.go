@@ -14,7 +14,10 @@ import (
 
 // A label is read back as what it was made of, and a cut one as its beginning.
 func FuzzLabel(f *testing.F) {
-	for _, key := range []string{"sku:42", "a b", "[x]", "(y)", "50%", "+1s", "@2", "#3", "é", "\x00", "*/", "'", strings.Repeat("k", 300), "%41"} {
+	for _, key := range []string{
+		"sku:42", "a b", "[x]", "(y)", "50%", "+1s", "@2", "#3", "é", "\x00", "*/", "'",
+		strings.Repeat("k", 300), "%41",
+	} {
 		f.Add(key, "other", 20)
 	}
 	f.Fuzz(func(t *testing.T, first, second string, cut int) {
@@ -30,7 +33,8 @@ func FuzzLabel(f *testing.F) {
 			require.NotContains(t, label, "'")
 			require.NotContains(t, label, `\`)
 			require.LessOrEqual(t, len(label), 256)
-			before, process, claims := dialects.ReadLabel("an app" + dialects.Process + " " + label + "+12ms [more]@1.5")
+			before, process, claims := dialects.ReadLabel(
+				"an app" + dialects.Process + " " + label + "+12ms [more]@1.5")
 			require.Equal(t, "an app", before)
 			require.Equal(t, os.Getpid(), process)
 			require.Len(t, claims, 2)
@@ -68,7 +72,10 @@ func begins(t *testing.T, claim dialects.Claim, keys ...string) {
 
 // A time that the server has cut is none.
 func TestReadCutLabel(t *testing.T) {
-	for text, granted := range map[string]bool{"#1 [a]+1000000ms": true, "#1 [a]+1000000m": false, "#1 [a]+1000000": false, "#1 [a]+": false, "#1 [a]": false} {
+	for text, granted := range map[string]bool{
+		"#1 [a]+1000000ms": true, "#1 [a]+1000000m": false,
+		"#1 [a]+1000000": false, "#1 [a]+": false, "#1 [a]": false,
+	} {
 		_, _, claims := dialects.ReadLabel(text)
 		require.Len(t, claims, 1)
 		require.Equal(t, granted, claims[0].Granted, text)
@@ -89,7 +96,10 @@ func TestReadCutCharacter(t *testing.T) {
 
 // Whatever others have for a name of their application is no label, or reads as one without harm.
 func FuzzReadLabel(f *testing.F) {
-	for _, text := range []string{"", "#", "#1", "#1 ", "#1 [", "#1 []", "#1 ()", "#1 (a", "#1 (a.b", "#1 [a]+", "#1 [a]+x [b", "psql", "a#b", "#1 ]", "#-1 [a]"} {
+	for _, text := range []string{
+		"", "#", "#1", "#1 ", "#1 [", "#1 []", "#1 ()", "#1 (a", "#1 (a.b", "#1 [a]+",
+		"#1 [a]+x [b", "psql", "a#b", "#1 ]", "#-1 [a]",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

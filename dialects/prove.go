@@ -9,14 +9,16 @@ import (
 
 // Probe is a session in which Prove tries to lock slots.
 type Probe interface {
-	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. refused says that the server
-	// answered with exactly the error that it has for a row that another session holds; any other error is err.
+	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. refused
+	// says that the server answered with exactly the error that it has for a row that another
+	// session holds; any other error is err.
 	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
 	// Rollback ends the probe's transaction.
 	Rollback(ctx context.Context) error
 }
 
-// NoVerdict marks an error that says nothing about the engine: a broken connection, a missing privilege.
+// NoVerdict marks an error that says nothing about the engine: a broken connection, a missing
+// privilege.
 func NoVerdict(err error) error {
 	if err == nil {
 		return nil
@@ -33,9 +35,10 @@ const (
 	skipLocked = "SKIP LOCKED"
 )
 
-// Prove shows on two sessions that the server locks rows: a slot that one holds is refused to the other with the exact
-// error and skipped by SKIP LOCKED, and free for it afterwards. "An error came back" would not be proof: some engines
-// answer NOWAIT with a syntax error, and wait for nobody without it.
+// Prove shows on two sessions that the server locks rows: a slot that one holds is refused to the
+// other with the exact error and skipped by SKIP LOCKED, and free for it afterwards. "An error came
+// back" would not be proof: some engines answer NOWAIT with a syntax error, and wait for nobody
+// without it.
 func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 	const attempts = 10 // other clients use the same table: a slot may be taken by one of them
 	var reason error
@@ -51,7 +54,8 @@ func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", ErrUnsafeEngine, ctx.Err())
+			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", ErrUnsafeEngine,
+				ctx.Err())
 		}
 		if errors.As(reason, new(noVerdict)) {
 			return reason

@@ -8,12 +8,18 @@ import (
 
 // NotInstalled says of the server's error that the lock table is not what Install makes.
 func NotInstalled(table string, err error) error {
-	return advised{fmt.Errorf("%w: table %.100s is missing or has another shape: %w", ErrNotInstalled, table, err), " (run Install, or the SQL of Schema)"}
+	return advised{
+		fmt.Errorf("%w: table %.100s is missing or has another shape: %w", ErrNotInstalled, table, err),
+		" (run Install, or the SQL of Schema)",
+	}
 }
 
 // NoFence says of the server's error that the lock table has none of what tokens are drawn from.
 func NoFence(table string, err error) error {
-	return advised{fmt.Errorf("%w: table %.100s has no fence: %w", ErrNotInstalled, table, err), " (run Install with WithFencing)"}
+	return advised{
+		fmt.Errorf("%w: table %.100s has no fence: %w", ErrNotInstalled, table, err),
+		" (run Install with WithFencing)",
+	}
 }
 
 // advised is an error with what a program can do about it.
@@ -26,7 +32,8 @@ func (a advised) Error() string { return a.error.Error() + a.advice }
 
 func (a advised) Unwrap() error { return a.error }
 
-// WithoutAdvice is the text of err without what it proposes to programs, for whoever stands at a shell has no Install to call.
+// WithoutAdvice is the text of err without what it proposes to programs, for whoever stands at a
+// shell has no Install to call.
 func WithoutAdvice(err error) string {
 	var a advised
 	if !errors.As(err, &a) {
@@ -41,15 +48,20 @@ type SlotCensus struct {
 	MinSlots, MaxSlots     int
 }
 
-// Seeded is the number of slots of a complete table. Every row carries that number, so that missing rows show.
+// Seeded is the number of slots of a complete table. Every row carries that number, so that missing
+// rows show.
 func (c SlotCensus) Seeded(table string) (int, error) {
 	switch {
 	case c.Rows == 0:
 		return 0, advised{fmt.Errorf("%w: table %.100s is empty", ErrNotInstalled, table), " (run Install)"}
 	case c.MinSlots != c.MaxSlots:
-		return 0, fmt.Errorf("%w: rows of table %.100s were seeded for different numbers of slots, %d and %d", ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
+		return 0, fmt.Errorf("%w: rows of table %.100s were seeded for different numbers of slots, %d and %d",
+			ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
 	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
-		return 0, advised{fmt.Errorf("%w: table %.100s has %d of %d slots", ErrNotInstalled, table, c.Rows, c.MaxSlots), " (run Install to complete it)"}
+		return 0, advised{
+			fmt.Errorf("%w: table %.100s has %d of %d slots", ErrNotInstalled, table, c.Rows, c.MaxSlots),
+			" (run Install to complete it)",
+		}
 	}
 	return c.Rows, nil
 }
@@ -62,9 +74,11 @@ func (c SlotCensus) Wanted(table string, slots int) (int, error) {
 	case c.Rows == 0:
 		return slots, nil
 	case c.MinSlots != c.MaxSlots:
-		return 0, fmt.Errorf("rows of table %.100s were seeded for different numbers of slots, %d and %d", table, c.MinSlots, c.MaxSlots)
+		return 0, fmt.Errorf("rows of table %.100s were seeded for different numbers of slots, %d and %d", table,
+			c.MinSlots, c.MaxSlots)
 	case slots != 0 && slots != c.MaxSlots:
-		return 0, fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number do not exclude each other; "+
+		return 0, fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number "+
+			"do not exclude each other; "+
 			"to change it, stop all clients, drop the table and install it anew", table, c.MaxSlots, slots)
 	}
 	return c.MaxSlots, nil

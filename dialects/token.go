@@ -2,8 +2,9 @@ package dialects
 
 import "fmt"
 
-// Token makes a fencing token of the number of a server's run and of what was counted in that run. Runs are numbered in the
-// order in which they were, so that tokens increase from one to the next, whatever the counter does.
+// Token makes a fencing token of the number of a server's run and of what was counted in that run.
+// Runs are numbered in the order in which they were, so that tokens increase from one to the next,
+// whatever the counter does.
 func Token(epoch, count uint64) (int64, error) {
 	const countBits, epochBits = 40, 23
 	if epoch == 0 || epoch >= 1<<epochBits || count == 0 || count >= 1<<countBits {

@@ -19,7 +19,8 @@ import (
 func ExampleNew() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	driver, err := postgres.Open(ctx, "postgres://localhost/shop?pool_max_conns=20") // room for all jobs that begin at midnight
+	// room for all jobs that begin at midnight
+	driver, err := postgres.Open(ctx, "postgres://localhost/shop?pool_max_conns=20")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,7 +30,8 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 
-	locker, err := txlockgocron.New(locks, txlockgocron.WithLockAtLeastFor(30*time.Second), txlockgocron.WithLogger(slog.Default()))
+	locker, err := txlockgocron.New(locks, txlockgocron.WithLockAtLeastFor(30*time.Second),
+		txlockgocron.WithLogger(slog.Default()))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,45 +1,55 @@
-// Package txlockgocron lets several instances of a program share the jobs of their go-co-op/gocron v2 schedulers: each run of
-// a job takes place on one of them. It is a gocron.Locker on the locks of txlock.
+// Package txlockgocron lets several instances of a program share the jobs of their go-co-op/gocron
+// v2 schedulers: each run of a job takes place on one of them. It is a gocron.Locker on the locks
+// of txlock.
 //
 //	locks := txlock.New(driver) // driver: postgres.Open, mysql.Open; Install has run
 //	locker, err := txlockgocron.New(locks)
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
-// Give every job a name with gocron.WithName, the same on all instances: that is what is locked. Without it gocron takes the
-// name of the Go function, which several closures share, and which may change from one build to the next.
+// Give every job a name with gocron.WithName, the same on all instances: that is what is locked.
+// Without it gocron takes the name of the Go function, which several closures share, and which may
+// change from one build to the next.
 //
 // # Once per tick
 //
-// Each instance fires by its own clock, and a Locker is not told for which time. A lock alone is therefore not enough: a job that is over in
-// a millisecond has freed it before the next instance fires, and runs again there. So the lock of a job is
-// kept until a minimum time after the run began, 5 s unless [WithLockAtLeastFor] says otherwise:
+// Each instance fires by its own clock, and a Locker is not told for which time. A lock alone is
+// therefore not enough: a job that is over in a millisecond has freed it before the next instance
+// fires, and runs again there. So the lock of a job is kept until a minimum time after the run
+// began, 5 s unless [WithLockAtLeastFor] says otherwise:
 //
-//   - Instances that fire for the same tick less than half of that apart run it once. Whatever makes an instance late counts:
-//     a clock that is off, a process that is stopped, and gocron's own queues (WithLimitConcurrentJobs, LimitModeWait). The other
-//     half is the time a call may wait for a connection; when it is over the job does not run on this instance.
-//   - The instance that keeps a lock runs the job again at its own next tick, and begins the minimum anew. A job whose interval
-//     is shorter than the minimum thus stays on one instance, however the ticks of the others lie, and loses no tick by it.
-//   - A gocron.DurationJob begins when its program does, so that the instances never fire together. Make the minimum longer than the interval, or
-//     have them fire together: gocron.CronJob, or gocron.WithStartAt with a rounded time.
+//   - Instances that fire for the same tick less than half of that apart run it once. Whatever
+//     makes an instance late counts: a clock that is off, a process that is stopped, and gocron's
+//     own queues (WithLimitConcurrentJobs, LimitModeWait). The other half is the time a call may
+//     wait for a connection; when it is over the job does not run on this instance.
+//   - The instance that keeps a lock runs the job again at its own next tick, and begins the
+//     minimum anew. A job whose interval is shorter than the minimum thus stays on one instance,
+//     however the ticks of the others lie, and loses no tick by it.
+//   - A gocron.DurationJob begins when its program does, so that the instances never fire together.
+//     Make the minimum longer than the interval, or have them fire together: gocron.CronJob, or
+//     gocron.WithStartAt with a rounded time.
 //
-// What is left: when an instance dies, or is closed, within the minimum, the server frees its locks at once, and an instance that is late for the
-// same tick runs it again. Make jobs bear that, or have their work in the database tell by itself that it was done.
+// What is left: when an instance dies, or is closed, within the minimum, the server frees its locks
+// at once, and an instance that is late for the same tick runs it again. Make jobs bear that, or
+// have their work in the database tell by itself that it was done.
 //
 // # Connections
 //
-// Each job that runs, or whose lock is kept, occupies a connection and an open transaction. Give locks a pool of its own, with room
-// for all jobs that begin within the minimum (pool_max_conns on PostgreSQL, where it may be as small as 4): a job that gets none in time
-// is left out, and only [WithLogger] and gocron.AfterLockError tell.
+// Each job that runs, or whose lock is kept, occupies a connection and an open transaction. Give
+// locks a pool of its own, with room for all jobs that begin within the minimum (pool_max_conns on
+// PostgreSQL, where it may be as small as 4): a job that gets none in time is left out, and only
+// [WithLogger] and gocron.AfterLockError tell.
 //
 // # Names collide
 //
-// Names hash to slots, and of two jobs that share one and are due together one is left out on every instance, each time. Among 20
-// jobs that happens with a probability of 0.3 %, among 100 with 7 %. [WithRows] locks rows instead, which do not collide.
+// Names hash to slots, and of two jobs that share one and are due together one is left out on every
+// instance, each time. Among 20 jobs that happens with a probability of 0.3 %, among 100 with 7 %.
+// [WithRows] locks rows instead, which do not collide.
 //
 // # When the lock is lost
 //
-// gocron does not tell a job that its lock is gone. [Locker.Context] does, and [WithLogger] says so. Work in the same database is safest in
-// a Do of its own in the job, under another key than the job's name: it commits only if its own lock was held throughout.
+// gocron does not tell a job that its lock is gone. [Locker.Context] does, and [WithLogger] says
+// so. Work in the same database is safest in a Do of its own in the job, under another key than the
+// job's name: it commits only if its own lock was held throughout.
 package txlockgocron
 
 import (
@@ -64,8 +74,8 @@ var (
 
 var errClosed = errors.New("txlockgocron: the Locker is closed")
 
-// Locker is a gocron.Locker for all jobs of a program's schedulers. Jobs of the same name exclude each other on all instances
-// that use the same lock table.
+// Locker is a gocron.Locker for all jobs of a program's schedulers. Jobs of the same name exclude
+// each other on all instances that use the same lock table.
 type Locker struct {
 	try    func(ctx context.Context, name string) (*txlock.Lock, error)
 	config config
@@ -77,8 +87,9 @@ type Locker struct {
 	leaving map[string]chan struct{} // what was kept and is being released; closed when that is done
 }
 
-// New returns a Locker on locks, which stays the caller's. Close the scheduler first, then the Locker, then locks. It is an
-// error here, not in Lock, whose errors gocron drops, when an option is bad.
+// New returns a Locker on locks, which stays the caller's. Close the scheduler first, then the
+// Locker, then locks. It is an error here, not in Lock, whose errors gocron drops, when an option
+// is bad.
 func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 	c, err := newConfig(options)
 	if err == nil && locks == nil {
@@ -100,8 +111,9 @@ func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 	}, nil
 }
 
-// Lock locks a job for a run. gocron calls it, with the job's context and name. It never waits for another holder: the error
-// is [txlock.ErrNotAcquired] when the job runs, or its lock is kept, on another instance, or runs on this one; gocron then leaves this tick out here.
+// Lock locks a job for a run. gocron calls it, with the job's context and name. It never waits for
+// another holder: the error is [txlock.ErrNotAcquired] when the job runs, or its lock is kept, on
+// another instance, or runs on this one; gocron then leaves this tick out here.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	wait, cancel := ctx, context.CancelFunc(func() {})
 	if l.config.atLeast > 0 { // else a call that waited for a connection would come when the lock is no longer kept
@@ -113,7 +125,8 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 		var err error
 		if held, err = l.try(wait, name); err != nil {
 			if ctx.Err() == nil && (!errors.Is(err, txlock.ErrNotAcquired) || wait.Err() != nil) {
-				l.config.logger.Warn("txlockgocron: a job is left out, for its lock could not be asked for", "job", name, "error", err)
+				l.config.logger.Warn("txlockgocron: a job is left out, for its lock could not be asked for", "job",
+					name, "error", err)
 			}
 			return nil, err
 		}
@@ -125,14 +138,16 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return r, nil
 }
 
-// Context returns a copy of ctx that ends with the run of the job of this name, and with cause [txlock.ErrLost], which context.Cause
-// tells, as soon as the lock of the run is known to be lost. Call it in the job, with the context that gocron gives it:
+// Context returns a copy of ctx that ends with the run of the job of this name, and with cause
+// [txlock.ErrLost], which context.Cause tells, as soon as the lock of the run is known to be lost.
+// Call it in the job, with the context that gocron gives it:
 //
 //	func(ctx context.Context) error {
 //		ctx = locker.Context(ctx, "nightly report")
 //
-// Where no such job runs on this instance, the context has ended with cause [txlock.ErrNotHeld]. It does not carry ownership of the lock:
-// what a Do in it would write would be committed when the lock is no longer kept, and nobody would be told that it was not.
+// Where no such job runs on this instance, the context has ended with cause [txlock.ErrNotHeld]. It
+// does not carry ownership of the lock: what a Do in it would write would be committed when the
+// lock is no longer kept, and nobody would be told that it was not.
 func (l *Locker) Context(ctx context.Context, name string) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()
@@ -146,8 +161,8 @@ func (l *Locker) Context(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// Close releases the locks that are kept and waits until that is done. Jobs that still run go on under their locks, which end
-// with them; jobs that come later do not run.
+// Close releases the locks that are kept and waits until that is done. Jobs that still run go on
+// under their locks, which end with them; jobs that come later do not run.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -199,10 +214,12 @@ func (l *Locker) begin(name string, held *txlock.Lock) *run {
 	return r
 }
 
-// Unlock ends the run: it releases the lock, or has it kept for what is left of the minimum. It does not block for that time,
-// because gocron calls it where it would hold up Shutdown and the next run of a singleton job. ctx has perhaps ended, and is not
-// what limits the keeping: gocron ends it after the run of a one-time job as well, for which another instance may be yet to fire.
-// [txlock.ErrLost] means that the lock was lost during the run; gocron drops it. A second call is [txlock.ErrNotHeld].
+// Unlock ends the run: it releases the lock, or has it kept for what is left of the minimum. It
+// does not block for that time, because gocron calls it where it would hold up Shutdown and the
+// next run of a singleton job. ctx has perhaps ended, and is not what limits the keeping: gocron
+// ends it after the run of a one-time job as well, for which another instance may be yet to fire.
+// [txlock.ErrLost] means that the lock was lost during the run; gocron drops it. A second call is
+// [txlock.ErrNotHeld].
 func (r *run) Unlock(ctx context.Context) error {
 	if !r.unlocked.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlockgocron: %w", txlock.ErrNotHeld)

@@ -14,8 +14,9 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// A job that is over when the next instance fires runs once per tick all the same, whether the instances fire together or each
-// half an interval after the other, and the instance that has its lock loses no tick.
+// A job that is over when the next instance fires runs once per tick all the same, whether the
+// instances fire together or each half an interval after the other, and the instance that has its
+// lock loses no tick.
 func TestOncePerTick(t *testing.T) {
 	const ticks = 4
 	for name, when := range map[string]func() gocron.JobDefinition{ // which gocron changes: each job needs its own
@@ -24,7 +25,8 @@ func TestOncePerTick(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, e *engine) {
-				first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour))
+				first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)),
+					e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour))
 				second.clock.Advance(interval / 2)
 				job := first.label
 				require.NoError(t, first.add(job, when()))
@@ -63,7 +65,8 @@ func TestWithoutMinimum(t *testing.T) {
 func TestMinimumEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		const minimum = 6 * time.Second // a call may take half of it, and both fire within it
-		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(minimum)), e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(minimum)),
+			e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
 		job := first.label
 		require.NoError(t, first.add(job, everyMinute()))
 		require.NoError(t, second.add(job, everyMinute()))
@@ -81,11 +84,13 @@ func TestMinimumEnds(t *testing.T) {
 	})
 }
 
-// A job that takes longer than the minimum is excluded for as long as it runs, on its own instance too, and no longer.
+// A job that takes longer than the minimum is excluded for as long as it runs, on its own instance
+// too, and no longer.
 func TestLongJob(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		const minimum = 6 * time.Second // a call may take half of it
-		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(minimum)), e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(minimum)),
+			e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
 		job, running, finish := first.label, make(chan time.Time, 1), make(chan struct{})
 		require.NoError(t, first.add(job, everyMinute(), func(context.Context) {
 			running <- time.Now()
@@ -104,14 +109,16 @@ func TestLongJob(t *testing.T) {
 	})
 }
 
-// gocron removes a one-time job, and ends its context, when it has run here; another instance may be yet to fire.
+// gocron removes a one-time job, and ends its context, when it has run here; another instance may
+// be yet to fire.
 func TestOneTimeJob(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t), e.start(t)
 		job := first.label
 		for _, i := range []*instance{first, second} {
 			once := gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(noon.Add(interval)))
-			_, err := i.scheduler.NewJob(once, gocron.NewTask(func() {}), gocron.WithName(job), gocron.WithLimitedRuns(1))
+			_, err := i.scheduler.NewJob(once, gocron.NewTask(func() {}), gocron.WithName(job),
+				gocron.WithLimitedRuns(1))
 			require.NoError(t, err)
 		}
 		first.ran(t)
@@ -120,7 +127,8 @@ func TestOneTimeJob(t *testing.T) {
 	})
 }
 
-// By the real clock: of two instances with a job every second, the one that was first runs it at each of its ticks.
+// By the real clock: of two instances with a job every second, the one that was first runs it at
+// each of its ticks.
 func TestRealClock(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		const ticks = 4
@@ -130,7 +138,8 @@ func TestRealClock(t *testing.T) {
 			real, err := gocron.NewScheduler(gocron.WithDistributedLocker(observed{i}))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, real.Shutdown()) }()
-			_, err = real.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(func() {}), gocron.WithName(both[0].label))
+			_, err = real.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(func() {}),
+				gocron.WithName(both[0].label))
 			require.NoError(t, err)
 			real.Start()
 		}

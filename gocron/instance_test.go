@@ -29,8 +29,8 @@ const (
 // noon is a tick of every job.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// instance is a program with jobs: a scheduler of gocron on a clock of its own, which the test sets, and a Locker on a pool of
-// its own.
+// instance is a program with jobs: a scheduler of gocron on a clock of its own, which the test
+// sets, and a Locker on a pool of its own.
 type instance struct {
 	*engine
 	label     string
@@ -78,7 +78,8 @@ func (e *engine) connect(label string, connections int, options ...txlockgocron.
 		return nil, err
 	}
 	i := &instance{engine: e, label: label, log: &journal{}, outcomes: make(chan outcome, 1000)}
-	options = append([]txlockgocron.Option{txlockgocron.WithLogger(slog.New(slog.NewTextHandler(i.log, nil)))}, options...)
+	options = append([]txlockgocron.Option{txlockgocron.WithLogger(slog.New(slog.NewTextHandler(i.log, nil)))},
+		options...)
 	if e.postgres {
 		driver, err := postgres.Open(ctx, dsn)
 		if err != nil {
@@ -152,8 +153,9 @@ func (i *instance) add(name string, when gocron.JobDefinition, work ...func(cont
 	return err
 }
 
-// tick lets the next minute begin on the instance's clock. The clock must never stand at the very time of a tick: gocron, which
-// tidies its list of times a little after a tick that it left out, could then run the job twice.
+// tick lets the next minute begin on the instance's clock. The clock must never stand at the very
+// time of a tick: gocron, which tidies its list of times a little after a tick that it left out,
+// could then run the job twice.
 func (i *instance) tick() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
@@ -186,7 +188,8 @@ func (i *instance) missed(t *testing.T) {
 	require.NotErrorIs(t, o.missed, context.DeadlineExceeded)
 }
 
-// takesOver lets minutes begin until the job runs here: MariaDB closes a connection a little before it releases the locks.
+// takesOver lets minutes begin until the job runs here: MariaDB closes a connection a little before
+// it releases the locks.
 func (i *instance) takesOver(t *testing.T) {
 	t.Helper()
 	eventually.True(t, "the job runs here", func() bool {

@@ -7,15 +7,16 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// kept is the lock of a job whose run is over, until the minimum time is over as well, the job runs again on this instance, the
-// lock is lost, or the Locker is closed.
+// kept is the lock of a job whose run is over, until the minimum time is over as well, the job runs
+// again on this instance, the lock is lost, or the Locker is closed.
 type kept struct {
 	held    *txlock.Lock
 	timer   *time.Timer
 	unwatch func() bool // ends the watch for the loss of the lock
 }
 
-// settle notes that a run is over, and keeps its lock when it has to be kept. It reports whether that is so.
+// settle notes that a run is over, and keeps its lock when it has to be kept. It reports whether
+// that is so.
 func (l *Locker) settle(r *run) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,8 +35,9 @@ func (l *Locker) settle(r *run) bool {
 	return true
 }
 
-// retake returns the lock of a job that is kept here, for another run, or nil. It waits for one that is just being released: the
-// database would say that it is held, and a job whose interval is the minimum would lose a tick.
+// retake returns the lock of a job that is kept here, for another run, or nil. It waits for one
+// that is just being released: the database would say that it is held, and a job whose interval is
+// the minimum would lose a tick.
 func (l *Locker) retake(ctx context.Context, name string) *txlock.Lock {
 	l.mu.Lock()
 	if k := l.kept[name]; k != nil && k.held.Context().Err() == nil {
@@ -58,8 +60,9 @@ func (l *Locker) retake(ctx context.Context, name string) *txlock.Lock {
 	return nil
 }
 
-// holds tells whether a kept lock is not lost as far as can be seen from here. This process may have been stopped for longer than the lease,
-// and its context may not have ended yet: locking the job again, as the same owner, looks at the connection itself.
+// holds tells whether a kept lock is not lost as far as can be seen from here. This process may
+// have been stopped for longer than the lease, and its context may not have ended yet: locking the
+// job again, as the same owner, looks at the connection itself.
 func (l *Locker) holds(held *txlock.Lock, name string) bool {
 	again, err := l.try(held.Context(), name)
 	return err == nil && again.Unlock(context.Background()) == nil
@@ -78,7 +81,8 @@ func (l *Locker) release(name string, k *kept) {
 	l.mu.Unlock()
 
 	if err := k.held.Unlock(context.Background()); err != nil {
-		l.config.logger.Warn("txlockgocron: the lock of a job that is done was lost before its minimum time was over", "job", name, "error", err)
+		l.config.logger.Warn("txlockgocron: the lock of a job that is done was lost before its minimum time was over",
+			"job", name, "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

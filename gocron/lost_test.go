@@ -17,7 +17,8 @@ import (
 	"github.com/txlock/txlock/internal/leaks"
 )
 
-// The sessions of an instance are ended while its job runs: the job is told, and the other instance runs the job from its next tick on.
+// The sessions of an instance are ended while its job runs: the job is told, and the other instance
+// runs the job from its next tick on.
 func TestLostWhileRunning(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t), e.start(t)
@@ -35,7 +36,10 @@ func TestLostWhileRunning(t *testing.T) {
 		e.killSessions(t, first.label)
 		require.ErrorIs(t, receive(t, told), txlock.ErrLost)
 		require.ErrorIs(t, first.outcome(t).unlocked, txlock.ErrLost)
-		eventually.True(t, "the loss is in the log", func() bool { return strings.Contains(first.log.String(), "lost its lock while it runs") })
+		eventually.True(t, "the loss is in the log", func() bool {
+			return strings.Contains(
+				first.log.String(), "lost its lock while it runs")
+		})
 		second.takesOver(t)
 		first.missed(t)
 	})
@@ -44,7 +48,8 @@ func TestLostWhileRunning(t *testing.T) {
 // They are ended while the lock of a job that is done is kept.
 func TestLostWhileKept(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
-		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour))
+		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)),
+			e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour))
 		require.NoError(t, first.add(first.label, everyMinute()))
 		require.NoError(t, second.add(first.label, everyMinute()))
 		first.ran(t)
@@ -57,7 +62,8 @@ func TestLostWhileKept(t *testing.T) {
 	})
 }
 
-// The context of a job ends with its run, carries what gocron's context carries, and has ended where the job does not run.
+// The context of a job ends with its run, carries what gocron's context carries, and has ended
+// where the job does not run.
 func TestContext(t *testing.T) {
 	t.Parallel()
 	i := engines[0].start(t)
@@ -110,7 +116,8 @@ func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
 	}
 }
 
-// A job that runs when the Locker is closed goes on under its lock, which is released with it; later ones do not run.
+// A job that runs when the Locker is closed goes on under its lock, which is released with it;
+// later ones do not run.
 func TestCloseWhileRunning(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t)
@@ -127,8 +134,8 @@ func TestCloseWhileRunning(t *testing.T) {
 	})
 }
 
-// A second Unlock harms nobody, also when the first has had the lock kept and another run has it. An ended context
-// keeps the first neither from releasing nor from having the lock kept.
+// A second Unlock harms nobody, also when the first has had the lock kept and another run has it.
+// An ended context keeps the first neither from releasing nor from having the lock kept.
 func TestUnlock(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		for _, minimum := range []time.Duration{0, time.Hour} {
@@ -152,8 +159,8 @@ func TestUnlock(t *testing.T) {
 	})
 }
 
-// A job for which there is no connection is left out within half the minimum, so that it does not come when the lock is no longer
-// kept elsewhere, and the log tells.
+// A job for which there is no connection is left out within half the minimum, so that it does not
+// come when the lock is no longer kept elsewhere, and the log tells.
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	const minimum = 10 * time.Second // half of it is time enough for the answer to come late

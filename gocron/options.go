@@ -17,8 +17,9 @@ type config struct {
 	logger        *slog.Logger
 }
 
-// defaultAtLeast is much longer than what clocks that are kept by NTP, and timers on a busy machine, are apart, and shorter
-// than the interval of most jobs, so that these are still spread over the instances.
+// defaultAtLeast is much longer than what clocks that are kept by NTP, and timers on a busy
+// machine, are apart, and shorter than the interval of most jobs, so that these are still spread
+// over the instances.
 const defaultAtLeast = 5 * time.Second
 
 func newConfig(options []Option) (config, error) {
@@ -38,10 +39,11 @@ type optionFunc func(*config) error
 
 func (f optionFunc) apply(c *config) error { return f(c) }
 
-// WithLockAtLeastFor is the minimum time, counted from the beginning of a run, for which the lock of a job is kept from
-// other instances, 5 s by default, even if the run is over before. Instances that fire less than half of d apart run a tick
-// once. With 0 the lock is released when the run is over, and a call waits for a connection as long as it takes: right for jobs that
-// must not overlap and may run on every instance.
+// WithLockAtLeastFor is the minimum time, counted from the beginning of a run, for which the lock
+// of a job is kept from other instances, 5 s by default, even if the run is over before. Instances
+// that fire less than half of d apart run a tick once. With 0 the lock is released when the run is
+// over, and a call waits for a connection as long as it takes: right for jobs that must not overlap
+// and may run on every instance.
 func WithLockAtLeastFor(d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.atLeast = d
@@ -52,7 +54,8 @@ func WithLockAtLeastFor(d time.Duration) Option {
 	})
 }
 
-// WithPrefix puts prefix in front of the job's name in what is locked, so that several programs can share a lock table.
+// WithPrefix puts prefix in front of the job's name in what is locked, so that several programs can
+// share a lock table.
 func WithPrefix(prefix string) Option {
 	return optionFunc(func(c *config) error {
 		c.prefix = prefix
@@ -60,8 +63,9 @@ func WithPrefix(prefix string) Option {
 	})
 }
 
-// WithRows locks rows of a table of yours instead of slots, see [txlock.Locker.Rows]: the row whose column is the job's name, behind
-// the prefix. Each job needs its row; without it the job does not run, and Lock returns [txlock.ErrNoRow].
+// WithRows locks rows of a table of yours instead of slots, see [txlock.Locker.Rows]: the row whose
+// column is the job's name, behind the prefix. Each job needs its row; without it the job does not
+// run, and Lock returns [txlock.ErrNoRow].
 func WithRows(table, column string) Option {
 	return optionFunc(func(c *config) error {
 		c.table, c.column = table, column
@@ -72,8 +76,9 @@ func WithRows(table, column string) Option {
 	})
 }
 
-// WithLogger gives New a logger for what gocron drops: that a job was left out because the database could not be asked, and that a
-// lock was lost. That another instance runs a job is not logged. It must not be nil.
+// WithLogger gives New a logger for what gocron drops: that a job was left out because the database
+// could not be asked, and that a lock was lost. That another instance runs a job is not logged. It
+// must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) error {
 		if logger == nil {

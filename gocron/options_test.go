@@ -33,7 +33,8 @@ func TestBadOptions(t *testing.T) {
 // Programs with different prefixes do not exclude each other.
 func TestPrefix(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
-		shop, shopToo, bank := e.start(t, txlockgocron.WithPrefix("shop:")), e.start(t, txlockgocron.WithPrefix("shop:")), e.start(t, txlockgocron.WithPrefix("bank:"))
+		shop, shopToo, bank := e.start(t, txlockgocron.WithPrefix("shop:")),
+			e.start(t, txlockgocron.WithPrefix("shop:")), e.start(t, txlockgocron.WithPrefix("bank:"))
 		for _, i := range []*instance{shop, shopToo, bank} {
 			require.NoError(t, i.add(shop.label, everyMinute()))
 		}

@@ -19,8 +19,9 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The test binary runs itself again as an instance in a process of its own: TestMain sees instanceVariable. For each line that it
-// reads it has a minute begin, and answers what became of the job; at the end of its input it shuts down.
+// The test binary runs itself again as an instance in a process of its own: TestMain sees
+// instanceVariable. For each line that it reads it has a minute begin, and answers what became of
+// the job; at the end of its input it shuts down.
 const instanceVariable = "TXLOCK_GOCRON_INSTANCE"
 
 // orders are what the instance is told.
@@ -87,7 +88,8 @@ func playInstance() error {
 		return err
 	}
 	defer e.admin.Close()
-	// An instance may need long to begin. None waits for the minimum's end: one that is killed, or shuts down, leaves nothing of it.
+	// An instance may need long to begin. None waits for the minimum's end: one that is killed, or
+	// shuts down, leaves nothing of it.
 	i, err := e.connect(o.Label, 0, txlockgocron.WithLockAtLeastFor(time.Hour))
 	if err != nil {
 		return err
@@ -111,8 +113,8 @@ func playInstance() error {
 
 const ran = "<nil>"
 
-// Instances in processes of their own run a job once per tick. When the one that has the lock is killed, the other goes on; when one
-// shuts down, nothing of it is left.
+// Instances in processes of their own run a job once per tick. When the one that has the lock is
+// killed, the other goes on; when one shuts down, nothing of it is left.
 func TestProcesses(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		job := newLabel()

@@ -64,7 +64,8 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 		ON p.id = x.trx_mysql_thread_id WHERE p.db = ?`
 	if e.postgres {
 		driver = "pgx"
-		e.sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND xact_start IS NOT NULL"
+		e.sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND xact_start " +
+			"IS NOT NULL"
 	}
 	if e.admin, err = sql.Open(driver, server.DSN); err != nil {
 		return nil, err
@@ -76,7 +77,8 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 // prepare creates what instances share.
 func (e *engine) prepare() error {
 	for _, statement := range []string{
-		"DROP TABLE IF EXISTS gocron_runs", "CREATE TABLE gocron_runs (job VARCHAR(200) NOT NULL, instance VARCHAR(64) NOT NULL, tick BIGINT NOT NULL)",
+		"DROP TABLE IF EXISTS gocron_runs", "CREATE TABLE gocron_runs (job VARCHAR(200) NOT NULL, instance " +
+			"VARCHAR(64) NOT NULL, tick BIGINT NOT NULL)",
 		"DROP TABLE IF EXISTS gocron_jobs", "CREATE TABLE gocron_jobs (name VARCHAR(200) PRIMARY KEY)",
 	} {
 		if _, err := e.admin.Exec(statement); err != nil {
@@ -99,7 +101,8 @@ func (e *engine) table(name string) string {
 	return dsn[strings.LastIndexByte(dsn, '/')+1:] + "." + name
 }
 
-// dsn connects as an instance: with an application name of its own on PostgreSQL, else in a database of its own.
+// dsn connects as an instance: with an application name of its own on PostgreSQL, else in a
+// database of its own.
 func (e *engine) dsn(label string, connections int) (string, error) {
 	if !e.postgres {
 		dsn, query, _ := strings.Cut(e.DSN, "?")
@@ -118,8 +121,8 @@ func (e *engine) dsn(label string, connections int) (string, error) {
 	return u.String(), nil
 }
 
-// transactions waits until exactly n sessions of an instance are in a transaction. InnoDB's views go on serving an old picture as
-// long as anybody asks again within 100 ms.
+// transactions waits until exactly n sessions of an instance are in a transaction. InnoDB's views
+// go on serving an old picture as long as anybody asks again within 100 ms.
 func (e *engine) transactions(t *testing.T, label string, n int) {
 	t.Helper()
 	eventually.True(t, fmt.Sprintf("%d transactions", n), func() bool {
@@ -137,7 +140,8 @@ func (e *engine) transactions(t *testing.T, label string, n int) {
 func (e *engine) killSessions(t *testing.T, label string) {
 	t.Helper()
 	if e.postgres {
-		_, err := e.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE starts_with(application_name, $1)", label)
+		_, err := e.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "+
+			"starts_with(application_name, $1)", label)
 		require.NoError(t, err)
 		return
 	}
@@ -176,5 +180,6 @@ func onEach(t *testing.T, test func(t *testing.T, e *engine)) {
 
 var labels atomic.Int64
 
-// newLabel is short, and no beginning of another: while it holds locks, a session on PostgreSQL may show more behind it.
+// newLabel is short, and no beginning of another: while it holds locks, a session on PostgreSQL may
+// show more behind it.
 func newLabel() string { return fmt.Sprintf("gc_%d_%d_", os.Getpid(), labels.Add(1)) }

@@ -1,9 +1,11 @@
-// Package txlockotel tells OpenTelemetry of the locks of package txlock: a span for each critical section, how long calls wait and
-// locks are held, how calls end, and how many locks are held and awaited now.
+// Package txlockotel tells OpenTelemetry of the locks of package txlock: a span for each critical
+// section, how long calls wait and locks are held, how calls end, and how many locks are held and
+// awaited now.
 //
 //	locks := txlock.New(driver, txlock.WithTracer(txlockotel.NewTracer()))
 //
-// Names follow the semantic conventions for databases (version 1.43.0) where they have one; the others begin with txlock.
+// Names follow the semantic conventions for databases (version 1.43.0) where they have one; the
+// others begin with txlock.
 //
 // # Metrics
 //
@@ -14,12 +16,13 @@
 //	txlock.waiting        up-down counter, {request}  calls that wait now
 //	txlock.held           up-down counter, {lock}     locks that are held now, and Dos that have their lock
 //
-// The wait is all that comes before the grant: for a connection of the pool and for the server's answer, too. A release counts when the
-// server has confirmed it, so that for a moment txlock.held may count the next holder as well. What LockTx has locked ends with the
-// caller's transaction, of which nobody is told: it is in the first two and in txlock.waiting only.
+// The wait is all that comes before the grant: for a connection of the pool and for the server's
+// answer, too. A release counts when the server has confirmed it, so that for a moment txlock.held
+// may count the next holder as well. What LockTx has locked ends with the caller's transaction, of
+// which nobody is told: it is in the first two and in txlock.waiting only.
 //
-// Prometheus shows them as txlock_requests_total, txlock_wait_duration_seconds, txlock_releases_total,
-// txlock_hold_duration_seconds, txlock_waiting and txlock_held.
+// Prometheus shows them as txlock_requests_total, txlock_wait_duration_seconds,
+// txlock_releases_total, txlock_hold_duration_seconds, txlock_waiting and txlock_held.
 //
 // Their attributes, which are those of spans as well:
 //
@@ -45,13 +48,16 @@
 //
 // # Spans
 //
-// A span covers a critical section, from the call to the release or the loss, and is named by the call and the table ("Do
-// txlock_slots"). It is the parent of what is done with the context of the work, or with Lock.Context, nested locks included. The
-// grant is an event, txlock.acquired, with the seconds that the call waited in txlock.waited. The span of a LockTx is the wait
-// alone. The kind is internal: a section is not one request to the server.
+// A span covers a critical section, from the call to the release or the loss, and is named by the
+// call and the table ("Do txlock_slots"). It is the parent of what is done with the context of the
+// work, or with Lock.Context, nested locks included. The grant is an event, txlock.acquired, with
+// the seconds that the call waited in txlock.waited. The span of a LockTx is the wait alone. The
+// kind is internal: a section is not one request to the server.
 //
-// The status is Error with the outcomes that are errors, and else unset: a missed try is an answer, and who cancels a call does not
-// want it any more. error.type is the name of the error in package txlock (txlock.ErrLost, txlock.ErrNotAcquired of a timeout …), else
-// the SQLSTATE where the database driver's error has a method that tells it, which is db.response.status_code as well, else the
-// type of the error. Messages of errors name the key, and are therefore recorded with [WithKeys] only.
+// The status is Error with the outcomes that are errors, and else unset: a missed try is an answer,
+// and who cancels a call does not want it any more. error.type is the name of the error in package
+// txlock (txlock.ErrLost, txlock.ErrNotAcquired of a timeout …), else the SQLSTATE where the
+// database driver's error has a method that tells it, which is db.response.status_code as well,
+// else the type of the error. Messages of errors name the key, and are therefore recorded with
+// [WithKeys] only.
 package txlockotel

@@ -27,7 +27,8 @@ import (
 
 var background = context.Background()
 
-// label names this run on the servers: the application on PostgreSQL, behind which txlock shows what it locks, the database on MySQL and MariaDB.
+// label names this run on the servers: the application on PostgreSQL, behind which txlock shows
+// what it locks, the database on MySQL and MariaDB.
 var label = fmt.Sprintf("txlock_otel_%d", os.Getpid())
 
 // idle is how many connections the tests' pool keeps.
@@ -76,7 +77,8 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 		e.pollEvery = 120 * time.Millisecond // asked more often, InnoDB's view serves an old picture
 	default:
 		driverName, e.postgres = "pgx", true
-		e.queued = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND wait_event_type = 'Lock'"
+		e.queued = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND " +
+			"wait_event_type = 'Lock'"
 	}
 	if e.admin, err = sql.Open(driverName, server.DSN); err != nil {
 		return nil, err
@@ -114,7 +116,8 @@ func (e *engine) Close() error {
 		_ = e.db.Close()
 	}
 	if !e.postgres {
-		ctx, cancel := context.WithTimeout(background, 5*time.Second) // where a test that failed has left a transaction open
+		// where a test that failed has left a transaction open
+		ctx, cancel := context.WithTimeout(background, 5*time.Second)
 		defer cancel()
 		_, _ = e.admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+label)
 	}
@@ -141,17 +144,20 @@ func (e *engine) waiters(t *testing.T, n int) {
 	})
 }
 
-// killSessions ends all of our sessions, as an administrator does, and leaves none in the pool that is about to end.
+// killSessions ends all of our sessions, as an administrator does, and leaves none in the pool that
+// is about to end.
 func (e *engine) killSessions(t *testing.T) {
 	t.Helper()
 	sessions, kill := "SELECT id FROM information_schema.processlist WHERE db = ?", "KILL %d"
 	if e.postgres {
-		sessions, kill = "SELECT pid FROM pg_stat_activity WHERE starts_with(application_name, $1)", "SELECT pg_terminate_backend(%d)"
+		sessions, kill = "SELECT pid FROM pg_stat_activity WHERE starts_with(application_name, $1)",
+			"SELECT pg_terminate_backend(%d)"
 	}
 	for _, id := range e.ids(t, sessions) {
 		_, _ = e.admin.Exec(fmt.Sprintf(kill, id)) // or it has ended by itself
 	}
-	eventually.Every(t, "the sessions are gone", 2*time.Millisecond, func() bool { return len(e.ids(t, sessions)) == 0 })
+	eventually.Every(t, "the sessions are gone", 2*time.Millisecond,
+		func() bool { return len(e.ids(t, sessions)) == 0 })
 	e.db.SetMaxIdleConns(0)
 	e.db.SetMaxIdleConns(idle)
 }
@@ -171,7 +177,8 @@ func (e *engine) ids(t *testing.T, query string) (ids []int) {
 	return ids
 }
 
-// onEveryEngine runs a test on the servers at the same time. Tests of one server run one after the other.
+// onEveryEngine runs a test on the servers at the same time. Tests of one server run one after the
+// other.
 func onEveryEngine(t *testing.T, test func(*testing.T, *engine)) {
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// boundaries are in seconds: from a lock that is free, on a server nearby, to a wait after which somebody is called.
+// boundaries are in seconds: from a lock that is free, on a server nearby, to a wait after which
+// somebody is called.
 var boundaries = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
 }
@@ -38,14 +39,16 @@ func newInstruments(meter metric.Meter) instruments {
 	return instruments{
 		requests: counter("txlock.requests", "{request}", "Calls whose wait for a lock is over."),
 		releases: counter("txlock.releases", "{lock}", "Locks that are not held any more."),
-		wait:     histogram("txlock.wait.duration", "Time from a call until its lock was granted, or its wait ended otherwise."),
-		hold:     histogram("txlock.hold.duration", "Time for which a lock was held."),
-		waiting:  gauge("txlock.waiting", "{request}", "Calls that wait for a lock now."),
-		held:     gauge("txlock.held", "{lock}", "Locks that are held now."),
+		wait: histogram("txlock.wait.duration", "Time from a call until its lock was granted, or its wait ended "+
+			"otherwise."),
+		hold:    histogram("txlock.hold.duration", "Time for which a lock was held."),
+		waiting: gauge("txlock.waiting", "{request}", "Calls that wait for a lock now."),
+		held:    gauge("txlock.held", "{lock}", "Locks that are held now."),
 	}
 }
 
-// usable reports an error, and returns an instrument that can be called in any case: a program without a metric still has its locks.
+// usable reports an error, and returns an instrument that can be called in any case: a program
+// without a metric still has its locks.
 func usable[T any](made T, err error, none T) T {
 	if err != nil {
 		otel.Handle(err)

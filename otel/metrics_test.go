@@ -24,7 +24,8 @@ var errSoldOut = errors.New("sold out")
 
 func nothing(context.Context, *sql.Tx) error { return nil }
 
-// How waits end that come to nothing, each once: the series of the counter and the histogram, and the span.
+// How waits end that come to nothing, each once: the series of the counter and the histogram, and
+// the span.
 func TestWaitsThatEnd(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -93,7 +94,8 @@ func (f *fixture) ownLimit(t *testing.T) error {
 	return f.locks.Mutex(f.key).LockTx(background, tx)
 }
 
-// A wait that Within ends is a timeout, also when database/sql was the first to see that, and says "context canceled".
+// A wait that Within ends is a timeout, also when database/sql was the first to see that, and says
+// "context canceled".
 func TestTimeoutThatCancelled(t *testing.T) {
 	f := newFixture(t, engines[0])
 	tracer := txlockotel.NewTracer(txlockotel.WithMeterProvider(f.meters))
@@ -168,7 +170,8 @@ func TestHoldsThatEnd(t *testing.T) {
 		ends("Lock lost txlock.ErrLost", codes.Error)
 		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 		require.Zero(t, f.total(t, "txlock.held"), "Unlock does not count again")
-		require.ErrorIs(t, m.Do(background, func(context.Context, *sql.Tx) error { e.killSessions(t); return nil }), txlock.ErrLost)
+		require.ErrorIs(t, m.Do(background, func(context.Context, *sql.Tx) error { e.killSessions(t); return nil }),
+			txlock.ErrLost)
 		ends("Do lost txlock.ErrLost", codes.Error)
 
 		acquisitions := 0
@@ -204,13 +207,17 @@ func TestDeadlock(t *testing.T) {
 		go cross(second, a)
 		require.ErrorIs(t, errors.Join(<-crossed, <-crossed), txlock.ErrDeadlock)
 		requests := f.sums(t, "txlock.requests")
-		require.Equal(t, map[string]int{"Lock acquired": 2, "Lock nested acquired": 1, "Lock nested deadlock txlock.ErrDeadlock": 1}, requests)
+		require.Equal(t, map[string]int{
+			"Lock acquired": 2, "Lock nested acquired": 1,
+			"Lock nested deadlock txlock.ErrDeadlock": 1,
+		}, requests)
 		require.Zero(t, f.total(t, "txlock.held"))
 		f.noKey(t)
 	})
 }
 
-// A waiter waits for a holder for at least as long as the server has shown it waiting, and no longer than the call took.
+// A waiter waits for a holder for at least as long as the server has shown it waiting, and no
+// longer than the call took.
 func TestTimes(t *testing.T) {
 	const least = 50 * time.Millisecond
 	onEveryEngine(t, func(t *testing.T, e *engine) {
@@ -289,7 +296,8 @@ func (f *fixture) noKey(t *testing.T) {
 func TestWithKeys(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e, txlockotel.WithKeys())
-		require.Equal(t, errSoldOut, f.locks.Mutex(f.key, "b").Do(background, func(context.Context, *sql.Tx) error { return errSoldOut }))
+		require.Equal(t, errSoldOut, f.locks.Mutex(f.key, "b").Do(
+			background, func(context.Context, *sql.Tx) error { return errSoldOut }))
 		span := f.last(t)
 		require.Equal(t, `["`+f.key+`","b"]`, value(span, "txlock.keys"))
 		require.Equal(t, "sold out", span.Status().Description)

@@ -47,12 +47,13 @@ func WithTracerProvider(provider trace.TracerProvider) Option {
 	})
 }
 
-// WithAttributes adds attributes to every span and every metric: what the library does not know of the server (db.namespace,
-// server.address), or knows less exactly, for they replace those of the same name.
+// WithAttributes adds attributes to every span and every metric: what the library does not know of
+// the server (db.namespace, server.address), or knows less exactly, for they replace those of the
+// same name.
 func WithAttributes(attributes ...attribute.KeyValue) Option {
 	return optionFunc(func(c *config) { c.attributes = append(c.attributes, attributes...) })
 }
 
-// WithKeys adds to spans, and never to metrics, what was locked, as txlock.keys: the keys, or the values of Rows; and the messages
-// of errors, which name them. Ask for it where keys are no secret.
+// WithKeys adds to spans, and never to metrics, what was locked, as txlock.keys: the keys, or the
+// values of Rows; and the messages of errors, which name them. Ask for it where keys are no secret.
 func WithKeys() Option { return optionFunc(func(c *config) { c.keys = true }) }

@@ -45,8 +45,9 @@ func ofHold(err error) outcome {
 	return ofError(err)
 }
 
-// ofError tells errors apart. A deadlock comes first: on MySQL and MariaDB the session is lost with it. A deadline comes before a
-// cancellation: where Within ends a wait, database/sql may report that its statement was cancelled.
+// ofError tells errors apart. A deadlock comes first: on MySQL and MariaDB the session is lost with
+// it. A deadline comes before a cancellation: where Within ends a wait, database/sql may report
+// that its statement was cancelled.
 func ofError(err error) outcome {
 	switch {
 	case errors.Is(err, txlock.ErrDeadlock):
@@ -100,7 +101,8 @@ func name(err error) (errorType, description string) {
 	return errorType, errorType
 }
 
-// sqlState is what the server has called an error, where the client library's error says so: pgx's does.
+// sqlState is what the server has called an error, where the client library's error says so: pgx's
+// does.
 func sqlState(err error) string {
 	var server interface{ SQLState() string }
 	if errors.As(err, &server) {

@@ -59,12 +59,15 @@ func TestPrometheus(t *testing.T) {
 	}
 	require.Equal(t, map[string]dto.MetricType{
 		"txlock_requests_total": dto.MetricType_COUNTER, "txlock_releases_total": dto.MetricType_COUNTER,
-		"txlock_wait_duration_seconds": dto.MetricType_HISTOGRAM, "txlock_hold_duration_seconds": dto.MetricType_HISTOGRAM,
-		"txlock_waiting": dto.MetricType_GAUGE, "txlock_held": dto.MetricType_GAUGE,
+		"txlock_wait_duration_seconds": dto.MetricType_HISTOGRAM,
+		"txlock_hold_duration_seconds": dto.MetricType_HISTOGRAM,
+		"txlock_waiting":               dto.MetricType_GAUGE, "txlock_held": dto.MetricType_GAUGE,
 	}, kinds)
-	require.Equal(t, map[string]float64{"Do acquired": 1, "Lock acquired": 1, "TryLock missed": 1}, scraped(families["txlock_requests_total"]))
+	require.Equal(t, map[string]float64{"Do acquired": 1, "Lock acquired": 1, "TryLock missed": 1},
+		scraped(families["txlock_requests_total"]))
 	require.Equal(t, map[string]float64{"Do released": 1}, scraped(families["txlock_releases_total"]))
-	require.Equal(t, map[string]float64{"Do acquired": 1, "Lock acquired": 1, "TryLock missed": 1}, scraped(families["txlock_wait_duration_seconds"]))
+	require.Equal(t, map[string]float64{"Do acquired": 1, "Lock acquired": 1, "TryLock missed": 1},
+		scraped(families["txlock_wait_duration_seconds"]))
 	require.Equal(t, map[string]float64{"Do ": 0, "Lock ": 1}, scraped(families["txlock_held"]))
 	require.NoError(t, held.Unlock(background))
 }
@@ -88,7 +91,8 @@ func TestGlobalProviders(t *testing.T) {
 	f := &fixture{reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(f.reader)))
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(f.spans)))
-	locks := engines[0].locker(txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(nil), txlockotel.WithTracerProvider(nil))))
+	locks := engines[0].locker(txlock.WithTracer(txlockotel.NewTracer(
+		txlockotel.WithMeterProvider(nil), txlockotel.WithTracerProvider(nil))))
 	defer locks.Close()
 	require.NoError(t, locks.Mutex("global").Do(background, nothing))
 	require.Equal(t, map[string]int{"Do released": 1}, f.sums(t, "txlock.releases"))

@@ -18,7 +18,8 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// fixture is a Locker whose telemetry a test reads, and another one on the same server that nobody is told of.
+// fixture is a Locker whose telemetry a test reads, and another one on the same server that nobody
+// is told of.
 type fixture struct {
 	*engine
 	locks, other *txlock.Locker[*sql.Tx]
@@ -31,11 +32,17 @@ type fixture struct {
 
 func newFixture(t *testing.T, e *engine, options ...txlockotel.Option) *fixture {
 	t.Helper()
-	f := &fixture{engine: e, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(), key: "secret:" + t.Name()}
+	f := &fixture{
+		engine: e, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(),
+		key: "secret:" + t.Name(),
+	}
 	f.meters = metric.NewMeterProvider(metric.WithReader(f.reader))
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(f.spans))
 	f.tracer = tracers.Tracer("program")
-	options = append([]txlockotel.Option{txlockotel.WithMeterProvider(f.meters), txlockotel.WithTracerProvider(tracers)}, options...)
+	options = append([]txlockotel.Option{
+		txlockotel.WithMeterProvider(f.meters),
+		txlockotel.WithTracerProvider(tracers),
+	}, options...)
 	f.locks, f.other = e.locker(txlock.WithTracer(txlockotel.NewTracer(options...))), e.locker()
 	t.Cleanup(func() {
 		require.NoError(t, f.locks.Close())

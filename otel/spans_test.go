@@ -23,7 +23,8 @@ func childOf(t *testing.T, child, parent sdktrace.ReadOnlySpan) {
 	require.Equal(t, parent.SpanContext().TraceID(), child.SpanContext().TraceID())
 }
 
-// The section is a child of what the caller does; what the work does, and nested locks, are children of the section.
+// The section is a child of what the caller does; what the work does, and nested locks, are
+// children of the section.
 func TestSpansNest(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -54,7 +55,8 @@ func TestSpansNest(t *testing.T) {
 		childOf(t, spans["nested work"], spans["Lock txlock_slots"])
 		childOf(t, spans["TryDo txlock_slots"], spans["Lock txlock_slots"])
 		childOf(t, spans["innermost work"], spans["TryDo txlock_slots"])
-		require.Equal(t, map[string]int{"Do released": 1, "Lock nested released": 1, "TryDo nested released": 1}, f.sums(t, "txlock.releases"))
+		require.Equal(t, map[string]int{"Do released": 1, "Lock nested released": 1, "TryDo nested released": 1},
+			f.sums(t, "txlock.releases"))
 	})
 }
 

@@ -38,8 +38,8 @@ type Tracer struct {
 
 var _ txlock.Tracer = (*Tracer)(nil)
 
-// NewTracer returns a Tracer that goes to the global providers of OpenTelemetry, unless options say otherwise. Should a metric not
-// come into being, otel.Handle is told, and the others do.
+// NewTracer returns a Tracer that goes to the global providers of OpenTelemetry, unless options say
+// otherwise. Should a metric not come into being, otel.Handle is told, and the others do.
 func NewTracer(options ...Option) *Tracer {
 	c := newConfig(options)
 	return &Tracer{
@@ -65,14 +65,15 @@ type labels struct {
 	record     []metric.RecordOption
 }
 
-// labelled makes the labels of a series once: sorting attributes takes longer than counting. There are as many as the metrics have
-// series.
+// labelled makes the labels of a series once: sorting attributes takes longer than counting. There
+// are as many as the metrics have series.
 func (t *Tracer) labelled(s series) *labels {
 	if known, ok := t.labels.Load(s); ok {
 		return known.(*labels)
 	}
 	attributes := []attribute.KeyValue{
-		semconv.DBSystemNameKey.String(s.system), semconv.DBOperationName(s.operation), semconv.DBCollectionName(s.table),
+		semconv.DBSystemNameKey.String(s.system), semconv.DBOperationName(s.operation),
+		semconv.DBCollectionName(s.table),
 		nestedKey.Bool(s.nested),
 	}
 	if s.outcome != "" {
@@ -112,7 +113,8 @@ func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
 	return context.WithValue(ctx, sectionKey{}, s)
 }
 
-// Answered counts the call, measures its wait, and ends the span if nothing is held now whose end will be told.
+// Answered counts the call, measures its wait, and ends the span if nothing is held now whose end
+// will be told.
 func (t *Tracer) Answered(ctx context.Context, err error) {
 	s := ctx.Value(sectionKey{}).(*section)
 	now, waited := s.lap()

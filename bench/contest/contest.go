@@ -1,5 +1,5 @@
-// Package contest says what a contestant of the benchmark is. A contestant is one file in bench/contestants: it registers
-// a [Contestant] whose clients have one method, [Client.Hold].
+// Package contest says what a contestant of the benchmark is. A contestant is one file in
+// bench/contestants: it registers a [Contestant] whose clients have one method, [Client.Hold].
 package contest
 
 import (
@@ -43,7 +43,8 @@ const (
 // Servers are all servers.
 var Servers = []Server{PostgreSQL, MySQL, MariaDB, Redis, ZooKeeper, Etcd}
 
-// SQL reports whether the server is a database, so that work done under the lock can be in the same place.
+// SQL reports whether the server is a database, so that work done under the lock can be in the same
+// place.
 func (s Server) SQL() bool { return s == PostgreSQL || s == MySQL || s == MariaDB }
 
 // Waiting is how one who waits learns that the lock is free.
@@ -57,31 +58,35 @@ const (
 	Retrying Waiting = "does not wait: works, and does it again if another was faster"
 )
 
-// PollInterval is how often the locks written by hand look whether the lock is free: as often as Spring Integration's
-// JdbcLockRegistry does by default. The libraries poll as they do by default.
+// PollInterval is how often the locks written by hand look whether the lock is free: as often as
+// Spring Integration's JdbcLockRegistry does by default. The libraries poll as they do by default.
 const PollInterval = 100 * time.Millisecond
 
 // Contestant is one way to lock, on one server.
 type Contestant struct {
-	// Name is unique, and ends with the server's if the same way exists on several: "unique key, MySQL".
+	// Name is unique, and ends with the server's if the same way exists on several: "unique key,
+	// MySQL".
 	Name   string
 	Group  Group
 	Server Server
-	// Waits is how it waits, and Remark what a reader of the table should know of how it is used here, in a few words.
+	// Waits is how it waits, and Remark what a reader of the table should know of how it is used
+	// here, in a few words.
 	Waits  Waiting
 	Remark string
 	// Leased: the lock has a life that the user chooses. It is Environment.Lease.
 	Leased bool
 	// Floor is the name of the contestant that does the same by hand, for txlock's own.
 	Floor string
-	// ManyKeys: it takes part in the measurement of many keys. Slots is how many slots its keys share, 0 if it has none.
+	// ManyKeys: it takes part in the measurement of many keys. Slots is how many slots its keys
+	// share, 0 if it has none.
 	ManyKeys bool
 	Slots    int
 	// SpecialSlots: it takes part in nothing else, as it is another one with fewer slots.
 	SpecialSlots bool
 
-	// Prepare creates what the contestant needs on the server, and removes what an earlier run left. It is called once,
-	// before any Open. Keys are all keys that will be locked: for contestants with a row for each.
+	// Prepare creates what the contestant needs on the server, and removes what an earlier run
+	// left. It is called once, before any Open. Keys are all keys that will be locked: for
+	// contestants with a row for each.
 	Prepare func(ctx context.Context, env Environment, keys []string) error
 	// Open connects a client. Each process has its own.
 	Open func(ctx context.Context, env Environment) (Client, error)
@@ -89,31 +94,35 @@ type Contestant struct {
 
 // Environment is what a client is given to run with.
 type Environment struct {
-	// Addresses are of the contestant's server: one, or three of Redis. Those of databases are as in servers.Server.DSN, of
-	// etcd a URL, else host:port. A proxy may be in between.
+	// Addresses are of the contestant's server: one, or three of Redis. Those of databases are as
+	// in servers.Server.DSN, of etcd a URL, else host:port. A proxy may be in between.
 	Addresses []string
 	// Lease is the life of a lock whose user must choose one.
 	Lease time.Duration
-	// Contenders is how many callers will use the client at a time. Pools have at least as many connections.
+	// Contenders is how many callers will use the client at a time. Pools have at least as many
+	// connections.
 	Contenders int
 }
 
 // Address is the address of a contestant with one server.
 func (e Environment) Address() string { return e.Addresses[0] }
 
-// Work is what is done under the lock. Its ctx ends when the client's library says that the lock is lost, if it does say so.
+// Work is what is done under the lock. Its ctx ends when the client's library says that the lock is
+// lost, if it does say so.
 type Work func(ctx context.Context, tx Tx) error
 
-// Tx is the transaction that the lock lives and dies with: a pgx.Tx or a *sql.Tx. It is nil if the lock has none that the
-// user's work could run in.
+// Tx is the transaction that the lock lives and dies with: a pgx.Tx or a *sql.Tx. It is nil if the
+// lock has none that the user's work could run in.
 type Tx any
 
-// Client is one process's use of a contestant. Its methods may be called by several goroutines at a time.
+// Client is one process's use of a contestant. Its methods may be called by several goroutines at a
+// time.
 type Client interface {
-	// Hold waits until it has locked all keys, which are sorted and different, runs work, and unlocks. It waits until
-	// ctx ends, whatever limit on tries a library has by default. With a Tx of its own it commits after work. An error of
-	// work is returned, and so is an error of unlocking. Work that the library runs more than once, each time in a new
-	// transaction, is allowed.
+	// Hold waits until it has locked all keys, which are sorted and different, runs work, and
+	// unlocks. It waits until ctx ends, whatever limit on tries a library has by default. With a Tx
+	// of its own it commits after work. An error of work is returned, and so is an error of
+	// unlocking. Work that the library runs more than once, each time in a new transaction, is
+	// allowed.
 	Hold(ctx context.Context, keys []string, work Work) error
 	// Close lets go of connections and background goroutines.
 	Close() error

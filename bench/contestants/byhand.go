@@ -12,10 +12,10 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// byHand is a lock written by hand in SQL, for PostgreSQL and MySQL. What they write differently has a name in its
-// statements: {moment} is the type of a time, {now} the time, {deadline} when a lease ends that begins now, "{insert if
-// new} t VALUES (…) {if new}" inserts a row unless there is one, "INSERT INTO t VALUES (…) {else} …" updates it then.
-// Parameters are written as ?.
+// byHand is a lock written by hand in SQL, for PostgreSQL and MySQL. What they write differently
+// has a name in its statements: {moment} is the type of a time, {now} the time, {deadline} when a
+// lease ends that begins now, "{insert if new} t VALUES (…) {if new}" inserts a row unless there is
+// one, "INSERT INTO t VALUES (…) {else} …" updates it then. Parameters are written as ?.
 type byHand struct {
 	contest.Contestant // without what is different on both
 	tables             []table
@@ -103,15 +103,16 @@ func write(server contest.Server, statement string, lease time.Duration) string 
 		}
 		numbered.WriteString(part)
 	}
-	// The clock and not now(), which is the time at which the transaction began: it may have waited since.
+	// The clock and not now(), which is the time at which the transaction began: it may have waited
+	// since.
 	return strings.NewReplacer("{moment}", "TIMESTAMPTZ", "{now}", "clock_timestamp()",
 		"{deadline}", "clock_timestamp() + INTERVAL '"+length+" microseconds'",
 		"{insert if new}", "INSERT INTO", "{if new}", "ON CONFLICT DO NOTHING",
 		"{else}", "ON CONFLICT (name) DO UPDATE SET").Replace(numbered.String())
 }
 
-// poll tries to lock until it succeeds. A try is short, and goes on though ctx ends: one whose outcome nobody knows may
-// have taken a lock that nobody unlocks.
+// poll tries to lock until it succeeds. A try is short, and goes on though ctx ends: one whose
+// outcome nobody knows may have taken a lock that nobody unlocks.
 func poll(ctx context.Context, key string, try func(ctx context.Context) (locked bool, err error)) error {
 	err := contest.Poll(ctx, contest.PollInterval, func() (bool, error) {
 		if ctx.Err() != nil {

@@ -28,7 +28,8 @@ func init() {
 			}},
 			{
 				name: "bench_central",
-				columns: "name VARCHAR(255) PRIMARY KEY, status VARCHAR(8) NOT NULL DEFAULT 'free', owner VARCHAR(64), " +
+				columns: "name VARCHAR(255) PRIMARY KEY, status VARCHAR(8) NOT NULL DEFAULT 'free', owner " +
+					"VARCHAR(64), " +
 					"deadline {moment}",
 				rows: everyKey,
 			},
@@ -38,8 +39,9 @@ func init() {
 				database: db,
 				slot:     write("SELECT name FROM bench_central_slots WHERE name = ? FOR UPDATE"),
 				look:     write("SELECT status = 'free' OR deadline < {now} FROM bench_central WHERE name = ?"),
-				take:     write("UPDATE bench_central SET status = 'taken', owner = ?, deadline = {deadline} WHERE name = ?"),
-				free:     write("UPDATE bench_central SET status = 'free', owner = NULL WHERE name = ? AND owner = ?"),
+				take: write("UPDATE bench_central SET status = 'taken', owner = ?, deadline = {deadline} WHERE " +
+					"name = ?"),
+				free: write("UPDATE bench_central SET status = 'free', owner = NULL WHERE name = ? AND owner = ?"),
 			}
 		},
 	}.register()
@@ -47,8 +49,9 @@ func init() {
 
 func slotName(slot uint32) string { return fmt.Sprintf("%02d", slot) }
 
-// central is a table of 100 rows that serve as locks, for moments, of whoever looks at the status rows of the keys: the
-// last two digits of a key's CRC32 are its lock. Who has set a status row to taken has the key.
+// central is a table of 100 rows that serve as locks, for moments, of whoever looks at the status
+// rows of the keys: the last two digits of a key's CRC32 are its lock. Who has set a status row to
+// taken has the key.
 type central struct {
 	database
 	slot, look, take, free string

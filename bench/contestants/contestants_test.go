@@ -20,8 +20,10 @@ import (
 
 const (
 	callers = 6
-	lease   = 6 * time.Second  // half of it must be enough for a free key, also where the machine stands still for a while
-	soon    = 3 * time.Second  // after its context has ended, a call returns: libraries look every 5 s whether a key is free
+	// half of it must be enough for a free key, also where the machine stands still for a while
+	lease = 6 * time.Second
+	// after its context has ended, a call returns: libraries look every 5 s whether a key is free
+	soon    = 3 * time.Second
 	patient = 90 * time.Second // a contestant has for everything: pglock looks once per lease
 )
 
@@ -178,7 +180,8 @@ func (s *table) returnsErrors(t *testing.T) {
 	}
 }
 
-// isFree fails unless both clients have the keys, one after the other, before a lease ends that somebody left behind.
+// isFree fails unless both clients have the keys, one after the other, before a lease ends that
+// somebody left behind.
 func (s *table) isFree(t *testing.T, keys ...string) {
 	t.Helper()
 	for client := range s.clients {

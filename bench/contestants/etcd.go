@@ -26,7 +26,8 @@ func init() {
 
 const etcdPrefix = "txlock-bench/"
 
-// etcd has a session for each caller. Two with the same session would be the same owner to a Mutex: both would hold it.
+// etcd has a session for each caller. Two with the same session would be the same owner to a Mutex:
+// both would hold it.
 type etcd struct {
 	server   *clientv3.Client
 	ttl      int
@@ -36,7 +37,8 @@ type etcd struct {
 var errSessionEnded = errors.New("the session ended")
 
 func connectEtcd(env contest.Environment) (*clientv3.Client, error) {
-	// It logs each request that fails or is given up to the standard error, besides returning the error.
+	// It logs each request that fails or is given up to the standard error, besides returning the
+	// error.
 	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address()}, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", env.Address(), err)
@@ -120,8 +122,8 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 	}
 }
 
-// lockEtcd ends the session when it fails: a request that was given up may have left the Mutex's key in the queue, where
-// it would be as long as the session.
+// lockEtcd ends the session when it fails: a request that was given up may have left the Mutex's
+// key in the queue, where it would be as long as the session.
 func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
 	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
 	if err := mutex.Lock(ctx); err != nil {
@@ -134,7 +136,8 @@ func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (co
 	return ctx, func() error { return unlockEtcd(ctx, session, mutex) }, nil
 }
 
-// unlockEtcd tells of a session that ended, which Unlock does not: to delete a key that is not there is no error.
+// unlockEtcd tells of a session that ended, which Unlock does not: to delete a key that is not
+// there is no error.
 func unlockEtcd(ctx context.Context, session *concurrency.Session, mutex *concurrency.Mutex) error {
 	key, ended := mutex.Key(), session.Ctx().Err() != nil
 	ctx, cancel := unlocking(ctx)

@@ -1,4 +1,5 @@
-// Package contestants has the ways to lock that are compared, one file each. Who imports it has them registered.
+// Package contestants has the ways to lock that are compared, one file each. Who imports it has
+// them registered.
 package contestants
 
 import (
@@ -19,10 +20,11 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// floors are the statements that the library sends, in as many round trips, written by hand for the same client library. They
-// exclude and queue as the library does, but look at nothing: no slot that is missing, no lost connection, no wait to
-// interrupt. With database/sql, and on mysql.New, one writes BeginTx, the lock and Rollback, and that is the floor there: the
-// library goes around database/sql to the driver's connection.
+// floors are the statements that the library sends, in as many round trips, written by hand for the
+// same client library. They exclude and queue as the library does, but look at nothing: no slot
+// that is missing, no lost connection, no wait to interrupt. With database/sql, and on mysql.New,
+// one writes BeginTx, the lock and Rollback, and that is the floor there: the library goes around
+// database/sql to the driver's connection.
 var floors = []struct {
 	server contest.Server
 	client string
@@ -69,12 +71,14 @@ func seedFloor(ctx context.Context, server contest.Server, env contest.Environme
 	for i := range slots {
 		slots[i] = fmt.Sprint(i)
 	}
-	return seed(ctx, server, env, floorTable, "slot INT PRIMARY KEY, slots INT NOT NULL", slots, fmt.Sprintf("(%%s, %d)", len(slots)))
+	return seed(ctx, server, env, floorTable, "slot INT PRIMARY KEY, slots INT NOT NULL", slots,
+		fmt.Sprintf("(%%s, %d)", len(slots)))
 }
 
 func slotOf(key string) uint32 { return crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots }
 
-// floorSelect finds a slot's row as the library does: only in a table of as many slots as the client believes.
+// floorSelect finds a slot's row as the library does: only in a table of as many slots as the
+// client believes.
 var floorSelect = fmt.Sprintf("slots = %d", dialects.DefaultSlots)
 
 // holdFunc is a client that needs no closing of its own.
@@ -112,16 +116,21 @@ const floorSettings = "select set_config('idle_in_transaction_session_timeout', 
 
 var (
 	pgxLock = pgxStatements{
-		begin: "begin isolation level read committed read write", settings: floorSettings, values: []any{"30000ms", "500ms"}, end: "rollback",
+		begin: "begin isolation level read committed read write", settings: floorSettings,
+		values: []any{"30000ms", "500ms"}, end: "rollback",
 	}
-	// What keeps work that sends COMMIT itself from going on without the lock is in these statements as well.
+	// What keeps work that sends COMMIT itself from going on without the lock is in these
+	// statements as well.
 	pgxDo = pgxStatements{
-		begin: pgxLock.begin + "; select set_config('floor.read_only', current_setting('default_transaction_read_only'), false), " +
+		begin: pgxLock.begin + "; select set_config('floor.read_only', " +
+			"current_setting('default_transaction_read_only'), false), " +
 			"set_config('default_transaction_read_only', 'on', false); commit and chain",
 		settings: floorSettings + ", set_config('floor.held', $3, true)", values: []any{"30000ms", "500ms", "this one"},
 		end: "select 1 / (current_setting('floor.held', true) is not distinct from 'this one')::int, " +
-			"set_config('default_transaction_read_only', coalesce(nullif(current_setting('floor.read_only', true), ''), " +
-			"current_setting('default_transaction_read_only')), false), set_config('floor.read_only', '', false); commit",
+			"set_config('default_transaction_read_only', coalesce(nullif(current_setting('floor.read_only', true), " +
+			"''), " +
+			"current_setting('default_transaction_read_only')), false), set_config('floor.read_only', '', false); " +
+			"commit",
 	}
 )
 
@@ -131,7 +140,10 @@ func floorPgx(with pgxStatements) func(ctx context.Context, env contest.Environm
 		if err != nil {
 			return nil, err
 		}
-		hold := func(ctx context.Context, key string, work contest.Work) error { return with.hold(ctx, pool, key, work) }
+		hold := func(ctx context.Context, key string, work contest.Work) error {
+			return with.hold(
+				ctx, pool, key, work)
+		}
 		return holdFunc{hold, pool.Close}, nil
 	}
 }
@@ -244,7 +256,8 @@ func selectSlot(ctx context.Context, on interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }, key, behind string,
 ) error {
-	query := fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", floorTable, slotOf(key), floorSelect, behind)
+	query := fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", floorTable, slotOf(key),
+		floorSelect, behind)
 	rows, err := on.QueryContext(ctx, query)
 	if err != nil {
 		return err

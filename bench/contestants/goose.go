@@ -52,7 +52,8 @@ func registerGooseTable(
 	contest.Register(contest.Contestant{
 		Name:  fmt.Sprintf("goose table locker, %s", server),
 		Group: contest.Libraries, Server: server, Waits: contest.Polling, Leased: true,
-		Remark: "polls every 5 s, heartbeat every sixth of the lease, in whole seconds, as shipped; does not tell the work " +
+		Remark: "polls every 5 s, heartbeat every sixth of the lease, in whole seconds, as shipped; does not tell " +
+			"the work " +
 			"of a lost lease, and tries to unlock for a minute then",
 		Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
 			env.Contenders = 1
@@ -78,7 +79,8 @@ func registerGooseTable(
 	})
 }
 
-// gooseSession makes a locker for each key and call: one has one key, and a number of tries for all its calls together.
+// gooseSession makes a locker for each key and call: one has one key, and a number of tries for all
+// its calls together.
 type gooseSession struct{ *sql.DB }
 
 // Hold implements contest.Client.
@@ -109,8 +111,8 @@ func (c gooseSession) Hold(ctx context.Context, keys []string, work contest.Work
 	}, work)
 }
 
-// gooseTableClient makes a locker for each key and call, like [gooseSession]. In one for all, those who wait for
-// each other in one process do not heed their context.
+// gooseTableClient makes a locker for each key and call, like [gooseSession]. In one for all, those
+// who wait for each other in one process do not heed their context.
 type gooseTableClient struct {
 	*sql.DB
 	lease  time.Duration
@@ -125,7 +127,8 @@ func (c gooseTableClient) Hold(ctx context.Context, keys []string, work contest.
 func (c gooseTableClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	locker, err := c.locker(
 		lock.WithTableName(gooseTable), lock.WithTableLockID(hashed(key)),
-		lock.WithTableLeaseDuration(c.lease), lock.WithTableHeartbeatInterval(c.lease/6), // as its defaults, 5 of 30 seconds
+		// as its defaults, 5 of 30 seconds
+		lock.WithTableLeaseDuration(c.lease), lock.WithTableHeartbeatInterval(c.lease/6),
 		lock.WithTableLockTimeout(goosePoll, gooseTries))
 	if err == nil {
 		err = locker.Lock(ctx, c.DB)

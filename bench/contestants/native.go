@@ -16,9 +16,10 @@ import (
 
 func init() {
 	contest.Register(contest.Contestant{
-		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued, ManyKeys: true,
-		Remark:  "on a connection of its own; does not tell the work of a lost session",
-		Prepare: nothing,
+		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
+		ManyKeys: true,
+		Remark:   "on a connection of its own; does not tell the work of a lost session",
+		Prepare:  nothing,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 			return advisory{pool}, err
@@ -30,14 +31,18 @@ func init() {
 		Prepare: nothing,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			db, err := openDatabase(ctx, contest.PostgreSQL, env)
-			return transactionLock[int64]{database: db, statement: "SELECT pg_advisory_xact_lock($1)", parameter: hashed}, err
+			return transactionLock[int64]{
+				database: db, statement: "SELECT pg_advisory_xact_lock($1)",
+				parameter: hashed,
+			}, err
 		},
 	})
 	for _, server := range []contest.Server{contest.MySQL, contest.MariaDB} {
 		contest.Register(contest.Contestant{
-			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued, ManyKeys: true,
-			Remark:  "on a connection of its own; does not tell the work of a lost session",
-			Prepare: nothing,
+			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued,
+			ManyKeys: true,
+			Remark:   "on a connection of its own; does not tell the work of a lost session",
+			Prepare:  nothing,
 			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 				db, err := pools.SQL(ctx, server, env.Address(), env.Contenders)
 				return getLock{db}, err
@@ -99,7 +104,8 @@ func (c advisory) Close() error {
 // getLock locks a session of MySQL or MariaDB, for which it keeps a connection.
 type getLock struct{ *sql.DB }
 
-// getLockSeconds is the limit on the wait, longer than anybody waits: MariaDB takes -1 for none at all, not for no limit.
+// getLockSeconds is the limit on the wait, longer than anybody waits: MariaDB takes -1 for none at
+// all, not for no limit.
 const getLockSeconds = 1_000_000
 
 // Hold implements contest.Client.

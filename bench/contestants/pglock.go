@@ -17,7 +17,8 @@ const pglockTable = "bench_pglock"
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "pglock", Group: contest.Libraries, Server: contest.PostgreSQL, Waits: contest.Polling, Leased: true,
-		Remark:  "polls once per lease; heartbeat every quarter of it; does not report a lock that was lost before the unlock",
+		Remark: "polls once per lease; heartbeat every quarter of it; does not report a lock that was lost before " +
+			"the unlock",
 		Prepare: preparePglock,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			return openPglock(ctx, env)
@@ -60,8 +61,8 @@ func preparePglock(ctx context.Context, env contest.Environment, _ []string) err
 	return client.locks.CreateTable()
 }
 
-// Hold nests the locks: only the library's Do ends the context of the work when the heartbeat finds the lock lost.
-// Hold implements contest.Client.
+// Hold nests the locks: only the library's Do ends the context of the work when the heartbeat finds
+// the lock lost. Hold implements contest.Client.
 func (c *pglockClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	if len(keys) == 0 {
 		return work(ctx, nil)

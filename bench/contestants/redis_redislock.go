@@ -14,7 +14,8 @@ import (
 
 const (
 	redislockPrefix = "redislock:"
-	// redislockBackoff is the one of the example of its documentation. By default it does not wait at all.
+	// redislockBackoff is the one of the example of its documentation. By default it does not wait
+	// at all.
 	redislockBackoff = 100 * time.Millisecond
 )
 
@@ -59,7 +60,8 @@ func (c redislockClient) lock(ctx context.Context, key string) (context.Context,
 	}, nil
 }
 
-// obtain goes on when Obtain has given up: without a deadline in ctx it sets itself one, a lease from now.
+// obtain goes on when Obtain has given up: without a deadline in ctx it sets itself one, a lease
+// from now.
 func (c redislockClient) obtain(ctx context.Context, name string) (*redislock.Lock, error) {
 	options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockBackoff)}
 	for {

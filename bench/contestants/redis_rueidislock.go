@@ -23,8 +23,9 @@ func init() {
 				KeyValidity:  env.Lease,
 				// What its README says for one server, and one that is not older than Redis 7.0.5.
 				KeyMajority: 1, NoLoopTracking: true,
-				// After so long without an answer it would go on to the next of several keys. Here there is none: it would
-				// take back the lock that it has, and wait for a notification that it does not get of what it did itself.
+				// After so long without an answer it would go on to the next of several keys. Here
+				// there is none: it would take back the lock that it has, and wait for a
+				// notification that it does not get of what it did itself.
 				TryNextAfter: env.Lease,
 			})
 			if err != nil {
@@ -35,7 +36,8 @@ func init() {
 	})
 }
 
-// rueidislockClient has one connection: its callers queue in the process, and one of them at a time asks the server.
+// rueidislockClient has one connection: its callers queue in the process, and one of them at a time
+// asks the server.
 type rueidislockClient struct {
 	locks rueidislock.Locker
 	lease time.Duration
@@ -48,8 +50,9 @@ func (c rueidislockClient) Hold(ctx context.Context, keys []string, work contest
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock asks again after a lease. A failed try of the library counts its failure only after it has started the goroutine
-// that reads the count: if that is first, the key's queue is removed, and a release no longer finds those who wait in it.
+// lock asks again after a lease. A failed try of the library counts its failure only after it has
+// started the goroutine that reads the count: if that is first, the key's queue is removed, and a
+// release no longer finds those who wait in it.
 func (c rueidislockClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	for ctx.Err() == nil {
 		attempt, end := context.WithCancel(ctx)

@@ -27,15 +27,16 @@ func init() {
 				look:     write("SELECT holder FROM bench_reentrant WHERE name = ? FOR UPDATE"),
 				enter:    write("UPDATE bench_reentrant SET holder = ?, holds = holds + 1 WHERE name = ?"),
 				// The holder first: MySQL has the new number of holds in what comes after it.
-				leave: write("UPDATE bench_reentrant SET holder = CASE WHEN holds > 1 THEN holder END, holds = holds - 1 " +
+				leave: write("UPDATE bench_reentrant SET holder = CASE WHEN holds > 1 THEN holder END, holds = holds " +
+					"- 1 " +
 					"WHERE name = ? AND holder = ?"),
 			}
 		},
 	}.register()
 }
 
-// reentrant is a table with the holder of each key, who may lock it again, and how often he has. Each call of Hold is a
-// holder.
+// reentrant is a table with the holder of each key, who may lock it again, and how often he has.
+// Each call of Hold is a holder.
 type reentrant struct {
 	database
 	look, enter, leave string
@@ -47,7 +48,11 @@ func (c reentrant) Hold(ctx context.Context, keys []string, work contest.Work) e
 	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 		err := poll(ctx, key, func(ctx context.Context) (bool, error) { return c.enterAs(ctx, holder, key) })
 		return ctx, func() error {
-			return unlock(ctx, key, func(ctx context.Context) (int64, error) { return c.exec(ctx, c.leave, key, holder) })
+			return unlock(ctx, key, func(ctx context.Context) (
+				int64, error,
+			) {
+				return c.exec(ctx, c.leave, key, holder)
+			})
 		}, err
 	}, work)
 }

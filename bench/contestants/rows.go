@@ -20,11 +20,14 @@ func seedRows(ctx context.Context, server contest.Server, env contest.Environmen
 	for i, key := range keys {
 		quoted[i] = "'" + strings.ReplaceAll(key, "'", "''") + "'"
 	}
-	return seed(ctx, server, env, rowsTable, rowsColumn+" VARCHAR(100) PRIMARY KEY, version BIGINT NOT NULL", quoted, "(%s, 0)")
+	return seed(ctx, server, env, rowsTable, rowsColumn+" VARCHAR(100) PRIMARY KEY, version BIGINT NOT NULL", quoted,
+		"(%s, 0)")
 }
 
 // seed creates a table anew, with a row for each value, which is SQL.
-func seed(ctx context.Context, server contest.Server, env contest.Environment, table, columns string, values []string, row string) error {
+func seed(ctx context.Context, server contest.Server, env contest.Environment, table, columns string, values []string,
+	row string,
+) error {
 	db, err := pools.SQL(ctx, server, env.Address(), 1)
 	if err != nil {
 		return err

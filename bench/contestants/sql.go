@@ -14,7 +14,8 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-// database is a pool of connections to PostgreSQL or MySQL, used as the users of each do: through pgx, or database/sql.
+// database is a pool of connections to PostgreSQL or MySQL, used as the users of each do: through
+// pgx, or database/sql.
 type database interface {
 	statements
 	// transact does something in a transaction, and commits it unless that failed.
@@ -41,7 +42,8 @@ func openDatabase(ctx context.Context, server contest.Server, env contest.Enviro
 		pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 		return postgresDatabase{pool, postgresStatements{pool}}, err
 	}
-	// As PostgreSQL's default, and as those set it who had enough of deadlocks over gaps between rows.
+	// As PostgreSQL's default, and as those set it who had enough of deadlocks over gaps between
+	// rows.
 	db, err := openMySQL(ctx, env, func(config *mysql.Config) {
 		config.Params = map[string]string{"transaction_isolation": "'READ-COMMITTED'"}
 	})
@@ -134,8 +136,8 @@ func (d mysqlDatabase) transact(ctx context.Context, do func(transaction) error)
 // errOvertaken is the end of a transaction whose work another's has made worthless.
 var errOvertaken = errors.New("another was faster")
 
-// again reports whether doing it once more is the answer to an error: it is a deadlock, the like of it, or MySQL's limit on
-// a wait, which is not how long a contestant waits.
+// again reports whether doing it once more is the answer to an error: it is a deadlock, the like of
+// it, or MySQL's limit on a wait, which is not how long a contestant waits.
 func again(err error) bool {
 	var fromPostgres *pgconn.PgError
 	var fromMySQL *mysql.MySQLError

@@ -29,7 +29,8 @@ func init() {
 	}.register()
 }
 
-// timestamp locks by writing the time into a row in which the time is older than the TTL, and unlocks by writing the epoch.
+// timestamp locks by writing the time into a row in which the time is older than the TTL, and
+// unlocks by writing the epoch.
 type timestamp struct {
 	database
 	ttl         time.Duration
@@ -41,7 +42,8 @@ func (c timestamp) Hold(ctx context.Context, keys []string, work contest.Work) e
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock takes the time from the client's clock: the unlock must know exactly what was written, which MySQL does not tell.
+// lock takes the time from the client's clock: the unlock must know exactly what was written, which
+// MySQL does not tell.
 func (c timestamp) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	var stamp time.Time
 	err := poll(ctx, key, func(ctx context.Context) (bool, error) {

@@ -33,7 +33,8 @@ func init() {
 	} {
 		for _, u := range s.uses {
 			c := contest.Contestant{
-				Name: fmt.Sprintf("txlock %s, %s", u, s.client), Group: contest.TxLock, Server: s.server, Waits: contest.Queued,
+				Name: fmt.Sprintf("txlock %s, %s", u, s.client), Group: contest.TxLock, Server: s.server,
+				Waits:  contest.Queued,
 				Remark: remarks[u], Leased: true, Floor: floorName(u, s.client),
 				Slots: dialects.DefaultSlots, ManyKeys: u == useLock && s.client != "mysql.New",
 			}
@@ -102,8 +103,11 @@ type library[Tx any] struct {
 	close func() error // what the library did not open; may be nil
 }
 
-func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, slots int, u use, closeToo func() error) library[Tx] {
-	locks := txlock.New(driver, txlock.WithTable("bench_txlock_"+strconv.Itoa(slots)), txlock.WithSlots(slots), txlock.WithLease(env.Lease))
+func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, slots int, u use,
+	closeToo func() error,
+) library[Tx] {
+	locks := txlock.New(driver, txlock.WithTable("bench_txlock_"+strconv.Itoa(slots)), txlock.WithSlots(slots),
+		txlock.WithLease(env.Lease))
 	return library[Tx]{locks, u, closeToo}
 }
 

@@ -24,15 +24,17 @@ func init() {
 				database: db,
 				lease:    lease,
 				expire:   write("DELETE FROM bench_unique_lease WHERE name = ? AND expires_at < {now}"),
-				insert:   write("{insert if new} bench_unique_lease (name, holder, expires_at) VALUES (?, ?, {deadline}) {if new}"),
-				renew:    write("UPDATE bench_unique_lease SET expires_at = {deadline} WHERE name = ? AND holder = ?"),
-				remove:   write("DELETE FROM bench_unique_lease WHERE name = ? AND holder = ?"),
+				insert: write("{insert if new} bench_unique_lease (name, holder, expires_at) VALUES (?, ?, " +
+					"{deadline}) {if new}"),
+				renew:  write("UPDATE bench_unique_lease SET expires_at = {deadline} WHERE name = ? AND holder = ?"),
+				remove: write("DELETE FROM bench_unique_lease WHERE name = ? AND holder = ?"),
 			}
 		},
 	}.register()
 }
 
-// uniqueLease is [uniqueKey] with a row that expires, by the clock of the database, unless its holder renews it.
+// uniqueLease is [uniqueKey] with a row that expires, by the clock of the database, unless its
+// holder renews it.
 type uniqueLease struct {
 	database
 	lease                         time.Duration
@@ -72,8 +74,8 @@ func (c uniqueLease) lock(ctx context.Context, key string) (context.Context, con
 	}, nil
 }
 
-// keep renews the lease until the lock is unlocked or lost. A renewal may take until the lease ends, and not longer: then
-// the lock may be another's.
+// keep renews the lease until the lock is unlocked or lost. A renewal may take until the lease
+// ends, and not longer: then the lock may be another's.
 func (c uniqueLease) keep(ctx context.Context, key, holder string, unlocked <-chan struct{}) error {
 	ticker := time.NewTicker(c.lease * 3 / 4)
 	defer ticker.Stop()

@@ -17,15 +17,17 @@ func init() {
 		tables: []table{{name: "bench_upsert", columns: "name VARCHAR(255) PRIMARY KEY, locked_at {moment} NOT NULL"}},
 		client: func(db database, _ time.Duration, write func(string) string) contest.Client {
 			return transactionLock[string]{
-				database:  db,
-				statement: write("INSERT INTO bench_upsert (name, locked_at) VALUES (?, {now}) {else} locked_at = {now}"),
+				database: db,
+				statement: write("INSERT INTO bench_upsert (name, locked_at) VALUES (?, {now}) {else} locked_at = " +
+					"{now}"),
 				parameter: func(key string) string { return key },
 			}
 		},
 	}.register()
 }
 
-// transactionLock is a statement that locks a key, or waits for it, until the transaction ends that it is done in.
+// transactionLock is a statement that locks a key, or waits for it, until the transaction ends that
+// it is done in.
 type transactionLock[P any] struct {
 	database
 	statement string

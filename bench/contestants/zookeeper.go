@@ -32,8 +32,8 @@ func init() {
 
 const zooKeeperRoot = "/txlock-bench"
 
-// zooKeeper is one session for all callers: each lock is a node of its own below that of the key. The library's lock says
-// nothing of a session that is lost; its events do.
+// zooKeeper is one session for all callers: each lock is a node of its own below that of the key.
+// The library's lock says nothing of a session that is lost; its events do.
 type zooKeeper struct {
 	session *zk.Conn
 
@@ -43,7 +43,8 @@ type zooKeeper struct {
 
 var errSession = errors.New("ZooKeeper: the session is disconnected, and may have lost its locks")
 
-// watch ends the contexts of all work when the session is disconnected. It returns when the session is closed.
+// watch ends the contexts of all work when the session is disconnected. It returns when the session
+// is closed.
 func (c *zooKeeper) watch(events <-chan zk.Event) {
 	for event := range events {
 		if event.State != zk.StateDisconnected && event.State != zk.StateExpired {
@@ -95,8 +96,8 @@ type silent struct{}
 // Printf drops a remark.
 func (silent) Printf(string, ...any) {}
 
-// prepareZooKeeper creates the node of each key, which the first lock of a key would do in four more round trips. Locks
-// that an earlier run left have ended with its sessions.
+// prepareZooKeeper creates the node of each key, which the first lock of a key would do in four
+// more round trips. Locks that an earlier run left have ended with its sessions.
 func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []string) error {
 	session, _, err := connectZooKeeper(ctx, env)
 	if err != nil {
@@ -136,8 +137,8 @@ func (c *zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) 
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock leaves the wait, when ctx ends, to a goroutine that unlocks as soon as it has locked: the library has no way to
-// give up a place in the queue, and does not tell which node is its own.
+// lock leaves the wait, when ctx ends, to a goroutine that unlocks as soon as it has locked: the
+// library has no way to give up a place in the queue, and does not tell which node is its own.
 func (c *zooKeeper) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	lock := zk.NewLock(c.session, zooKeeperPath(key), zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)

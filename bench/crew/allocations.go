@@ -39,7 +39,8 @@ func allocations(ctx context.Context, client contest.Client, keys []string) (cou
 	return float64(after.Mallocs-before.Mallocs) / counted, float64(after.TotalAlloc-before.TotalAlloc) / counted, nil
 }
 
-// RoundTrips counts the round trips of one cycle, on average. Trips is how many there were so far on the wire.
+// RoundTrips counts the round trips of one cycle, on average. Trips is how many there were so far
+// on the wire.
 func RoundTrips(ctx context.Context, c contest.Contestant, env contest.Environment, key string, trips func() int,
 ) (perCycle float64, err error) {
 	client, err := c.Open(ctx, env)

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Board is memory that all processes of a run share: how often the lock was entered. So one who has released a lock
-// learns without a message, which would cost the machine more than the lock does, that another one is inside.
+// Board is memory that all processes of a run share: how often the lock was entered. So one who has
+// released a lock learns without a message, which would cost the machine more than the lock does,
+// that another one is inside.
 type Board struct {
 	file    *os.File
 	memory  []byte

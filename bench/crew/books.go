@@ -13,7 +13,8 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// desk does work on a database, in the lock's own transaction if it has one, else in one of its own.
+// desk does work on a database, in the lock's own transaction if it has one, else in one of its
+// own.
 type desk struct {
 	pool   *pgxpool.Pool // on PostgreSQL
 	db     *sql.DB       // on the others

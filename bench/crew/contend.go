@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// zipf is the exponent of Zipf's law, by which keys are chosen. Words and web pages have about 1.
+	// zipf is the exponent of Zipf's law, by which keys are chosen. Words and web pages have about
+	// 1.
 	zipf = 1.01
 	// breath is the pause after a call that failed, so that failing does not become the load.
 	breath = 10 * time.Millisecond
 )
 
-// Ramp is the time in which contenders begin to ask, each at a random moment: if all began at the same one, those that
-// poll would go on polling together, and so hand the lock over quickly, and then leave it free, as in no real service.
+// Ramp is the time in which contenders begin to ask, each at a random moment: if all began at the
+// same one, those that poll would go on polling together, and so hand the lock over quickly, and
+// then leave it free, as in no real service.
 const Ramp = contest.PollInterval
 
 // contend is this process's share of the contenders.
@@ -67,8 +69,8 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	return report, wait()
 }
 
-// rehearse holds keys at a time, one for each caller of the client, so that pools have opened their connections and prepared
-// their statements before anything is measured.
+// rehearse holds keys at a time, one for each caller of the client, so that pools have opened their
+// connections and prepared their statements before anything is measured.
 func rehearse(client contest.Client, keys []string) error {
 	failed := make([]error, len(keys))
 	for range 3 {
@@ -111,7 +113,8 @@ func newContender(job Contend, index int, client contest.Client, board *Board) *
 	return c
 }
 
-// run asks until ctx ends. What was asked for and not got by then is noted with the time of asking alone.
+// run asks until ctx ends. What was asked for and not got by then is noted with the time of asking
+// alone.
 func (c *contender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		a := Acquisition{Contender: c.number, Asked: Now()}

@@ -26,8 +26,8 @@ func New(size int) (*Crew, error) {
 	return c, nil
 }
 
-// Run gives a job to each of the first workers, has them begin together when all are ready, tells them to stop when
-// during returns, and returns what they report.
+// Run gives a job to each of the first workers, has them begin together when all are ready, tells
+// them to stop when during returns, and returns what they report.
 func (c *Crew) Run(ctx context.Context, jobs []Job, during func()) ([]Message, error) {
 	members := c.workers[:len(jobs)]
 	reports := make([]Message, len(jobs))
@@ -66,7 +66,8 @@ func (c *Crew) each(members []*Process, do func(i int, p *Process) error) error 
 	return nil
 }
 
-// AwaitAll waits until the first n workers have said something, or a time is over, and returns how long it took.
+// AwaitAll waits until the first n workers have said something, or a time is over, and returns how
+// long it took.
 func (c *Crew) AwaitAll(ctx context.Context, n int, event Event, atMost time.Duration) time.Duration {
 	began := time.Now()
 	_ = c.each(c.workers[:n], func(_ int, p *Process) error {

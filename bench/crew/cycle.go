@@ -10,8 +10,9 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// cycle measures a lock that nobody else wants. Each block has a client of its own: how fast a connection is depends on the
-// cores that its two ends happen to be on, by a half and more, and stays so as long as it is open.
+// cycle measures a lock that nobody else wants. Each block has a client of its own: how fast a
+// connection is depends on the cores that its two ends happen to be on, by a half and more, and
+// stays so as long as it is open.
 func (w *worker) cycle(job Cycle) (report Message, err error) {
 	report.Cycles = make([]Cycled, len(job.Entrants))
 	if err := w.begin(); err != nil {
@@ -34,7 +35,8 @@ func (w *worker) cycle(job Cycle) (report Message, err error) {
 	return report, w.expect(Stop)
 }
 
-// order is a random order of the entrants in which those on the same server follow one another, as they are compared.
+// order is a random order of the entrants in which those on the same server follow one another, as
+// they are compared.
 func (c Cycle) order(random *rand.Rand) (order []int) {
 	var servers []string
 	of := make(map[string][]int)

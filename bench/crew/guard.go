@@ -6,8 +6,9 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// guard adds to a number under a lock, in two steps with a word of the parent in between: what happens there is what
-// the faults are about. The work passes its context on to its statements, as careful users do, and looks at nothing else.
+// guard adds to a number under a lock, in two steps with a word of the parent in between: what
+// happens there is what the faults are about. The work passes its context on to its statements, as
+// careful users do, and looks at nothing else.
 func (w *worker) guard(job Guard) (report Message, err error) {
 	ctx := context.Background()
 	client, err := job.Entrant.open(ctx)
@@ -49,7 +50,8 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 	})
 	if err != nil {
 		guarded.Told, guarded.Error = true, err.Error()
-		// What was written in the lock's own transaction is not there. Without one, the write stands, whatever is said later.
+		// What was written in the lock's own transaction is not there. Without one, the write
+		// stands, whatever is said later.
 		guarded.Written = guarded.Written && !transacted
 	}
 	report.Guarded = guarded

@@ -1,5 +1,6 @@
-// Package crew is the processes of the benchmark: a parent gives jobs to workers, which are this program run again. Each
-// worker has its own client of a contestant, as the replicas of a service have.
+// Package crew is the processes of the benchmark: a parent gives jobs to workers, which are this
+// program run again. Each worker has its own client of a contestant, as the replicas of a service
+// have.
 package crew
 
 import (
@@ -21,7 +22,8 @@ type Job struct {
 type Entrant struct {
 	Contestant  string
 	Environment contest.Environment
-	// Books are the address of the database that the user's work is on. Of contestants in SQL it is the lock's.
+	// Books are the address of the database that the user's work is on. Of contestants in SQL it is
+	// the lock's.
 	Books Books
 }
 
@@ -64,7 +66,8 @@ type Replay struct {
 	Rehearsal []string
 }
 
-// Guard holds a lock, reads a number, waits until it is told to go on, and writes the number plus an amount.
+// Guard holds a lock, reads a number, waits until it is told to go on, and writes the number plus
+// an amount.
 type Guard struct {
 	Entrant Entrant
 	Key     string
@@ -75,8 +78,8 @@ type Guard struct {
 // Event is what a message of a worker says.
 type Event string
 
-// The events. A worker is Ready for each job, begins when it is told Go, and is Done with it. Contend and Replay end when
-// they are told Stop.
+// The events. A worker is Ready for each job, begins when it is told Go, and is Done with it.
+// Contend and Replay end when they are told Stop.
 const (
 	Ready  Event = "ready"
 	Asking Event = "asking" // Guard: for the lock
@@ -134,7 +137,8 @@ type Replayed struct {
 
 // Guarded is the result of Guard.
 type Guarded struct {
-	// Written: the database reported success of the write, and of the commit if the lock has a transaction.
+	// Written: the database reported success of the write, and of the commit if the lock has a
+	// transaction.
 	Written bool
 	// Told: the caller got an error.
 	Told  bool

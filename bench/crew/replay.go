@@ -77,8 +77,8 @@ type placing struct {
 	failure error
 }
 
-// place decides about an order under its lock. Work that has begun is finished even if ctx ends, and what was decided is
-// known although the unlocking may fail.
+// place decides about an order under its lock. Work that has begun is finished even if ctx ends,
+// and what was decided is known although the unlocking may fail.
 func (p *placing) place(ctx context.Context, o shop.Order) (result decided) {
 	result.err = p.client.Hold(ctx, o.SKUs(), func(held context.Context, tx contest.Tx) (err error) {
 		if tx == nil {

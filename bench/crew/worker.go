@@ -110,7 +110,8 @@ func (w *worker) expect(order Order) error {
 	return nil
 }
 
-// untilStopped is a context that ends with the order to stop. The order has been read when wait returns.
+// untilStopped is a context that ends with the order to stop. The order has been read when wait
+// returns.
 func (w *worker) untilStopped() (ctx context.Context, wait func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)

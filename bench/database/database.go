@@ -15,7 +15,8 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// Pool connects to PostgreSQL by pgx, with connections for so many callers at a time. They are open when it returns, and stay.
+// Pool connects to PostgreSQL by pgx, with connections for so many callers at a time. They are open
+// when it returns, and stay.
 func Pool(ctx context.Context, address string, callers int) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -39,8 +40,9 @@ func Pool(ctx context.Context, address string, callers int) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-// SQL connects to a database by database/sql, with connections for so many callers at a time. They are open when it
-// returns, and stay. Values travel within statements on MySQL and MariaDB: each statement is one round trip then.
+// SQL connects to a database by database/sql, with connections for so many callers at a time. They
+// are open when it returns, and stay. Values travel within statements on MySQL and MariaDB: each
+// statement is one round trip then.
 func SQL(ctx context.Context, server contest.Server, address string, callers int) (*sql.DB, error) {
 	db, err := open(server, address)
 	if err != nil {

@@ -47,9 +47,11 @@ func (l *Lab) openAccount(ctx context.Context, job crew.Guard) (*account, error)
 	if err != nil {
 		return nil, err
 	}
-	insert, query := "INSERT INTO bench_accounts (name, number) VALUES (?, 0)", "SELECT number FROM bench_accounts WHERE name = ?"
+	insert, query := "INSERT INTO bench_accounts (name, number) VALUES (?, 0)",
+		"SELECT number FROM bench_accounts WHERE name = ?"
 	if books.Server == contest.PostgreSQL {
-		insert, query = "INSERT INTO bench_accounts (name, number) VALUES ($1, 0)", "SELECT number FROM bench_accounts WHERE name = $1"
+		insert, query = "INSERT INTO bench_accounts (name, number) VALUES ($1, 0)",
+			"SELECT number FROM bench_accounts WHERE name = $1"
 	}
 	if _, err := db.ExecContext(ctx, insert, job.Account); err != nil {
 		_ = db.Close()

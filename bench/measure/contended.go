@@ -31,7 +31,8 @@ func (l *Lab) MeasureContended(ctx context.Context) error {
 						cell := cells[c.Name]
 						if cell == nil {
 							cell = &results.Contended{
-								Contestant: c.Name, Contenders: contenders, Processes: min(processes, contenders), Hold: hold, Rejoin: p.Rejoin,
+								Contestant: c.Name, Contenders: contenders, Processes: min(processes, contenders),
+								Hold: hold, Rejoin: p.Rejoin,
 							}
 							cells[c.Name] = cell
 						}
@@ -101,7 +102,10 @@ func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Co
 		round.Failed += report.Failed
 		l.failed(c, "contended", report)
 	}
-	analyse(&round, acquisitions, timeline{began: began, ended: ended, contenders: cell.Contenders, exclusive: c.Waits != contest.Retrying})
+	analyse(&round, acquisitions, timeline{
+		began: began, ended: ended, contenders: cell.Contenders,
+		exclusive: c.Waits != contest.Retrying,
+	})
 	round.ServerCPU = max(0, after-before)
 	return round, nil
 }

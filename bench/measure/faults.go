@@ -16,8 +16,9 @@ func faultKey(c contest.Contestant, fault string, trial int) string {
 	return fmt.Sprintf("%s: %s %d", c.Name, fault, trial)
 }
 
-// MeasureFaults breaks something around each lock. As most of that is waiting, it is done with many at a time: their
-// processes are started first, and the machine is left to them alone when things break, one after the other.
+// MeasureFaults breaks something around each lock. As most of that is waiting, it is done with many
+// at a time: their processes are started first, and the machine is left to them alone when things
+// break, one after the other.
 func (l *Lab) MeasureFaults(ctx context.Context) error {
 	var scenes []*scene
 	for trial := range l.Faults.Trials {
@@ -42,10 +43,12 @@ func (l *Lab) MeasureFaults(ctx context.Context) error {
 	return nil
 }
 
-// startsAtATime is how many processes are started at a time, which is what takes the machine's time here.
+// startsAtATime is how many processes are started at a time, which is what takes the machine's time
+// here.
 const startsAtATime = 8
 
-// stagger is the time between one fault and the next, so that each has the machine for itself when it happens.
+// stagger is the time between one fault and the next, so that each has the machine for itself when
+// it happens.
 const stagger = 40 * time.Millisecond
 
 // simultaneously does a step of all scenes of a batch, so many at a time.

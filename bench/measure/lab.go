@@ -39,7 +39,8 @@ const keys = 10_000
 func key(number int) string { return fmt.Sprintf("key-%d", number) }
 
 // Setup prepares contestants, and starts a crew. Those that cannot take part are noted as missing.
-func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string, run *results.Run,
+func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string,
+	run *results.Run,
 ) (*Lab, error) {
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
@@ -105,7 +106,8 @@ func commonKeys() ([]string, error) {
 	return all, nil
 }
 
-// faultKeys are those of one contestant's faults. Others may share its locks, and are broken at the same time.
+// faultKeys are those of one contestant's faults. Others may share its locks, and are broken at the
+// same time.
 func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
 	for _, fault := range results.FaultNames {
 		for trial := range l.Faults.Trials {
@@ -154,7 +156,8 @@ func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
 	return entrants
 }
 
-// missing notes that a contestant took no part in a measurement, or in all if that is empty: once for each reason.
+// missing notes that a contestant took no part in a measurement, or in all if that is empty: once
+// for each reason.
 func (l *Lab) missing(c contest.Contestant, measurement string, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// MeasureManyKeys measures how much more is done when there are more keys, with locks of few slots and of many.
+// MeasureManyKeys measures how much more is done when there are more keys, with locks of few slots
+// and of many.
 func (l *Lab) MeasureManyKeys(ctx context.Context) error {
 	p := l.ManyKeys
 	total, done := len(p.Keys)*p.Rounds*len(l.sharded), 0
@@ -24,7 +25,10 @@ func (l *Lab) MeasureManyKeys(ctx context.Context) error {
 				l.Tell("many keys", done, total)
 				done++
 				if cells[c.Name] == nil {
-					cells[c.Name] = &results.ManyKeys{Contestant: c.Name, Slots: c.Slots, Keys: count, Contenders: p.Contenders, Hold: p.Hold}
+					cells[c.Name] = &results.ManyKeys{
+						Contestant: c.Name, Slots: c.Slots, Keys: count,
+						Contenders: p.Contenders, Hold: p.Hold,
+					}
 				}
 				perSecond, err := l.throughput(ctx, c, some)
 				if ctx.Err() != nil {

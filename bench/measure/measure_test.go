@@ -17,7 +17,8 @@ import (
 	"github.com/txlock/txlock/bench/testbed"
 )
 
-// noLock lets everybody in. What the measurements say of it shows that they would find a lock that is broken.
+// noLock lets everybody in. What the measurements say of it shows that they would find a lock that
+// is broken.
 const noLock = "no lock"
 
 func init() {
@@ -45,8 +46,8 @@ const (
 	polling = "SET NX PX by hand"
 )
 
-// rounds are measured where locks are compared, and the best of each lock counts: a window is so short that the machine may have no time
-// for one of them.
+// rounds are measured where locks are compared, and the best of each lock counts: a window is so
+// short that the machine may have no time for one of them.
 const rounds = 3
 
 // brief is a plan that is over soon.
@@ -56,9 +57,13 @@ func brief() measure.Plan {
 	plan.Uncontended = measure.UncontendedPlan{Rounds: 2, Block: 5 * time.Millisecond, Least: 2}
 	plan.Contended = plan.Contended[:1]
 	plan.Contended[0].Rounds = rounds
-	// Even a queue's shares are not equal until each of the 16 was inside a few times. Up to 100 come in, and count, before the window begins.
+	// Even a queue's shares are not equal until each of the 16 was inside a few times. Up to 100
+	// come in, and count, before the window begins.
 	plan.Contended[0].Least, plan.Contended[0].AtMost = 164, 3*time.Second
-	plan.ManyKeys = measure.ManyKeysPlan{Keys: []int{1, 100}, Contenders: 8, Hold: time.Millisecond, Rounds: rounds, For: 200 * time.Millisecond}
+	plan.ManyKeys = measure.ManyKeysPlan{
+		Keys: []int{1, 100}, Contenders: 8, Hold: time.Millisecond, Rounds: rounds,
+		For: 200 * time.Millisecond,
+	}
 	plan.Orders.AtMost = 20 * time.Second
 	return plan
 }
@@ -69,7 +74,10 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	bed := testbed.Start(ctx, []contest.Server{contest.PostgreSQL, contest.Redis}, func(contest.Server) {})
 	defer func() { require.NoError(t, bed.Stop()) }()
 	var entrants []contest.Contestant
-	for _, name := range []string{ours, polling, noLock, "txlock Lock, pgx", "txlock Lock, pgx, slots: 1", "go-zookeeper"} {
+	for _, name := range []string{
+		ours, polling, noLock, "txlock Lock, pgx", "txlock Lock, pgx, slots: 1",
+		"go-zookeeper",
+	} {
 		if c, err := contest.Find(name); err == nil {
 			entrants = append(entrants, c)
 		}
@@ -90,7 +98,11 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	t.Run("contended", func(t *testing.T) {
 		require.NoError(t, lab.MeasureContended(ctx))
 		figures := func(name string, figure func(results.ContendedRound) float64) (each []float64) {
-			for _, round := range of(t, run.Contended, func(c results.Contended) bool { return c.Contestant == name }).Rounds {
+			for _, round := range of(t, run.Contended, func(
+				c results.Contended,
+			) bool {
+				return c.Contestant == name
+			}).Rounds {
 				each = append(each, figure(round))
 			}
 			require.Len(t, each, rounds)
@@ -100,8 +112,13 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.Zero(t, slices.Max(figures(ours, overlaps)))
 		require.Positive(t, slices.Min(figures(noLock, overlaps)))
 		require.Zero(t, slices.Max(figures(ours, func(r results.ContendedRound) float64 { return float64(r.Failed) })))
-		require.GreaterOrEqual(t, slices.Min(figures(ours, func(r results.ContendedRound) float64 { return float64(r.Connections) })), 16.0)
-		require.Positive(t, slices.Max(figures(ours, func(r results.ContendedRound) float64 { return float64(r.ServerCPU) })))
+		require.GreaterOrEqual(t, slices.Min(figures(ours,
+			func(r results.ContendedRound) float64 { return float64(r.Connections) })), 16.0)
+		require.Positive(t, slices.Max(figures(ours, func(
+			r results.ContendedRound,
+		) float64 {
+			return float64(r.ServerCPU)
+		})))
 		handOff := func(r results.ContendedRound) float64 { return float64(r.HandOffP50) }
 		require.Less(t, slices.Min(figures(ours, handOff)), slices.Min(figures(polling, handOff)))
 		utilisation := func(r results.ContendedRound) float64 { return r.Utilisation }
@@ -111,7 +128,10 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	t.Run("many keys", func(t *testing.T) {
 		require.NoError(t, lab.MeasureManyKeys(ctx))
 		perSecond := func(slots, keys int) float64 {
-			found := of(t, run.ManyKeys, func(m results.ManyKeys) bool { return m.Slots == slots && m.Keys == keys }).PerSecond
+			found := of(t, run.ManyKeys, func(m results.ManyKeys) bool {
+				return m.Slots == slots &&
+					m.Keys == keys
+			}).PerSecond
 			require.Len(t, found, rounds)
 			return slices.Max(found)
 		}
@@ -134,7 +154,10 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	t.Run("faults", func(t *testing.T) {
 		require.NoError(t, lab.MeasureFaults(ctx))
 		lost := func(name, fault string) int {
-			return of(t, run.Faults, func(f results.Fault) bool { return f.Contestant == name && f.Fault == fault }).Trials[0].Lost
+			return of(t, run.Faults, func(f results.Fault) bool {
+				return f.Contestant == name &&
+					f.Fault == fault
+			}).Trials[0].Lost
 		}
 		for _, fault := range results.FaultNames {
 			require.Zero(t, lost(ours, fault), fault)

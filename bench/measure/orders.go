@@ -58,7 +58,9 @@ func (l *Lab) MeasureOrders(ctx context.Context) error {
 }
 
 // replay opens the shop anew and has the orders placed: each twice, by different processes.
-func (l *Lab) replay(ctx context.Context, c contest.Contestant, articles string) (round results.OrdersRound, err error) {
+func (l *Lab) replay(ctx context.Context, c contest.Contestant, articles string) (
+	round results.OrdersRound, err error,
+) {
 	orders, err := shop.Load(crew.Replays)
 	if err != nil {
 		return round, err
@@ -147,7 +149,8 @@ func judge(books shop.Books, opening map[string]int, orders []shop.Order, report
 			inBooks++
 		}
 	}
-	if more := inBooks - confirmed; more > 0 && more <= unclear { // the end of the replay hit them while they were committed
+	// the end of the replay hit them while they were committed
+	if more := inBooks - confirmed; more > 0 && more <= unclear {
 		confirmed = inBooks
 	}
 	var placed []shop.Order

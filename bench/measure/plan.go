@@ -35,11 +35,14 @@ type ContendedPlan struct {
 	Contenders []int
 	Holds      []time.Duration
 	Rounds     int
-	Compared   int // rounds of txlock, its floor and the databases' own locks, which are compared with one another; 0: Rounds
+	// rounds of txlock, its floor and the databases' own locks, which are compared with one
+	// another; 0: Rounds
+	Compared int
 	Window
 }
 
-// Window is how long a run is: it ends after For if the lock was entered at least Least times, and after AtMost in any case.
+// Window is how long a run is: it ends after For if the lock was entered at least Least times, and
+// after AtMost in any case.
 type Window struct {
 	For    time.Duration
 	Least  int64
@@ -70,7 +73,8 @@ type FaultsPlan struct {
 	AtATime int           // as most of it is waiting
 }
 
-// lease is the life of locks where nothing is to break: long enough for a noisy machine, and pglock's default.
+// lease is the life of locks where nothing is to break: long enough for a noisy machine, and
+// pglock's default.
 const lease = 20 * time.Second
 
 // processes is how many there are of contenders.
@@ -88,9 +92,12 @@ func Short() Plan {
 			Rejoin: results.AtOnce, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: Window{For: 400 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond},
 		}},
-		ManyKeys: ManyKeysPlan{Keys: []int{1, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1, For: 500 * time.Millisecond},
-		Orders:   OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: time.Second},
-		Faults:   FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
+		ManyKeys: ManyKeysPlan{
+			Keys: []int{1, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
+			For: 500 * time.Millisecond,
+		},
+		Orders: OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: time.Second},
+		Faults: FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
 	}
 }
 
@@ -98,16 +105,23 @@ func Short() Plan {
 func Full() Plan {
 	window := Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond}
 	return Plan{
-		Mode:        "full",
-		Uncontended: UncontendedPlan{Rounds: 40, Block: 40 * time.Millisecond, Least: 5, WarmUp: 300 * time.Millisecond},
+		Mode: "full",
+		Uncontended: UncontendedPlan{
+			Rounds: 40, Block: 40 * time.Millisecond, Least: 5,
+			WarmUp: 300 * time.Millisecond,
+		},
 		Contended: []ContendedPlan{{
-			Rejoin: results.AfterNext, Contenders: []int{8}, Holds: []time.Duration{time.Millisecond}, Rounds: 2, Compared: 8, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{8}, Holds: []time.Duration{time.Millisecond}, Rounds: 2,
+			Compared: 8, Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0, 10 * time.Millisecond}, Rounds: 1, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0, 10 * time.Millisecond},
+			Rounds: 1, Window: window,
 		}, {
-			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1, Window: window,
+			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
 			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1, For: time.Second,
@@ -121,18 +135,21 @@ func Full() Plan {
 func (p Plan) Settings() []results.Setting {
 	var contended string
 	for _, c := range p.Contended {
-		contended += fmt.Sprintf("%v contenders in up to %d processes, holds %v, asking again %s: %d × %v, up to %v until %d acquisitions; ",
+		contended += fmt.Sprintf("%v contenders in up to %d processes, holds %v, asking again %s: %d × %v, up to %v "+
+			"until %d acquisitions; ",
 			c.Contenders, processes, c.Holds, c.Rejoin, c.Rounds, c.For, c.AtMost, c.Least)
 	}
 	return []results.Setting{
-		{Name: "uncontended", Value: fmt.Sprintf("%d rounds of %v for each contestant, in a new random order and on new connections each round",
+		{Name: "uncontended", Value: fmt.Sprintf("%d rounds of %v for each contestant, in a new random order and on "+
+			"new connections each round",
 			p.Uncontended.Rounds, p.Uncontended.Block)},
 		{Name: "contended", Value: contended},
 		{Name: "many keys", Value: fmt.Sprintf("%d contenders, %v keys by Zipf's law, holds %v: %d × %v",
 			p.ManyKeys.Contenders, p.ManyKeys.Keys, p.ManyKeys.Hold, p.ManyKeys.Rounds, p.ManyKeys.For)},
 		{Name: "orders", Value: fmt.Sprintf("%d processes with %d workers, %d × up to %v",
 			shopProcesses, shopWorkers, p.Orders.Rounds, p.Orders.AtMost)},
-		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v", p.Faults.Trials, p.Faults.AtATime,
+		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v",
+			p.Faults.Trials, p.Faults.AtATime,
 			p.Faults.Lease, p.Faults.Limit)},
 		{Name: "lease outside the faults", Value: lease.String()},
 		{Name: "locks by hand that poll", Value: "every " + contest.PollInterval.String()},

@@ -13,10 +13,12 @@ import (
 	"github.com/txlock/txlock/bench/testbed"
 )
 
-// settle is how long one who asks for the lock is given to be waiting: no server tells of all the contestants' waiters.
+// settle is how long one who asks for the lock is given to be waiting: no server tells of all the
+// contestants' waiters.
 const settle = 300 * time.Millisecond
 
-// unlockLimit is how long an unlock is waited for: longer than that of any contestant but goose's table locker, a minute.
+// unlockLimit is how long an unlock is waited for: longer than that of any contestant but goose's
+// table locker, a minute.
 const unlockLimit = 13 * time.Second
 
 // scene is one fault at one contestant's lock: processes that all want to add to the same number.
@@ -158,8 +160,8 @@ func (s *scene) cutOff() (func() error, error) {
 	}, nil
 }
 
-// silenceHolder has a holder that has read the number, and cannot go on. The one who waits adds one, if it gets the lock.
-// Then the holder goes on, and writes what it knows.
+// silenceHolder has a holder that has read the number, and cannot go on. The one who waits adds
+// one, if it gets the lock. Then the holder goes on, and writes what it knows.
 func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.Duration, err error) {
 	began := crew.Now()
 	end, err := begin()
@@ -181,7 +183,8 @@ func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.D
 			return 0, err
 		}
 	}
-	// A holder that is cut off from the lock, but not from its work, goes on now. The others when the fault has ended.
+	// A holder that is cut off from the lock, but not from its work, goes on now. The others when
+	// the fault has ended.
 	if err := s.holder.Tell(crew.OnIt); err != nil {
 		return 0, err
 	}
@@ -199,7 +202,8 @@ func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.D
 	return regained, s.finish(ctx, s.waiter)
 }
 
-// killWaiter kills one who waits, has the holder end, and returns how long the next one takes to be inside.
+// killWaiter kills one who waits, has the holder end, and returns how long the next one takes to be
+// inside.
 func (s *scene) killWaiter(ctx context.Context) (time.Duration, error) {
 	if err := s.waiter.Signal(syscall.SIGKILL); err != nil {
 		return 0, err
@@ -242,8 +246,8 @@ func (s *scene) queue(ctx context.Context) error {
 	return nil
 }
 
-// awaitInside returns how long after a moment a process was inside, or -1 if that takes too long. One that was inside
-// before the fault, as no lock should let it be, did not have to wait for it.
+// awaitInside returns how long after a moment a process was inside, or -1 if that takes too long.
+// One that was inside before the fault, as no lock should let it be, did not have to wait for it.
 func (s *scene) awaitInside(ctx context.Context, p *crew.Process, since int64) (time.Duration, error) {
 	m, err := p.Await(ctx, crew.Inside, s.lab.Faults.Limit)
 	if crew.Late(err) {
@@ -260,8 +264,8 @@ func (s *scene) finish(ctx context.Context, p *crew.Process) error {
 	return s.await(ctx, p)
 }
 
-// await waits until a process has released, and notes what it says. One that does not come back from its unlock has
-// written all the same.
+// await waits until a process has released, and notes what it says. One that does not come back
+// from its unlock has written all the same.
 func (s *scene) await(ctx context.Context, p *crew.Process) error {
 	left, err := p.Await(ctx, crew.Left, unlockLimit)
 	if err != nil {

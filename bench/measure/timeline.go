@@ -17,8 +17,9 @@ type timeline struct {
 	exclusive    bool // one at a time is inside; else hand-off and overlaps mean nothing
 }
 
-// analyse fills a round with what can be told from who asked, entered and left when. What was over when the run began, as
-// the contenders came one after the other, does not count, and neither does what came after its end.
+// analyse fills a round with what can be told from who asked, entered and left when. What was over
+// when the run began, as the contenders came one after the other, does not count, and neither does
+// what came after its end.
 func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) {
 	round.Took = time.Duration(t.ended - t.began)
 	all = t.until(all)
@@ -68,7 +69,8 @@ func (t timeline) until(all []crew.Acquisition) (seen []crew.Acquisition) {
 	return seen
 }
 
-// occupied counts how often one came in while another was inside, and the share of the run in which anybody was.
+// occupied counts how often one came in while another was inside, and the share of the run in which
+// anybody was.
 func (t timeline) occupied(entered []crew.Acquisition) (overlaps int, share float64) {
 	var held, free int64 // free: since when nobody is inside
 	for _, a := range entered {
@@ -81,8 +83,9 @@ func (t timeline) occupied(entered []crew.Acquisition) (overlaps int, share floa
 	return overlaps, float64(held) / float64(t.ended-t.began)
 }
 
-// handOffs are the times from each release to the next one inside, if anybody had asked by the release. The last release
-// counts with what had passed at the end: a hand-off that took too long to be seen is not left out, but cut.
+// handOffs are the times from each release to the next one inside, if anybody had asked by the
+// release. The last release counts with what had passed at the end: a hand-off that took too long
+// to be seen is not left out, but cut.
 func (t timeline) handOffs(all, entered []crew.Acquisition) (gaps []int64, cut int) {
 	for i, a := range entered {
 		if i == len(entered)-1 {
@@ -115,8 +118,8 @@ func waiting(all []crew.Acquisition, moment int64) bool {
 	})
 }
 
-// jain is Jain's index of fairness, as a share of what so many acquisitions can reach: fewer than there are contenders
-// cannot be shared out equally by anybody.
+// jain is Jain's index of fairness, as a share of what so many acquisitions can reach: fewer than
+// there are contenders cannot be shared out equally by anybody.
 func jain(served []int) float64 {
 	var sum, squares float64
 	for _, n := range served {
@@ -130,8 +133,8 @@ func jain(served []int) float64 {
 	return sum * sum / (contenders * squares) / min(1, sum/contenders)
 }
 
-// disorder compares the order of entering, behind which those come who still wait, with the order of asking: pairs in the
-// wrong order per acquisition, and how far the places are apart on average.
+// disorder compares the order of entering, behind which those come who still wait, with the order
+// of asking: pairs in the wrong order per acquisition, and how far the places are apart on average.
 func disorder(all []crew.Acquisition) (inversions, displacement float64) {
 	n := len(all)
 	if n == 0 {

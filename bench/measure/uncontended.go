@@ -11,8 +11,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// MeasureUncontended measures one client that locks a key that nobody else wants: all contestants in one process, a few
-// cycles each, in turns.
+// MeasureUncontended measures one client that locks a key that nobody else wants: all contestants
+// in one process, a few cycles each, in turns.
 func (l *Lab) MeasureUncontended(ctx context.Context) error {
 	const name = "uncontended"
 	total := l.Uncontended.Rounds + 2 // the warm-up, and the counting of round trips
@@ -55,8 +55,9 @@ func (l *Lab) MeasureUncontended(ctx context.Context) error {
 		}
 		l.run.Uncontended = append(l.run.Uncontended, results.Uncontended{
 			Contestant: c.Name, Cycles: len(cycled.Latencies), Rounds: slices.Clone(cycled.Rounds),
-			Mean: mean(cycled.Latencies),
-			P50:  time.Duration(results.Quantile(cycled.Latencies, 0.5)), P99: time.Duration(results.Quantile(cycled.Latencies, 0.99)),
+			Mean:       mean(cycled.Latencies),
+			P50:        time.Duration(results.Quantile(cycled.Latencies, 0.5)),
+			P99:        time.Duration(results.Quantile(cycled.Latencies, 0.99)),
 			RoundTrips: trips, Allocs: cycled.Allocs, AllocBytes: cycled.AllocBytes,
 		})
 	}

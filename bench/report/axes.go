@@ -49,7 +49,8 @@ func newPlot() *plot.Plot {
 	return p
 }
 
-// logarithmic makes an axis logarithmic from the smallest to the largest positive value, with some room.
+// logarithmic makes an axis logarithmic from the smallest to the largest positive value, with some
+// room.
 func logarithmic(axis *plot.Axis, values []float64, label func(float64) string) {
 	axis.Min, axis.Max = math.Inf(1), math.Inf(-1)
 	for _, x := range values {
@@ -65,7 +66,8 @@ func logarithmic(axis *plot.Axis, values []float64, label func(float64) string) 
 	axis.Tick.Marker = plot.ConstantTicks(decades(axis.Min, axis.Max, label))
 }
 
-// decades are the ticks of a logarithmic axis: powers of ten, and steps between them if these are few.
+// decades are the ticks of a logarithmic axis: powers of ten, and steps between them if these are
+// few.
 func decades(low, high float64, label func(float64) string) (ticks []plot.Tick) {
 	steps := []float64{1}
 	switch span := math.Log10(high / low); {
@@ -84,7 +86,8 @@ func decades(low, high float64, label func(float64) string) (ticks []plot.Tick) 
 	return ticks
 }
 
-// thin takes ticks of a horizontal axis away until their labels do not run into each other. Powers of ten stay.
+// thin takes ticks of a horizontal axis away until their labels do not run into each other. Powers
+// of ten stay.
 func thin(axis *plot.Axis, length vg.Length) {
 	var kept plot.ConstantTicks
 	end := func(t plot.Tick, side float64) vg.Length {

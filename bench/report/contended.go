@@ -18,9 +18,12 @@ func (x *index) contendedSection() (s section, err error) {
 		return unmeasured(id, title), nil
 	}
 	s = section{ID: id, Title: title, Text: []string{
-		"Several processes want one key. A hand-off is from the moment the work of one holder has ended to the moment the work of " +
-			"the next begins. It is what every one of those who wait has to wait for, as many times as there are others before it. Unless " +
-			"it says otherwise, one who has released asks again only when another one is inside: so each hand-off goes to somebody who was waiting.",
+		"Several processes want one key. A hand-off is from the moment the work of one holder has ended to the " +
+			"moment the work of " +
+			"the next begins. It is what every one of those who wait has to wait for, as many times as there are " +
+			"others before it. Unless " +
+			"it says otherwise, one who has released asks again only when another one is inside: so each hand-off " +
+			"goes to somebody who was waiting.",
 	}}
 	for _, part := range []func() ([]block, error){x.handOffBlocks, x.panelBlocks, x.atOnceBlocks, x.contendedTables} {
 		blocks, err := part()
@@ -48,14 +51,16 @@ func (x *index) handOffBlocks() ([]block, error) {
 	}
 	handOff := rowChart{
 		title: "Hand-off: " + main.in(), axis: "hand-off, logarithmic",
-		caption: "The mark is the p50, the line goes to the p99. Left is better. A \">\" is a hand-off that the end of the run cut off. What lets several " +
+		caption: "The mark is the p50, the line goes to the p99. Left is better. A \">\" is a hand-off that the end " +
+			"of the run cut off. What lets several " +
 			"work at a time has no hand-off.",
 		scale: func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
 	}
 	busy := rowChart{
 		title: "Utilisation: " + main.in(), axis: "share of the time that the lock was held", bars: true,
-		caption: "What is missing to 100 % is time in which nobody had the lock, and no work was done, mostly while others wanted it.",
-		scale:   percentages,
+		caption: "What is missing to 100 % is time in which nobody had the lock, and no work was done, mostly while " +
+			"others wanted it.",
+		scale: percentages,
 	}
 	var names []string
 	for _, c := range x.contended(main) {
@@ -109,8 +114,10 @@ func (x *index) atOnceBlocks() (blocks []block, err error) {
 		b := block{Table: t, Folded: "Asking again at once: " + setting.in(), Open: setting == main}
 		if i == 0 {
 			b.Heading = "When everybody asks again at once"
-			b.Text = "Who has released asks again immediately, as a tight loop does. A lock without a queue may then go back to " +
-				"whom it came from: its throughput is good at the price of the others, which Jain's index tells (1: all have as much)."
+			b.Text = "Who has released asks again immediately, as a tight loop does. A lock without a queue may then " +
+				"go back to " +
+				"whom it came from: its throughput is good at the price of the others, which Jain's index tells (1: " +
+				"all have as much)."
 		}
 		blocks = append(blocks, b)
 	}
@@ -126,14 +133,16 @@ func (x *index) contendedTables() (blocks []block, err error) {
 		all := x.contended(setting)
 		slices.SortStableFunc(all, func(a, b contended) int { return cmp.Compare(orLast(a.p50), orLast(b.p50)) })
 		for _, c := range all {
-			cells := figures(c.handOff(c.p50), c.handOff(c.p99), number(c.perSecond), share(c.utilisation), duration(c.serverCPU),
+			cells := figures(c.handOff(c.p50), c.handOff(c.p99), number(c.perSecond), share(c.utilisation),
+				duration(c.serverCPU),
 				count(c.connections))
 			t.Rows = append(t.Rows, x.row(c.contestant, append(cells, bad(c.overlaps), bad(c.failed))...))
 		}
 		b := block{Table: t, Folded: setting.in()}
 		if i == 0 {
 			b.Heading = "All figures"
-			b.Text = "Overlaps are the times that one was inside while another was: anything but 0 is a lock that does not lock."
+			b.Text = "Overlaps are the times that one was inside while another was: anything but 0 is a lock that " +
+				"does not lock."
 		}
 		blocks = append(blocks, b)
 	}

@@ -18,11 +18,13 @@ func (x *index) fairnessSection() (s section, err error) {
 		return unmeasured(id, title), nil
 	}
 	s = section{ID: id, Title: title, Text: []string{fmt.Sprintf(
-		"Measured with %s, who ask again %s. Right and low is good: all get the lock equally often, and nobody waits for long.",
+		"Measured with %s, who ask again %s. Right and low is good: all get the lock equally often, and nobody waits "+
+			"for long.",
 		main.in(), main.rejoin)}}
 	t := &table{Head: figures("Jain's index", "longest wait", "inversions per lock", "displacement")}
 	plot := scatter{
-		title: "How equal, and how long the unluckiest waited", xAxis: "Jain's index: 1 is equal, near 0 is that one has all",
+		title: "How equal, and how long the unluckiest waited",
+		xAxis: "Jain's index: 1 is equal, near 0 is that one has all",
 		yAxis: "longest wait", xStep: 0.2, yTick: tickTime,
 		caption: "Names that would cover others are left out here; the table has all.",
 	}
@@ -52,7 +54,8 @@ func (x *index) fairnessSection() (s section, err error) {
 		}
 	}
 	s.Blocks = []block{b, {
-		Text: "An inversion is a pair that entered in another order than it asked in. The displacement is how many places one " +
+		Text: "An inversion is a pair that entered in another order than it asked in. The displacement is how many " +
+			"places one " +
 			"is before or after one's turn, on average. The longest wait counts those who still waited at the end.",
 		Table: t, Folded: "Order and waiting, all contestants",
 	}}

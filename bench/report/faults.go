@@ -11,7 +11,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// fast is how soon the next one must be inside for a fault to have passed unnoticed. A lease is longer.
+// fast is how soon the next one must be inside for a fault to have passed unnoticed. A lease is
+// longer.
 const fast = time.Second
 
 // matrix is contestants × faults.
@@ -28,7 +29,8 @@ type matrixRow struct {
 	Cells  []outcome
 }
 
-// outcome is what became of a fault: a verdict that is also the class of the cell, what to read in it, and notes.
+// outcome is what became of a fault: a verdict that is also the class of the cell, what to read in
+// it, and notes.
 type outcome struct{ Verdict, Main, More, Notes string }
 
 func (x *index) faultsSection() (section, error) {
@@ -53,8 +55,10 @@ func (x *index) faultsSection() (section, error) {
 		m.Rows = append(m.Rows, row)
 	}
 	return section{ID: id, Title: title, Text: []string{
-		"The holder is killed (kill -9). It is stopped (SIGSTOP) until another has the lock and has done its work, and then goes on to " +
-			"write. Its network to the lock goes silent. One who waits is killed. Each cell says how long it took until the next one was " +
+		"The holder is killed (kill -9). It is stopped (SIGSTOP) until another has the lock and has done its work, " +
+			"and then goes on to " +
+			"write. Its network to the lock goes silent. One who waits is killed. Each cell says how long it took " +
+			"until the next one was " +
 			"inside, and how many updates are not in the database although the database had confirmed them.",
 	}, Blocks: []block{{Matrix: m}}}, nil
 }
@@ -94,7 +98,10 @@ func judge(f results.Fault) outcome {
 			notes = append(notes, t.Note)
 		}
 	}
-	o := outcome{Verdict: "good", Main: "after " + duration(longest), More: "nothing lost", Notes: strings.Join(notes, "; ")}
+	o := outcome{
+		Verdict: "good", Main: "after " + duration(longest), More: "nothing lost",
+		Notes: strings.Join(notes, "; "),
+	}
 	switch {
 	case longest == 0:
 		o.Main = "at once"

@@ -13,7 +13,8 @@ import (
 // finding is a key figure, and what it is of.
 type finding struct{ Value, Text string }
 
-// findings are what a reader in a hurry should know. Each is left out if the run did not measure it.
+// findings are what a reader in a hurry should know. Each is left out if the run did not measure
+// it.
 func (x *index) findings() (all []finding) {
 	for _, f := range []func() (finding, bool){
 		x.floorFinding, x.nativeFinding, x.handOffFinding, x.shardingFinding, x.lossFinding, x.booksFinding,
@@ -57,7 +58,8 @@ func (x *index) floorFinding() (finding, bool) {
 	if len(all) == 0 {
 		return finding{}, false
 	}
-	return finding{spread(all), "the time of the same statements written by hand, uncontended: " + x.perServer(all)}, true
+	return finding{spread(all), "the time of the same statements written by hand, uncontended: " + x.perServer(all)},
+		true
 }
 
 func (x *index) nativeFinding() (finding, bool) {
@@ -123,7 +125,8 @@ func (x *index) shardingFinding() (finding, bool) {
 	if gain == 0 {
 		return finding{}, false
 	}
-	return finding{factor(gain), fmt.Sprintf("the throughput of one slot, with %s slots, %s keys and %d contenders (%s)",
+	return finding{factor(gain), fmt.Sprintf("the throughput of one slot, with %s slots, %s keys and %d contenders "+
+		"(%s)",
 		count(of.Slots), count(of.Keys), of.Contenders, x.contestants[of.Contestant].Server)}, true
 }
 
@@ -170,6 +173,7 @@ func (x *index) booksFinding() (finding, bool) {
 		}
 	}
 	return finding{
-		fmt.Sprintf("%d of %d", wrong, len(names)), "contestants left wrong books behind when they replayed a shop's orders",
+		fmt.Sprintf("%d of %d", wrong, len(names)), "contestants left wrong books behind when they replayed a shop's " +
+			"orders",
 	}, true
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// entrant is a contestant, and how it does: what a cycle and a hand-off take, and whether those who wait queue.
+// entrant is a contestant, and how it does: what a cycle and a hand-off take, and whether those who
+// wait queue.
 type entrant struct {
 	results.Contestant
 	cycle, handOff time.Duration
@@ -18,7 +19,9 @@ type entrant struct {
 
 // entrants are contestants of all groups, with figures that could be true.
 func entrants() (all []entrant) {
-	add := func(group contest.Group, server contest.Server, name, floor string, waits contest.Waiting, cycle, handOff time.Duration) {
+	add := func(group contest.Group, server contest.Server, name, floor string, waits contest.Waiting, cycle,
+		handOff time.Duration,
+	) {
 		all = append(all, entrant{results.Contestant{
 			Name: name, Group: string(group), Server: string(server), Waits: string(waits), Floor: floor,
 			Remark: "as its manual says", Leased: waits == contest.Polling,
@@ -38,14 +41,16 @@ func entrants() (all []entrant) {
 		client, server := c.client, c.server
 		base := time.Duration(150+10*len(client)) * us
 		for _, use := range []string{"Lock", "Do"} {
-			add(contest.TxLock, server, "txlock "+use+", "+client, "by hand: "+use+", "+client, contest.Queued, base+8*us, 210*us)
+			add(contest.TxLock, server, "txlock "+use+", "+client, "by hand: "+use+", "+client, contest.Queued,
+				base+8*us, 210*us)
 			add(contest.Floor, server, "by hand: "+use+", "+client, "", contest.Queued, base, 190*us)
 		}
 		add(contest.TxLock, server, "txlock Rows, "+client, "", contest.Queued, base+30*us, 260*us)
 	}
 	for i, server := range []contest.Server{contest.PostgreSQL, contest.MySQL, contest.MariaDB} {
 		for j, name := range []string{
-			"unique key", "unique key with lease", "timestamp compare-and-set", "upsert in a transaction", "reentrant lock table",
+			"unique key", "unique key with lease", "timestamp compare-and-set", "upsert in a transaction",
+			"reentrant lock table",
 			"CRC32 central lock", "version column",
 		} {
 			waits := contest.Polling
@@ -84,25 +89,33 @@ func generated() results.Run {
 	run := results.Run{
 		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full", Seed: 4711,
 		Machine: results.Machine{
-			CPU: "Some Processor @ 3.00 GHz", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2, MemoryGiB: 7.8, LoadBefore: 0.4,
-			Flush: 800 * time.Microsecond,
+			CPU: "Some Processor @ 3.00 GHz", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2, MemoryGiB: 7.8,
+			LoadBefore: 0.4,
+			Flush:      800 * time.Microsecond,
 		},
 		Settings: []results.Setting{
 			{Name: "uncontended", Value: "40 rounds of 40ms for each contestant"}, {Name: "lease", Value: "30s"},
 		},
 		Servers: []results.Server{
-			{Name: "PostgreSQL", Version: "18.1", Origin: "container", Durability: []results.Setting{{Name: "fsync", Value: "on"}}},
+			{
+				Name: "PostgreSQL", Version: "18.1", Origin: "container",
+				Durability: []results.Setting{{Name: "fsync", Value: "on"}},
+			},
 			{Name: "MySQL", Version: "9.5.0", Origin: "container", Durability: []results.Setting{
 				{Name: "innodb_flush_log_at_trx_commit", Value: "1"}, {Name: "sync_binlog", Value: "1"},
 			}},
-			{Name: "Redis", Version: "8.0", Origin: "package", Durability: []results.Setting{{Name: "appendonly", Value: "no"}}},
+			{
+				Name: "Redis", Version: "8.0", Origin: "package",
+				Durability: []results.Setting{{Name: "appendonly", Value: "no"}},
+			},
 		},
 		Missing: []results.Missing{{Contestant: "GET_LOCK, Other", Reason: "the server cannot be started: no image"}},
 	}
 	for _, e := range entrants() {
 		run.Contestants = append(run.Contestants, e.Contestant)
 		u := results.Uncontended{
-			Contestant: e.Name, Cycles: 4000, P50: vary(e.cycle), P99: vary(3 * e.cycle), RoundTrips: 2, Allocs: 41, AllocBytes: 2048,
+			Contestant: e.Name, Cycles: 4000, P50: vary(e.cycle), P99: vary(3 * e.cycle), RoundTrips: 2, Allocs: 41,
+			AllocBytes: 2048,
 		}
 		for range 40 {
 			u.Rounds = append(u.Rounds, float64(vary(e.cycle)))
@@ -115,9 +128,15 @@ func generated() results.Run {
 			complaint = "article 7: 41 sold, but the stock has gone down by 39"
 		}
 		for _, articles := range []string{"one", "several"} {
-			run.Orders = append(run.Orders, results.Orders{Contestant: e.Name, Articles: articles, Rounds: []results.OrdersRound{
-				{Orders: int(3 * time.Second / (e.handOff + time.Millisecond)), Took: 3 * time.Second, Complaint: complaint},
-			}})
+			run.Orders = append(run.Orders, results.Orders{
+				Contestant: e.Name, Articles: articles,
+				Rounds: []results.OrdersRound{
+					{
+						Orders: int(3 * time.Second / (e.handOff + time.Millisecond)), Took: 3 * time.Second,
+						Complaint: complaint,
+					},
+				},
+			})
 		}
 		for _, fault := range results.FaultNames {
 			trial := results.FaultTrial{Regained: vary(e.handOff), Limit: 10 * time.Second, Told: e.queues}
@@ -130,7 +149,10 @@ func generated() results.Run {
 			if e.unsafe && fault == results.HolderKilled {
 				trial.Regained = -1
 			}
-			run.Faults = append(run.Faults, results.Fault{Contestant: e.Name, Fault: fault, Trials: []results.FaultTrial{trial, trial}})
+			run.Faults = append(run.Faults, results.Fault{
+				Contestant: e.Name, Fault: fault,
+				Trials: []results.FaultTrial{trial, trial},
+			})
 		}
 	}
 	return run
@@ -140,16 +162,22 @@ func (e entrant) contended(vary func(time.Duration) time.Duration) (all []result
 	for _, rejoin := range []results.Rejoin{results.AfterNext, results.AtOnce} {
 		for _, contenders := range []int{2, 8, 64} {
 			for _, hold := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
-				c := results.Contended{Contestant: e.Name, Contenders: contenders, Processes: 8, Hold: hold, Rejoin: rejoin}
+				c := results.Contended{
+					Contestant: e.Name, Contenders: contenders, Processes: 8, Hold: hold,
+					Rejoin: rejoin,
+				}
 				for range 3 {
 					gap := vary(e.handOff) + time.Duration(contenders)*time.Microsecond
 					r := results.ContendedRound{
-						Took: time.Second, Acquisitions: int(time.Second / (gap + hold)), HandOffP50: gap, HandOffP99: 4 * gap,
-						Utilisation: float64(hold) / float64(hold+gap), ServerCPU: 100 * time.Millisecond, Connections: contenders,
+						Took: time.Second, Acquisitions: int(time.Second / (gap + hold)), HandOffP50: gap,
+						HandOffP99:  4 * gap,
+						Utilisation: float64(hold) / float64(hold+gap), ServerCPU: 100 * time.Millisecond,
+						Connections: contenders,
 						LongestWait: time.Duration(contenders) * (gap + hold), Jain: 1,
 					}
 					if !e.queues {
-						r.Jain, r.Inversions, r.Displacement = 0.3+0.6/float64(1+contenders%7)+float64(gap%100)/500, 12.5, 9
+						r.Jain, r.Inversions, r.Displacement = 0.3+0.6/float64(1+contenders%7)+float64(gap%100)/500,
+							12.5, 9
 						r.LongestWait *= 3
 					}
 					if e.unsafe {
@@ -167,7 +195,8 @@ func (e entrant) contended(vary func(time.Duration) time.Duration) (all []result
 	return all
 }
 
-// manyKeys are of txlock's Lock with three numbers of slots, and of the native locks, that have none.
+// manyKeys are of txlock's Lock with three numbers of slots, and of the native locks, that have
+// none.
 func (e entrant) manyKeys() (all []results.ManyKeys) {
 	slots := []int{}
 	switch {

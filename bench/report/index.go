@@ -30,7 +30,8 @@ func newIndex(run results.Run) *index {
 
 func (x *index) group(name string) contest.Group { return contest.Group(x.contestants[name].Group) }
 
-// native is the database's own lock to compare a contestant of txlock with: the one that lives as long, if there are two.
+// native is the database's own lock to compare a contestant of txlock with: the one that lives as
+// long, if there are two.
 func (x *index) native(of results.Contestant) (name string, found bool) {
 	forTransactions := strings.HasPrefix(of.Name, "txlock Do") || strings.HasPrefix(of.Name, "txlock Rows")
 	for _, c := range x.Contestants {
@@ -50,7 +51,8 @@ type comparison struct {
 	results.Interval
 }
 
-// comparisons are the paired ratios of the uncontended times, of each contestant of txlock to what with names.
+// comparisons are the paired ratios of the uncontended times, of each contestant of txlock to what
+// with names.
 func (x *index) comparisons(with func(results.Contestant) (string, bool)) (all []comparison) {
 	for _, c := range x.Contestants {
 		if contest.Group(c.Group) != contest.TxLock {
@@ -90,7 +92,8 @@ func (x *index) contended(s setting) (all []contended) {
 	return all
 }
 
-// settings are all that were measured with a way to rejoin: by hold, then the most contenders first.
+// settings are all that were measured with a way to rejoin: by hold, then the most contenders
+// first.
 func (x *index) settings(rejoin results.Rejoin) (all []setting) {
 	for _, c := range x.Contended {
 		if s := (setting{c.Rejoin, c.Hold, c.Contenders}); c.Rejoin == rejoin && !slices.Contains(all, s) {
@@ -103,7 +106,8 @@ func (x *index) settings(rejoin results.Rejoin) (all []setting) {
 	return all
 }
 
-// main is the setting of a way to rejoin that the summary speaks of: the most contenders, with the shortest hold that is one.
+// main is the setting of a way to rejoin that the summary speaks of: the most contenders, with the
+// shortest hold that is one.
 func (x *index) main(rejoin results.Rejoin) (s setting, found bool) {
 	for _, other := range x.settings(rejoin) {
 		longer := s.hold == 0 && other.hold > 0

@@ -92,7 +92,8 @@ func (l line) draw(c *draw.Canvas, p *plot.Plot, data draw.Canvas) {
 	}
 }
 
-// names writes the names at the ends of the lines, and pushes apart those that would be on top of each other.
+// names writes the names at the ends of the lines, and pushes apart those that would be on top of
+// each other.
 func (l lineChart) names(c *draw.Canvas, p *plot.Plot, data draw.Canvas) {
 	const apart = 14
 	type ending struct {

@@ -19,7 +19,8 @@ func (x *index) manyKeysSection() (s section, err error) {
 	}
 	first := x.ManyKeys[0]
 	s = section{ID: id, Title: title, Text: []string{fmt.Sprintf(
-		"%d contenders ask for keys that are not equally popular (Zipf's law), and hold each for %s. With one slot all keys are one "+
+		"%d contenders ask for keys that are not equally popular (Zipf's law), and hold each for %s. With one slot "+
+			"all keys are one "+
 			"lock; with many they are in each other's way only by chance.", first.Contenders, round(first.Hold))}}
 	var figures []figure
 	var xs, ys []float64

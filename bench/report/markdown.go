@@ -12,8 +12,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// Markdown writes the short table of a run, for the README: Lock and Do of txlock on each server, the databases' own locks,
-// and the best of each other group.
+// Markdown writes the short table of a run, for the README: Lock and Do of txlock on each server,
+// the databases' own locks, and the best of each other group.
 func Markdown(w io.Writer, run results.Run) error {
 	x := newIndex(run)
 	handOff, atOnce := "hand-off p50", make(map[string]contended)
@@ -31,7 +31,8 @@ func Markdown(w io.Writer, run results.Run) error {
 	}
 	var b strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	line("contestant", "uncontended p50", handOff, "utilisation", "fair (Jain)", "orders/s", "books", "lost updates in faults")
+	line("contestant", "uncontended p50", handOff, "utilisation", "fair (Jain)", "orders/s", "books",
+		"lost updates in faults")
 	line("---", "--:", "--:", "--:", "--:", "--:", "---", "--:")
 	for _, name := range x.selected(waiting) {
 		c := waiting[name]
@@ -44,7 +45,8 @@ func Markdown(w io.Writer, run results.Run) error {
 		if n, tookPart := x.losses(name); tookPart {
 			lost = count(n)
 		}
-		line(strings.ReplaceAll(name, "|", `\|`), duration(x.uncontended[name].P50), c.handOff(c.p50), share(c.utilisation),
+		line(strings.ReplaceAll(name, "|", `\|`), duration(x.uncontended[name].P50), c.handOff(c.p50),
+			share(c.utilisation),
 			jain(fairness), orders, books, lost)
 	}
 	fmt.Fprintf(&b, "\n%s\n", x.provenance())
@@ -52,8 +54,8 @@ func Markdown(w io.Writer, run results.Run) error {
 	return err
 }
 
-// selected are the rows of the short table. The best of a group is the one with the fastest hand-off, or if that was not
-// measured the fastest.
+// selected are the rows of the short table. The best of a group is the one with the fastest
+// hand-off, or if that was not measured the fastest.
 func (x *index) selected(waiting map[string]contended) (names []string) {
 	compared := x.compared()
 	cost := func(name string) time.Duration {
@@ -82,7 +84,8 @@ func (x *index) selected(waiting map[string]contended) (names []string) {
 	return names
 }
 
-// books are the orders per second of the replay of all kinds of orders together, and whether the books were right.
+// books are the orders per second of the replay of all kinds of orders together, and whether the
+// books were right.
 func (x *index) books(name string) (perSecond, verdict string) {
 	all := results.Orders{}
 	for _, o := range x.Orders {

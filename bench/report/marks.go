@@ -9,7 +9,8 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// shape is how a mark is drawn: a polygon around its middle, or strokes through it. gonum's own are too thin to see.
+// shape is how a mark is drawn: a polygon around its middle, or strokes through it. gonum's own are
+// too thin to see.
 type shape struct {
 	corners int
 	turned  float64 // where the first corner is, in quarters of a circle from the right

@@ -15,7 +15,8 @@ func (x *index) ordersSection() (s section, err error) {
 		return unmeasured(id, title), nil
 	}
 	s = section{ID: id, Title: title, Text: []string{
-		"Orders of a real shop are replayed by several processes, and the stock of each article is kept under its lock. At the " +
+		"Orders of a real shop are replayed by several processes, and the stock of each article is kept under its " +
+			"lock. At the " +
 			"end an audit says whether the books are right: no article sold twice, none lost.",
 	}}
 	var kinds []string
@@ -45,7 +46,8 @@ func (x *index) ordersBlock(kind string) ([]block, error) {
 	}
 	chart := rowChart{
 		title: heading, axis: "orders per second", bars: true,
-		caption: "Green: the books were right after each replay. Red, and said so behind the bar: they were wrong. Right is better.",
+		caption: "Green: the books were right after each replay. Red, and said so behind the bar: they were wrong. " +
+			"Right is better.",
 		scale: func(axis *plot.Axis, values []float64) {
 			high := slices.Max(values)
 			linear(axis, 0, high*1.02, stepFor(high), tick)
@@ -56,7 +58,10 @@ func (x *index) ordersBlock(kind string) ([]block, error) {
 		if o.Articles != kind || perSecond <= 0 {
 			continue
 		}
-		r := row{name: o.Contestant, group: x.group(o.Contestant), value: perSecond, note: number(perSecond), color: right}
+		r := row{
+			name: o.Contestant, group: x.group(o.Contestant), value: perSecond, note: number(perSecond),
+			color: right,
+		}
 		if complaint != "" {
 			r.color, r.note = alarm, r.note+" – books wrong"
 		}
@@ -72,18 +77,23 @@ func (x *index) ordersBlock(kind string) ([]block, error) {
 	}
 	t := &table{Head: append(figures("orders/s", "books"), cell{Text: "what the audit found", Long: true})}
 	for _, row := range chart.rows {
-		i := slices.IndexFunc(x.Orders, func(o results.Orders) bool { return o.Contestant == row.name && o.Articles == kind })
+		i := slices.IndexFunc(x.Orders, func(o results.Orders) bool {
+			return o.Contestant == row.name &&
+				o.Articles == kind
+		})
 		_, complaint := replayed(x.Orders[i])
 		verdict := cell{Text: "right"}
 		if complaint != "" {
 			verdict = cell{Text: "wrong", Alarm: true}
 		}
-		t.Rows = append(t.Rows, x.row(row.name, cell{Text: number(row.value)}, verdict, cell{Text: complaint, Long: true}))
+		t.Rows = append(t.Rows, x.row(row.name, cell{Text: number(row.value)}, verdict,
+			cell{Text: complaint, Long: true}))
 	}
 	return []block{{Figures: []figure{f}}, {Table: t, Folded: fmt.Sprintf("%s: what the audit found", heading)}}, nil
 }
 
-// replayed is how many orders per second were decided over all rounds, and the first complaint about the books.
+// replayed is how many orders per second were decided over all rounds, and the first complaint
+// about the books.
 func replayed(o results.Orders) (perSecond float64, complaint string) {
 	var decided, seconds float64
 	for _, r := range o.Rounds {

@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// look is how a group is drawn. The colours are those of Okabe and Ito, that colour-blind people can tell apart, and each
-// group has a shape of its own besides.
+// look is how a group is drawn. The colours are those of Okabe and Ito, that colour-blind people
+// can tell apart, and each group has a shape of its own besides.
 type look struct {
 	color color.RGBA
 	shape shape

@@ -16,7 +16,8 @@ func within(server contest.Server, name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, ", "+string(server)), " on "+string(server))
 }
 
-// panelBlocks are the hand-offs against the number of contenders, for each hold time, if there was more than one number.
+// panelBlocks are the hand-offs against the number of contenders, for each hold time, if there was
+// more than one number.
 func (x *index) panelBlocks() (blocks []block, err error) {
 	main, _ := x.main(results.AfterNext)
 	for _, most := range x.settings(results.AfterNext) {
@@ -40,14 +41,15 @@ func (x *index) panelBlocks() (blocks []block, err error) {
 	}
 	if len(blocks) > 0 {
 		blocks[0].Heading = "More contenders"
-		blocks[0].Text = "Solid: p50. Dashed and pale: p99. Of each group only the best of that server is shown, and of txlock " +
+		blocks[0].Text = "Solid: p50. Dashed and pale: p99. Of each group only the best of that server is shown, and " +
+			"of txlock " +
 			"also where it competes with other servers. All panels have the same axes."
 	}
 	return blocks, nil
 }
 
-// panels are a panel for each database, and one for the servers that are none. Contestants are chosen by how they do with
-// the most contenders.
+// panels are a panel for each database, and one for the servers that are none. Contestants are
+// chosen by how they do with the most contenders.
 func (x *index) panels(hold time.Duration, most []contended) (all []figure, err error) {
 	slices.SortStableFunc(most, func(a, b contended) int { return cmp.Compare(a.p50, b.p50) })
 	most = slices.DeleteFunc(most, func(c contended) bool { return c.p50 <= 0 })
@@ -89,7 +91,8 @@ func (x *index) panels(hold time.Duration, most []contended) (all []figure, err 
 	return all, nil
 }
 
-// bestOn are the best of each group on a server, or on those that are no databases and of txlock everywhere.
+// bestOn are the best of each group on a server, or on those that are no databases and of txlock
+// everywhere.
 func (x *index) bestOn(server contest.Server, sorted []contended) (names []string) {
 	groups := make(map[contest.Group]bool)
 	for _, c := range sorted {

@@ -1,4 +1,5 @@
-// Package report makes of what a run of the benchmark has found a page to look at, and a short table.
+// Package report makes of what a run of the benchmark has found a page to look at, and a short
+// table.
 package report
 
 import (
@@ -39,11 +40,13 @@ func HTML(w io.Writer, run results.Run) error {
 	}
 	x := newIndex(run)
 	p := page{
-		Run: run, Style: template.CSS(style), Date: date(run.Started), Machine: machine(run.Machine), //nolint:gosec // our own file
+		// nolint:gosec // our own file
+		Run: run, Style: template.CSS(style), Date: date(run.Started), Machine: machine(run.Machine),
 		Duration: run.Took.Round(time.Second).String(), Summary: x.summary(), Findings: x.findings(),
 	}
 	for _, part := range []func() (section, error){
-		x.uncontendedSection, x.contendedSection, x.fairnessSection, x.manyKeysSection, x.ordersSection, x.faultsSection,
+		x.uncontendedSection, x.contendedSection, x.fairnessSection, x.manyKeysSection, x.ordersSection,
+		x.faultsSection,
 	} {
 		s, err := part()
 		if err != nil {

@@ -125,20 +125,29 @@ func TestRunsWithoutAll(t *testing.T) {
 			{Contestant: full.Contestants[0].Name, Rejoin: results.AfterNext, Rounds: []results.ContendedRound{{}}},
 		},
 		ManyKeys: []results.ManyKeys{{Contestant: full.Contestants[0].Name}},
-		Orders:   []results.Orders{{Contestant: full.Contestants[0].Name, Articles: "one", Rounds: []results.OrdersRound{{}}}},
-		Faults:   []results.Fault{{Contestant: full.Contestants[0].Name, Fault: results.HolderKilled, Trials: []results.FaultTrial{{}}}},
+		Orders: []results.Orders{{
+			Contestant: full.Contestants[0].Name, Articles: "one",
+			Rounds: []results.OrdersRound{{}},
+		}},
+		Faults: []results.Fault{{
+			Contestant: full.Contestants[0].Name, Fault: results.HolderKilled,
+			Trials: []results.FaultTrial{{}},
+		}},
 	}
 	undescribed := full
 	undescribed.Contestants = nil
 	for name, run := range map[string]results.Run{
-		"nothing at all":          {},
-		"nobody took part":        {Contestants: full.Contestants},
-		"only uncontended":        {Contestants: full.Contestants, Uncontended: full.Uncontended},
-		"only many keys":          {Contestants: full.Contestants, ManyKeys: full.ManyKeys},
-		"only faults":             {Contestants: full.Contestants, Faults: full.Faults},
-		"one setting, contended":  {Contestants: full.Contestants, Contended: full.Contended[:1]},
-		"all is 0":                zero,
-		"rounds without figures":  {Contended: []results.Contended{{Contestant: "x"}}, Orders: []results.Orders{{Contestant: "x"}}},
+		"nothing at all":         {},
+		"nobody took part":       {Contestants: full.Contestants},
+		"only uncontended":       {Contestants: full.Contestants, Uncontended: full.Uncontended},
+		"only many keys":         {Contestants: full.Contestants, ManyKeys: full.ManyKeys},
+		"only faults":            {Contestants: full.Contestants, Faults: full.Faults},
+		"one setting, contended": {Contestants: full.Contestants, Contended: full.Contended[:1]},
+		"all is 0":               zero,
+		"rounds without figures": {
+			Contended: []results.Contended{{Contestant: "x"}},
+			Orders:    []results.Orders{{Contestant: "x"}},
+		},
 		"nobody knows who it was": undescribed,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +177,8 @@ func TestMarkdown(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"txlock Lock, pgx", "txlock Do, MariaDB", "pg_advisory_lock", "GET_LOCK, MySQL", "rueidislock", "etcd concurrency",
+		"txlock Lock, pgx", "txlock Do, MariaDB", "pg_advisory_lock", "GET_LOCK, MySQL", "rueidislock",
+		"etcd concurrency",
 		"go-zookeeper", "seed 4711", "PostgreSQL 18.1",
 	} {
 		if !strings.Contains(table, text) {

@@ -24,7 +24,8 @@ type rowChart struct {
 	references  []reference
 }
 
-// row is the figures of a contestant. The whisker goes from low to high; there is none if these are 0.
+// row is the figures of a contestant. The whisker goes from low to high; there is none if these are
+// 0.
 type row struct {
 	name             string
 	group            contest.Group
@@ -58,7 +59,8 @@ func (r rowChart) figure() (f figure, err error) {
 	return f, err
 }
 
-// drawn is a row chart being drawn: on a phone the names are above the marks, as there is no room beside them.
+// drawn is a row chart being drawn: on a phone the names are above the marks, as there is no room
+// beside them.
 type drawn struct {
 	rowChart
 	plot      *plot.Plot
@@ -141,7 +143,10 @@ func (d drawn) backgrounds() {
 		high := d.data.Max.Y - d.rowHeight*vg.Length(i)
 		low := high - d.rowHeight
 		d.area.FillPolygon(accent, []vg.Point{
-			{X: d.area.Min.X, Y: low}, {X: d.area.Max.X, Y: low}, {X: d.area.Max.X, Y: high}, {X: d.area.Min.X, Y: high},
+			{X: d.area.Min.X, Y: low},
+			{X: d.area.Max.X, Y: low},
+			{X: d.area.Max.X, Y: high},
+			{X: d.area.Min.X, Y: high},
 		})
 	}
 }

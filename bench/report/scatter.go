@@ -50,7 +50,8 @@ func (s scatter) draw(width, height vg.Length) (template.HTML, error) {
 		ys = append(ys, d.y)
 	}
 	logarithmic(&p.Y, ys, s.yTick)
-	// Names are placed in this order: what is most to be found, then what is farthest from the crowd.
+	// Names are placed in this order: what is most to be found, then what is farthest from the
+	// crowd.
 	dots := slices.SortedFunc(slices.Values(s.dots), func(a, b dot) int {
 		return cmp.Or(-cmp.Compare(rank(a), rank(b)), cmp.Compare(a.x, b.x), cmp.Compare(a.name, b.name))
 	})
@@ -94,7 +95,8 @@ func (l *labels) avoid(mark vg.Point) {
 	})
 }
 
-// place writes a name at the nearest free place around its mark. There may be none: the table has all names.
+// place writes a name at the nearest free place around its mark. There may be none: the table has
+// all names.
 func (l *labels) place(d dot, mark vg.Point) {
 	look := lookOf(d.group)
 	style := writing(small-1, look.color, draw.XLeft)
@@ -106,7 +108,10 @@ func (l *labels) place(d dot, mark vg.Point) {
 	for _, distance := range []vg.Length{10, 18, 28, 40, 54, 70, 90} {
 		for i := range directions {
 			angle := 2 * math.Pi * float64(i) / directions
-			anchor := vg.Point{X: mark.X + distance*vg.Length(math.Cos(angle)), Y: mark.Y + distance*vg.Length(math.Sin(angle))}
+			anchor := vg.Point{
+				X: mark.X + distance*vg.Length(math.Cos(angle)),
+				Y: mark.Y + distance*vg.Length(math.Sin(angle)),
+			}
 			box := vg.Rectangle{Min: vg.Point{X: anchor.X, Y: anchor.Y - height/2}}
 			if math.Cos(angle) < 0 {
 				box.Min.X -= width
@@ -117,7 +122,8 @@ func (l *labels) place(d dot, mark vg.Point) {
 			}
 			l.taken = append(l.taken, box)
 			if distance > 10 {
-				l.canvas.StrokeLine2(draw.LineStyle{Color: faint(look.color), Width: 0.8}, mark.X, mark.Y, anchor.X, anchor.Y)
+				l.canvas.StrokeLine2(draw.LineStyle{Color: faint(look.color), Width: 0.8}, mark.X, mark.Y, anchor.X,
+					anchor.Y)
 			}
 			l.canvas.FillText(style, vg.Point{X: box.Min.X, Y: anchor.Y}, d.name)
 			return
@@ -126,7 +132,8 @@ func (l *labels) place(d dot, mark vg.Point) {
 }
 
 func (l *labels) free(box vg.Rectangle) bool {
-	if box.Min.X < l.within.Min.X || box.Max.X > l.within.Max.X || box.Min.Y < l.within.Min.Y || box.Max.Y > l.within.Max.Y {
+	if box.Min.X < l.within.Min.X || box.Max.X > l.within.Max.X || box.Min.Y < l.within.Min.Y ||
+		box.Max.Y > l.within.Max.Y {
 		return false
 	}
 	return !slices.ContainsFunc(l.taken, func(other vg.Rectangle) bool {

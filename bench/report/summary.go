@@ -29,7 +29,8 @@ func (x *index) summary() string {
 	return strings.Join(sentences, " ")
 }
 
-// fastest are the fastest contestant of all but the floor, which nobody would use, and the fastest of txlock.
+// fastest are the fastest contestant of all but the floor, which nobody would use, and the fastest
+// of txlock.
 func (x *index) fastest() (first, mine results.Uncontended, found bool) {
 	for _, u := range x.Uncontended {
 		group := x.group(u.Contestant)
@@ -50,7 +51,10 @@ func (x *index) fastest() (first, mine results.Uncontended, found bool) {
 func (x *index) queue(main setting) string {
 	all := x.contended(main)
 	all = slices.DeleteFunc(all, func(c contended) bool { return c.p50 <= 0 || x.group(c.contestant) == contest.Floor })
-	mine := slices.DeleteFunc(slices.Clone(all), func(c contended) bool { return x.group(c.contestant) != contest.TxLock })
+	mine := slices.DeleteFunc(slices.Clone(all), func(c contended) bool {
+		return x.group(
+			c.contestant) != contest.TxLock
+	})
 	if len(mine) == 0 {
 		return ""
 	}
@@ -65,13 +69,16 @@ func (x *index) queue(main setting) string {
 	place := "nothing else hands it on faster"
 	if faster > 0 {
 		first := slices.MinFunc(all, byP50)
-		place = fmt.Sprintf("%d of the others do it faster, first of all %s (%s)", faster, first.contestant, duration(first.p50))
+		place = fmt.Sprintf("%d of the others do it faster, first of all %s (%s)", faster, first.contestant,
+			duration(first.p50))
 	}
-	return fmt.Sprintf("With %d contenders for one key %s hands it on in %s (p50) and keeps it held for %s of the time; %s.",
+	return fmt.Sprintf("With %d contenders for one key %s hands it on in %s (p50) and keeps it held for %s of the "+
+		"time; %s.",
 		main.contenders, best.contestant, duration(best.p50), share(best.utilisation), place)
 }
 
-// compared are the contestants that took part in something besides the many keys, for which txlock enters with other slots.
+// compared are the contestants that took part in something besides the many keys, for which txlock
+// enters with other slots.
 func (x *index) compared() (names []string) {
 	tookPart := make(map[string]bool)
 	for _, u := range x.Uncontended {

@@ -21,14 +21,16 @@ type figure struct {
 	Caption string
 }
 
-// The widths that figures are drawn for, in pixels: of the page, of one of two beside each other, and of a phone.
+// The widths that figures are drawn for, in pixels: of the page, of one of two beside each other,
+// and of a phone.
 const (
 	pageWidth  = 1000
 	halfWidth  = 500
 	phoneWidth = 370
 )
 
-// fontStyle is what gonum says of every text's font: the page decides instead, but for what is bold.
+// fontStyle is what gonum says of every text's font: the page decides instead, but for what is
+// bold.
 var fontStyle = regexp.MustCompile(`font-family:[^;]*;font-variant:[^;]*;font-weight:([^;]*);font-style:[^;"]*;`)
 
 // render makes an SVG that is as wide as there is room. With no title it is decoration.
@@ -55,5 +57,6 @@ func render(width, height vg.Length, title string, paint func(draw.Canvas)) (tem
 		meaning = fmt.Sprintf(`role="img" aria-label="%s"`, html.EscapeString(title))
 	}
 	head := fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" %s>`, width.Points(), height.Points(), meaning)
-	return template.HTML(head + strings.TrimSpace(drawing)), nil //nolint:gosec // gonum has escaped the texts, and we the title
+	// nolint:gosec // gonum has escaped the texts, and we the title
+	return template.HTML(head + strings.TrimSpace(drawing)), nil
 }

@@ -18,13 +18,15 @@ func (x *index) uncontendedSection() (s section, err error) {
 		return unmeasured(id, title), nil
 	}
 	s = section{ID: id, Title: title, Text: []string{
-		"One client locks a key and unlocks it, over and over, with nobody else about. This is what a lock costs when it is free.",
+		"One client locks a key and unlocks it, over and over, with nobody else about. This is what a lock costs " +
+			"when it is free.",
 	}}
 	var names []string
 	chart := rowChart{
 		title: "Lock and unlock, uncontended", axis: "one cycle, logarithmic",
-		caption: "The mark is the median of all cycles (p50), the line goes to the 99th percentile (p99). Left is better.",
-		scale:   func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
+		caption: "The mark is the median of all cycles (p50), the line goes to the 99th percentile (p99). Left is " +
+			"better.",
+		scale: func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },
 	}
 	for _, u := range x.Uncontended {
 		if u.P50 > 0 {
@@ -52,11 +54,13 @@ func (x *index) uncontendedSection() (s section, err error) {
 	return s, nil
 }
 
-// times is the row of a contestant in a chart of times: a mark at the median, and a whisker to the 99th percentile.
+// times is the row of a contestant in a chart of times: a mark at the median, and a whisker to the
+// 99th percentile.
 func (x *index) times(name string, p50, p99 time.Duration) row {
 	median := float64(p50)
 	return row{
-		name: name, group: x.group(name), value: median, low: median, high: max(median, float64(p99)), note: duration(p50),
+		name: name, group: x.group(name), value: median, low: median, high: max(median, float64(p99)),
+		note: duration(p50),
 	}
 }
 
@@ -68,12 +72,15 @@ func (x *index) ratioBlock() (b block, err error) {
 	}{
 		{
 			"txlock, as a multiple of the same statements by hand",
-			"The floor is what txlock sends, written by hand for one connection: what is above 1.0 is the library.", x.toFloor(),
+			"The floor is what txlock sends, written by hand for one connection: what is above 1.0 is the library.",
+			x.toFloor(),
 		},
 		{
 			"txlock, as a multiple of the database's own lock",
-			"Beside GET_LOCK and pg_advisory_lock, or pg_advisory_xact_lock if the lock lives in the transaction of the work. " +
-				"Those go through pgx and go-sql-driver/mysql without a detour, also where txlock goes through database/sql.", x.toNative(),
+			"Beside GET_LOCK and pg_advisory_lock, or pg_advisory_xact_lock if the lock lives in the transaction of " +
+				"the work. " +
+				"Those go through pgx and go-sql-driver/mysql without a detour, also where txlock goes through " +
+				"database/sql.", x.toNative(),
 		},
 	} {
 		if len(part.all) == 0 {
@@ -89,7 +96,8 @@ func (x *index) ratioBlock() (b block, err error) {
 		return b, nil
 	}
 	b.Heading = "What the library adds"
-	b.Text = "Ratios of rounds that were measured side by side: the mark is their median, the line its confidence interval."
+	b.Text = "Ratios of rounds that were measured side by side: the mark is their median, the line its confidence " +
+		"interval."
 	return b, nil
 }
 
@@ -99,7 +107,8 @@ func (x *index) ratios(title, caption string, all []comparison) (figure, error) 
 		scale: func(axis *plot.Axis, values []float64) {
 			low, high := slices.Min(values), slices.Max(values)
 			step := stepFor((high - low) * 1.1)
-			linear(axis, max(0, low-step/2), high+step/2, step, func(x float64) string { return fmt.Sprintf("%.2f", x) })
+			linear(axis, max(0, low-step/2), high+step/2, step,
+				func(x float64) string { return fmt.Sprintf("%.2f", x) })
 		},
 		aside:      true,
 		references: []reference{{1, "1.0", right}, {1.1, "1.10", color.RGBA{180, 110, 0, 255}}},
@@ -126,7 +135,8 @@ func (x *index) uncontendedTable(rows []row) *table {
 		if i, found := floors[row.name]; found {
 			toFloor = factor(i.Center)
 		}
-		cells := figures(duration(u.P50), duration(u.P99), number(perSecond(u.Mean)), number(u.RoundTrips), number(u.Allocs),
+		cells := figures(duration(u.P50), duration(u.P99), number(perSecond(u.Mean)), number(u.RoundTrips),
+			number(u.Allocs),
 			toFloor)
 		cells = append(cells, cell{Text: c.Waits, Long: true}, cell{Text: c.Remark, Long: true})
 		t.Rows = append(t.Rows, x.row(row.name, cells...))

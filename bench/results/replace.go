@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Replace puts the figures of one measurement of another run in the place of those of this one, and says so in the settings.
+// Replace puts the figures of one measurement of another run in the place of those of this one, and
+// says so in the settings.
 func (r *Run) Replace(measurement string, with *Run) {
 	switch measurement {
 	case "uncontended":
@@ -29,6 +30,7 @@ func (r *Run) Replace(measurement string, with *Run) {
 		}
 	}
 	r.Settings = append(r.Settings, Setting{
-		Name: measurement + ", measured anew", Value: fmt.Sprintf("%s UTC, seed %d", with.Started.Format(time.DateTime), with.Seed),
+		Name: measurement + ", measured anew", Value: fmt.Sprintf(
+			"%s UTC, seed %d", with.Started.Format(time.DateTime), with.Seed),
 	})
 }

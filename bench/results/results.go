@@ -1,4 +1,5 @@
-// Package results has what a run of the benchmark measured, as it is written to a file, and the statistics of it.
+// Package results has what a run of the benchmark measured, as it is written to a file, and the
+// statistics of it.
 package results
 
 import "time"
@@ -49,7 +50,8 @@ type Contestant struct {
 	Leased                                    bool
 }
 
-// Missing is a contestant that could not take part, in everything or in one measurement, or of which calls failed.
+// Missing is a contestant that could not take part, in everything or in one measurement, or of
+// which calls failed.
 type Missing struct{ Contestant, Measurement, Reason string }
 
 // Uncontended is one client that locks and unlocks a key, with nobody else.
@@ -58,8 +60,8 @@ type Uncontended struct {
 	Cycles     int
 	P50, P99   time.Duration // over all cycles
 	Mean       time.Duration // of all cycles
-	// Rounds are the medians of the rounds, in nanoseconds. The same index in another contestant on the same server is the
-	// same moment, but for the time that the others on that server take.
+	// Rounds are the medians of the rounds, in nanoseconds. The same index in another contestant on
+	// the same server is the same moment, but for the time that the others on that server take.
 	Rounds     []float64
 	RoundTrips float64 // per cycle, counted on the wire
 	Allocs     float64 // per cycle
@@ -89,20 +91,22 @@ type Contended struct {
 type ContendedRound struct {
 	Took         time.Duration
 	Acquisitions int
-	// HandOff is from a release to the next one inside, over all that happened: nothing is left out, see the report.
-	// Empty for contestants that do not exclude.
+	// HandOff is from a release to the next one inside, over all that happened: nothing is left
+	// out, see the report. Empty for contestants that do not exclude.
 	HandOffP50, HandOffP99 time.Duration
-	// HandOffs is how many there were. Cut is how many of them the end of the run cut off: the figures have what had
-	// passed by then, and are at least that.
+	// HandOffs is how many there were. Cut is how many of them the end of the run cut off: the
+	// figures have what had passed by then, and are at least that.
 	HandOffs, Cut int
 	Utilisation   float64 // share of the time that the lock was held
 	ServerCPU     time.Duration
 	Connections   int
-	// Inversions are pairs of acquisitions in the wrong order of asking, per acquisition; Displacement is the mean
-	// distance of a place in the order of entering from the place in the order of asking.
+	// Inversions are pairs of acquisitions in the wrong order of asking, per acquisition;
+	// Displacement is the mean distance of a place in the order of entering from the place in the
+	// order of asking.
 	Inversions, Displacement float64
 	LongestWait              time.Duration // those who still wait at the end included
-	// Jain is the fairness of the numbers of acquisitions of the contenders: 1 is as equal as so many can be, 1/n is one has all.
+	// Jain is the fairness of the numbers of acquisitions of the contenders: 1 is as equal as so
+	// many can be, 1/n is one has all.
 	Jain     float64
 	Overlaps int // times that one was inside while another was
 	Failed   int // calls that returned an error
@@ -152,12 +156,14 @@ var FaultNames = []string{HolderKilled, HolderStopped, HolderCutOff, WaiterKille
 
 // FaultTrial is one trial of it.
 type FaultTrial struct {
-	// Regained is how long after the fault, or after the release if the fault did not touch the holder, the next one was
-	// inside. Negative: not within Limit, after which the fault was ended.
+	// Regained is how long after the fault, or after the release if the fault did not touch the
+	// holder, the next one was inside. Negative: not within Limit, after which the fault was ended.
 	Regained, Limit time.Duration
-	// Lost is how many updates that were reported as done are not in the database at the end, or are there more than once.
+	// Lost is how many updates that were reported as done are not in the database at the end, or
+	// are there more than once.
 	Lost int
-	// Told: the holder got an error of its work, whose context had ended, or of the unlock or commit.
+	// Told: the holder got an error of its work, whose context had ended, or of the unlock or
+	// commit.
 	Told bool
 	Note string // what was unexpected
 }

@@ -22,7 +22,8 @@ func TestMedian(t *testing.T) {
 		{"eleven values leave the extremes out", []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1e9}, 6, 2, 9, 0.95},
 	} {
 		got := Median(c.sample)
-		if got.Center != c.center || got.Lo != c.lo || got.Hi != c.hi || got.Confidence < c.confidence || got.Confidence > 1 {
+		if got.Center != c.center || got.Lo != c.lo || got.Hi != c.hi || got.Confidence < c.confidence ||
+			got.Confidence > 1 {
 			t.Errorf("%s: Median(%v) = %+v, want %v in [%v, %v] with a confidence of %v or more",
 				c.name, c.sample, got, c.center, c.lo, c.hi, c.confidence)
 		}
@@ -40,7 +41,8 @@ func TestMedianLeavesTheSampleAlone(t *testing.T) {
 
 func TestRatioIsOfPairs(t *testing.T) {
 	t.Parallel()
-	// The machine becomes ten times slower half-way: the medians of the two tell nothing, the pairs do.
+	// The machine becomes ten times slower half-way: the medians of the two tell nothing, the pairs
+	// do.
 	a, b := []float64{11, 11, 11, 110, 110, 110, 110}, []float64{10, 10, 10, 100, 100, 100, 100}
 	got := Ratio(a, b)
 	if math.Abs(got.Center-1.1) > 1e-9 || math.Abs(got.Lo-1.1) > 1e-9 || math.Abs(got.Hi-1.1) > 1e-9 {

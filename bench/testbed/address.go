@@ -110,7 +110,8 @@ func (t *Testbed) Connections(server contest.Server) (total int, err error) {
 	return total, nil
 }
 
-// established counts the lines of such a table with a local port and the state ESTABLISHED: the server's ends.
+// established counts the lines of such a table with a local port and the state ESTABLISHED: the
+// server's ends.
 func established(table, port string) (total int) {
 	var number int
 	_, _ = fmt.Sscan(port, &number)

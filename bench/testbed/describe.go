@@ -16,7 +16,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// Describe tells versions and durability of the servers that run, as they themselves say, where they can be asked.
+// Describe tells versions and durability of the servers that run, as they themselves say, where
+// they can be asked.
 func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error) {
 	for _, server := range contest.Servers {
 		running := t.running[server]
@@ -35,17 +36,21 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 	return all, nil
 }
 
-func describe(ctx context.Context, server contest.Server, address string) (version string, durability []results.Setting, err error) {
+func describe(ctx context.Context, server contest.Server, address string) (
+	version string, durability []results.Setting, err error,
+) {
 	switch server {
 	case contest.Redis:
 		return describeRedis(ctx, address)
 	case contest.ZooKeeper:
 		text, err := talk(ctx, address, "srvr\n", "")
 		version, _, _ = strings.Cut(strings.TrimPrefix(text, "Zookeeper version: "), "-")
-		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}, err
+		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}},
+			err
 	case contest.Etcd:
 		version, err = get(ctx, address+"/version")
-		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}, err
+		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}},
+			err
 	case contest.PostgreSQL:
 		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
 			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")
@@ -54,7 +59,9 @@ func describe(ctx context.Context, server contest.Server, address string) (versi
 		"WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog')")
 }
 
-func describeSQL(ctx context.Context, server contest.Server, address, version, settings string) (string, []results.Setting, error) {
+func describeSQL(ctx context.Context, server contest.Server, address, version, settings string) (
+	string, []results.Setting, error,
+) {
 	db, err := database.SQL(ctx, server, address, 1)
 	if err != nil {
 		return "", nil, err
@@ -90,7 +97,8 @@ func describeRedis(ctx context.Context, address string) (version string, durabil
 		if err != nil {
 			return "", nil, err
 		}
-		// An array of two texts, each below a line with its length; the last line is the answer to QUIT.
+		// An array of two texts, each below a line with its length; the last line is the answer to
+		// QUIT.
 		lines := strings.Split(strings.TrimSpace(value), "\r\n")
 		if len(lines) < 6 {
 			return "", nil, fmt.Errorf("CONFIG GET %s: %q", name, value)
@@ -100,8 +108,8 @@ func describeRedis(ctx context.Context, address string) (version string, durabil
 	return info, durability, nil
 }
 
-// talk sends a request to a server that closes the connection after its answer, and returns the answer, or what follows
-// prefix in its line.
+// talk sends a request to a server that closes the connection after its answer, and returns the
+// answer, or what follows prefix in its line.
 func talk(ctx context.Context, address, request, prefix string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

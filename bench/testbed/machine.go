@@ -45,7 +45,8 @@ func field(path, name string) string {
 	return ""
 }
 
-// flush is the median time of a write of 4 KiB that is flushed, as a database's log is, where the servers have their data.
+// flush is the median time of a write of 4 KiB that is flushed, as a database's log is, where the
+// servers have their data.
 func flush() (time.Duration, error) {
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("txlock-bench-flush-%d", os.Getpid()))
 	file, err := os.Create(path)

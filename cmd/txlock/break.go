@@ -36,8 +36,9 @@ confirmed, 77 this role may not end that session.`
 func newBreak(o *options) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
-		Use: "break [flags] KEY", Short: "End the session that holds a lock", Long: breakHelp, DisableFlagsInUseLine: true,
-		Example: "  txlock break nightly-report\n  txlock break --yes nightly-report",
+		Use: "break [flags] KEY", Short: "End the session that holds a lock", Long: breakHelp,
+		DisableFlagsInUseLine: true,
+		Example:               "  txlock break nightly-report\n  txlock break --yes nightly-report",
 		Args: func(c *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 || arguments[0] == "" {
 				return errors.New("break takes one KEY")
@@ -75,9 +76,12 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes 
 	}
 	if shared := otherKey(h.Holder.Key, key); shared != "" {
 		if yes {
-			return &ending{code: exitNotHeld, text: fmt.Sprintf("nobody holds %q itself, but its slot is held by one who named it %q: break that, or go without --yes", key, shared)}
+			return &ending{code: exitNotHeld, text: fmt.Sprintf(
+				"nobody holds %q itself, but its slot is held by one who named it %q: break that, or go without --yes",
+				key, shared)}
 		}
-		fmt.Fprintf(&about, "Mind: its holder named it %q. Keys may share a slot; this ends the lock on that one.\n", terminal.Clean(shared))
+		fmt.Fprintf(&about, "Mind: its holder named it %q. Keys may share a slot; this ends the lock on that one.\n",
+			terminal.Clean(shared))
 	}
 	if _, err := io.WriteString(out, about.String()); err != nil { // nobody can see whose session it is
 		return o.failed(ctx, "write", err)
@@ -88,14 +92,16 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes 
 	err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
 		err := locks.Break(ctx, h)
 		if errors.Is(err, txlock.ErrNotHeld) {
-			return &ending{code: exitNotHeld, text: fmt.Sprintf("session %s has released %s meanwhile: nothing was ended", h.Holder.ID, key)}
+			return &ending{code: exitNotHeld, text: fmt.Sprintf(
+				"session %s has released %s meanwhile: nothing was ended", h.Holder.ID, key)}
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil { // at once: to see what became of the lock may take a while
+	// at once: to see what became of the lock may take a while
+	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil {
 		_, err = fmt.Fprintln(out, o.successor(ctx, locks, key, h))
 	}
 	return o.failed(ctx, "write", err)
@@ -109,7 +115,8 @@ func period(s txlock.Session) string {
 	return fmt.Sprintf(" for %v", round(s.For))
 }
 
-// looks is how often break looks for the holder of a key that is held. MariaDB may show an old picture, without it, or not say who it is.
+// looks is how often break looks for the holder of a key that is held. MariaDB may show an old
+// picture, without it, or not say who it is.
 const looks = 5
 
 // holding is the row of the key, held.
@@ -148,7 +155,8 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 			return txlock.Holding{}, o.failed(ctx, "break "+key, ctx.Err())
 		}
 	}
-	return txlock.Holding{}, &ending{code: exitError, text: key + " is held, but the server does not show by whom: " + advice}
+	return txlock.Holding{}, &ending{code: exitError, text: key + " is held, but the server does not show by whom: " +
+		advice}
 }
 
 // otherKey is what somebody named a slot, when that is known to be another key.

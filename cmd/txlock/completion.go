@@ -23,7 +23,8 @@ func (o *options) complete(root *cobra.Command) {
 			c.ValidArgsFunction = o.completeCommand
 		case "schema":
 			systems := []cobra.Completion{string(dsn.Postgres), string(dsn.MySQL)}
-			if err := c.RegisterFlagCompletionFunc("system", cobra.FixedCompletions(systems, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			if err := c.RegisterFlagCompletionFunc("system",
+				cobra.FixedCompletions(systems, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 				panic("bug: " + err.Error())
 			}
 		}
@@ -34,7 +35,9 @@ func (o *options) complete(root *cobra.Command) {
 const completing = time.Second
 
 // completeHeld proposes the keys that are held just now, as far as the server says so in time.
-func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
+	[]cobra.Completion, cobra.ShellCompDirective,
+) {
 	const nothingElse = cobra.ShellCompDirectiveNoFileComp
 	if c.Name() == "break" && len(typed) > 0 {
 		return nil, nothingElse
@@ -60,7 +63,8 @@ func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
 	return keys, nothingElse
 }
 
-// completeCommand leaves what is behind -- to the shell. Cobra has read -- away, and does not say so.
+// completeCommand leaves what is behind -- to the shell. Cobra has read -- away, and does not say
+// so.
 func (o *options) completeCommand(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if slices.Contains(o.typed[:len(o.typed)-1], "--") {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -47,7 +47,10 @@ func newDoctor(o *options) *cobra.Command {
 			}
 			out := c.OutOrStdout()
 			if asJSON {
-				err = writeJSON(out, map[string]any{"server": o.server.Address, "worst": doctor.Worst(findings), "findings": findings})
+				err = writeJSON(out, map[string]any{
+					"server": o.server.Address, "worst": doctor.Worst(findings),
+					"findings": findings,
+				})
 			} else {
 				err = writeFindings(out, findings, quiet, terminal.StyleOf(os.Stdout))
 			}

@@ -12,13 +12,20 @@ import (
 // The worst comes last, and fixes keep their lines.
 func TestFindings(t *testing.T) {
 	findings := []doctor.Finding{
-		{Check: "a", Severity: doctor.Failure, Found: "bad", Why: "so", Fix: doctor.Fix{Text: "GRANT  x;\nGRANT y;", Kind: doctor.SQL}},
+		{
+			Check: "a", Severity: doctor.Failure, Found: "bad", Why: "so",
+			Fix: doctor.Fix{Text: "GRANT  x;\nGRANT y;", Kind: doctor.SQL},
+		},
 		{Check: "b", Severity: doctor.OK, Found: "good"},
-		{Check: "c", Severity: doctor.Warning, Found: "odd", Why: "so", Fix: doctor.Fix{Text: "look", Kind: doctor.Advice}},
+		{
+			Check: "c", Severity: doctor.Warning, Found: "odd", Why: "so",
+			Fix: doctor.Fix{Text: "look", Kind: doctor.Advice},
+		},
 		{Check: "d", Severity: doctor.Note, Found: "new", Why: "so"},
 		{Check: "e", Severity: doctor.OK, Found: "fine"},
 	}
-	const ill = "warning  c: odd\n         why  so\n         fix  look\nFAILURE  a: bad\n         why  so\n         fix  GRANT  x;\n              GRANT y;\n"
+	const ill = "warning  c: odd\n         why  so\n         fix  look\nFAILURE  a: bad\n         why  so\n         " +
+		"fix  GRANT  x;\n              GRANT y;\n"
 	const sum = "2 ok, 1 to note, 1 warning, 1 failure\n"
 	var b strings.Builder
 	require.NoError(t, writeFindings(&b, findings, false, false))

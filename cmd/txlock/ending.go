@@ -121,8 +121,10 @@ func refused(err error) bool {
 		return slices.Contains([]string{"28000", "28P01", "42501"}, pg.Code)
 	}
 	var my *mysql.MySQLError
-	// Access denied: to a database, to the server, from this host, without a password, to an account that is locked, on MySQL and on MariaDB.
-	return unprivileged(err) || errors.As(err, &my) && slices.Contains([]uint16{1044, 1045, 1130, 1698, 3118, 4151}, my.Number)
+	// Access denied: to a database, to the server, from this host, without a password, to an
+	// account that is locked, on MySQL and on MariaDB.
+	return unprivileged(err) || errors.As(err, &my) && slices.Contains(
+		[]uint16{1044, 1045, 1130, 1698, 3118, 4151}, my.Number)
 }
 
 // unprivileged reports whether the server has let this role in, but not do that.
@@ -159,7 +161,9 @@ func unreachable(err error) bool {
 	var connect *pgconn.ConnectError
 	var network *net.OpError // not net.Error, which an error of a file is as well
 	var name *net.DNSError
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.As(err, &name) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.As(err, &name) ||
+		errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, pgconn.ErrConnClosed)
 }

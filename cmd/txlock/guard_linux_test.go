@@ -45,7 +45,8 @@ func must(err error) {
 func TestZombies(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=negligent"}, "run", "k", "--grace", "1h", "--", "sh", "-c", `sleep 1000 & echo $!; wait`)
+	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=negligent"}, "run", "k", "--grace", "1h", "--", "sh",
+		"-c", `sleep 1000 & echo $!; wait`)
 	c.Path, c.Args = os.Args[0], append([]string{os.Args[0], binary}, c.Args[1:]...)
 	p := start(t, c)
 	pid, err := strconv.Atoi(p.line(t))
@@ -79,7 +80,8 @@ func TestOrphans(t *testing.T) {
 	require.Zero(t, p.wait(t))
 }
 
-// What the process had started before it became txlock is none of the command's, nor what that starts and leaves, and outlives a loss.
+// What the process had started before it became txlock is none of the command's, nor what that
+// starts and leaves, and outlives a loss.
 func TestLostWithOthers(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -127,7 +129,8 @@ func TestLostWithOthers(t *testing.T) {
 func TestLostWithLate(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	p := f.start(t, "run", "k", "--grace", "3s", "--", "sh", "-c", `trap 'setsid sleep 1000 & echo $!; exit' TERM; echo ready; while :; do sleep 0.05; done`)
+	p := f.start(t, "run", "k", "--grace", "3s", "--", "sh", "-c",
+		`trap 'setsid sleep 1000 & echo $!; exit' TERM; echo ready; while :; do sleep 0.05; done`)
 	require.Equal(t, "ready", p.line(t))
 	f.killSessions(t)
 	late, err := strconv.Atoi(p.line(t))
@@ -141,7 +144,8 @@ func TestForeignProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root makes a namespace of processes")
 	t.Parallel()
 	f := installed(t, engines[0])
-	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--grace", "1h", "--", "sh", "-c", "echo ready; sleep 1000 & wait")
+	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--grace", "1h", "--", "sh", "-c",
+		"echo ready; sleep 1000 & wait")
 	c.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
 	p := start(t, c)
 	require.Equal(t, "ready", p.line(t))
@@ -149,7 +153,8 @@ func TestForeignProc(t *testing.T) {
 	require.Equal(t, 76, p.wait(t), p.stderr)
 }
 
-// A command that /proc hides from txlock's user, a program that he may run but not read, is ended all the same.
+// A command that /proc hides from txlock's user, a program that he may run but not read, is ended
+// all the same.
 func TestHiddenProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root mounts a /proc")
 	t.Parallel()
@@ -157,7 +162,8 @@ func TestHiddenProc(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755)) // whatever the umask
 	require.NoError(t, os.Chmod(binary, 0o755))
 	unreadable := filepath.Join(filepath.Dir(binary), "sh")
-	require.NoError(t, exec.Command("install", "-m", "111", "/bin/sh", unreadable).Run()) // a file that this process writes is busy while another test forks
+	// a file that this process writes is busy while another test forks
+	require.NoError(t, exec.Command("install", "-m", "111", "/bin/sh", unreadable).Run())
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=hidden"}, "run", "k", "--grace", "3s", "--",
 		unreadable, "-c", `trap 'echo told' TERM; echo ready; while :; do read line; done`)
 	c.Path, c.Args = os.Args[0], append([]string{os.Args[0], binary}, c.Args[1:]...)
@@ -174,7 +180,8 @@ func TestHiddenProc(t *testing.T) {
 func TestLostOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	s := f.typed(t, nil, "run", "k", "--grace", "300ms", "--", "sh", "-c", `(setsid sh -c 'echo =$$=; exec sleep 1000' &); exec sleep 1000`)
+	s := f.typed(t, nil, "run", "k", "--grace", "300ms", "--", "sh", "-c",
+		`(setsid sh -c 'echo =$$=; exec sleep 1000' &); exec sleep 1000`)
 	pid, err := strconv.Atoi(strings.Trim(s.see(t, `=\d+=`), "="))
 	require.NoError(t, err)
 	f.killSessions(t)
@@ -194,7 +201,8 @@ func TestKilled(t *testing.T) {
 	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code)
 }
 
-// A password in an argument does not stay where ps finds it, and the command of run keeps its arguments.
+// A password in an argument does not stay where ps finds it, and the command of run keeps its
+// arguments.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*engine{engines[0], engines[1]} {
@@ -242,7 +250,8 @@ func TestStopped(t *testing.T) {
 
 func TestLostUnseen(t *testing.T) { each(t, lostUnseen) }
 
-// A lock that is lost while txlock is stopped, and the command ends meanwhile, was lost all the same.
+// A lock that is lost while txlock is stopped, and the command ends meanwhile, was lost all the
+// same.
 func lostUnseen(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "patient", "k")
@@ -268,14 +277,16 @@ func TestLostInSilence(t *testing.T) {
 	proxy, err := wire.Listen(u.Host)
 	require.NoError(t, err)
 	u.Host = proxy.Addr()
-	p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", "k", "--lease", "5s", "--", os.Args[0]))
+	p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", "k", "--lease", "5s",
+		"--", os.Args[0]))
 	require.Equal(t, "ready", p.line(t))
 	p.send(t, "pid")
 	pid, err := strconv.Atoi(p.line(t))
 	require.NoError(t, err)
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	release := proxy.Hold()
-	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code) // by its timer the server has ended the session
+	// by its timer the server has ended the session
+	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code)
 	p.send(t, "5")
 	gone(t, pid)
 	require.NoError(t, p.Process.Signal(syscall.SIGCONT))

@@ -78,9 +78,11 @@ func newSchema(o *options) *cobra.Command {
 	var system string
 	c := &cobra.Command{
 		Use: "schema", Short: "Print the SQL of install, for a migration tool",
-		Long:    "Prints the SQL of \"txlock install\", for goose, golang-migrate, dbmate, Atlas and\nthe like. It needs no server, only to know which kind it is.",
-		Example: "  txlock schema --system postgres > migrations/0007_txlock.sql\n  txlock schema --dsn mysql://db.example/shop --slots 1024",
-		Args:    noArguments,
+		Long: "Prints the SQL of \"txlock install\", for goose, golang-migrate, dbmate, Atlas and\nthe like. It " +
+			"needs no server, only to know which kind it is.",
+		Example: "  txlock schema --system postgres > migrations/0007_txlock.sql\n  txlock schema --dsn " +
+			"mysql://db.example/shop --slots 1024",
+		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := l.check(c); err != nil {
 				return err

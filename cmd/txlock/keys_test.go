@@ -17,7 +17,8 @@ import (
 
 func TestStatusOfKeys(t *testing.T) { each(t, statusOfKeys) }
 
-// Who asks for several keys sees which of them a row is about, also where the server does not say it.
+// Who asks for several keys sees which of them a row is about, also where the server does not say
+// it.
 func statusOfKeys(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := newFixture(t, e)
@@ -35,7 +36,10 @@ func statusOfKeys(t *testing.T, e *engine) {
 
 	another := f.play(t, "patient", "n")
 	r = f.run(t, "status", "l", "n", "k")
-	require.Regexp(t, map[bool]string{true: `\nslot \d of l, n +held`, false: `\nn, in the slot of l +held`}[e.Kind == servers.MariaDB], r.stdout)
+	require.Regexp(t, map[bool]string{
+		true:  `\nslot \d of l, n +held`,
+		false: `\nn, in the slot of l +held`,
+	}[e.Kind == servers.MariaDB], r.stdout)
 	require.Regexp(t, `\n`+named+` +held`, r.stdout)
 	for _, p := range []*process{holder, another} {
 		p.send(t, "0")
@@ -51,7 +55,10 @@ func completion(t *testing.T, e *engine) {
 	f := installed(t, e)
 	holder := f.play(t, "patient", "nightly report")
 	hostile := f.play(t, "patient", "ring\athe\nbell")
-	waiters := []*process{f.start(t, "run", "nightly report", "--", "true"), f.start(t, "run", "ring\athe\nbell", "--", "true")}
+	waiters := []*process{
+		f.start(t, "run", "nightly report", "--", "true"),
+		f.start(t, "run", "ring\athe\nbell", "--", "true"),
+	}
 	f.waiters(t, 2) // and MariaDB knows the keys
 	const nothing, noFiles, files = "", ":4", ":0"
 	proposed := func(arguments ...string) (lines []string) {
@@ -102,7 +109,8 @@ func TestCompletionWithoutServer(t *testing.T) {
 	}
 }
 
-// Where a server shows nothing without a grant, that is an error which says so, and no empty picture.
+// Where a server shows nothing without a grant, that is an error which says so, and no empty
+// picture.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
 	for _, e := range engines[1:] { // PostgreSQL shows who holds a lock to everybody
@@ -121,7 +129,8 @@ func TestStatusRefused(t *testing.T) {
 	}
 }
 
-// A lock that is held, and the server does not say by whom, is shown as that, and break ends nobody.
+// A lock that is held, and the server does not say by whom, is shown as that, and break ends
+// nobody.
 func TestUnnamedHolder(t *testing.T) {
 	t.Parallel()
 	e := engines[2] // MariaDB tells who holds a row when another session waits for it
@@ -137,7 +146,8 @@ func TestUnnamedHolder(t *testing.T) {
 		t.Helper()
 		eventually.True(t, "the user's session to end", func() bool {
 			var sessions int
-			require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE user = ?", f.database).Scan(&sessions))
+			require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE user = ?",
+				f.database).Scan(&sessions))
 			return sessions == 0
 		})
 	}
@@ -154,7 +164,8 @@ func TestUnnamedHolder(t *testing.T) {
 	alone()
 	r = f.run(t, "break", "--yes", "k")
 	require.Equal(t, 1, r.code, r.stdout)
-	require.Equal(t, "txlock: k is held, but the server does not show by whom: try again, or as a user who may have a few more connections\n", r.stderr)
+	require.Equal(t, "txlock: k is held, but the server does not show by whom: try again, or as a user who may have "+
+		"a few more connections\n", r.stderr)
 	alone()
 	r = f.run(t, "run", "--try", "k", "--", "echo", "never")
 	require.Equal(t, 75, r.code, r.stderr)

@@ -25,7 +25,8 @@ import (
 
 func TestLost(t *testing.T) { each(t, lost) }
 
-// When the session that holds the lock is gone, the command is ended, and that is what the exit code says.
+// When the session that holds the lock is gone, the command is ended, and that is what the exit
+// code says.
 func lost(t *testing.T, e *engine) {
 	f := installed(t, e)
 	polite := f.play(t, "polite", "k")
@@ -48,8 +49,8 @@ func lost(t *testing.T, e *engine) {
 func TestLostWithDescendants(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	// What the command has started is ended too, be it that it ignores SIGTERM and the command does not, that it has left the group, or
-	// that it was left by its parent, as a daemon is.
+	// What the command has started is ended too, be it that it ignores SIGTERM and the command does
+	// not, that it has left the group, or that it was left by its parent, as a daemon is.
 	scripts := []string{
 		`sleep 1000 & echo $!; wait`,
 		`sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' & wait`,
@@ -80,7 +81,8 @@ func TestLostWithDescendants(t *testing.T) {
 
 var zombie = regexp.MustCompile(`(?m)^State:\s+Z`)
 
-// gone waits until a process does not run any more. Its parent may have left it to one that does not wait for it.
+// gone waits until a process does not run any more. Its parent may have left it to one that does
+// not wait for it.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	eventually.True(t, "the end of process "+strconv.Itoa(pid), func() bool {
@@ -102,7 +104,8 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-// A server that dies ends the command of the holder, and the wait of the others, and is told from a lock that is held.
+// A server that dies ends the command of the holder, and the wait of the others, and is told from a
+// lock that is held.
 func serverDies(t *testing.T, kind servers.Kind) {
 	server, err := servers.Start(background, kind, servers.Options{})
 	require.NoError(t, err)
@@ -125,7 +128,12 @@ func serverDies(t *testing.T, kind servers.Kind) {
 	require.Contains(t, waiter.stderr.String(), "txlock: waiting for k: ")
 	require.False(t, waiter.stdout.Scan())
 	for _, arguments := range [][]string{
-		{"run", "k", "--", "echo", "never"}, {"status"}, {"break", "-y", "k"}, {"doctor"}, {"install"}, {"status", "--json"},
+		{"run", "k", "--", "echo", "never"},
+		{"status"},
+		{"break", "-y", "k"},
+		{"doctor"},
+		{"install"},
+		{"status", "--json"},
 	} {
 		r := f.run(t, arguments...)
 		require.Equal(t, 69, r.code, "%v: %s", arguments, r.stderr)
@@ -160,7 +168,13 @@ func connecting(t *testing.T, scheme string) {
 		}
 	}()
 	address := scheme + "://u:secretive@" + mute.Addr().String() + "/d"
-	for _, arguments := range [][]string{{"run", "k", "--", "echo", "never"}, {"status"}, {"install"}, {"doctor"}, {"break", "-y", "k"}} {
+	for _, arguments := range [][]string{
+		{"run", "k", "--", "echo", "never"},
+		{"status"},
+		{"install"},
+		{"doctor"},
+		{"break", "-y", "k"},
+	} {
 		p := start(t, command([]string{"TXLOCK_DSN=" + address}, arguments...))
 		conn := <-accepted
 		require.NoError(t, p.Process.Signal(syscall.SIGINT))
@@ -207,7 +221,8 @@ func TestGrantedUnheard(t *testing.T) {
 	require.NoError(t, full.Close())
 	eventually.True(t, "what the notice has asked", func() bool {
 		var found int
-		require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = $1 AND state = 'idle' AND query ILIKE '%pg_locks%'", f.database).Scan(&found))
+		require.NoError(t, f.admin.QueryRow("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = $1 AND state = "+
+			"'idle' AND query ILIKE '%pg_locks%'", f.database).Scan(&found))
 		return found > 0
 	})
 	holder.send(t, "0")
@@ -215,7 +230,8 @@ func TestGrantedUnheard(t *testing.T) {
 	require.Zero(t, p.wait(t))
 }
 
-// A standard error that takes nothing, a terminal halted by ctrl-S say, does not hold up the end of the command.
+// A standard error that takes nothing, a terminal halted by ctrl-S say, does not hold up the end of
+// the command.
 func TestLostUnheard(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -233,7 +249,8 @@ func TestLostUnheard(t *testing.T) {
 
 func TestLease(t *testing.T) { each(t, lease) }
 
-// A txlock that is silent for longer than its lease loses the lock to the next, and ends its command when it goes on.
+// A txlock that is silent for longer than its lease loses the lock to the next, and ends its
+// command when it goes on.
 func lease(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "polite", "k", "--lease", "5s")
@@ -270,7 +287,8 @@ func TestTryUnanswered(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// A release that the server does not confirm is told from a loss, and a signal ends the wait for it.
+// A release that the server does not confirm is told from a loss, and a signal ends the wait for
+// it.
 func TestReleaseUnconfirmed(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -281,7 +299,8 @@ func TestReleaseUnconfirmed(t *testing.T) {
 		require.NoError(t, err)
 		u.Host = proxy.Addr()
 		key := strconv.Itoa(last.want)
-		p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", key, "--", os.Args[0]))
+		p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", key, "--",
+			os.Args[0]))
 		require.Equal(t, "ready", p.line(t))
 		p.send(t, "pid")
 		pid, err := strconv.Atoi(p.line(t))
@@ -290,7 +309,10 @@ func TestReleaseUnconfirmed(t *testing.T) {
 		p.send(t, strconv.Itoa(last.code))
 		gone(t, pid)
 		if last.want > 128 {
-			eventually.True(t, "the end by a signal", func() bool { return errors.Is(p.Process.Signal(syscall.SIGINT), os.ErrProcessDone) })
+			eventually.True(t, "the end by a signal", func() bool {
+				return errors.Is(
+					p.Process.Signal(syscall.SIGINT), os.ErrProcessDone)
+			})
 		}
 		require.Equal(t, last.want, p.wait(t))
 		if last.want < 128 {
@@ -303,7 +325,8 @@ func TestReleaseUnconfirmed(t *testing.T) {
 
 func TestReleaseUnanswered(t *testing.T) { each(t, releaseUnanswered) }
 
-// When the server has fallen silent, and the command ends before the lease does, the lock was held until then: the code is the command's.
+// When the server has fallen silent, and the command ends before the lease does, the lock was held
+// until then: the code is the command's.
 func releaseUnanswered(t *testing.T, e *engine) {
 	f := installed(t, e)
 	u, err := url.Parse(f.url)
@@ -315,7 +338,11 @@ func releaseUnanswered(t *testing.T, e *engine) {
 	p := f.play(t, "patient", "k", "--lease", "15s") // which has a heartbeat within 2.5 s
 	release := proxy.Hold()
 	held, before := time.Now(), proxy.Bursts()
-	eventually.True(t, "a heartbeat", func() bool { return proxy.Bursts() > before || time.Since(held) > 3*time.Second }) // in the latter case it was sent before
+	// in the latter case it was sent before
+	eventually.True(t, "a heartbeat", func() bool {
+		return proxy.Bursts() > before ||
+			time.Since(held) > 3*time.Second
+	})
 	p.send(t, "5")
 	require.Equal(t, 5, p.wait(t), p.stderr)
 	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; the command ended with code 5\n$`, p.stderr.String())

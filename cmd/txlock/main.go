@@ -1,4 +1,5 @@
-// Command txlock holds locks of package txlock from a shell, and shows who holds them and who waits. See txlock --help.
+// Command txlock holds locks of package txlock from a shell, and shows who holds them and who
+// waits. See txlock --help.
 package main
 
 import (
@@ -53,7 +54,8 @@ func execute(ctx context.Context, signals *signals, arguments []string) int {
 	return end.code
 }
 
-// exitUnread is for output that nobody reads any more, as of "txlock status | head -1": what a shell says of a program that SIGPIPE ends.
+// exitUnread is for output that nobody reads any more, as of "txlock status | head -1": what a
+// shell says of a program that SIGPIPE ends.
 const exitUnread = 128 + 13
 
 // output remembers why writing has failed, which not everybody who writes says.

@@ -28,7 +28,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The tests run the built binary against real servers. Each has a database of its own, by which the server tells its sessions from others.
+// The tests run the built binary against real servers. Each has a database of its own, by which the
+// server tells its sessions from others.
 
 var (
 	background = context.Background()
@@ -43,7 +44,8 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(playRole(role))
 	}
-	// Under nohup each txlock would inherit that SIGHUP is ignored, and rightly leave it so. Children of who handles a signal get the default.
+	// Under nohup each txlock would inherit that SIGHUP is ignored, and rightly leave it so.
+	// Children of who handles a signal get the default.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
@@ -227,7 +229,8 @@ func (f *fixture) killSessions(t *testing.T) {
 	}
 }
 
-// oneAtATime is for tests that have the server show who waits: MariaDB answers several who ask at the same time with an old picture.
+// oneAtATime is for tests that have the server show who waits: MariaDB answers several who ask at
+// the same time with an old picture.
 func (e *engine) oneAtATime(t *testing.T) {
 	if e.Kind == servers.MariaDB {
 		e.inspected.Lock()

@@ -59,7 +59,10 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 }
 
 func pictureOf(s txlock.Session) sessionPicture {
-	p := sessionPicture{Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User, Database: s.Database, Statement: s.Statement}
+	p := sessionPicture{
+		Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User,
+		Database: s.Database, Statement: s.Statement,
+	}
 	if s.ID != "" {
 		p.ID = &s.ID
 	}
@@ -77,8 +80,8 @@ func writeJSON(out io.Writer, value any) error { return writeIndented(out, value
 
 func writeJSONLine(out io.Writer, value any) error { return writeIndented(out, value, "") }
 
-// writeIndented writes JSON without what commands a terminal: controls, and what turns the direction of writing. It can only be within
-// strings, and programs read the same from its escapes.
+// writeIndented writes JSON without what commands a terminal: controls, and what turns the
+// direction of writing. It can only be within strings, and programs read the same from its escapes.
 func writeIndented(out io.Writer, value any, indent string) error {
 	var text, escaped bytes.Buffer
 	encoder := json.NewEncoder(&text)

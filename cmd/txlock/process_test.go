@@ -67,7 +67,8 @@ func environment(more ...string) (entries []string) {
 			entries = append(entries, entry)
 		}
 	}
-	// A program with the race detector would wait a second before it ends, for others that might be writing a report.
+	// A program with the race detector would wait a second before it ends, for others that might be
+	// writing a report.
 	return append(append(entries, "GORACE=atexit_sleep_ms=0"), more...)
 }
 
@@ -138,7 +139,8 @@ func (p *process) send(t *testing.T, line string) {
 	require.NoError(t, err)
 }
 
-// wait waits for the end and returns the exit code. What is said in a pipe holds no codes for terminals.
+// wait waits for the end and returns the exit code. What is said in a pipe holds no codes for
+// terminals.
 func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -176,11 +178,13 @@ func run(t *testing.T, entries []string, arguments ...string) result {
 // The test binary runs itself again as the command that txlock runs: TestMain sees roleVariable.
 const roleVariable = "TXLOCK_TEST_ROLE"
 
-// playRole says "ready", then the name of each signal that comes, and ends with the code that it reads from standard input; other
-// lines it answers with its number. A polite one ends at SIGTERM as well, with 0. A halting one also says when it goes on.
+// playRole says "ready", then the name of each signal that comes, and ends with the code that it
+// reads from standard input; other lines it answers with its number. A polite one ends at SIGTERM
+// as well, with 0. A halting one also says when it goes on.
 func playRole(role string) int {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+		syscall.SIGUSR2)
 	if role == "halting" {
 		signal.Notify(signals, syscall.SIGCONT)
 	}

@@ -70,7 +70,8 @@ func newRoot(o *options, out io.Writer) *cobra.Command {
 	return root
 }
 
-// checkTable refuses a name that is none on the server, if it is known which kind that is: who needs a server says so.
+// checkTable refuses a name that is none on the server, if it is known which kind that is: who
+// needs a server says so.
 func (o *options) checkTable() error {
 	if o.table == doctor.DefaultTable || o.find() != nil {
 		return nil

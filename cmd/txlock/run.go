@@ -78,7 +78,8 @@ const runExample = `  txlock run nightly-report -- ./report.sh
 func newRun(o *options) *cobra.Command {
 	j := job{options: o}
 	c := &cobra.Command{
-		Use: "run [flags] KEY... -- COMMAND [ARG...]", Short: "Run a command while holding a lock", Long: runHelp, Example: runExample,
+		Use: "run [flags] KEY... -- COMMAND [ARG...]", Short: "Run a command while holding a lock", Long: runHelp,
+		Example:               runExample,
 		DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, arguments []string) error {
 			if err := j.read(c, arguments); err != nil {
@@ -93,7 +94,8 @@ func newRun(o *options) *cobra.Command {
 	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
 	f.BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a lock table without fencing")
-	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired, "`code` when the lock is not acquired; 0 is silent")
+	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
+		"`code` when the lock is not acquired; 0 is silent")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
 	return c
 }
@@ -103,7 +105,8 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	dash := c.ArgsLenAtDash()
 	switch {
 	case dash < 0 && len(arguments) >= 2:
-		return usage(`put -- between the keys and the command: txlock run %s -- %s`, arguments[0], strings.Join(arguments[1:], " "))
+		return usage(`put -- between the keys and the command: txlock run %s -- %s`, arguments[0],
+			strings.Join(arguments[1:], " "))
 	case dash < 0, dash == 0, dash == len(arguments):
 		return usage(`a key or the command is missing: txlock run KEY -- COMMAND; see "txlock run --help"`)
 	}
@@ -178,12 +181,14 @@ func (j *job) run(ctx context.Context) error {
 	return j.guard(locks, lock, signals)
 }
 
-// warnOfNesting says that a wait may be one for ever: for a txlock above this one, which waits for this one.
+// warnOfNesting says that a wait may be one for ever: for a txlock above this one, which waits for
+// this one.
 func (j *job) warnOfNesting() {
 	above := strings.Split(os.Getenv("TXLOCK_KEY"), "\n")
 	for _, key := range j.keys {
 		if !j.try && slices.Contains(above, key) {
-			j.say("the txlock that runs this one (see TXLOCK_KEY) holds %s: if that is the same lock, this one waits for itself", key)
+			j.say("the txlock that runs this one (see TXLOCK_KEY) holds %s: if that is the same lock, this one waits "+
+				"for itself", key)
 			return
 		}
 	}
@@ -192,9 +197,11 @@ func (j *job) warnOfNesting() {
 // guard runs the command under lock.
 func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) error {
 	result, err := child.Run(child.Command{
-		Path: j.path, Args: j.command, Env: j.environment(lock.Token()), Signals: signals, Stop: lock.Context().Done(), Grace: j.grace,
+		Path: j.path, Args: j.command, Env: j.environment(lock.Token()), Signals: signals, Stop: lock.Context().Done(),
+		Grace: j.grace,
 		Stopping: func() {
-			j.say("%s is lost: %s; ending the command: SIGTERM now, SIGKILL in %v", j.name(), why(context.Cause(lock.Context())), j.grace)
+			j.say("%s is lost: %s; ending the command: SIGTERM now, SIGKILL in %v", j.name(),
+				why(context.Cause(lock.Context())), j.grace)
 		},
 	})
 	go leaveAt(signals)
@@ -204,14 +211,21 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 	case err != nil:
 		return &ending{code: child.CodeNotExecutable, own: true, text: cannotRun(err)}
 	case result.Killed:
-		return &ending{code: exitLost, text: fmt.Sprintf("%s was lost while the command ran, which did not end within %v and was killed", j.name(), j.grace)}
+		return &ending{code: exitLost, text: fmt.Sprintf(
+			"%s was lost while the command ran, which did not end within %v and was killed", j.name(), j.grace)}
 	case result.Stopped:
-		return &ending{code: exitLost, text: fmt.Sprintf("%s was lost while the command ran, which ended with code %d", j.name(), result.Code)}
+		return &ending{code: exitLost, text: fmt.Sprintf(
+			"%s was lost while the command ran, which ended with code %d", j.name(), result.Code)}
 	case held && released != nil && time.Since(ended) >= patience: // a server that has ended the session says so sooner
-		return &ending{code: cmp.Or(result.Code, exitLost), own: true, text: fmt.Sprintf("the release of %s was not confirmed, "+
-			"and it may have been lost meanwhile: %s; the command ended with code %d", j.name(), why(released), result.Code)}
+		return &ending{
+			code: cmp.Or(result.Code, exitLost), own: true,
+			text: fmt.Sprintf("the release of %s was not confirmed, "+
+				"and it may have been lost meanwhile: %s; the command ended with code %d", j.name(), why(released),
+				result.Code),
+		}
 	case released != nil:
-		return &ending{code: exitLost, text: fmt.Sprintf("%s was lost before its release: %s; the command ended with code %d", j.name(), why(released), result.Code)}
+		return &ending{code: exitLost, text: fmt.Sprintf(
+			"%s was lost before its release: %s; the command ended with code %d", j.name(), why(released), result.Code)}
 	}
 	if result.Code == 0 {
 		return nil
@@ -219,8 +233,9 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 	return &ending{code: result.Code, own: true}
 }
 
-// holds reports whether the lock is held as far as this process can tell. Locking again what it holds asks no server, but looks whether the
-// connection is still there: this process may have been stopped, and not have noticed yet. It waits in vain while a heartbeat is unanswered.
+// holds reports whether the lock is held as far as this process can tell. Locking again what it
+// holds asks no server, but looks whether the connection is still there: this process may have been
+// stopped, and not have noticed yet. It waits in vain while a heartbeat is unanswered.
 func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
@@ -234,7 +249,8 @@ func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 // settling is for how long a signal may still have been meant for a command that has ended.
 const settling = 200 * time.Millisecond
 
-// leaveAt ends txlock at a signal that comes while the release of the lock is awaited, of which there is no command any more to hear.
+// leaveAt ends txlock at a signal that comes while the release of the lock is awaited, of which
+// there is no command any more to hear.
 func leaveAt(signals <-chan os.Signal) {
 	for settled := time.After(settling); ; {
 		select {
@@ -294,17 +310,20 @@ func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 		return nil, j.failed(ctx, "waiting for "+j.name(), err)
 	case errors.Is(err, txlock.ErrNotAcquired) && j.cut(err):
 		_, reason, _ := strings.Cut(err.Error(), txlock.ErrNotAcquired.Error()+": ")
-		return nil, &ending{code: exitError, text: fmt.Sprintf(`waiting for %s: the server ended the wait: %s; see "txlock doctor"`, j.name(), reason)}
+		return nil, &ending{code: exitError, text: fmt.Sprintf(
+			`waiting for %s: the server ended the wait: %s; see "txlock doctor"`, j.name(), reason)}
 	case errors.Is(err, txlock.ErrNotAcquired):
 		return nil, j.missed(ctx, locks)
 	case errors.Is(err, txlock.ErrNotInstalled) && !homeless(err) && !j.unfenced:
-		return nil, &ending{code: exitNotSetUp, text: fmt.Sprintf(`%s: %s; run "txlock install" once%s, or --no-token if only tokens are missing`,
+		return nil, &ending{code: exitNotSetUp, text: fmt.Sprintf(
+			`%s: %s; run "txlock install" once%s, or --no-token if only tokens are missing`,
 			j.name(), reasonOf(err), j.tableFlag())}
 	}
 	return nil, j.failed(ctx, "waiting for "+j.name(), err)
 }
 
-// lock waits as --wait and --try say. A try waits for no holder, so it waits for the server no longer than connecting may take.
+// lock waits as --wait and --try say. A try waits for no holder, so it waits for the server no
+// longer than connecting may take.
 func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	if !j.try {
 		return locks.lock(ctx, j.keys, j.wait, false)
@@ -313,13 +332,15 @@ func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	defer cancel()
 	lock, err := locks.lock(bounded, j.keys, 0, true)
 	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
-		err = &ending{code: exitUnreachable, text: fmt.Sprintf("trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",
+		err = &ending{code: exitUnreachable, text: fmt.Sprintf(
+			"trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",
 			j.name(), j.server.Timeout, j.server.Address, j.table)}
 	}
 	return lock, err
 }
 
-// cut reports whether a limit of the server's own, or its administrator, ended a wait that was not to end yet.
+// cut reports whether a limit of the server's own, or its administrator, ended a wait that was not
+// to end yet.
 func (j *job) cut(err error) bool {
 	if j.try {
 		var pg *pgconn.PgError

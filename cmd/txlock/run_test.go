@@ -28,7 +28,8 @@ func runs(t *testing.T, e *engine) {
 	f := installed(t, e)
 	before := int64(0)
 	for range 2 {
-		p := f.start(t, "run", "a key", "another", "--", "sh", "-c", `echo "$TXLOCK_TOKEN"; echo "$TXLOCK_KEY"; cat; exit 7`)
+		p := f.start(t, "run", "a key", "another", "--", "sh", "-c",
+			`echo "$TXLOCK_TOKEN"; echo "$TXLOCK_KEY"; cat; exit 7`)
 		token, err := strconv.ParseInt(p.line(t), 10, 64)
 		require.NoError(t, err)
 		require.Greater(t, token, before)
@@ -44,8 +45,10 @@ func runs(t *testing.T, e *engine) {
 	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
 	require.Equal(t, 128+9, f.run(t, "run", "k", "--", "sh", "-c", "kill -KILL $$").code)
 	require.Equal(t, 128+15, f.run(t, "run", "k", "--", "sh", "-c", "kill -TERM $$").code)
-	// The token of a txlock above this one is not this one's. A URL out of a file may end with the line.
-	p := run(t, []string{"TXLOCK_DSN=" + f.url + "\n", "TXLOCK_TOKEN=5", "TXLOCK_KEY=x"}, "run", "--no-token", "k", "--", "sh", "-c", `echo "$TXLOCK_KEY ${TXLOCK_TOKEN-none}"`)
+	// The token of a txlock above this one is not this one's. A URL out of a file may end with the
+	// line.
+	p := run(t, []string{"TXLOCK_DSN=" + f.url + "\n", "TXLOCK_TOKEN=5", "TXLOCK_KEY=x"}, "run", "--no-token", "k",
+		"--", "sh", "-c", `echo "$TXLOCK_KEY ${TXLOCK_TOKEN-none}"`)
 	require.Equal(t, "k none", p.stdout)
 	// Flags behind -- are the command's.
 	require.Equal(t, "--try", f.run(t, "run", "k", "--", "echo", "--try").stdout)
@@ -59,7 +62,8 @@ func excludes(t *testing.T, e *engine) {
 	f := installed(t, e)
 	holder := f.play(t, "patient", "k")
 	started := time.Now()
-	eventually.True(t, "a word about the holder", func() bool { // by whom it is held is looked for as long as one may be kept waiting
+	// by whom it is held is looked for as long as one may be kept waiting
+	eventually.True(t, "a word about the holder", func() bool {
 		missed := f.run(t, "run", "--try", "k", "--", "echo", "never")
 		require.Equal(t, 75, missed.code)
 		require.Empty(t, missed.stdout)
@@ -76,7 +80,10 @@ func excludes(t *testing.T, e *engine) {
 
 	next := f.start(t, "run", "-v", "k", "--", "echo", "mine")
 	f.waiters(t, 1)
-	eventually.True(t, "a word about the holder", func() bool { return strings.Contains(next.stderr.String(), "waiting for k: held for ") })
+	eventually.True(t, "a word about the holder", func() bool {
+		return strings.Contains(
+			next.stderr.String(), "waiting for k: held for ")
+	})
 	if e.Kind != servers.MariaDB { // which does not show what an idle session says of itself
 		require.Contains(t, next.stderr.String(), "process "+strconv.Itoa(holder.Process.Pid))
 	}
@@ -89,7 +96,8 @@ func excludes(t *testing.T, e *engine) {
 
 func TestSlowToTell(t *testing.T) { each(t, slowToTell) }
 
-// A server that takes its time to say who holds the lock does not keep from whoever waits that it waits.
+// A server that takes its time to say who holds the lock does not keep from whoever waits that it
+// waits.
 func slowToTell(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
@@ -113,7 +121,10 @@ func TestSignals(t *testing.T) { each(t, signals) }
 func signals(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "patient", "k")
-	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR2} {
+	for _, sig := range []syscall.Signal{
+		syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGTERM, syscall.SIGUSR2,
+	} {
 		name := map[syscall.Signal]string{
 			syscall.SIGUSR1: "SIGUSR1", syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT",
 			syscall.SIGTERM: "SIGTERM", syscall.SIGUSR2: "SIGUSR2",
@@ -135,7 +146,8 @@ func signals(t *testing.T, e *engine) {
 
 func TestInterruptedWait(t *testing.T) { each(t, interruptedWait) }
 
-// A signal while it waits takes it out of the queue, the server's too, and the holder does not notice.
+// A signal while it waits takes it out of the queue, the server's too, and the holder does not
+// notice.
 func interruptedWait(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
@@ -157,7 +169,8 @@ func TestIgnoredSignals(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
 	// nohup: what was ignored from the start stays so, for the command too.
-	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo alive; cat")
+	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--", "sh", "-c",
+		"kill -HUP $PPID; kill -HUP $$; echo alive; cat")
 	c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary}, c.Args[1:]...)
 	c.Path = "/bin/sh"
 	p := start(t, c)
@@ -171,7 +184,12 @@ func TestNotInstalled(t *testing.T) { each(t, notInstalled) }
 // What is missing is named, with what to do.
 func notInstalled(t *testing.T, e *engine) {
 	f := newFixture(t, e)
-	for _, arguments := range [][]string{{"run", "k", "--", "true"}, {"run", "--no-token", "k", "--", "true"}, {"status"}, {"break", "--yes", "k"}} {
+	for _, arguments := range [][]string{
+		{"run", "k", "--", "true"},
+		{"run", "--no-token", "k", "--", "true"},
+		{"status"},
+		{"break", "--yes", "k"},
+	} {
 		r := f.run(t, arguments...)
 		require.Equal(t, 78, r.code, "%v: %s", arguments, r.stderr)
 		require.Contains(t, r.stderr, `run "txlock install" once`)
@@ -198,7 +216,8 @@ func notInstalled(t *testing.T, e *engine) {
 	// Nor does install make a database, or a schema.
 	nowhere := []string{"TXLOCK_DSN=" + strings.Replace(f.url, "/"+f.database, "/no_such_database", 1)}
 	for _, r := range []result{
-		run(t, nowhere, "run", "k", "--", "true"), run(t, nowhere, "install"), run(t, nowhere, "status"), f.run(t, "install", "--table", "no_such_schema.locks"),
+		run(t, nowhere, "run", "k", "--", "true"), run(t, nowhere, "install"), run(t, nowhere, "status"),
+		f.run(t, "install", "--table", "no_such_schema.locks"),
 	} {
 		require.Equal(t, 78, r.code, r.stderr)
 		require.Contains(t, r.stderr, "no_such_")
@@ -213,7 +232,8 @@ func notInstalled(t *testing.T, e *engine) {
 
 func TestUnprivileged(t *testing.T) { each(t, unprivileged) }
 
-// Who may not lock is sent to who says which grant is missing; who may not log in has mistyped something.
+// Who may not lock is sent to who says which grant is missing; who may not log in has mistyped
+// something.
 func unprivileged(t *testing.T, e *engine) {
 	f := installed(t, e)
 	user := f.database
@@ -262,7 +282,8 @@ func TestServersLimit(t *testing.T) {
 		r := f.run(t, append(append([]string{"run", "-E", "0"}, more...), "k", "--", "echo", "never")...)
 		require.Equal(t, 1, r.code, r.stderr)
 		require.Empty(t, r.stdout)
-		require.Regexp(t, `^txlock: waiting for k: the server ended the wait: .*57014.*; see "txlock doctor"\n$`, r.stderr)
+		require.Regexp(t, `^txlock: waiting for k: the server ended the wait: .*57014.*; see "txlock doctor"\n$`,
+			r.stderr)
 	}
 	require.Equal(t, result{}, f.run(t, "run", "--wait", "100ms", "-E", "0", "k", "--", "echo", "never"))
 	require.Equal(t, 75, f.run(t, "run", "--try", "k", "--", "echo", "never").code)
@@ -270,7 +291,8 @@ func TestServersLimit(t *testing.T) {
 	require.Zero(t, holder.wait(t))
 }
 
-// In containers many have the same process number: such a holder, and such a waiter, is not taken for txlock itself.
+// In containers many have the same process number: such a holder, and such a waiter, is not taken
+// for txlock itself.
 func TestSameProcess(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -279,7 +301,8 @@ func TestSameProcess(t *testing.T) {
 	locks := txlock.New(driver)
 	defer locks.Close()
 	for _, keys := range [][]string{{"k"}, {"k", "other"}} {
-		c := command([]string{"TXLOCK_DSN=" + f.url}, append(append([]string{"run", "-v"}, keys...), "--", "echo", "mine")...)
+		c := command([]string{"TXLOCK_DSN=" + f.url}, append(
+			append([]string{"run", "-v"}, keys...), "--", "echo", "mine")...)
 		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
 		c.Path = "/bin/sh"
 		p := start(t, c)
@@ -296,7 +319,8 @@ func TestSameProcess(t *testing.T) {
 		}()
 		f.waiters(t, 1)
 		began := time.Now()
-		eventually.True(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second }) // by which they are told apart
+		// by which they are told apart
+		eventually.True(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second })
 		p.send(t, "go")
 		eventually.True(t, "a word about both", func() bool {
 			return regexp.MustCompile(`held for \S+ by session .*, 1 waiting ahead`).MatchString(p.stderr.String())
@@ -328,5 +352,6 @@ func TestNested(t *testing.T) {
 	require.Contains(t, r.stderr, warning)
 	r = f.run(t, "run", "a", "k", "--", binary, "run", "b", "--", "true")
 	require.Equal(t, result{}, r)
-	require.Equal(t, result{}, f.run(t, "run", "k", "--", binary, "run", "--try", "-E", "0", "k", "--", "echo", "never"))
+	require.Equal(t, result{}, f.run(t, "run", "k", "--", binary, "run", "--try", "-E", "0", "k", "--", "echo",
+		"never"))
 }

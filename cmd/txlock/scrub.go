@@ -8,9 +8,10 @@ import (
 	"github.com/txlock/txlock/internal/dsn"
 )
 
-// scrubbed returns a copy of the arguments, and overwrites the passwords in their originals, which the system shows to everybody (ps,
-// /proc/pid/cmdline). On Unix Go's strings of os.Args are that very memory, which is the process's own to write to; where they are not,
-// nothing is gained and nothing lost. What stands behind "--" is a child's, and is left alone.
+// scrubbed returns a copy of the arguments, and overwrites the passwords in their originals, which
+// the system shows to everybody (ps, /proc/pid/cmdline). On Unix Go's strings of os.Args are that
+// very memory, which is the process's own to write to; where they are not, nothing is gained and
+// nothing lost. What stands behind "--" is a child's, and is left alone.
 func scrubbed() []string {
 	arguments := make([]string, len(os.Args))
 	for i, argument := range os.Args {

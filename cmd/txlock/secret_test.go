@@ -83,7 +83,12 @@ func password(t *testing.T, e *engine) {
 		require.Zero(t, r.code, r.stderr)
 	}
 	// Typed in the wrong place.
-	for _, arguments := range [][]string{{address}, {"doctor", address}, {"run", address}, {"install", "--table", address}} {
+	for _, arguments := range [][]string{
+		{address},
+		{"doctor", address},
+		{"run", address},
+		{"install", "--table", address},
+	} {
 		r := run(t, []string{"TXLOCK_DSN=" + bare, variable + secret}, arguments...)
 		require.NotZero(t, r.code)
 		require.NotContains(t, r.stdout+r.stderr, "hush")

@@ -23,7 +23,8 @@ type locker interface {
 	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
 	Break(ctx context.Context, holding txlock.Holding) error
 	Close() error
-	// lock waits for the keys: as long as within says, or without a limit if it is 0, or not at all.
+	// lock waits for the keys: as long as within says, or without a limit if it is 0, or not at
+	// all.
 	lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error)
 }
 
@@ -41,7 +42,8 @@ func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, within time.Durat
 	return m.Lock(ctx)
 }
 
-// leave closes what holds no lock, and does not wait for a server that is silent: the process ends, and its connections with it.
+// leave closes what holds no lock, and does not wait for a server that is silent: the process ends,
+// and its connections with it.
 func leave(locks locker) {
 	closed := make(chan struct{})
 	go func() {
@@ -71,13 +73,15 @@ func (o *options) find() error {
 	return nil
 }
 
-// findTable is find, and on MySQL and MariaDB has the URL or the name of the table say in which database it is.
+// findTable is find, and on MySQL and MariaDB has the URL or the name of the table say in which
+// database it is.
 func (o *options) findTable() error {
 	if err := o.find(); err != nil {
 		return err
 	}
 	if o.server.System == dsn.MySQL && o.server.Database == "" && !qualified(o.table) {
-		return usage("the URL of the server names no database, in which %s is: write mysql://…/database, or --table database.%[1]s", o.table)
+		return usage("the URL of the server names no database, in which %s is: write mysql://…/database, or --table "+
+			"database.%[1]s", o.table)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
 )
 
-// signals ends what the command does at the first signal, and the command itself at the second: unless they are handed to a
-// child.
+// signals ends what the command does at the first signal, and the command itself at the second:
+// unless they are handed to a child.
 type signals struct {
 	ctx      context.Context // ends with the first signal
 	received chan os.Signal
@@ -23,11 +23,13 @@ func watchSignals() *signals {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &signals{ctx: ctx, received: make(chan os.Signal, 16), taken: make(chan struct{})}
 	for _, sig := range child.Passed {
-		if !signal.Ignored(sig) { // by nohup, or a shell that runs us in the background: then it stays so, for a child too
+		// by nohup, or a shell that runs us in the background: then it stays so, for a child too
+		if !signal.Ignored(sig) {
 			signal.Notify(s.received, sig)
 		}
 	}
-	// A reader of our output that is gone is an error of the write, and no reason to leave a child alone.
+	// A reader of our output that is gone is an error of the write, and no reason to leave a child
+	// alone.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		for {

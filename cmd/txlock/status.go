@@ -48,8 +48,9 @@ const watchDefault = "2s"
 func newStatus(o *options) *cobra.Command {
 	s := status{options: o}
 	c := &cobra.Command{
-		Use: "status [flags] [KEY...]", Short: "Show who holds locks and who waits", Long: statusHelp, DisableFlagsInUseLine: true,
-		Example: "  txlock status\n  txlock status --watch\n  txlock status --json sku:42 | jq '.locks[].holder'",
+		Use: "status [flags] [KEY...]", Short: "Show who holds locks and who waits", Long: statusHelp,
+		DisableFlagsInUseLine: true,
+		Example:               "  txlock status\n  txlock status --watch\n  txlock status --json sku:42 | jq '.locks[].holder'",
 		RunE: func(c *cobra.Command, arguments []string) error {
 			s.keys = arguments
 			if err := s.read(c); err != nil {
@@ -130,7 +131,8 @@ type view struct {
 	asked    map[string][]string // the KEYs of each slot, as far as they are known
 }
 
-// viewOf finds out which slots the KEYs are in. Of several, the server is asked about each that no session names.
+// viewOf finds out which slots the KEYs are in. Of several, the server is asked about each that no
+// session names.
 func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Holding) view {
 	v := view{holdings: holdings, asked: map[string][]string{}}
 	if len(holdings) == 0 {

@@ -109,7 +109,8 @@ func status(t *testing.T, e *engine) {
 	}
 }
 
-// A key may hold anything, which neither the table nor JSON lets through to a terminal; JSON escapes it.
+// A key may hold anything, which neither the table nor JSON lets through to a terminal; JSON
+// escapes it.
 func TestStatusOfHostileKey(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -140,7 +141,8 @@ func TestStatusStream(t *testing.T) {
 	require.Empty(t, p.stderr.String())
 }
 
-// Another ordinary user sees who holds a lock, but not since when on PostgreSQL, and may not end the session.
+// Another ordinary user sees who holds a lock, but not since when on PostgreSQL, and may not end
+// the session.
 func TestBreakRefused(t *testing.T) { each(t, breakRefused) }
 
 func breakRefused(t *testing.T, e *engine) {
@@ -184,7 +186,8 @@ func breakRefused(t *testing.T, e *engine) {
 
 func TestSilentServer(t *testing.T) { each(t, silentServer) }
 
-// A server that falls silent ends status and break when the time is over, and ctrl-C ends them at once.
+// A server that falls silent ends status and break when the time is over, and ctrl-C ends them at
+// once.
 func silentServer(t *testing.T, e *engine) {
 	f := installed(t, e)
 	direct := f.url
@@ -280,7 +283,8 @@ func (f *fixture) stuck(t *testing.T, wanted bool) {
 	})
 }
 
-// The live screen does not stay where there is nothing to come, and says what keeps it from looking.
+// The live screen does not stay where there is nothing to come, and says what keeps it from
+// looking.
 func TestWatchTrouble(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, engines[0])
@@ -320,10 +324,12 @@ func breaks(t *testing.T, e *engine) {
 	require.Equal(t, k.Holder.ID, f.status(t).Locks[0].Holder.ID)
 	r = f.run(t, "break", "--yes", "k")
 	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, fmt.Sprintf("k is held for X by session %s (", k.Holder.ID), duration.ReplaceAllString(r.stdout[:strings.Index(r.stdout, "(")+1], "X"))
+	require.Equal(t, fmt.Sprintf("k is held for X by session %s (", k.Holder.ID),
+		duration.ReplaceAllString(r.stdout[:strings.Index(r.stdout, "(")+1], "X"))
 	require.Contains(t, r.stdout, "1. waiting for ")
 	require.NotContains(t, r.stdout, "Statement: ", "that it is idle is none")
-	require.Contains(t, r.stdout, fmt.Sprintf("Session %s was ended. k is now held by session %s (", k.Holder.ID, k.Waiters[0].ID))
+	require.Contains(t, r.stdout, fmt.Sprintf("Session %s was ended. k is now held by session %s (", k.Holder.ID,
+		k.Waiters[0].ID))
 	require.Equal(t, "SIGTERM", holder.line(t))
 	require.Equal(t, 76, holder.wait(t))
 	require.Equal(t, "mine", next.line(t))

@@ -27,9 +27,13 @@ const (
 	columns
 )
 
-var headings = [columns]string{"LOCK", "STATE", "FOR", "SINCE", "SESSION", "APPLICATION", "PROCESS", "HOST", "USER", "STATEMENT"}
+var headings = [columns]string{
+	"LOCK", "STATE", "FOR", "SINCE", "SESSION", "APPLICATION", "PROCESS", "HOST", "USER",
+	"STATEMENT",
+}
 
-// dropped are the columns that a narrow terminal goes without, the first one first. Who it is counts for more than what it does.
+// dropped are the columns that a narrow terminal goes without, the first one first. Who it is
+// counts for more than what it does.
 var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess}
 
 const (
@@ -61,8 +65,8 @@ const (
 // unnamed stands for a holder of whom the server does not say who it is.
 const unnamed = "?"
 
-// tableOf makes the table, in the order that people want: first what is awaited, for longest, then what is held for longest. Asked are,
-// by the number of their slot, the keys that it was asked for.
+// tableOf makes the table, in the order that people want: first what is awaited, for longest, then
+// what is held for longest. Asked are, by the number of their slot, the keys that it was asked for.
 func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	t := &table{}
 	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
@@ -87,10 +91,12 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	return t
 }
 
-// byUrgency has the longest wait come first, and behind all waits who has held for longest. It compares when that began, for the server may have
-// been asked about one lock later than about another.
+// byUrgency has the longest wait come first, and behind all waits who has held for longest. It
+// compares when that began, for the server may have been asked about one lock later than about
+// another.
 func byUrgency(a, b txlock.Holding) int {
-	return cmp.Or(cmp.Compare(min(len(b.Waiters), 1), min(len(a.Waiters), 1)), byBegin(longestWaiter(a), longestWaiter(b)), byBegin(a.Holder, b.Holder))
+	return cmp.Or(cmp.Compare(min(len(b.Waiters), 1), min(len(a.Waiters), 1)),
+		byBegin(longestWaiter(a), longestWaiter(b)), byBegin(a.Holder, b.Holder))
 }
 
 func longestWaiter(h txlock.Holding) *txlock.Session {
@@ -115,7 +121,8 @@ func byBegin(a, b *txlock.Session) int {
 	return a.Since.Compare(b.Since)
 }
 
-// lockName is how a row is shown: by its key where somebody named it. A slot that was asked for by other keys says so.
+// lockName is how a row is shown: by its key where somebody named it. A slot that was asked for by
+// other keys says so.
 func lockName(h txlock.Holding, asked []string) string {
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
@@ -138,8 +145,9 @@ func lockName(h txlock.Holding, asked []string) string {
 
 func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
 	cells := [columns]string{
-		colLock: name, colState: state, colFor: round(s.For).String(), colSession: terminal.Clean(s.ID), colApplication: terminal.Clean(s.Application),
-		colHost: terminal.Clean(s.Host), colUser: terminal.Clean(s.User), colStatement: doing(s),
+		colLock: name, colState: state, colFor: round(s.For).String(), colSession: terminal.Clean(s.ID),
+		colApplication: terminal.Clean(s.Application),
+		colHost:        terminal.Clean(s.Host), colUser: terminal.Clean(s.User), colStatement: doing(s),
 	}
 	if !s.Since.IsZero() {
 		cells[colSince] = clock(s.Since.Local(), time.Now())
@@ -156,8 +164,12 @@ func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
 	t.rows = append(t.rows, row{kind, cells})
 }
 
-// ownMarks are in the statements with which txlock locks, releases and asks for a sign of life. They say nothing that the table does not.
-var ownMarks = []string{"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock", "select epoch || ' ' || nextval(", "-- ping"}
+// ownMarks are in the statements with which txlock locks, releases and asks for a sign of life.
+// They say nothing that the table does not.
+var ownMarks = []string{
+	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
+	"select epoch || ' ' || nextval(", "-- ping",
+}
 
 // statementOf is what a session runs or ran last, unless it is txlock's own.
 func statementOf(s txlock.Session) string {
@@ -189,7 +201,8 @@ func clock(at, now time.Time) string {
 	return at.Format("Jan _2 15:04")
 }
 
-// lines writes the table into so many columns and lines, or as large as it is where they are 0. What there is no room for is counted.
+// lines writes the table into so many columns and lines, or as large as it is where they are 0.
+// What there is no room for is counted.
 func (t *table) lines(width, height int, style terminal.Style) []string {
 	shown, widths := t.fit(width)
 	fit := func(line string) string {
@@ -239,7 +252,8 @@ func summary(hidden []row) string {
 	for _, r := range hidden {
 		count[r.kind]++
 	}
-	return fmt.Sprintf("… %d more lines: awaited locks %d, waiters %d, others %d", len(hidden), count[rowAwaited], count[rowWaiter], count[rowLock])
+	return fmt.Sprintf("… %d more lines: awaited locks %d, waiters %d, others %d", len(hidden), count[rowAwaited],
+		count[rowWaiter], count[rowLock])
 }
 
 // fit decides which columns are shown and how wide they are.

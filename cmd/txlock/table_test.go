@@ -1,6 +1,7 @@
 package main
 
-// This file is in package main so that it is tested without a run, and so that the go command knows that the tests depend on it.
+// This file is in package main so that it is tested without a run, and so that the go command knows
+// that the tests depend on it.
 
 import (
 	"encoding/json"
@@ -18,7 +19,8 @@ import (
 func TestTableFits(t *testing.T) {
 	now := time.Now()
 	holder := txlock.Session{
-		ID: "4711", Key: "käse:42", Application: "shop", Host: "db-worker-3.example:51234", Process: 99, User: "app", Since: now, For: time.Hour,
+		ID: "4711", Key: "käse:42", Application: "shop", Host: "db-worker-3.example:51234", Process: 99, User: "app",
+		Since: now, For: time.Hour,
 		Statement: "UPDATE inventory SET stock = stock - 1 WHERE sku = 42",
 	}
 	waiter := txlock.Session{ID: "4712", Key: "another", For: 1234 * time.Millisecond, Idle: true}
@@ -56,7 +58,8 @@ func TestTableFits(t *testing.T) {
 // Who holds a lock is shown rather than that it is idle, and what says nothing goes first.
 func TestTableOfNarrowTerminal(t *testing.T) {
 	holder := txlock.Session{
-		ID: "123456", Application: "nightly-reports", Host: "10.20.30.40:51234", Process: 54321, User: "app", Since: time.Now(), For: time.Hour, Idle: true,
+		ID: "123456", Application: "nightly-reports", Host: "10.20.30.40:51234", Process: 54321, User: "app",
+		Since: time.Now(), For: time.Hour, Idle: true,
 	}
 	for width, want := range map[int]string{
 		120: `^LOCK +STATE +FOR +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`,
@@ -64,14 +67,16 @@ func TestTableOfNarrowTerminal(t *testing.T) {
 		85:  `^LOCK +STATE +FOR +SESSION +APPLICATION +PROCESS +HOST$`,
 		80:  `^LOCK +STATE +FOR +SESSION +APPLICATION +PROCESS$`,
 	} {
-		require.Regexp(t, want, tableOf([]txlock.Holding{{Row: "7", Key: "nightly-report", Holder: &holder}}, nil).lines(width, 0, false)[0])
+		require.Regexp(t, want, tableOf([]txlock.Holding{{Row: "7", Key: "nightly-report", Holder: &holder}},
+			nil).lines(width, 0, false)[0])
 	}
 	holder.Application, holder.Process = "", 0
 	lines := tableOf([]txlock.Holding{{Row: "7", Key: "nightly-report", Holder: &holder}}, nil).lines(80, 0, false)
 	require.Regexp(t, `^LOCK +STATE +FOR +SESSION +HOST +USER +STATEMENT$`, lines[0])
 }
 
-// First comes what is awaited for longest, then what is held for longest; what there is no room for is counted.
+// First comes what is awaited for longest, then what is held for longest; what there is no room for
+// is counted.
 func TestTableOrder(t *testing.T) {
 	now := time.Now()
 	of := func(row string, held time.Duration, waits ...time.Duration) txlock.Holding {
@@ -82,7 +87,9 @@ func TestTableOrder(t *testing.T) {
 		return h
 	}
 	table := tableOf([]txlock.Holding{
-		of("1", time.Second), of("2", time.Hour), of("3", time.Minute, time.Second), {Row: "4"}, of("5", 2*time.Second, 0), of("6", time.Second, time.Minute, time.Second),
+		of("1", time.Second), of("2", time.Hour), of("3", time.Minute, time.Second),
+		{Row: "4"},
+		of("5", 2*time.Second, 0), of("6", time.Second, time.Minute, time.Second),
 	}, nil)
 	seenLater := of("8", time.Second)
 	seenLater.Holder.For += time.Minute
@@ -91,7 +98,10 @@ func TestTableOrder(t *testing.T) {
 	for _, line := range table.lines(0, 0, false) {
 		firsts = append(firsts, line[:6])
 	}
-	require.Equal(t, []string{"LOCK  ", "slot 6", "  1.  ", "  2.  ", "slot 3", "  1.  ", "slot 5", "  1.  ", "slot 2", "slot 1", "slot 4"}, firsts)
+	require.Equal(t, []string{
+		"LOCK  ", "slot 6", "  1.  ", "  2.  ", "slot 3", "  1.  ", "slot 5", "  1.  ", "slot 2",
+		"slot 1", "slot 4",
+	}, firsts)
 
 	require.Len(t, table.lines(0, 11, false), 11)
 	lines := table.lines(0, 5, false)
@@ -104,7 +114,10 @@ func TestTableOrder(t *testing.T) {
 
 // A holder of whom the server does not say who it is is shown as that.
 func TestTableOfUnnamedHolder(t *testing.T) {
-	table := tableOf([]txlock.Holding{{Row: "7", Holder: &txlock.Session{}}, {Row: "8", Holder: &txlock.Session{ID: "4711"}}}, nil)
+	table := tableOf([]txlock.Holding{
+		{Row: "7", Holder: &txlock.Session{}},
+		{Row: "8", Holder: &txlock.Session{ID: "4711"}},
+	}, nil)
 	lines := table.lines(80, 0, false)
 	require.Regexp(t, `^slot 7 +held +\?$`, lines[1])
 	require.Equal(t, "?  held, but the server did not say by whom", lines[3])
@@ -133,7 +146,8 @@ func TestLockOfAskedKey(t *testing.T) {
 	} {
 		require.Equal(t, test.want, lockName(txlock.Holding{Row: "8", Key: test.key}, test.asked))
 	}
-	require.Equal(t, "inventory.sku=8", lockName(txlock.Holding{Table: "inventory", Column: "sku", Row: "8"}, []string{"sku:42"}))
+	require.Equal(t, "inventory.sku=8", lockName(txlock.Holding{Table: "inventory", Column: "sku", Row: "8"},
+		[]string{"sku:42"}))
 }
 
 // JSON says what is not known, and keeps what commands a terminal from it.
@@ -147,7 +161,10 @@ func TestPicture(t *testing.T) {
 	require.Equal(t, "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b", back.Key)
 
 	out.Reset()
-	known := txlock.Session{ID: "7", Since: time.Date(2026, 11, 21, 15, 4, 5, 0, time.UTC), For: 1500 * time.Millisecond}
+	known := txlock.Session{
+		ID: "7", Since: time.Date(2026, 11, 21, 15, 4, 5, 0, time.UTC),
+		For: 1500 * time.Millisecond,
+	}
 	require.NoError(t, writeJSONLine(&out, pictureOf(known)))
 	require.Contains(t, out.String(), `"id":"7"`)
 	require.Contains(t, out.String(), `"since":"2026-11-21T15:04:05Z","for_seconds":1.5,"idle":false`)

@@ -114,7 +114,8 @@ func TestStatusOnTerminal(t *testing.T) {
 	require.Zero(t, holder.wait(t))
 }
 
-// The live screen is a second one, follows the locks and the size, and leaves the terminal as it was.
+// The live screen is a second one, follows the locks and the size, and leaves the terminal as it
+// was.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -144,7 +145,8 @@ func TestWatch(t *testing.T) {
 	s.see(t, `\x1b\[\?1049l`)
 }
 
-// What a terminal has no room for is counted, and what is awaited stays on top; a wide character takes two columns.
+// What a terminal has no room for is counted, and what is awaited stays on top; a wide character
+// takes two columns.
 func TestWatchOfManyLocks(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[1]) // MySQL, which shows all keys of a session
@@ -158,7 +160,8 @@ func TestWatchOfManyLocks(t *testing.T) {
 	waiter := f.start(t, "run", arguments[20], "--", "true")
 	f.waiters(t, 1)
 	s := f.typed(t, nil, "status", "--watch=100ms")
-	s.see(t, fmt.Sprintf(`every 100ms, q quits.*\r\n.*\r\n.*LOCK.*\r\n.*%s.*held.*\r\n.*  1\..*waits.*%d`, arguments[20], waiter.Process.Pid))
+	s.see(t, fmt.Sprintf(`every 100ms, q quits.*\r\n.*\r\n.*LOCK.*\r\n.*%s.*held.*\r\n.*  1\..*waits.*%d`,
+		arguments[20], waiter.Process.Pid))
 	// Of 24 lines two are above the table, and of it the headings, 20 rows and this one are shown.
 	s.see(t, fmt.Sprintf("… %d more lines: awaited locks 0, waiters 0, others %d", holds+1-20, holds+1-20))
 	s.key(t, "q")
@@ -192,7 +195,8 @@ func TestBreakOnTerminal(t *testing.T) {
 	require.Equal(t, 76, holder.wait(t))
 }
 
-// On a terminal ctrl-C reaches the command once, and others are passed on; it may read the terminal.
+// On a terminal ctrl-C reaches the command once, and others are passed on; it may read the
+// terminal.
 func TestRunOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -221,7 +225,8 @@ func TestRunOnTerminal(t *testing.T) {
 	require.Zero(t, holder.wait(t))
 
 	// A loss ends what the command has started, although it all shares txlock's group.
-	s = f.typed(t, nil, "run", "k", "--grace", "200ms", "--", "sh", "-c", `trap "" TERM; sh -c 'echo in $$; while :; do sleep 0.1; done'`)
+	s = f.typed(t, nil, "run", "k", "--grace", "200ms", "--", "sh", "-c",
+		`trap "" TERM; sh -c 'echo in $$; while :; do sleep 0.1; done'`)
 	s.see(t, "in [0-9]+\r")
 	pid, err := strconv.Atoi(inside.FindStringSubmatch(s.seen.String())[1])
 	require.NoError(t, err)

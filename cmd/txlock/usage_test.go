@@ -68,7 +68,14 @@ func TestUsage(t *testing.T) {
 		require.Contains(t, r.stderr, c.told, c.typed)
 		require.Regexp(t, `^txlock: [^\n]+\n$`, r.stderr, c.typed)
 	}
-	for _, arguments := range [][]string{{"run", "k", "--", "true"}, {"status"}, {"break", "-y", "k"}, {"doctor"}, {"install"}, {"schema"}} {
+	for _, arguments := range [][]string{
+		{"run", "k", "--", "true"},
+		{"status"},
+		{"break", "-y", "k"},
+		{"doctor"},
+		{"install"},
+		{"schema"},
+	} {
 		r := run(t, nil, arguments...)
 		require.Equal(t, 64, r.code)
 		require.Contains(t, r.stderr, "set TXLOCK_DSN")
@@ -78,7 +85,8 @@ func TestUsage(t *testing.T) {
 	require.Contains(t, r.stderr, "a key is empty")
 }
 
-// Output that nobody reads ends a command as SIGPIPE would; output that cannot be written is an error.
+// Output that nobody reads ends a command as SIGPIPE would; output that cannot be written is an
+// error.
 func TestUnwritten(t *testing.T) {
 	t.Parallel()
 	for _, typed := range []string{"schema --system postgres", "completion bash", "--help", "help run", "completion"} {

@@ -25,7 +25,8 @@ type notice struct {
 	said chan struct{} // closed when all that was to be said is written; nil before anything was
 }
 
-// announce begins a notice, where there is somebody to read it. A server that is slow to say who holds the lock does not keep the rest back.
+// announce begins a notice, where there is somebody to read it. A server that is slow to say who
+// holds the lock does not keep the rest back.
 func (j *job) announce(ctx context.Context, locks locker) *notice {
 	ctx, cancel := context.WithCancel(ctx)
 	n := &notice{cancel: cancel}
@@ -74,7 +75,8 @@ func (n *notice) say(j *job, holders string) {
 	}()
 }
 
-// end ends the notice and reports whether it was given. A standard error that takes nothing must not keep a granted lock from its work.
+// end ends the notice and reports whether it was given. A standard error that takes nothing must
+// not keep a granted lock from its work.
 func (n *notice) end() bool {
 	n.mu.Lock()
 	n.over = true // before the question for the holders is cancelled, which would be an answer without any
@@ -103,7 +105,8 @@ func closedSoon(done <-chan struct{}) bool {
 	}
 }
 
-// holders says who holds what this job waits for, on a second connection: nothing, when the server does not tell within limit.
+// holders says who holds what this job waits for, on a second connection: nothing, when the server
+// does not tell within limit.
 func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) string {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -120,8 +123,8 @@ func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) st
 	return strings.Join(told, "; ")
 }
 
-// holder says who holds one row, unless it is this process, which may hold some of several. In containers many have its number: but
-// what was held before this one asked is another's.
+// holder says who holds one row, unless it is this process, which may hold some of several. In
+// containers many have its number: but what was held before this one asked is another's.
 func (j *job) holder(h txlock.Holding) string {
 	waited := time.Since(j.asked)
 	ahead := ahead(h.Waiters, waited)
@@ -141,7 +144,8 @@ func (j *job) holder(h txlock.Holding) string {
 	return text
 }
 
-// ahead is how many stand before this process in a queue. Of several with its number it is the one that has waited about as long.
+// ahead is how many stand before this process in a queue. Of several with its number it is the one
+// that has waited about as long.
 func ahead(waiters []txlock.Session, waited time.Duration) int {
 	place, least := len(waiters), time.Duration(math.MaxInt64)
 	for i, waiter := range waiters {

@@ -23,7 +23,8 @@ func (g glance) hopeless() bool {
 	return g.at.IsZero() && g.err != nil && (errors.Is(g.err, txlock.ErrNotInstalled) || refused(g.err))
 }
 
-// live shows the status on a screen of its own until somebody quits. A server that does not answer is shown as that, and asked again.
+// live shows the status on a screen of its own until somebody quits. A server that does not answer
+// is shown as that, and asked again.
 func (s *status) live(ctx context.Context, locks locker) error {
 	style := terminal.StyleOf(os.Stdout)
 	screen, err := terminal.Open(os.Stdin, os.Stdout)

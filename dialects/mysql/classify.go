@@ -10,7 +10,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Server error numbers (MySQL: server error reference; MariaDB: error codes) that mean something to a lock.
+// Server error numbers (MySQL: server error reference; MariaDB: error codes) that mean something to
+// a lock.
 const (
 	rowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
 	noDatabasePrivilege = 1044
@@ -53,7 +54,8 @@ func lost(err error) error {
 		return err
 	}
 	if number(err) == noSuchSavepoint {
-		return fmt.Errorf("%w: the transaction that took the lock ended before its work did, by a deadlock, COMMIT, ROLLBACK or DDL; "+
+		return fmt.Errorf("%w: the transaction that took the lock ended before its work did, by a deadlock, COMMIT, "+
+			"ROLLBACK or DDL; "+
 			"what came after it is not committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)

@@ -9,12 +9,15 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// connector opens the connections of a pool that Open owns. Their settings save round trips and close a hole:
+// connector opens the connections of a pool that Open owns. Their settings save round trips and
+// close a hole:
 //
-//   - autocommit=0: the first statement begins a transaction, without a trip for BEGIN; and after a deadlock, whose
-//     error the work may swallow, its next statements are in a transaction again instead of committing one by one.
+//   - autocommit=0: the first statement begins a transaction, without a trip for BEGIN; and after a
+//     deadlock, whose error the work may swallow, its next statements are in a transaction again
+//     instead of committing one by one.
 //   - READ COMMITTED: what is read under a lock is never older than the lock.
-//   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for 50 s.
+//   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
+//     50 s.
 type connector struct {
 	driver.Connector
 }
@@ -47,7 +50,8 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &ownedConn{freeConn: freeConn{statementConn: inner, ending: context.Background()}}, nil
 }
 
-// statementConn is what sessions use of a connection of go-sql-driver/mysql, or of what a program has wrapped around one.
+// statementConn is what sessions use of a connection of go-sql-driver/mysql, or of what a program
+// has wrapped around one.
 type statementConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -94,7 +98,8 @@ func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error
 	return ownedTx{c}, nil
 }
 
-// ResetSession implements driver.SessionResetter: it finds a connection that died while it was idle.
+// ResetSession implements driver.SessionResetter: it finds a connection that died while it was
+// idle.
 func (c *ownedConn) ResetSession(ctx context.Context) error {
 	if resetter, ok := c.statementConn.(driver.SessionResetter); ok {
 		return resetter.ResetSession(ctx)
@@ -118,8 +123,8 @@ func (c *ownedConn) Ping(ctx context.Context) error {
 
 type ownedTx struct{ conn *ownedConn }
 
-// Commit commits the transaction that set the savepoint, and no other: where RELEASE SAVEPOINT fails, the server does
-// not run the statement behind it.
+// Commit commits the transaction that set the savepoint, and no other: where RELEASE SAVEPOINT
+// fails, the server does not run the statement behind it.
 func (t ownedTx) Commit() error { return t.conn.end("RELEASE SAVEPOINT " + savepoint + "; COMMIT") }
 
 func (t ownedTx) Rollback() error { return t.conn.end("ROLLBACK") }

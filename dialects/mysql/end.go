@@ -24,7 +24,8 @@ func (s *session) Commit(ctx context.Context) error {
 	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint:
 		err = lost(err)
 	case number(err) == 0 && !errors.Is(err, dialects.ErrLost):
-		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)
+		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w",
+			dialects.ErrLost, err)
 	}
 	return errors.Join(err, s.rollback(ctx))
 }
@@ -35,7 +36,8 @@ func (s *session) commit(ctx context.Context) error {
 	}
 	if err := s.exec(ctx, "RELEASE SAVEPOINT "+savepoint); err != nil {
 		if number(err) == 0 {
-			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
+			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost,
+				err)
 		}
 		return err
 	}
@@ -49,9 +51,10 @@ func (s *session) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// unattended is a context for statements up to the call of attend. It does not end with ctx: then the socket is closed instead,
-// under whoever uses it. go-sql-driver has a goroutine of the connection look after each statement whose context can end, and
-// the two wake-ups of it are a tenth of what a lock costs.
+// unattended is a context for statements up to the call of attend. It does not end with ctx: then
+// the socket is closed instead, under whoever uses it. go-sql-driver has a goroutine of the
+// connection look after each statement whose context can end, and the two wake-ups of it are a
+// tenth of what a lock costs.
 func (s *session) unattended(ctx context.Context) (statements context.Context, attend func()) {
 	if s.socket == nil {
 		return ctx, func() {}
@@ -72,8 +75,8 @@ func (s *session) close() {
 	_ = s.conn.Close()
 }
 
-// rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
-// be confirmed is closed.
+// rollback ends whatever transaction is open and brings the session's settings back. A connection
+// on which that cannot be confirmed is closed.
 func (s *session) rollback(ctx context.Context) (err error) {
 	switch {
 	case s.driver.owned:
@@ -106,7 +109,8 @@ func (s *session) restore(ctx context.Context, query string) error {
 	return s.exec(ctx, query)
 }
 
-// endOwned calls Commit or Rollback of the transaction, which know no context, with ctx all the same.
+// endOwned calls Commit or Rollback of the transaction, which know no context, with ctx all the
+// same.
 func (s *session) endOwned(ctx context.Context, call func(*sql.Tx) error) error {
 	if owned := s.owned(); owned != nil {
 		owned.ending = ctx

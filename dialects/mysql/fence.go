@@ -11,22 +11,28 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// fence is what tokens are made of: the server's UUID_SHORT(), a counter in its memory that every call increases, and the
-// number of the server's run. Both are read by the statement that locks the rows, row by row as they are locked; nothing is written.
+// fence is what tokens are made of: the server's UUID_SHORT(), a counter in its memory that every
+// call increases, and the number of the server's run. Both are read by the statement that locks the
+// rows, row by row as they are locked; nothing is written.
 //
-// The counter begins anew with the server. So runs, a table in memory that a restart empties, says with which number and at
-// which count this run began. Its row names the server, for on a replica that takes over it has another's; and that of the
-// primary is only good as long as no other server has taken over since and told its replicas so, by a row with a higher
-// number. Where there is no good row, no token comes, and the next holder draws a number from epochs, an ordinary table: one
-// that is committed, and replicated as far as the server waits for that, before the first token is made of it.
+// The counter begins anew with the server. So runs, a table in memory that a restart empties, says
+// with which number and at which count this run began. Its row names the server, for on a replica
+// that takes over it has another's; and that of the primary is only good as long as no other server
+// has taken over since and told its replicas so, by a row with a higher number. Where there is no
+// good row, no token comes, and the next holder draws a number from epochs, an ordinary table: one
+// that is committed, and replicated as far as the server waits for that, before the first token is
+// made of it.
 //
-// Only tables in memory are read in the session: a plain SELECT of InnoDB's would take the transaction's snapshot before the lock.
+// Only tables in memory are read in the session: a plain SELECT of InnoDB's would take the
+// transaction's snapshot before the lock.
 type fence struct{ epochs, runs string }
 
-// errNoRun says that the server was restarted, or has taken over from another, since the last token.
+// errNoRun says that the server was restarted, or has taken over from another, since the last
+// token.
 var errNoRun = errors.New("no token: the server was restarted or has taken over")
 
-// fenceOf are the names behind the lock table's own, quoted. The server refuses those that are too long.
+// fenceOf are the names behind the lock table's own, quoted. The server refuses those that are too
+// long.
 func fenceOf(table string) (fence, error) {
 	quoted, err := quoteTable(table)
 	stem := strings.TrimSuffix(quoted, "`")

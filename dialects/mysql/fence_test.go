@@ -10,7 +10,10 @@ import (
 
 // What the locking statement answers is a token, or an error, and never a wrong number.
 func FuzzTokenOf(f *testing.F) {
-	for _, row := range []string{"7 102176827140734977 1 102176827140734976", "", "7", "7 1 1 1", "7 x 1 1", "7 -5 1 1", "7 18446744073709551615 1 0", "0 2 4194304 1"} {
+	for _, row := range []string{
+		"7 102176827140734977 1 102176827140734976", "", "7", "7 1 1 1", "7 x 1 1", "7 -5 1 1",
+		"7 18446744073709551615 1 0", "0 2 4194304 1",
+	} {
 		f.Add(row, row)
 	}
 	f.Fuzz(func(t *testing.T, first, second string) {

@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// lookAtMariaDB reads InnoDB's views. They show a row lock only when somebody waits for it; of what is held besides, the rows are found by
-// trying, and the holders by waiting for them for a moment.
+// lookAtMariaDB reads InnoDB's views. They show a row lock only when somebody waits for it; of what
+// is held besides, the rows are found by trying, and the holders by waiting for them for a moment.
 func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, slots int, only []int) error {
 	if err := d.views.enter(ctx); err != nil {
 		return err
@@ -21,15 +21,18 @@ func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, sl
 	if err == nil && only == nil {
 		err = s.readIndexes(ctx, conn)
 	}
-	if err != nil || silent == 0 && only == nil { // a few slots are looked at also if an old picture shows no transaction
+	// a few slots are looked at also if an old picture shows no transaction
+	if err != nil || silent == 0 && only == nil {
 		return err
 	}
 	return d.findHolders(ctx, conn, s, slots, only)
 }
 
-// readPeople reads the sessions, but for probes, which hold nothing. Without PROCESS the server shows those of the same user.
+// readPeople reads the sessions, but for probes, which hold nothing. Without PROCESS the server
+// shows those of the same user.
 func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM information_schema.processlist WHERE ID <> CONNECTION_ID()")
+	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
+		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
 	if err != nil {
 		return err
 	}
@@ -40,7 +43,10 @@ func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 		if strings.Contains(line[5], probeMark) {
 			continue
 		}
-		party := &dialects.Party{Session: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Statement: line[5]}
+		party := &dialects.Party{
+			Session: line[0], User: line[1], Host: line[2], Database: line[3],
+			Idle: line[4] == "Sleep", Statement: line[5],
+		}
 		if label := labelIn(line[5]); label != "" {
 			_, party.Process, party.Claims = dialects.ReadLabel(label)
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
@@ -52,7 +58,8 @@ func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 	return s.readLabels(ctx, conn)
 }
 
-// readLabels reads what sessions say of themselves. The server shows that if performance_schema is on, which is not its default.
+// readLabels reads what sessions say of themselves. The server shows that if performance_schema is
+// on, which is not its default.
 func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT FROM performance_schema.threads t
 		LEFT JOIN performance_schema.user_variables_by_thread v ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '`+variable+`'
@@ -80,8 +87,8 @@ const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.tr
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t ON t.trx_id = l.lock_trx_id
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
 
-// readLocks reads the sessions, the locks that somebody waits for, and how many transactions hold locks that are not among them. It is to be
-// called in one's turn.
+// readLocks reads the sessions, the locks that somebody waits for, and how many transactions hold
+// locks that are not among them. It is to be called in one's turn.
 func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silent int, err error) {
 	if err := d.views.rest(ctx); err != nil {
 		return 0, err

@@ -11,9 +11,11 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Inspect implements dialects.Inspector. MySQL lists every row lock in performance_schema.data_locks. MariaDB's views name only rows
-// that somebody waits for: see probe.
-func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (states []dialects.RowState, err error) {
+// Inspect implements dialects.Inspector. MySQL lists every row lock in
+// performance_schema.data_locks. MariaDB's views name only rows that somebody waits for: see probe.
+func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (
+	states []dialects.RowState, err error,
+) {
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		s, err := newScene(ctx, conn, table)
 		if err != nil {
@@ -65,7 +67,8 @@ func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb boo
 	case noSuchThread:
 		return dialects.ErrChanged
 	case killDenied:
-		return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN), may end it; "+
+		return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN), "+
+			"may end it; "+
 			"on MySQL that takes SYSTEM_USER as well when the session's user has it, as root does: %w", err)
 	}
 	if err != nil {
@@ -107,7 +110,8 @@ func explainPrivilege(err error, mariadb bool) error {
 }
 
 func isMariaDB(ctx context.Context, conn *sql.Conn) (bool, error) {
-	// InnoDB's version variable is gone where it is MySQL's own; @@version names MariaDB in every release of it.
+	// InnoDB's version variable is gone where it is MySQL's own; @@version names MariaDB in every
+	// release of it.
 	found, err := firstColumn(ctx, conn, "SELECT @@version LIKE '%MariaDB%'")
 	return len(found) == 1 && found[0] == "1", err
 }
@@ -141,8 +145,9 @@ func grid(ctx context.Context, conn *sql.Conn, query string) (lines [][]string, 
 	return lines, rows.Err()
 }
 
-// views keeps readings of InnoDB's views on MariaDB apart: the server goes on serving an old picture to whoever asks within 100 ms. A turn
-// is one picture, so that who wants a single one need not wait for who wants many.
+// views keeps readings of InnoDB's views on MariaDB apart: the server goes on serving an old
+// picture to whoever asks within 100 ms. A turn is one picture, so that who wants a single one need
+// not wait for who wants many.
 type views struct {
 	made sync.Once
 	turn chan struct{} // has room for one: who reads

@@ -11,8 +11,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits at once; the rows
-// follow in one statement, so that a crash leaves an empty table, or a complete one.
+// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
+// at once; the rows follow in one statement, so that a crash leaves an empty table, or a complete
+// one.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
@@ -82,8 +83,8 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	if _, err := census.Seeded(table); err == nil {
 		return wanted, nil
 	}
-	// A transaction of our own, whatever the session's autocommit is; at READ COMMITTED, so that reading which rows are
-	// there locks none. The census above may have begun one.
+	// A transaction of our own, whatever the session's autocommit is; at READ COMMITTED, so that
+	// reading which rows are there locks none. The census above may have begun one.
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
@@ -108,7 +109,8 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	return census.Seeded(table)
 }
 
-// census counts the slots, before the first of them is locked, and learns on the way whether the server shows what sessions say of themselves.
+// census counts the slots, before the first of them is locked, and learns on the way whether the
+// server shows what sessions say of themselves.
 func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotCensus, error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
@@ -122,7 +124,8 @@ func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (dial
 		return dialects.SlotCensus{}, err
 	}
 	var c dialects.SlotCensus
-	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), COALESCE(MIN(slots), 0), "+
+	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
+		"COALESCE(MIN(slots), 0), "+
 		"COALESCE(MAX(slots), 0) FROM "+quoted).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	return c, classify(err, dialects.Request{Table: table, Slots: 1})
 }
@@ -153,20 +156,23 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 	})
 }
 
-// multiPrimary are questions whether all nodes of a cluster take writes, by what kind of cluster it is then. Servers that know no such
-// cluster do not know the variables either.
+// multiPrimary are questions whether all nodes of a cluster take writes, by what kind of cluster it
+// is then. Servers that know no such cluster do not know the variables either.
 var multiPrimary = map[string]string{
 	"Galera cluster": "SELECT @@wsrep_on",
-	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT @@group_replication_single_primary_mode",
+	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT " +
+		"@@group_replication_single_primary_mode",
 }
 
-// refuseMultiPrimary: two sessions on one node prove nothing about the other nodes, to which row locks do not reach.
+// refuseMultiPrimary: two sessions on one node prove nothing about the other nodes, to which row
+// locks do not reach.
 func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
 	for cluster, question := range multiPrimary {
 		var yes bool
 		err := conn.QueryRowContext(ctx, question).Scan(&yes)
 		if err == nil && yes {
-			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only", dialects.ErrUnsafeEngine, cluster)
+			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only",
+				dialects.ErrUnsafeEngine, cluster)
 		}
 		if number(err) == 0 && err != nil { // not what the server says
 			return err

@@ -6,10 +6,11 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// What a session locks is shown to others as dialects.Request.Label spells it: by a comment of the locking statement, which the process
-// list has for as long as it waits, and in a variable of the session, which performance_schema shows, from when the lock is granted. The
-// variable is no promise: on a pool of Open it is left behind when the lock is released. It costs a lock a few microseconds, so that it is not
-// set where performance_schema is off.
+// What a session locks is shown to others as dialects.Request.Label spells it: by a comment of the
+// locking statement, which the process list has for as long as it waits, and in a variable of the
+// session, which performance_schema shows, from when the lock is granted. The variable is no
+// promise: on a pool of Open it is left behind when the lock is released. It costs a lock a few
+// microseconds, so that it is not set where performance_schema is off.
 const variable = "txlock"
 
 const (
@@ -50,7 +51,8 @@ const (
 	asFurther                // adds to it
 )
 
-// value is the variable's new value. SYSDATE is when a row is at hand, and locked: NOW would be when the statement began to wait.
+// value is the variable's new value. SYSDATE is when a row is at hand, and locked: NOW would be
+// when the statement began to wait.
 func (s showing) value(request dialects.Request) string {
 	before := "'" + dialects.Process + " "
 	if s == asFurther {
@@ -59,8 +61,8 @@ func (s showing) value(request dialects.Request) string {
 	return "CONCAT(" + before + request.Label() + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
 }
 
-// into tells whether the locking statement itself sets the variable: that of one slot, of which nothing else is to be known. It costs the
-// server less than a result set would.
+// into tells whether the locking statement itself sets the variable: that of one slot, of which
+// nothing else is to be known. It costs the server less than a result set would.
 func (s showing) into(request dialects.Request) bool {
 	return s != inComment && request.Slots > 0 && len(request.Values) == 1 && request.Fence == ""
 }

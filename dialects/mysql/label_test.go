@@ -10,10 +10,16 @@ import (
 
 // What other statements of txlock say of themselves is no label: who runs one does not wait.
 func TestLabelIn(t *testing.T) {
-	request := dialects.Request{Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4, Keys: []string{"k"}}
+	request := dialects.Request{
+		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4,
+		Keys: []string{"k"},
+	}
 	require.Equal(t, dialects.Process+" [k]", labelIn("SELECT "+commentOf(request, "TAG")+"slot FROM t"))
 	require.Equal(t, dialects.Process+" [k]", labelIn("SELECT "+commentOf(request, "")+"slot FROM t"))
-	for _, none := range []string{"SELECT " + pingMark + "1", "SELECT " + probeMark + "slot FROM t", "SELECT 1 /* # */", ""} {
+	for _, none := range []string{
+		"SELECT " + pingMark + "1", "SELECT " + probeMark + "slot FROM t", "SELECT 1 /* # */",
+		"",
+	} {
 		require.Empty(t, labelIn(none), none)
 	}
 }

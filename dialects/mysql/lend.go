@@ -6,12 +6,13 @@ import (
 	"database/sql/driver"
 )
 
-// loan presents a connection of the caller's pool as a *sql.Tx without sending START TRANSACTION, which would cost a round trip,
-// and end the transaction that holds the locks. database/sql makes such a value only through a sql.DB, so this is one of a
-// single connection that ends with the loan.
+// loan presents a connection of the caller's pool as a *sql.Tx without sending START TRANSACTION,
+// which would cost a round trip, and end the transaction that holds the locks. database/sql makes
+// such a value only through a sql.DB, so this is one of a single connection that ends with the
+// loan.
 //
-// The pool's *sql.Conn stays pinned all the while, and sends what the session itself has to send: one goroutine at a time uses
-// the session, so the two never meet on the connection.
+// The pool's *sql.Conn stays pinned all the while, and sends what the session itself has to send:
+// one goroutine at a time uses the session, so the two never meet on the connection.
 type loan struct {
 	db   *sql.DB
 	tx   *sql.Tx
@@ -37,7 +38,8 @@ func lend(conn *sql.Conn) (*loan, error) {
 	return l, nil
 }
 
-// end closes the transaction's handle and sends nothing: the session has ended the transaction itself.
+// end closes the transaction's handle and sends nothing: the session has ended the transaction
+// itself.
 func (l *loan) end() {
 	l.conn.ended = true
 	_ = l.tx.Rollback()
@@ -64,7 +66,8 @@ func (c *lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error)
 	return lentTx{c}, nil
 }
 
-// lentTx is ended by the work itself, if anybody: the session's end finds that its savepoint is gone.
+// lentTx is ended by the work itself, if anybody: the session's end finds that its savepoint is
+// gone.
 type lentTx struct{ conn *lentConn }
 
 func (t lentTx) Commit() error { return t.conn.end("COMMIT") }

@@ -23,9 +23,11 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// lock locks the rows of request in one round trip, with save in a transaction that the savepoint is set in. On a pool of Open statements
-// can travel together.
-func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (token int64, err error) {
+// lock locks the rows of request in one round trip, with save in a transaction that the savepoint
+// is set in. On a pool of Open statements can travel together.
+func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (
+	token int64, err error,
+) {
 	patient := show != inComment && !d.owned // the session is ours, and its settings are the caller's
 	if d.mute.Load() {
 		show = inComment
@@ -90,9 +92,11 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	return token, nil
 }
 
-// guestLock locks rows in a transaction that has more to lose than this lock. Errors of single statements leave an
-// InnoDB transaction and its locks alone, a deadlock's apart.
-func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (token int64, err error) {
+// guestLock locks rows in a transaction that has more to lose than this lock. Errors of single
+// statements leave an InnoDB transaction and its locks alone, a deadlock's apart.
+func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (
+	token int64, err error,
+) {
 	token, err = d.lock(ctx, q, request, show, false)
 	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) {
@@ -101,7 +105,8 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
-		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w", dialects.ErrLost, err)
+		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
+			dialects.ErrLost, err)
 	}
 	if !errors.Is(err, errRowsMissing) {
 		return token, err
@@ -109,7 +114,8 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
 		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's snapshot before its lock.
+	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's
+	// snapshot before its lock.
 	query, err := lockSQL(request, nowait, 0, "", inComment, false)
 	if err != nil {
 		return 0, err
@@ -153,8 +159,8 @@ func valuesOf(request dialects.Request, result []string) []string {
 	return values
 }
 
-// onlyRow runs one or more statements, of which the last puts one row into a variable, and returns that row's value in request if there
-// was one.
+// onlyRow runs one or more statements, of which the last puts one row into a variable, and returns
+// that row's value in request if there was one.
 func onlyRow(request dialects.Request) func(ctx context.Context, q querier, query string) ([]string, error) {
 	return func(ctx context.Context, q querier, query string) ([]string, error) {
 		result, err := q.ExecContext(ctx, query)

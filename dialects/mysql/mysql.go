@@ -1,6 +1,7 @@
-// Package mysql holds locks in MySQL, 8.0.1 and later, and MariaDB, 10.6 and later, through go-sql-driver/mysql: on a
-// sql.DB of the caller's ([New]) or of its own ([Open]). A session shows what it locks in a comment of the locking statement, and in its
-// variable @txlock where performance_schema is on.
+// Package mysql holds locks in MySQL, 8.0.1 and later, and MariaDB, 10.6 and later, through
+// go-sql-driver/mysql: on a sql.DB of the caller's ([New]) or of its own ([Open]). A session shows
+// what it locks in a comment of the locking statement, and in its variable @txlock where
+// performance_schema is on.
 package mysql
 
 import (
@@ -27,18 +28,21 @@ type Driver struct {
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
-// New returns a driver on the caller's db, which stays the caller's: Close does not close it. It costs more round trips than
-// [Open]: the session's settings travel alone, there and back. The transaction that Do gives to its work is not one of db's
-// own making: its Stmt and StmtContext refuse statements that were prepared on db; prepare them on the transaction. A wait
-// that ends by its ctx needs a second connection of db for a moment; where the pool has none, the waiting connection is
-// closed instead. What the driver itself writes about a connection that broke, to stderr unless told otherwise, is the caller's to
-// say too: by mysql.Config.Logger, or mysql.SetLogger. A nil db is an error from the first call that can return one.
+// New returns a driver on the caller's db, which stays the caller's: Close does not close it. It
+// costs more round trips than [Open]: the session's settings travel alone, there and back. The
+// transaction that Do gives to its work is not one of db's own making: its Stmt and StmtContext
+// refuse statements that were prepared on db; prepare them on the transaction. A wait that ends by
+// its ctx needs a second connection of db for a moment; where the pool has none, the waiting
+// connection is closed instead. What the driver itself writes about a connection that broke, to
+// stderr unless told otherwise, is the caller's to say too: by mysql.Config.Logger, or
+// mysql.SetLogger. A nil db is an error from the first call that can return one.
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
-// Open returns a driver with a pool of its own, and reaches the server once. dsn is a data source name as
-// go-sql-driver/mysql takes it. Its connections run with autocommit=0 at READ COMMITTED, wait for row locks as long as the
-// context allows, take several statements in one query, and write nothing to stderr when they break: the locks' errors say it.
-// Close closes the pool. After an error nothing is left open.
+// Open returns a driver with a pool of its own, and reaches the server once. dsn is a data source
+// name as go-sql-driver/mysql takes it. Its connections run with autocommit=0 at READ COMMITTED,
+// wait for row locks as long as the context allows, take several statements in one query, and write
+// nothing to stderr when they break: the locks' errors say it. Close closes the pool. After an
+// error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -62,7 +66,8 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return d, nil
 }
 
-// idleConns keeps connections open between locks; database/sql's default of 2 would reconnect under load.
+// idleConns keeps connections open between locks; database/sql's default of 2 would reconnect under
+// load.
 const idleConns = 16
 
 // System implements dialects.Driver.
@@ -93,8 +98,8 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 				continue
 			}
 		}
-		// The limit on the wait of a MySQL session, 50 s by default, is not the caller's: wait on. In a new transaction, because
-		// with innodb_rollback_on_timeout the old one is gone.
+		// The limit on the wait of a MySQL session, 50 s by default, is not the caller's: wait on.
+		// In a new transaction, because with innodb_rollback_on_timeout the old one is gone.
 		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
 			s.close()
 			return nil, 0, err
@@ -109,9 +114,10 @@ func ended(ctx context.Context) bool {
 
 // LockTx implements dialects.Driver.
 //
-// At REPEATABLE READ, InnoDB takes the transaction's snapshot at its first plain SELECT, not at a locking one. So reads
-// after the lock are current if nothing was read before it. The server tells a statement neither its transaction's
-// isolation level nor whether there is a snapshot, so that this cannot be checked here.
+// At REPEATABLE READ, InnoDB takes the transaction's snapshot at its first plain SELECT, not at a
+// locking one. So reads after the lock are current if nothing was read before it. The server tells
+// a statement neither its transaction's isolation level nor whether there is a snapshot, so that
+// this cannot be checked here.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if err := d.ready(); err != nil {
 		return err
@@ -178,7 +184,8 @@ func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
 	}
 	conn, err := d.db.Conn(ctx)
 	if stats := d.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse, stats.MaxOpenConnections, err)
+		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
+			stats.MaxOpenConnections, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
@@ -202,8 +209,9 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	return err
 }
 
-// kill ends the statement that carries tag, from another connection, and leaves its transaction as it is. The driver
-// itself would close the socket, and leave the waiter in the server's queue until its turn comes.
+// kill ends the statement that carries tag, from another connection, and leaves its transaction as
+// it is. The driver itself would close the socket, and leave the waiter in the server's queue until
+// its turn comes.
 func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) error {
 	brief, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -220,7 +228,8 @@ func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) e
 	return err
 }
 
-// threadOf finds the thread whose statement carries tag; every user sees at least the threads of its own.
+// threadOf finds the thread whose statement carries tag; every user sees at least the threads of
+// its own.
 func threadOf(ctx context.Context, conn *sql.Conn, tag string) (string, error) {
 	rows, err := conn.QueryContext(ctx, "SHOW FULL PROCESSLIST")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, of a statement and of a transaction goes on as long as they do.
+// peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, of a statement and of a
+// transaction goes on as long as they do.
 const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB, t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO,
 	v.VARIABLE_VALUE, s.SQL_TEXT, s.TIMER_WAIT, x.TIMER_WAIT,
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = '_pid'),
@@ -23,7 +24,8 @@ const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HO
 	LEFT JOIN performance_schema.events_transactions_current x ON x.THREAD_ID = t.THREAD_ID AND x.STATE = 'ACTIVE'
 	WHERE t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
 
-// historySQL reads the locking statements among the last ten of each session: of LockTx, for which no variable is set.
+// historySQL reads the locking statements among the last ten of each session: of LockTx, for which
+// no variable is set.
 const historySQL = `SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.events_statements_history h
 	JOIN performance_schema.threads t ON t.THREAD_ID = h.THREAD_ID
 	WHERE h.SQL_TEXT LIKE '%` + commentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID() ORDER BY h.EVENT_ID DESC`
@@ -53,14 +55,16 @@ func lookAtMySQL(ctx context.Context, conn *sql.Conn, s *scene, rows bool) error
 }
 
 const (
-	// dataLocksSQL reads locks of rows. Their THREAD_ID is not asked for: it is the thread that made the entry, which may be another's that
-	// split a page, or that found a row its inserter holds without any entry.
+	// dataLocksSQL reads locks of rows. Their THREAD_ID is not asked for: it is the thread that
+	// made the entry, which may be another's that split a page, or that found a row its inserter
+	// holds without any entry.
 	dataLocksSQL = `SELECT l.ENGINE_TRANSACTION_ID, l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME,
 	l.LOCK_DATA, IF(l.LOCK_STATUS = 'WAITING',
 		(SELECT COUNT(*) FROM performance_schema.data_lock_waits w WHERE w.REQUESTING_ENGINE_LOCK_ID = l.ENGINE_LOCK_ID), 0)
 	FROM performance_schema.data_locks l
 	WHERE l.LOCK_TYPE = 'RECORD' AND l.LOCK_MODE IN ('X', 'X,REC_NOT_GAP', 'S', 'S,REC_NOT_GAP') AND `
-	// ownersSQL reads whose transactions are. The lock of the table that goes before any of its rows is made by its owner.
+	// ownersSQL reads whose transactions are. The lock of the table that goes before any of its
+	// rows is made by its owner.
 	ownersSQL = `SELECT DISTINCT l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID FROM performance_schema.data_locks l
 	JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
 	// maxLocks bounds what is read of a caller's table.
@@ -103,26 +107,30 @@ func (s *scene) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) er
 	return s.readIndexes(ctx, conn)
 }
 
-// readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: others may lock more by the million.
+// readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: others
+// may lock more by the million.
 func (s *scene) readRowLocks(ctx context.Context, conn *sql.Conn) (locks [][]string, err error) {
 	for table, values := range s.tables() {
 		condition, err := table.is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
 		if err != nil {
 			return nil, err
 		}
-		some, err := grid(ctx, conn, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d", dataLocksSQL, condition, beginnings(values), maxLocks+1))
+		some, err := grid(ctx, conn, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d",
+			dataLocksSQL, condition, beginnings(values), maxLocks+1))
 		if err != nil {
 			return nil, err
 		}
 		if len(some) > maxLocks {
-			return nil, fmt.Errorf("sessions lock or await table %s.%s more than %d times: name the keys to see", table.database, table.name, maxLocks)
+			return nil, fmt.Errorf("sessions lock or await table %s.%s more than %d times: name the keys to see",
+				table.database, table.name, maxLocks)
 		}
 		locks = append(locks, some...)
 	}
 	return locks, nil
 }
 
-// beginnings are, for an IN list, the values as recordValue reads them, number or text, as far as the first comma.
+// beginnings are, for an IN list, the values as recordValue reads them, number or text, as far as
+// the first comma.
 func beginnings(values []string) string {
 	list := []string{"NULL"}
 	for _, value := range values {
@@ -138,7 +146,10 @@ func beginnings(values []string) string {
 
 // meet takes a line of peopleSQL.
 func (s *scene) meet(line []string) {
-	party := &dialects.Party{Session: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Application: line[11]}
+	party := &dialects.Party{
+		Session: line[0], User: line[1], Host: line[2], Database: line[3],
+		Idle: line[4] == "Sleep", Application: line[11],
+	}
 	if party.Statement = line[5]; party.Statement == "" {
 		party.Statement = line[7]
 	}
@@ -159,7 +170,8 @@ func (s *scene) meet(line []string) {
 	s.people[party.Session] = party
 }
 
-// isInMySQL tells whether the session is still in the transaction that Inspect showed. InnoDB gives a number of its own to each that locks rows.
+// isInMySQL tells whether the session is still in the transaction that Inspect showed. InnoDB gives
+// a number of its own to each that locks rows.
 func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
 	if err := numbered(party); err != nil {
 		return false, err

@@ -14,9 +14,10 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// heldSlots are slots that others hold, it is not known who, found by SKIP LOCKED: it reads the free ones, each of which is locked for the
-// microsecond in which the condition looks at it and says no (at READ COMMITTED InnoDB unlocks a row that does not match). Nobody who waits
-// is held up; a TryLock that meets that moment misses.
+// heldSlots are slots that others hold, it is not known who, found by SKIP LOCKED: it reads the
+// free ones, each of which is locked for the microsecond in which the condition looks at it and
+// says no (at READ COMMITTED InnoDB unlocks a row that does not match). Nobody who waits is held
+// up; a TryLock that meets that moment misses.
 func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only []int) ([]int, error) {
 	table, err := quoteTable(s.table)
 	if err != nil {
@@ -36,7 +37,8 @@ func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only [
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return nil, err
 	}
-	if _, err := conn.ExecContext(ctx, "SET @txlock_seen = NULL"); err != nil { // it can be long, and the session is the caller's
+	// it can be long, and the session is the caller's
+	if _, err := conn.ExecContext(ctx, "SET @txlock_seen = NULL"); err != nil {
 		return nil, err
 	}
 	known := map[string]bool{}
@@ -52,21 +54,26 @@ func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only [
 	return slices.DeleteFunc(missed, func(slot int) bool { return known[strconv.Itoa(slot)] }), nil
 }
 
-// lookSQL notes what it passes in one variable, for the optimizer takes a variable that is only read for a constant: all the gaps between slots,
-// and the slot behind the last; of a few slots, those that are free. MariaDB turns a list of 1000 numbers into a table and joins it, and the
-// variable would then note the numbers in that list instead of the rows that are free: hence the threshold of 0, which turns that off.
+// lookSQL notes what it passes in one variable, for the optimizer takes a variable that is only
+// read for a constant: all the gaps between slots, and the slot behind the last; of a few slots,
+// those that are free. MariaDB turns a list of 1000 numbers into a table and joins it, and the
+// variable would then note the numbers in that list instead of the rows that are free: hence the
+// threshold of 0, which turns that off.
 func lookSQL(table string, only []int) string {
 	settings := onMariaDB(someWait, "in_predicate_conversion_threshold=0")
 	if only == nil {
-		return settings + "SELECT slot FROM " + table + " FORCE INDEX (PRIMARY) WHERE (@txlock_seen := CONCAT(SUBSTRING_INDEX(@txlock_seen, '|', 1), " +
-			"IF(SUBSTRING_INDEX(@txlock_seen, '|', -1) = slot, '', CONCAT(' ', SUBSTRING_INDEX(@txlock_seen, '|', -1), '-', slot - 1)), " +
+		return settings + "SELECT slot FROM " + table +
+			" FORCE INDEX (PRIMARY) WHERE (@txlock_seen := CONCAT(SUBSTRING_INDEX(@txlock_seen, '|', 1), " +
+			"IF(SUBSTRING_INDEX(@txlock_seen, '|', -1) = slot, '', CONCAT(' ', SUBSTRING_INDEX(@txlock_seen, '|', " +
+			"-1), '-', slot - 1)), " +
 			"'|', slot + 1)) IS NULL FOR UPDATE SKIP LOCKED"
 	}
 	numbers := make([]string, len(only))
 	for i, slot := range only {
 		numbers[i] = strconv.Itoa(slot)
 	}
-	return settings + "SELECT slot FROM " + table + " FORCE INDEX (PRIMARY) WHERE slot IN (" + strings.Join(numbers, ",") +
+	return settings + "SELECT slot FROM " + table + " FORCE INDEX (PRIMARY) WHERE slot IN (" +
+		strings.Join(numbers, ",") +
 		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', slot)) IS NULL FOR UPDATE SKIP LOCKED"
 }
 
@@ -100,16 +107,20 @@ func absent(seen string, only []int) (missed []int) {
 const (
 	// probesAtOnce is how many connections wait for held slots at once.
 	probesAtOnce = 4
-	// probeFor is how long a probe waits at most. It is ended when the views have been read, which is after some 120 ms.
+	// probeFor is how long a probe waits at most. It is ended when the views have been read, which
+	// is after some 120 ms.
 	probeFor = time.Second
-	// probing is how long all of it may take; and half of the time that ctx leaves, so that there is an answer.
+	// probing is how long all of it may take; and half of the time that ctx leaves, so that there
+	// is an answer.
 	probing = 5 * time.Second
 )
 
-// findHolders waits for held slots, a few at a time, so that the views name their holders. A probe stands at the end of the queue, and
-// when its turn comes it has the row for no longer than it takes to give it back. When somebody else reads the views just then, they
-// show an old picture, without the probes: then it tries again for as long as there is time. Slots whose holders nobody has named are held by
-// somebody unknown if they were held at each look: at one alone, that may have been the look of another Inspect.
+// findHolders waits for held slots, a few at a time, so that the views name their holders. A probe
+// stands at the end of the queue, and when its turn comes it has the row for no longer than it
+// takes to give it back. When somebody else reads the views just then, they show an old picture,
+// without the probes: then it tries again for as long as there is time. Slots whose holders nobody
+// has named are held by somebody unknown if they were held at each look: at one alone, that may
+// have been the look of another Inspect.
 func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slots int, only []int) error {
 	const looks = 5
 	end := time.Now().Add(probing)
@@ -146,14 +157,20 @@ func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slot
 		}
 	}
 	for _, slot := range only {
-		s.locks = append(s.locks, rowLock{party: &dialects.Party{}, table: s.slots(), index: primary, value: strconv.Itoa(slot)})
+		s.locks = append(s.locks, rowLock{
+			party: &dialects.Party{}, table: s.slots(), index: primary,
+			value: strconv.Itoa(slot),
+		})
 	}
 	return nil
 }
 
-// findSome waits for slots, and returns for how many of them there was a connection, and whether the picture is so new that those who waited
-// are in it. It is to be called in one's turn, so that others' probes do not take the connections too.
-func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots []int) (probed int, current bool, err error) {
+// findSome waits for slots, and returns for how many of them there was a connection, and whether
+// the picture is so new that those who waited are in it. It is to be called in one's turn, so that
+// others' probes do not take the connections too.
+func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots []int) (
+	probed int, current bool, err error,
+) {
 	var running sync.WaitGroup
 	var waited atomic.Int32
 	spared := make(chan struct{})           // closed when nothing more is killed
@@ -196,9 +213,12 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots [
 	return len(waiting), !d.views.old, err
 }
 
-// probe waits for a slot on a connection of its own, and tells whether it did so until it was killed. A pool that has none to give leaves the
-// holder unknown. The connection goes back to the pool, where the next may be the application's statement, only when no KILL can meet it any more.
-func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- string, spared <-chan struct{}) (killed bool) {
+// probe waits for a slot on a connection of its own, and tells whether it did so until it was
+// killed. A pool that has none to give leaves the holder unknown. The connection goes back to the
+// pool, where the next may be the application's statement, only when no KILL can meet it any more.
+func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- string, spared <-chan struct{}) (
+	killed bool,
+) {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
 	conn, err := d.control.Conn(brief)
@@ -217,7 +237,8 @@ func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- s
 	started <- session[0]
 	table, _ := quoteTable(s.table)
 	limits := onMariaDB(someWait, fmt.Sprintf("max_statement_time=%.3f", probeFor.Seconds()))
-	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %sslot FROM %s WHERE slot = %d FOR UPDATE", limits, probeMark, table, slot))
+	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %sslot FROM %s WHERE slot = %d FOR UPDATE", limits, probeMark,
+		table, slot))
 	_, err = conn.ExecContext(clean, "ROLLBACK") // at once: it may have the row
 	<-spared
 	if err != nil {

@@ -54,16 +54,19 @@ func newScene(ctx context.Context, conn *sql.Conn, table string) (*scene, error)
 	if _, err := quoteTable(table); err != nil {
 		return nil, err
 	}
-	lines, err := grid(ctx, conn, "SELECT @@version LIKE '%MariaDB%', DATABASE(), UNIX_TIMESTAMP(NOW(6)), @@lower_case_table_names, @@performance_schema")
+	lines, err := grid(ctx, conn, "SELECT @@version LIKE '%MariaDB%', DATABASE(), UNIX_TIMESTAMP(NOW(6)), "+
+		"@@lower_case_table_names, @@performance_schema")
 	if err != nil {
 		return nil, err
 	}
 	s := &scene{
-		mariadb: lines[0][0] == "1", table: table, database: lines[0][1], folds: lines[0][3] != "0", people: map[string]*dialects.Party{},
+		mariadb: lines[0][0] == "1", table: table, database: lines[0][1], folds: lines[0][3] != "0",
+		people:  map[string]*dialects.Party{},
 		leading: map[tableName]map[string]string{},
 	}
 	if !s.mariadb && lines[0][4] == "0" {
-		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: set performance_schema=ON and restart it")
+		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: set " +
+			"performance_schema=ON and restart it")
 	}
 	s.now, err = strconv.ParseFloat(lines[0][2], 64)
 	return s, err
@@ -98,7 +101,8 @@ func (s *scene) nameOf(database, name string) tableName {
 	return tableName{database, name}
 }
 
-// upTo is the text as far as the quote that ends it, which is one that is not doubled, and what follows that.
+// upTo is the text as far as the quote that ends it, which is one that is not doubled, and what
+// follows that.
 func upTo(text string, quote byte) (inside, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -117,7 +121,8 @@ func (s *scene) since(d time.Duration) time.Time {
 	return time.UnixMicro(int64(s.now * 1e6)).Add(-d).Round(time.Millisecond)
 }
 
-// recordValue is the first column of an index record as the views print it: columns separated by commas, text in quotes.
+// recordValue is the first column of an index record as the views print it: columns separated by
+// commas, text in quotes.
 func recordValue(data string) string {
 	if text, quoted := strings.CutPrefix(data, "'"); quoted {
 		value, _ := upTo(text, '\'')

@@ -13,19 +13,22 @@ import (
 )
 
 const (
-	// savepoint is set in the transaction that took the lock before work runs in it. It can be released as long as that
-	// transaction lives: a deadlock rolls all of it back, COMMIT and DDL end it, and no later one has the savepoint.
+	// savepoint is set in the transaction that took the lock before work runs in it. It can be
+	// released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and DDL
+	// end it, and no later one has the savepoint.
 	savepoint = "txlock"
 
-	// On a caller's pool the session's settings are changed and restored behind the lock: autocommit, which also begins the
-	// transaction, and wait_timeout, which is the lease.
-	guardSQL   = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, autocommit = 0, wait_timeout = "
+	// On a caller's pool the session's settings are changed and restored behind the lock:
+	// autocommit, which also begins the transaction, and wait_timeout, which is the lease.
+	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, autocommit = 0, " +
+		"wait_timeout = "
 	unguardSQL = "SET autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " + forgetSQL
 	forgetSQL  = "@txlock = NULL, @txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_run = NULL"
 
-	// releaseSQL also ends a transaction that has written nothing, in one trip: a server that is told to switch autocommit
-	// on commits (MySQL manual, section 15.3.1).
-	releaseSQL = "SET autocommit = 1, autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " + forgetSQL
+	// releaseSQL also ends a transaction that has written nothing, in one trip: a server that is
+	// told to switch autocommit on commits (MySQL manual, section 15.3.1).
+	releaseSQL = "SET autocommit = 1, autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
+		forgetSQL
 
 	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
 	cleanUpTimeout = 5 * time.Second
@@ -33,8 +36,8 @@ const (
 
 // session is a pooled connection with its transaction.
 //
-// On a pool of Open, statements go through tx as long as it is open: a statement of conn that finds the connection broken
-// would close conn, and wait for tx in that.
+// On a pool of Open, statements go through tx as long as it is open: a statement of conn that finds
+// the connection broken would close conn, and wait for tx in that.
 type session struct {
 	driver     *Driver
 	conn       *sql.Conn
@@ -79,8 +82,8 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	return token, s.guard(clean)
 }
 
-// settle makes the session's settings what a lock needs. On a pool of Open they stay, so that this costs a trip the first time
-// alone.
+// settle makes the session's settings what a lock needs. On a pool of Open they stay, so that this
+// costs a trip the first time alone.
 func (s *session) settle(ctx context.Context, request dialects.Request) error {
 	text := guardSQL
 	owned := s.owned()
@@ -181,7 +184,8 @@ func (s *session) Socket() net.Conn { return s.socket }
 func (s *session) Ping(ctx context.Context) error {
 	_, err := firstColumn(ctx, s.statements(), "SELECT "+pingMark+"1")
 	switch number(err) {
-	case queryInterrupted, statementTimeout, queryTimeout: // an answer too: somebody's KILL QUERY, which ends no session
+	case queryInterrupted, statementTimeout, queryTimeout:
+		// an answer too: somebody's KILL QUERY, which ends no session
 		return nil
 	}
 	return err
@@ -189,7 +193,8 @@ func (s *session) Ping(ctx context.Context) error {
 
 func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if s.worked && !s.current && !s.readsCommitted(ctx) {
-		return 0, fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read now could be older than "+
+		return 0, fmt.Errorf("%w: work that ran in this session may have read, and at REPEATABLE READ what is read "+
+			"now could be older than "+
 			"the lock; use mysql.Open, lock all keys first, or begin with Do", dialects.ErrIsolation)
 	}
 	if err := s.readRun(ctx, request.Fence); err != nil {
@@ -202,8 +207,8 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 	return token, err
 }
 
-// readRun makes tokens possible in a session that began without them. It does not lift in its own transaction, and the pool may be
-// waiting for this very session.
+// readRun makes tokens possible in a session that began without them. It does not lift in its own
+// transaction, and the pool may be waiting for this very session.
 func (s *session) readRun(ctx context.Context, table string) error {
 	if table == "" || table == s.fence {
 		return nil
@@ -243,13 +248,15 @@ func (s *session) readRun(ctx context.Context, table string) error {
 	return errNoRun
 }
 
-// readsCommitted tells whether the session's transactions, of which this is an ordinary one, read what is committed at
-// each statement. The variable has one name on MySQL and another on MariaDB before 11.1.
+// readsCommitted tells whether the session's transactions, of which this is an ordinary one, read
+// what is committed at each statement. The variable has one name on MySQL and another on MariaDB
+// before 11.1.
 func (s *session) readsCommitted(ctx context.Context) bool {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	var name, level string
-	rows, err := s.statements().QueryContext(clean, "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')")
+	rows, err := s.statements().QueryContext(clean, "SHOW SESSION VARIABLES WHERE Variable_name IN "+
+		"('transaction_isolation', 'tx_isolation')")
 	if err != nil {
 		return false
 	}
@@ -266,7 +273,8 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	s.worked = true
 	s.savepoints++
 	name := savepoint + "_" + strconv.Itoa(s.savepoints)
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // the connection is closed when ctx ends
+	// the connection is closed when ctx ends
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	err := s.handle()
 	if err == nil {
 		err = s.guard(clean)

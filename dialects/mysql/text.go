@@ -11,14 +11,17 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// lockSQL is the one statement that locks the rows of request, in the order of its values. Its result is the values
-// (slots) or the positions of the values (other rows) that it locked.
+// lockSQL is the one statement that locks the rows of request, in the order of its values. Its
+// result is the values (slots) or the positions of the values (other rows) that it locked.
 //
-// limit bounds the wait on the server, 0 not at all: MySQL reads the optimizer hint (error 3024 when it is over),
-// MariaDB the executable comment (error 1969); each takes the other's for a plain comment. innodb_lock_wait_timeout
-// would not do: it counts whole seconds, and no hint of MySQL's changes it. With patient, on MariaDB the statement sets that variable so high
-// that it does not end the wait, whatever the session has set it to.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string, show showing, patient bool) (string, error) {
+// limit bounds the wait on the server, 0 not at all: MySQL reads the optimizer hint (error 3024
+// when it is over), MariaDB the executable comment (error 1969); each takes the other's for a plain
+// comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of MySQL's
+// changes it. With patient, on MariaDB the statement sets that variable so high that it does not
+// end the wait, whatever the session has set it to.
+func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string, show showing, patient bool) (
+	string, error,
+) {
 	selects, err := selectsOf(request, show)
 	if err != nil {
 		return "", err
@@ -59,8 +62,9 @@ const (
 	skipLocked = " SKIP LOCKED"
 	nowait     = " NOWAIT"
 
-	// someWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers with error 1180 for a row that is held, and undoes
-	// what the transaction has written, which goes on, and commits what is left of it.
+	// someWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers with
+	// error 1180 for a row that is held, and undoes what the transaction has written, which goes
+	// on, and commits what is left of it.
 	someWait = "innodb_lock_wait_timeout=1"
 	longWait = "innodb_lock_wait_timeout=1073741824"
 )
@@ -82,9 +86,10 @@ func existSQL(request dialects.Request) (string, error) {
 
 // selectsOf are the selects, without that word, that together find the rows of request.
 //
-// InnoDB locks what it reads, not what a statement returns, so each must find its rows by an index and read nothing
-// else. Slots have a primary key that can be forced. Of a caller's table the index has no known name, and an IN list
-// on a small table may well be answered by reading all of it: hence one look-up for each value.
+// InnoDB locks what it reads, not what a statement returns, so each must find its rows by an index
+// and read nothing else. Slots have a primary key that can be forced. Of a caller's table the index
+// has no known name, and an IN list on a small table may well be answered by reading all of it:
+// hence one look-up for each value.
 func selectsOf(request dialects.Request, show showing) ([]string, error) {
 	table, err := quoteTable(request.Table)
 	if err != nil {
@@ -123,7 +128,8 @@ func slotsSelect(table, column string, request dialects.Request, show showing) s
 		result = show.value(request) + " INTO @" + variable
 	}
 	if len(request.Values) == 1 { // a look-up by the primary key is half the server's work of a range of it
-		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text, request.Slots)
+		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text,
+			request.Slots)
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -135,9 +141,9 @@ func slotsSelect(table, column string, request dialects.Request, show showing) s
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
 
-// literal is a string literal, also for numbers: compared with a number it is one, while a number compared with a
-// string column would defeat the column's index. Text with any other character is written in hexadecimal, which no
-// sql_mode and no character set reads differently.
+// literal is a string literal, also for numbers: compared with a number it is one, while a number
+// compared with a string column would defeat the column's index. Text with any other character is
+// written in hexadecimal, which no sql_mode and no character set reads differently.
 func literal(value dialects.Value) (string, error) {
 	switch {
 	case value.Binary:

@@ -11,7 +11,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// A literal is read back as the text it was made of, and holds nothing that a server could read as its end.
+// A literal is read back as the text it was made of, and holds nothing that a server could read as
+// its end.
 func FuzzLiteral(f *testing.F) {
 	for _, text := range []string{"", "42", "it's", `a\`, "日本", "\x00", "\xff", "-- ", "*/", "sku:42"} {
 		f.Add(text, true)

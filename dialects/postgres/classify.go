@@ -41,8 +41,10 @@ func classify(err error, request dialects.Request) error {
 	case serialization:
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
 	case unknownStatement, knownStatement:
-		return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is in between; let it track them "+
-			"(PgBouncer 1.21 or later: max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
+		return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is "+
+			"in between; let it track them "+
+			"(PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
+			"default_query_exec_mode=simple_protocol: %w", err)
 	case undefinedTable, undefinedColumn, undefinedSchema:
 		if request.Slots > 0 {
 			return dialects.NotInstalled(request.Table, err)
@@ -59,8 +61,8 @@ func lost(err error) error {
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
 }
 
-// broken tells whether an error of a statement means that the session is gone. An error of the server's leaves it, unless it
-// is fatal; so does one from before anything was sent.
+// broken tells whether an error of a statement means that the session is gone. An error of the
+// server's leaves it, unless it is fatal; so does one from before anything was sent.
 func broken(err error) bool {
 	var pg *pgconn.PgError
 	switch {

@@ -6,9 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The names of the fence are the lock table's with something behind, inside its quotes, and no longer than the server reads.
+// The names of the fence are the lock table's with something behind, inside its quotes, and no
+// longer than the server reads.
 func FuzzFenceOf(f *testing.F) {
-	for _, name := range []string{"txlock_slots", "a.b", `"a""b"`, `"a.""b"`, `x"`, "it's", "a123456789012345678901234567890123456789012345678901234567"} {
+	for _, name := range []string{
+		"txlock_slots", "a.b", `"a""b"`, `"a.""b"`, `x"`, "it's",
+		"a123456789012345678901234567890123456789012345678901234567",
+	} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -12,8 +12,9 @@ import (
 
 // picture is what the server's views say of sessions and their locks, read in one round trip.
 //
-// PostgreSQL keeps row locks in the rows themselves: xmax is the transaction that locked a row last, and no view lists a row that is held
-// without being awaited. The turnstile in front of the row is listed: an advisory lock, whose number says which row it belongs to.
+// PostgreSQL keeps row locks in the rows themselves: xmax is the transaction that locked a row
+// last, and no view lists a row that is held without being awaited. The turnstile in front of the
+// row is listed: an advisory lock, whose number says which row it belongs to.
 type picture struct {
 	held       []slotOf    // by xmax, as far as that is not a subtransaction's
 	awaited    []slotOf    // by the lock of the row version, which who waits for it has or waits for as well
@@ -28,7 +29,8 @@ type slotOf struct {
 	Slot        string `json:"slot"`
 }
 
-// turnstile is an advisory lock. Of one that is awaited, Blockers are the sessions in front in the queue, its holder among them.
+// turnstile is an advisory lock. Of one that is awaited, Blockers are the sessions in front in the
+// queue, its holder among them.
 type turnstile struct {
 	PID         int      `json:"pid"`
 	Transaction string   `json:"virtualtransaction"`
@@ -64,7 +66,8 @@ type activity struct {
 	Now         float64  `json:"now"`
 }
 
-// Each is a row of JSON for each line, because a line of ours reads one column. A server has one list of locks for all its databases.
+// Each is a row of JSON for each line, because a line of ours reads one column. A server has one
+// list of locks for all its databases.
 const (
 	inThisDatabase = "database = (select oid from pg_database where datname = current_database())"
 
@@ -78,7 +81,8 @@ const (
 	from pg_locks w where not granted and locktype in ('transactionid', 'tuple')
 		and exists (select from pg_locks t where t.pid = w.pid and t.locktype = 'tuple' and t.` + inThisDatabase + `)) s`
 
-	// The clock is read once, in a subquery: by clocks of their own, a waiter could seem to wait longer than the one in front.
+	// The clock is read once, in a subquery: by clocks of their own, a waiter could seem to wait
+	// longer than the one in front.
 	sessionsSQL = `select row_to_json(s)::text from (
 	select a.pid, v.virtualtransaction, application_name, coalesce(client_hostname, host(client_addr)) as host, client_port, usename,
 		datname, state, query, extract(epoch from xact_start) as begun, (select extract(epoch from clock_timestamp())) as now
@@ -87,13 +91,16 @@ const (
 )
 
 func heldSQL(quoted string) string {
-	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text from " + quoted + " r join pg_locks l " +
+	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text from " + quoted +
+		" r join pg_locks l " +
 		"on l.locktype = 'transactionid' and l.granted and l.transactionid = r.xmax where r.xmax <> '0'::xid) s"
 }
 
 func awaitedSQL(quoted string) string {
-	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text from pg_locks l join " + quoted + " r " +
-		"on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid where l.locktype = 'tuple' and l." + inThisDatabase + " and l.relation = '" +
+	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text from pg_locks l join " +
+		quoted + " r " +
+		"on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid where l.locktype = 'tuple' and l." + inThisDatabase +
+		" and l.relation = '" +
 		strings.ReplaceAll(quoted, "'", "''") + "'::regclass) s"
 }
 
@@ -118,7 +125,8 @@ func (l line) look(ctx context.Context, table string) (p picture, err error) {
 	return p, nil
 }
 
-// forgetEnded drops what was held or awaited by transactions that have ended since: their sessions may be in others by now.
+// forgetEnded drops what was held or awaited by transactions that have ended since: their sessions
+// may be in others by now.
 func (p *picture) forgetEnded() {
 	now := make(map[string]bool, len(p.sessions))
 	for _, s := range p.sessions {
@@ -138,16 +146,20 @@ func (l line) inspect(ctx context.Context, table string, slots int, only []int) 
 	return p.queues(table, slots, only), nil
 }
 
-// endSQL ends a session that is in the transaction still, and has the turnstile if it had one, and says whether it has ended within 5 s.
-const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct pid from pg_locks where pid::text = $1 and virtualtransaction = $2 " +
-	"and ($3 = '' or locktype = 'advisory' and objsubid = 1 and granted and ((classid::bigint << 32) | objid::bigint)::text = $3)) s"
+// endSQL ends a session that is in the transaction still, and has the turnstile if it had one, and
+// says whether it has ended within 5 s.
+const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct pid from pg_locks where pid::text " +
+	"= $1 and virtualtransaction = $2 " +
+	"and ($3 = '' or locktype = 'advisory' and objsubid = 1 and granted and ((classid::bigint << 32) | " +
+	"objid::bigint)::text = $3)) s"
 
 func (l line) end(ctx context.Context, party dialects.Party) error {
 	transaction, turnstile, _ := strings.Cut(party.Transaction, " ")
 	columns, err := l.run(ctx, script{{endSQL, []any{party.Session, transaction, turnstile}}})
 	switch {
 	case sqlState(err) == noPrivilege:
-		return fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT pg_signal_backend TO …): %w", err)
+		return fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+
+			"pg_signal_backend TO …): %w", err)
 	case err != nil:
 		return err
 	case len(columns[0]) == 0:
@@ -159,7 +171,9 @@ func (l line) end(ctx context.Context, party dialects.Party) error {
 }
 
 // Inspect implements dialects.Inspector.
-func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (states []dialects.RowState, err error) {
+func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (
+	states []dialects.RowState, err error,
+) {
 	err = d.withLine(ctx, func(l line) (err error) {
 		states, err = l.inspect(ctx, table, slots, only)
 		return err
@@ -173,7 +187,9 @@ func (d *Driver) End(ctx context.Context, party dialects.Party) error {
 }
 
 // Inspect implements dialects.Inspector.
-func (d *SQLDriver) Inspect(ctx context.Context, table string, slots int, only []int) (states []dialects.RowState, err error) {
+func (d *SQLDriver) Inspect(ctx context.Context, table string, slots int, only []int) (
+	states []dialects.RowState, err error,
+) {
 	err = d.withLine(ctx, func(l line) (err error) {
 		states, err = l.inspect(ctx, table, slots, only)
 		return err

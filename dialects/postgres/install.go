@@ -18,8 +18,9 @@ func (l line) slots(ctx context.Context, table string) (int, error) {
 	return census.Seeded(table)
 }
 
-// install creates and seeds the table in one transaction: a crash leaves all of it or nothing. An advisory lock keeps
-// other replicas out, for CREATE TABLE IF NOT EXISTS alone fails when two run it at once.
+// install creates and seeds the table in one transaction: a crash leaves all of it or nothing. An
+// advisory lock keeps other replicas out, for CREATE TABLE IF NOT EXISTS alone fails when two run
+// it at once.
 func (l line) install(ctx context.Context, layout dialects.Layout) (int, error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
@@ -104,16 +105,18 @@ func schemaText(layout dialects.Layout) (string, error) {
 	return strings.Join(statements, ";\n\n") + ";\n", nil
 }
 
-// schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the server finds a free name.
-// Every row carries the number of slots: rows that are missing show, and a client that has an old number finds no row
-// to lock instead of the wrong one. slots is 0 when the statements are for a table that has its number already.
+// schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the
+// server finds a free name. Every row carries the number of slots: rows that are missing show, and
+// a client that has an old number finds no row to lock instead of the wrong one. slots is 0 when
+// the statements are for a table that has its number already.
 func schema(table string, slots int) (create, seed string) {
 	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
 		"    slot integer NOT NULL PRIMARY KEY,\n" +
 		"    slots integer NOT NULL,\n" +
 		"    CHECK (slot >= 0 AND slot < slots)\n)"
 	n := strconv.Itoa(slots)
-	seed = "INSERT INTO " + table + " (slot, slots)\nSELECT slot, " + n + " FROM generate_series(0, " + n + " - 1) AS slot\n" +
+	seed = "INSERT INTO " + table + " (slot, slots)\nSELECT slot, " + n + " FROM generate_series(0, " + n +
+		" - 1) AS slot\n" +
 		"ON CONFLICT DO NOTHING"
 	return create, seed
 }
@@ -132,7 +135,8 @@ func check(ctx context.Context, table string, withLine func(context.Context, fun
 		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
 		defer cancel()
 		return withLine(second, func(rival line) error {
-			return dialects.Prove(second, slots, &probe{line: holder, table: quoted}, &probe{line: rival, table: quoted})
+			return dialects.Prove(second, slots, &probe{line: holder, table: quoted},
+				&probe{line: rival, table: quoted})
 		})
 	})
 }

@@ -2,9 +2,10 @@ package postgres
 
 import "github.com/txlock/txlock/dialects"
 
-// What a transaction locks is shown to others, as dialects.Request.Label spells it, behind the application's name, for as long as the
-// transaction lasts: that is what every role sees of a session in pg_stat_activity. Statements are prepared, and say nothing of what
-// they lock. The server cuts names at 63 bytes, of which the last 13 are for the time of the grant.
+// What a transaction locks is shown to others, as dialects.Request.Label spells it, behind the
+// application's name, for as long as the transaction lasts: that is what every role sees of a
+// session in pg_stat_activity. Statements are prepared, and say nothing of what they lock. The
+// server cuts names at 63 bytes, of which the last 13 are for the time of the grant.
 const (
 	nameSQL = "current_setting('application_name')"
 
@@ -12,29 +13,34 @@ const (
 	showSQL       = "set_config('application_name', left(left(" + nameSQL + ", 20) || "
 	behindShowSQL = ", 50), true)"
 
-	// grantedSQL notes how long after the begin of the transaction the lock was granted, if it was not at once.
+	// grantedSQL notes how long after the begin of the transaction the lock was granted, if it was
+	// not at once.
 	grantedSQL = "case when clock_timestamp() - now() > interval '5 ms' then " + markSQL + " end"
-	markSQL    = "set_config('application_name', " + nameSQL + " || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"
+	markSQL    = "set_config('application_name', " + nameSQL +
+		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"
 )
 
 func labelOf(request dialects.Request) string { return dialects.Process + " " + request.Label() }
 
-// alsoSQL shows a further lock of the same transaction, if there is room. A savepoint that is rolled back takes it back.
+// alsoSQL shows a further lock of the same transaction, if there is room. A savepoint that is
+// rolled back takes it back.
 func alsoSQL(argument string) string {
 	longer := nameSQL + " || " + argument + "::text"
-	return "set_config('application_name', case when length(" + longer + ") <= 50 then " + longer + " else " + nameSQL + " end, true)"
+	return "set_config('application_name', case when length(" + longer + ") <= 50 then " + longer + " else " + nameSQL +
+		" end, true)"
 }
 
 func furtherLabelOf(request dialects.Request) string { return " " + request.Label() }
 
-// granted is a column that notes the grant, if the transaction is ours, and its argument. Of a further lock it is noted if that is what
-// the name shows last.
+// granted is a column that notes the grant, if the transaction is ours, and its argument. Of a
+// further lock it is noted if that is what the name shows last.
 func granted(request dialects.Request, as role, argument string) (column string, args []any) {
 	switch as {
 	case owner:
 		return grantedSQL, nil
 	case guest:
-		return "case when right(" + nameSQL + ", length(" + argument + "::text)) = " + argument + "::text then " + markSQL + " end", []any{furtherLabelOf(request)}
+		return "case when right(" + nameSQL + ", length(" + argument + "::text)) = " + argument + "::text then " +
+			markSQL + " end", []any{furtherLabelOf(request)}
 	}
 	return "null", nil
 }

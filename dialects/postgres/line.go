@@ -14,8 +14,8 @@ import (
 
 // line is one connection as the locking code sees it, whichever client library it belongs to.
 type line struct {
-	// run sends a script and returns the first column of each statement's rows. After an error no statement behind the
-	// failed one has run.
+	// run sends a script and returns the first column of each statement's rows. After an error no
+	// statement behind the failed one has run.
 	run func(ctx context.Context, s script) ([][]string, error)
 	// interrupt ends the statement under way, from outside the connection.
 	interrupt func(ctx context.Context) error
@@ -29,8 +29,8 @@ type sender interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// send runs a script in one round trip, where it has run before (the first time pgx prepares the statements). With begin,
-// the transaction that the batch begins is returned, also after an error.
+// send runs a script in one round trip, where it has run before (the first time pgx prepares the
+// statements). With begin, the transaction that the batch begins is returned, also after an error.
 func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
 	var batch pgx.Batch
 	if begin != nil {
@@ -85,9 +85,11 @@ func lineOf(to sender, conn *pgx.Conn) line {
 // errRowsMissing says that fewer rows were locked than asked for.
 var errRowsMissing = errors.New("rows missing")
 
-// await sends the script that locks request, with the limit that ctx's deadline puts on the server. It returns the token,
-// if one is asked for.
-func (l line) await(ctx context.Context, request dialects.Request, as role, sendLock func(context.Context, script) ([][]string, error)) (token int64, err error) {
+// await sends the script that locks request, with the limit that ctx's deadline puts on the server.
+// It returns the token, if one is asked for.
+func (l line) await(ctx context.Context, request dialects.Request, as role,
+	sendLock func(context.Context, script) ([][]string, error),
+) (token int64, err error) {
 	limit, told := dialects.ServerTimeout(ctx)
 	if told = told && !request.Try; !told {
 		limit = 0
@@ -119,7 +121,8 @@ func (l line) await(ctx context.Context, request dialects.Request, as role, send
 // passed judges what the turnstiles answered.
 func passed(request dialects.Request, as role, turnstiles []string) error {
 	if as == foreign && len(turnstiles) == 0 {
-		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under it; "+
+		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under "+
+			"it; "+
 			"begin it at READ COMMITTED", dialects.ErrIsolation)
 	}
 	for _, granted := range turnstiles {
@@ -165,9 +168,11 @@ func (l line) explain(ctx context.Context, request dialects.Request, err error) 
 	return request.Missed(columns[0])
 }
 
-// guestLock locks rows in a transaction that has more to lose than this lock: a savepoint takes every error.
+// guestLock locks rows in a transaction that has more to lose than this lock: a savepoint takes
+// every error.
 func (l line) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
-	set, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
+	// pgx closes the connection when ctx ends
+	set, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	_, err = l.run(set, script{{sql: "savepoint txlock_wait"}})
 	cancel()
 	if sqlState(err) == noTransaction || broken(err) {
@@ -192,12 +197,15 @@ func (l line) guestLock(ctx context.Context, request dialects.Request, as role) 
 }
 
 // join locks rows in a transaction of ours, withLine gives another connection, for a moment.
-func (l line) join(ctx context.Context, request dialects.Request, withLine func(context.Context, func(line) error) error) (int64, error) {
+func (l line) join(ctx context.Context, request dialects.Request,
+	withLine func(context.Context, func(line) error) error,
+) (int64, error) {
 	token, err := l.guestLock(ctx, request, guest)
 	if !errors.Is(err, errNoRun) {
 		return token, err
 	}
-	// The transaction cannot lift the fence: that must be committed now. The pool may be waiting for this very session.
+	// The transaction cannot lift the fence: that must be committed now. The pool may be waiting
+	// for this very session.
 	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
@@ -206,14 +214,16 @@ func (l line) join(ctx context.Context, request dialects.Request, withLine func(
 	return l.guestLock(ctx, request, guest)
 }
 
-// abandon rolls back what a script has left open. Where that fails the connection is closed when it goes back.
+// abandon rolls back what a script has left open. Where that fails the connection is closed when it
+// goes back.
 func (l line) abandon(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	_, _ = l.run(clean, script{{sql: "rollback"}})
 }
 
-// undo rolls back to a savepoint and releases it: in two trips, for nothing else can be prepared before the rollback.
+// undo rolls back to a savepoint and releases it: in two trips, for nothing else can be prepared
+// before the rollback.
 func (l line) undo(ctx context.Context, savepoint string) error {
 	if _, err := l.run(ctx, script{{sql: "rollback to savepoint " + savepoint}}); err != nil {
 		return err
@@ -228,7 +238,8 @@ func (l line) census(ctx context.Context, table string) (dialects.SlotCensus, er
 	if err != nil {
 		return dialects.SlotCensus{}, err
 	}
-	columns, err := l.run(ctx, script{{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), " +
+	columns, err := l.run(ctx, script{{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
+		"coalesce(max(slot), 0), " +
 		"coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted}})
 	if err != nil {
 		return dialects.SlotCensus{}, classify(err, dialects.Request{Table: table, Slots: 1})

@@ -1,5 +1,6 @@
-// Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a pgxpool.Pool ([New], [Open]) or
-// on a sql.DB of pgx's stdlib driver ([NewSQL]). While a transaction of txlock's lasts, its session shows what is locked behind the name of its
+// Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a
+// pgxpool.Pool ([New], [Open]) or on a sql.DB of pgx's stdlib driver ([NewSQL]). While a
+// transaction of txlock's lasts, its session shows what is locked behind the name of its
 // application in pg_stat_activity.
 package postgres
 
@@ -23,13 +24,15 @@ type Driver struct {
 
 var _ dialects.Driver[pgx.Tx] = (*Driver)(nil)
 
-// New returns a driver on the caller's pool, which stays the caller's: Close does not close it. The pool's query
-// execution mode is respected. A nil pool is an error from the first call that can return one.
+// New returns a driver on the caller's pool, which stays the caller's: Close does not close it. The
+// pool's query execution mode is respected. A nil pool is an error from the first call that can
+// return one.
 func New(pool *pgxpool.Pool) *Driver { return &Driver{pool: pool} }
 
-// Open returns a driver with a pool of its own, and reaches the server once. dsn is a URL or a keyword string as
-// pgxpool.ParseConfig takes it, pool_max_conns and the other pool settings included. Sessions carry the application name
-// "txlock" unless dsn has another. Close closes the pool. After an error nothing is left open.
+// Open returns a driver with a pool of its own, and reaches the server once. dsn is a URL or a
+// keyword string as pgxpool.ParseConfig takes it, pool_max_conns and the other pool settings
+// included. Sessions carry the application name "txlock" unless dsn has another. Close closes the
+// pool. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -103,7 +106,8 @@ func (d *Driver) LockTx(ctx context.Context, tx pgx.Tx, request dialects.Request
 	if tx == nil || tx.Conn() == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := lineOf(tx, tx.Conn()).guestLock(ctx, request, foreign) // through tx: once it has ended, its connection is somebody else's
+	// through tx: once it has ended, its connection is somebody else's
+	_, err := lineOf(tx, tx.Conn()).guestLock(ctx, request, foreign)
 	return err
 }
 
@@ -136,7 +140,8 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 	return check(ctx, table, d.withLine)
 }
 
-// Close implements dialects.Driver: it closes the pool of Open, and waits for its connections to come back.
+// Close implements dialects.Driver: it closes the pool of Open, and waits for its connections to
+// come back.
 func (d *Driver) Close() error {
 	if d != nil && d.owned {
 		d.pool.Close()
@@ -152,7 +157,8 @@ func (d *Driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		conn, err := d.pool.Acquire(ctx)
 		if err != nil && ctx.Err() != nil {
 			stat := d.pool.Stat()
-			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stat.AcquiredConns(), stat.MaxConns(), err)
+			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stat.AcquiredConns(),
+				stat.MaxConns(), err)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
@@ -160,13 +166,15 @@ func (d *Driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		if !peer.Gone(conn.Conn().PgConn().Conn()) {
 			return conn, nil
 		}
-		// It died while it was idle: the server was restarted, say. The pool has perhaps more of the kind, and then new ones.
+		// It died while it was idle: the server was restarted, say. The pool has perhaps more of
+		// the kind, and then new ones.
 		_ = conn.Conn().Close(ctx)
 		conn.Release()
 	}
 }
 
-// withLine runs work on a connection of the pool, which must be outside a transaction afterwards or is closed.
+// withLine runs work on a connection of the pool, which must be outside a transaction afterwards or
+// is closed.
 func (d *Driver) withLine(ctx context.Context, work func(line) error) error {
 	conn, err := d.acquire(ctx)
 	if err != nil {

@@ -59,7 +59,8 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 	return states
 }
 
-// namesOfTurnstiles are the rows that turnstiles stand before: of slots, which can be counted through, and of rows that sessions claim.
+// namesOfTurnstiles are the rows that turnstiles stand before: of slots, which can be counted
+// through, and of rows that sessions claim.
 func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int64]rowName {
 	present := make(map[int64]bool, len(p.turnstiles))
 	for _, t := range p.turnstiles {
@@ -99,7 +100,8 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 func (p picture) state(name rowName, q *queue) dialects.RowState {
 	waits := slices.Clone(q.waiting)
 	slices.SortFunc(waits, func(a, b turnstile) int {
-		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)), cmp.Compare(a.PID, b.PID))
+		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
+			cmp.Compare(a.PID, b.PID))
 	})
 	var first []turnstile // that wait for the row itself, in front of those before the turnstile
 	var blockers []int
@@ -128,7 +130,8 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 	}
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value, Holder: p.party(holder)}
 	if state.Holder != nil && holder == q.turn {
-		state.Holder.Transaction += " " + strconv.FormatInt(turnstileOf(name.table, cmp.Or(name.column, "slot"), name.value), 10)
+		state.Holder.Transaction += " " + strconv.FormatInt(
+			turnstileOf(name.table, cmp.Or(name.column, "slot"), name.value), 10)
 	}
 	for _, wait := range waits {
 		if party := p.party(wait.PID); party != nil && wait.PID != holder {
@@ -139,7 +142,8 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 	return state
 }
 
-// lockingRows tells whether a session is executing the statement that locks rows of the caller's, and how many it has claimed with this one.
+// lockingRows tells whether a session is executing the statement that locks rows of the caller's,
+// and how many it has claimed with this one.
 func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) {
 	a := p.session(pid)
 	request := dialects.Request{Table: name.table, Column: name.column, Values: []dialects.Value{{Text: name.value}}}
@@ -172,7 +176,10 @@ func (p picture) party(pid int) *dialects.Party {
 	if a == nil {
 		return nil
 	}
-	party := &dialects.Party{Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User), Database: text(a.Database), Host: text(a.Host)}
+	party := &dialects.Party{
+		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User),
+		Database: text(a.Database), Host: text(a.Host),
+	}
 	party.Application, party.Process, party.Claims = dialects.ReadLabel(a.Application)
 	if a.Port != nil && *a.Port > 0 {
 		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(*a.Port))

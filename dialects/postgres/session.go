@@ -29,8 +29,8 @@ func newMark() string { return rand.Text() }
 
 func (s *session) Tx() pgx.Tx { return workTx{s.tx} }
 
-// workTx is the transaction as work sees it. Should work commit it, the session stays read only, unlike with our own Commit:
-// what work sends then would be committed without the lock.
+// workTx is the transaction as work sees it. Should work commit it, the session stays read only,
+// unlike with our own Commit: what work sends then would be committed without the lock.
 type workTx struct{ pgx.Tx }
 
 // Commit implements pgx.Tx.
@@ -49,7 +49,8 @@ func (s *session) Socket() net.Conn { return s.conn.Conn().PgConn().Conn() }
 
 func (s *session) Ping(ctx context.Context) error { return ping(ctx, s.conn.Conn()) }
 
-// ping takes an error of the server on an open connection for an answer: somebody's pg_cancel_backend ends no session.
+// ping takes an error of the server on an open connection for an answer: somebody's
+// pg_cancel_backend ends no session.
 func ping(ctx context.Context, conn *pgx.Conn) error {
 	err := conn.Ping(ctx)
 	if sqlState(err) != "" && !conn.IsClosed() {
@@ -77,7 +78,10 @@ func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
 		s.guarded = true
 	}
 	clean, cancel := context.WithTimeout(detached(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
-	nested, err := s.conn.Conn().BeginTx(clean, pgx.TxOptions{BeginQuery: begin, CommitQuery: "release savepoint " + name})
+	nested, err := s.conn.Conn().BeginTx(clean, pgx.TxOptions{
+		BeginQuery:  begin,
+		CommitQuery: "release savepoint " + name,
+	})
 	cancel()
 	if err != nil {
 		return lost(err)
@@ -106,11 +110,15 @@ func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
 	return err
 }
 
-// errAborted is for work that swallowed the error of a failed statement: PostgreSQL cannot commit such a transaction.
-var errAborted = fmt.Errorf("a statement failed and its error was not returned, so the work is rolled back: %w", pgx.ErrTxCommitRollback)
+// errAborted is for work that swallowed the error of a failed statement: PostgreSQL cannot commit
+// such a transaction.
+var errAborted = fmt.Errorf("a statement failed and its error was not returned, so the work is rolled back: %w",
+	pgx.ErrTxCommitRollback)
 
-// errOuterAborted is for work that swallowed an error and goes on: the server takes no savepoint in its transaction.
-var errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a savepoint")
+// errOuterAborted is for work that swallowed an error and goes on: the server takes no savepoint in
+// its transaction.
+var errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a " +
+	"savepoint")
 
 // undo takes back what was done since the savepoint, and closes the transaction that presented it.
 func (s *session) undo(ctx context.Context, nested pgx.Tx, name string) error {
@@ -145,7 +153,8 @@ func (s *session) Commit(ctx context.Context) error {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
 	if s.conn.Conn().PgConn().IsBusy() { // so that COMMIT cannot be sent
-		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost), s.rollback(ctx))
+		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
+			s.rollback(ctx))
 	}
 	err := s.tx.Commit(ctx)
 	var refused *pgconn.PgError
@@ -153,11 +162,13 @@ func (s *session) Commit(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case sqlState(err) == divisionByZero:
-		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is not committed", dialects.ErrLost)
+		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
+			"not committed", dialects.ErrLost)
 	case errors.As(err, &refused) && !s.conn.Conn().IsClosed():
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
-	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)
+	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
+		dialects.ErrLost, err)
 }
 
 func (s *session) Rollback(ctx context.Context) error {
@@ -168,17 +179,17 @@ func (s *session) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
-// be confirmed is closed.
+// rollback ends whatever transaction is open and brings the session's settings back. A connection
+// on which that cannot be confirmed is closed.
 func (s *session) rollback(ctx context.Context) error {
 	conn := s.conn.Conn()
 	if conn.IsClosed() {
 		return dialects.ErrLost
 	}
 	if s.guarded && s.status() == 'I' {
-		// The work has ended the transaction. A pooler may since have given the server's session, with what guardSQL has
-		// set, to another client, and puts that right if it tracks the setting; what this connection would restore may be
-		// another's.
+		// The work has ended the transaction. A pooler may since have given the server's session,
+		// with what guardSQL has set, to another client, and puts that right if it tracks the
+		// setting; what this connection would restore may be another's.
 		return conn.Close(ctx)
 	}
 	err := s.restore(ctx)

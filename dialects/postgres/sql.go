@@ -21,8 +21,9 @@ type SQLDriver struct {
 
 var _ dialects.Driver[*sql.Tx] = (*SQLDriver)(nil)
 
-// NewSQL returns a driver on the caller's db, which must be one of pgx's stdlib driver and stays the caller's: Close
-// does not close it. A nil db, or one of another driver, is an error from the first call that can return one.
+// NewSQL returns a driver on the caller's db, which must be one of pgx's stdlib driver and stays
+// the caller's: Close does not close it. A nil db, or one of another driver, is an error from the
+// first call that can return one.
 func NewSQL(db *sql.DB) *SQLDriver { return &SQLDriver{db: db} }
 
 // System implements dialects.Driver.
@@ -76,7 +77,8 @@ func (s *sqlSession) begin(ctx context.Context, request dialects.Request) (token
 }
 
 func (s *sqlSession) beginTx(ctx context.Context) (err error) {
-	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that be ctx.
+	// database/sql rolls back when the context of BeginTx ends: only while nothing is held may that
+	// be ctx.
 	life, abandon := context.WithCancel(detached(ctx))
 	s.abandon = abandon
 	outlive := context.AfterFunc(ctx, abandon)
@@ -92,8 +94,8 @@ func (s *sqlSession) beginTx(ctx context.Context) (err error) {
 	return nil
 }
 
-// LockTx implements dialects.Driver. database/sql does not show the connection behind a *sql.Tx, so each statement is a
-// round trip, and a wait is interrupted from another connection of db.
+// LockTx implements dialects.Driver. database/sql does not show the connection behind a *sql.Tx, so
+// each statement is a round trip, and a wait is interrupted from another connection of db.
 func (d *SQLDriver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if err := d.ready(); err != nil {
 		return err
@@ -115,14 +117,17 @@ func (d *SQLDriver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Req
 	return err
 }
 
-// A backend is named by its number and its start, so that the wrong server, where a db is not the transaction's, or a
-// number that was given out again, is not hit.
+// A backend is named by its number and its start, so that the wrong server, where a db is not the
+// transaction's, or a number that was given out again, is not hit.
 const (
-	backendSQL = "select pid || ' ' || extract(epoch from backend_start) from pg_stat_activity where pid = pg_backend_pid()"
-	cancelSQL  = "select pg_cancel_backend(pid) from pg_stat_activity where pid || ' ' || extract(epoch from backend_start) = $1"
+	backendSQL = "select pid || ' ' || extract(epoch from backend_start) from pg_stat_activity where pid = " +
+		"pg_backend_pid()"
+	cancelSQL = "select pg_cancel_backend(pid) from pg_stat_activity where pid || ' ' || extract(epoch from " +
+		"backend_start) = $1"
 )
 
-// cancel interrupts the statement of a backend from another connection, if the pool has one to give.
+// cancel interrupts the statement of a backend from another connection, if the pool has one to
+// give.
 func (d *SQLDriver) cancel(ctx context.Context, backend string) error {
 	brief, stop := context.WithTimeout(ctx, dialects.PatienceWith(d.db))
 	defer stop()
@@ -219,7 +224,8 @@ func (d *SQLDriver) acquire(ctx context.Context) (*sql.Conn, line, error) {
 	for {
 		conn, err := d.db.Conn(ctx)
 		if stats := d.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-			return nil, line{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse, stats.MaxOpenConnections, err)
+			return nil, line{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
+				stats.MaxOpenConnections, err)
 		}
 		if err != nil {
 			return nil, line{}, fmt.Errorf("connect: %w", err)
@@ -246,7 +252,8 @@ func lineOfSQL(conn *sql.Conn, pgxConn *pgx.Conn) line {
 			})
 			return columns, err
 		},
-		interrupt: func(ctx context.Context) error { return pgxConn.PgConn().CancelRequest(ctx) }, // safe beside a running statement
+		// safe beside a running statement
+		interrupt: func(ctx context.Context) error { return pgxConn.PgConn().CancelRequest(ctx) },
 	}
 }
 

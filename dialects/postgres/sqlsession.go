@@ -103,7 +103,8 @@ func (s *sqlSession) Commit(ctx context.Context) error {
 	proof := script{{proofSQL("$1"), []any{s.mark}}}
 	if _, err := s.run(ctx, proof); err != nil {
 		if sqlState(err) == divisionByZero {
-			err = errors.New("the transaction that took the lock ended before its work did; what came after it is not committed")
+			err = errors.New("the transaction that took the lock ended before its work did; what came after it is " +
+				"not committed")
 		}
 		return errors.Join(lost(err), s.rollback(ctx))
 	}
@@ -119,7 +120,8 @@ func (s *sqlSession) Commit(ctx context.Context) error {
 	case sqlState(err) != "" && s.status() != 0:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
-	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w", dialects.ErrLost, err)
+	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
+		dialects.ErrLost, err)
 }
 
 func (s *sqlSession) Rollback(ctx context.Context) error {
@@ -130,8 +132,8 @@ func (s *sqlSession) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// rollback ends whatever transaction is open and brings the session's settings back. A connection on which that cannot
-// be confirmed is closed.
+// rollback ends whatever transaction is open and brings the session's settings back. A connection
+// on which that cannot be confirmed is closed.
 func (s *sqlSession) rollback(ctx context.Context) error {
 	if s.guarded && s.status() == 'I' { // as with session.rollback
 		s.abandon()

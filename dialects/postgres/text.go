@@ -12,8 +12,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// A script is what one round trip carries. Texts are few and constant, so that prepared statements serve them;
-// what varies is in the arguments, always strings: PostgreSQL infers a parameter's type from the column it meets.
+// A script is what one round trip carries. Texts are few and constant, so that prepared statements
+// serve them; what varies is in the arguments, always strings: PostgreSQL infers a parameter's type
+// from the column it meets.
 type script []statement
 
 type statement struct {
@@ -21,30 +22,35 @@ type statement struct {
 	args []any
 }
 
-// What a session's settings are kept in while txlock changes them. Custom settings live in the session alone.
+// What a session's settings are kept in while txlock changes them. Custom settings live in the
+// session alone.
 const (
 	beginSQL = "begin isolation level read committed read write"
 
-	// In a transaction of our own the server ends the session after the lease, and looks now and then whether the client of a
-	// waiter is still there: else one that died would stay in the queue until its turn. The statement must be behind us when
-	// the wait begins, for the server starts its timer at the beginning of a statement.
-	// The label goes with it.
-	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('client_connection_check_interval', $2, true), " +
+	// In a transaction of our own the server ends the session after the lease, and looks now and
+	// then whether the client of a waiter is still there: else one that died would stay in the
+	// queue until its turn. The statement must be behind us when the wait begins, for the server
+	// starts its timer at the beginning of a statement. The label goes with it.
+	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), " +
+		"set_config('client_connection_check_interval', $2, true), " +
 		showSQL + "$3" + behindShowSQL
 
-	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each statement would commit at once
-	// and without the lock. So while work runs, the session's default is read only and only our own BEGIN says READ WRITE.
-	// The setting must be committed before the work, or the work's own ROLLBACK would undo it: chainSQL does that, and
-	// begins the next transaction as the last one was begun. So the session is never idle in between, and a pooler that
-	// shares the server's sessions between transactions does not give it away.
+	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each
+	// statement would commit at once and without the lock. So while work runs, the session's
+	// default is read only and only our own BEGIN says READ WRITE. The setting must be committed
+	// before the work, or the work's own ROLLBACK would undo it: chainSQL does that, and begins the
+	// next transaction as the last one was begun. So the session is never idle in between, and a
+	// pooler that shares the server's sessions between transactions does not give it away.
 	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
 		"set_config('default_transaction_read_only', 'on', false)"
-	unguardColumns = "set_config('default_transaction_read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
+	unguardColumns = "set_config('default_transaction_read_only', " +
+		"coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
 		"current_setting('default_transaction_read_only')), false), set_config('txlock.read_only', '', false)"
 
 	chainSQL = "commit and chain"
 
-	// restoreSQL undoes guardSQL in a transaction, and leaves another, empty one open: one query, for the same reason.
+	// restoreSQL undoes guardSQL in a transaction, and leaves another, empty one open: one query,
+	// for the same reason.
 	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
 
 	isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
@@ -61,20 +67,23 @@ func (s script) marked(mark string) script {
 	return s
 }
 
-// proofSQL fails by a division by zero in any transaction but the one that holds the mark, and unguards the session. It is one
-// statement, because each costs the server as much as a lock; its failure takes back whatever it has set.
+// proofSQL fails by a division by zero in any transaction but the one that holds the mark, and
+// unguards the session. It is one statement, because each costs the server as much as a lock; its
+// failure takes back whatever it has set.
 func proofSQL(mark string) string {
-	return "select 1 / (current_setting('" + heldSetting + "', true) is not distinct from " + mark + ")::int, " + unguardColumns
+	return "select 1 / (current_setting('" + heldSetting + "', true) is not distinct from " + mark + ")::int, " +
+		unguardColumns
 }
 
-// commitSQL commits only the transaction that holds the mark: in any other COMMIT is not reached. One simple query, so that it
-// costs one round trip.
+// commitSQL commits only the transaction that holds the mark: in any other COMMIT is not reached.
+// One simple query, so that it costs one round trip.
 func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" }
 
 // clientCheck is how long a dead waiter may stay in the queue.
 const clientCheck = 500 * time.Millisecond
 
-// What is set for the wait must not outlive it: the caller's own statements follow in the same transaction.
+// What is set for the wait must not outlive it: the caller's own statements follow in the same
+// transaction.
 func keep(setting string) string {
 	return "set_config('txlock." + setting + "', current_setting('" + setting + "'), true)"
 }
@@ -89,19 +98,21 @@ func milliseconds(d time.Duration) string {
 }
 
 // maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
-// max_locks_per_transaction (64) locks of each of its connections; 1000 keys at once must not exhaust it for others.
+// max_locks_per_transaction (64) locks of each of its connections; 1000 keys at once must not
+// exhaust it for others.
 const maxTurnstiles = 32
 
 // lockScript locks the rows of request in an open transaction.
 //
-// The row is the truth; the turnstile, an advisory lock of the same transaction taken before it, is the queue.
-// PostgreSQL's row queue lets newcomers barge in between a commit and the wake-up of the first waiter (16 tight loops:
-// 58 of 1600 out of order), while the lock manager grants an advisory lock to the first waiter in the act of
-// releasing it. Order of locking: turnstiles by number, then rows by value, the same in every session, so that two
-// requests cannot block each other.
+// The row is the truth; the turnstile, an advisory lock of the same transaction taken before it, is
+// the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the wake-up of the
+// first waiter (16 tight loops: 58 of 1600 out of order), while the lock manager grants an advisory
+// lock to the first waiter in the act of releasing it. Order of locking: turnstiles by number, then
+// rows by value, the same in every session, so that two requests cannot block each other.
 //
-// In a transaction that is not begun for this lock (guest) nothing but the wait may be changed, and in a caller's own
-// (foreign) nothing is waited for or locked under an isolation level whose snapshot is older than the wait.
+// In a transaction that is not begun for this lock (guest) nothing but the wait may be changed, and
+// in a caller's own (foreign) nothing is waited for or locked under an isolation level whose
+// snapshot is older than the wait.
 //
 // limit bounds the wait on the server, 0 not at all.
 func lockScript(request dialects.Request, limit time.Duration, as role) (p plan, err error) {
@@ -149,8 +160,9 @@ func inOne(request dialects.Request, as role) bool {
 	return as == owner && request.Slots > 0 && !request.Try
 }
 
-// oneStatement passes the turnstile and locks slots, for less of the server's time than two statements. Its snapshot is older
-// than the wait. That is no matter for slots, which nobody changes; a row of the caller's would be missed if it came meanwhile.
+// oneStatement passes the turnstile and locks slots, for less of the server's time than two
+// statements. Its snapshot is older than the wait. That is no matter for slots, which nobody
+// changes; a row of the caller's would be missed if it came meanwhile.
 func oneStatement(request dialects.Request, rows rowSet) statement {
 	turn, number := "pg_advisory_xact_lock($1), "+grantedSQL, "" // in the order of the list
 	if numbers := turnstilesOf(request); len(numbers) == 1 {
@@ -158,7 +170,8 @@ func oneStatement(request dialects.Request, rows rowSet) statement {
 	} else {
 		turn, number = "count(pg_advisory_xact_lock(t)), "+grantedSQL+" from unnest($1::bigint[]) t", arrayOf(numbers)
 	}
-	lock := "with turn as materialized (select " + turn + ") select slot from turn, " + rows.table + " as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
+	lock := "with turn as materialized (select " + turn + ") select slot from turn, " + rows.table + " as slots_of" +
+		strings.Replace(rows.where, "$1", "$2", 1)
 	if len(request.Values) > 1 {
 		lock += " order by slot"
 	}
@@ -174,12 +187,17 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	note, args := granted(request, as, "$2")
 	switch {
 	case request.Try:
-		return statement{"select set_config('" + turnSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true), " + note +
+		return statement{"select set_config('" + turnSetting +
+			"', bool_and(pg_try_advisory_xact_lock(t))::text, true), " + note +
 			" from unnest($1::bigint[]) t" + where + " having count(*) > 0", append([]any{arrayOf(numbers)}, args...)}
 	case len(numbers) == 1:
-		return statement{"select pg_advisory_xact_lock($1), " + note + where, append([]any{strconv.FormatInt(numbers[0], 10)}, args...)}
+		return statement{
+			"select pg_advisory_xact_lock($1), " + note + where,
+			append([]any{strconv.FormatInt(numbers[0], 10)}, args...),
+		}
 	}
-	return statement{"select pg_advisory_xact_lock(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}} // noted behind it
+	// noted behind it
+	return statement{"select pg_advisory_xact_lock(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}}
 }
 
 func rowStatement(request dialects.Request, rows rowSet, as role) statement {
@@ -200,8 +218,9 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	return statement{lock, []any{rows.values}}
 }
 
-// turnSetting says whether a try has passed its turnstiles. One that has not must not touch the row either: for as long as it does,
-// the row is locked for the one that has passed, and of several tries that come at the same time none would get the lock.
+// turnSetting says whether a try has passed its turnstiles. One that has not must not touch the row
+// either: for as long as it does, the row is locked for the one that has passed, and of several
+// tries that come at the same time none would get the lock.
 const turnSetting = "txlock.turn"
 
 // role is whose transaction it is in which rows are locked.
@@ -213,7 +232,8 @@ const (
 	foreign             // the caller's
 )
 
-// settingsOf are the statements that set what the wait needs, and restore what must be restored behind it.
+// settingsOf are the statements that set what the wait needs, and restore what must be restored
+// behind it.
 func settingsOf(request dialects.Request, limit time.Duration, as role) (before, after script) {
 	set := statement{}
 	var restore []string
@@ -286,7 +306,8 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	texts := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		if !value.Binary && (strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text)) {
-			return rowSet{}, fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 without NUL; give a []byte for a bytea column", value.Text, column)
+			return rowSet{}, fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 without NUL; give a "+
+				"[]byte for a bytea column", value.Text, column)
 		}
 		texts[i] = value.Text
 		if value.Binary {
@@ -304,7 +325,8 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	return rows, nil
 }
 
-// arrayOf is the text form of an array: elements in double quotes, with \ before " and \ (manual, section 8.15.6).
+// arrayOf is the text form of an array: elements in double quotes, with \ before " and \ (manual,
+// section 8.15.6).
 func arrayOf[T string | int64](elements []T) string {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -322,8 +344,9 @@ func arrayOf[T string | int64](elements []T) string {
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// turnstilesOf are the advisory locks in front of the rows, in the order in which every session takes them. A table
-// that is spelled in two ways has two turnstiles, which costs the order of the queue and nothing else.
+// turnstilesOf are the advisory locks in front of the rows, in the order in which every session
+// takes them. A table that is spelled in two ways has two turnstiles, which costs the order of the
+// queue and nothing else.
 func turnstilesOf(request dialects.Request) []int64 {
 	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
 	numbers := make([]int64, 0, len(rows))

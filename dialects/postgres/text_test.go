@@ -29,7 +29,8 @@ func FuzzArrayOf(f *testing.F) {
 	})
 }
 
-// Every session takes turnstiles in one order, whatever the order of the rows, and not too many of them.
+// Every session takes turnstiles in one order, whatever the order of the rows, and not too many of
+// them.
 func TestTurnstiles(t *testing.T) {
 	request := dialects.Request{Table: "t", Column: "slot"}
 	for i := range 1000 {

@@ -76,7 +76,10 @@ func connectMySQL(ctx context.Context, dsn string) (counter, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return desk[*sql.Tx]{locks: txlock.New(opened, txlock.WithTable(slots)), ledger: shop.NewMySQL(db), close: db.Close}, nil
+	return desk[*sql.Tx]{
+		locks: txlock.New(opened, txlock.WithTable(slots)), ledger: shop.NewMySQL(db),
+		close: db.Close,
+	}, nil
 }
 
 func (d desk[Tx]) open(ctx context.Context, stock map[string]int) error {

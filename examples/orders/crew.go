@@ -40,9 +40,11 @@ type process struct {
 	output  *bufio.Scanner
 }
 
-// placeAll submits all orders to a crew of processes, whose answers it has heard. It returns how long the orders took,
-// without the start of the processes, which have ended by then.
-func placeAll(ctx context.Context, w way, dsn string, orders []shop.Order, hear func(answers <-chan answer)) (time.Duration, error) {
+// placeAll submits all orders to a crew of processes, whose answers it has heard. It returns how
+// long the orders took, without the start of the processes, which have ended by then.
+func placeAll(ctx context.Context, w way, dsn string, orders []shop.Order, hear func(answers <-chan answer)) (
+	time.Duration, error,
+) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, errHangs)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)

@@ -26,7 +26,8 @@ type desk[Tx any] struct {
 	close  func() error // what else was opened
 }
 
-// place decides about an order, and returns how often the database first broke a deadlock at the cost of this order.
+// place decides about an order, and returns how often the database first broke a deadlock at the
+// cost of this order.
 func (d desk[Tx]) place(ctx context.Context, w way, o shop.Order) (result shop.Outcome, deadlocks int, err error) {
 	work := func(ctx context.Context, tx Tx) (err error) {
 		result, err = shop.Decide(ctx, d.ledger, tx, o)

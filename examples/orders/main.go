@@ -1,5 +1,6 @@
-// Orders replays the orders of a shop against an inventory table, with many workers in several processes, on PostgreSQL
-// and on MySQL or MariaDB: first without a lock, then in txlock's Do, and audits what is left in the tables.
+// Orders replays the orders of a shop against an inventory table, with many workers in several
+// processes, on PostgreSQL and on MySQL or MariaDB: first without a lock, then in txlock's Do, and
+// audits what is left in the tables.
 package main
 
 import (

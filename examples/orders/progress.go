@@ -8,7 +8,8 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// progress shows how far a run is: on a terminal in a line that is written over, elsewhere in a line from time to time.
+// progress shows how far a run is: on a terminal in a line that is written over, elsewhere in a
+// line from time to time.
 type progress struct {
 	way       way
 	total     int

@@ -25,9 +25,11 @@ func introduce(orders []shop.Order) {
 	for _, o := range orders {
 		lines += len(o.Lines)
 	}
-	fmt.Printf("%d real orders (%d, replayed %d times) of %d articles, %d lines. In stock is %d %% of what is ordered of each.\n",
+	fmt.Printf("%d real orders (%d, replayed %d times) of %d articles, %d lines. In stock is %d %% of what is "+
+		"ordered of each.\n",
 		len(orders), len(orders)/replays, replays, len(shop.StockFor(orders)), lines, shop.Stocked)
-	fmt.Printf("%d processes with %d workers each place them; each order is submitted %d times, to different processes.\n",
+	fmt.Printf("%d processes with %d workers each place them; each order is submitted %d times, to different "+
+		"processes.\n",
 		processes, workers, copies)
 }
 
@@ -40,17 +42,20 @@ func (r run) report() {
 	case r.way == unlocked:
 		fmt.Println("  audit: nothing went wrong, by luck: nothing prevented it")
 	default:
-		fmt.Println("  audit: nothing below zero, each order booked exactly once or refused as a whole, the books add up")
+		fmt.Println("  audit: nothing below zero, each order booked exactly once or refused as a whole, the books " +
+			"add up")
 	}
 }
 
 // conclude prints the table, and returns an error if a run with a lock went wrong.
 func conclude(runs []run) error {
 	fmt.Println()
-	// Everything is aligned to the right, as numbers are; the two columns of text are padded instead.
+	// Everything is aligned to the right, as numbers are; the two columns of text are padded
+	// instead.
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "%-13s\t%-13s\t \t \t \tarticles\tunits\tbooked\tdeadlocks\tbooks\t \torders/s\t\n", "", "")
-	fmt.Fprintf(table, "%-13s\t%-13s\torders\tbooked\trefused\tbelow zero\toversold\ttwice\tretried\tadd up\tseconds\tdecided\t\n", "", "")
+	fmt.Fprintf(table, "%-13s\t%-13s\torders\tbooked\trefused\tbelow zero\toversold\ttwice\tretried\tadd "+
+		"up\tseconds\tdecided\t\n", "", "")
 	for _, r := range runs {
 		fmt.Fprintf(table, "%-13s\t%-13s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f\t%.0f\t\n", r.database, r.way, r.orders,
 			r.Booked, r.Refused, r.BelowZero, r.Oversold, r.BookedTwice, r.deadlocks,
@@ -75,11 +80,13 @@ func conclude(runs []run) error {
 	if faults != nil {
 		return fmt.Errorf("the lock did not protect: %w", errors.Join(faults...))
 	}
-	without := fmt.Sprintf("the shop sold %d units that it did not have, and booked %d orders more than once", oversold, twice)
+	without := fmt.Sprintf("the shop sold %d units that it did not have, and booked %d orders more than once", oversold,
+		twice)
 	if oversold+twice == 0 {
 		without = "nothing was oversold or booked twice this time, by luck"
 	}
-	fmt.Printf("Without a lock %s.\nWith txlock no article went below zero, every order was booked exactly once or refused as a whole, and the\n"+
+	fmt.Printf("Without a lock %s.\nWith txlock no article went below zero, every order was booked exactly once or "+
+		"refused as a whole, and the\n"+
 		"books add up, on each database and in each way.\n", without)
 	return nil
 }

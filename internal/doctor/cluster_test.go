@@ -10,7 +10,10 @@ import (
 )
 
 func TestNodeOfCluster(t *testing.T) {
-	for kind, cluster := range map[servers.Kind]string{servers.MySQL: "in multi-primary mode", servers.MariaDB: `Galera cluster "txlock"`} {
+	for kind, cluster := range map[servers.Kind]string{
+		servers.MySQL:   "in multi-primary mode",
+		servers.MariaDB: `Galera cluster "txlock"`,
+	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			node, err := servers.StartNode(background, kind)

@@ -1,5 +1,6 @@
-// Package doctor examines a database server for txlock: whether it locks, whether the lock table is intact, and what there would
-// cut a lock, or a wait for one. It changes nothing, and locks one free slot after another for a moment.
+// Package doctor examines a database server for txlock: whether it locks, whether the lock table is
+// intact, and what there would cut a lock, or a wait for one. It changes nothing, and locks one
+// free slot after another for a moment.
 package doctor
 
 import (
@@ -17,9 +18,9 @@ import (
 // Severity is how bad a finding is.
 type Severity string
 
-// The severities, from the best to the worst. A note is good to know, and nothing to repair for the lock's sake. A warning is of
-// something that ends locks, or waits, or tokens, which txlock reports, but nobody asked for. With a failure locks do not work,
-// or are not safe.
+// The severities, from the best to the worst. A note is good to know, and nothing to repair for the
+// lock's sake. A warning is of something that ends locks, or waits, or tokens, which txlock
+// reports, but nobody asked for. With a failure locks do not work, or are not safe.
 const (
 	OK      Severity = "ok"
 	Note    Severity = "note"
@@ -53,7 +54,8 @@ type check struct {
 	look func(context.Context) ([]Finding, error)
 }
 
-// run looks at everything. broken tells whether an error means that the server cannot be asked any more.
+// run looks at everything. broken tells whether an error means that the server cannot be asked any
+// more.
 func run(ctx context.Context, checks []check, broken func(error) bool) ([]Finding, error) {
 	var findings []Finding
 	for _, check := range checks {
@@ -71,16 +73,21 @@ func run(ctx context.Context, checks []check, broken func(error) bool) ([]Findin
 			if finding.Check == "" {
 				finding.Check = check.name
 			}
-			finding.Found = strings.Join(strings.Fields(finding.Found), " ") // errors of several addresses have several lines
+			// errors of several addresses have several lines
+			finding.Found = strings.Join(strings.Fields(finding.Found), " ")
 			findings = append(findings, finding)
 		}
 	}
 	return findings, nil
 }
 
-// unseen is a check that an error kept from being made. That is worse where the safety of locks depends on what was to be seen.
+// unseen is a check that an error kept from being made. That is worse where the safety of locks
+// depends on what was to be seen.
 func unseen(check string, err error) Finding {
-	finding := Finding{Severity: Note, Found: "it could not be looked at: " + err.Error(), Why: "nobody knows what there is to find"}
+	finding := Finding{
+		Severity: Note, Found: "it could not be looked at: " + err.Error(),
+		Why: "nobody knows what there is to find",
+	}
 	switch check {
 	case "table", "privileges", "read-only", "cluster":
 		finding.Severity, finding.Why = Warning, "what there is to find may keep locks from working, or from being safe"
@@ -93,19 +100,27 @@ func one(finding Finding) []Finding { return []Finding{finding} }
 // lease is that of txlock.New. Whatever cuts a session sooner cuts it sooner than txlock promises.
 const lease = 30 * time.Second
 
-// proof judges the answer of Locker.Check. because is what kept it from trying, which another finding says more about.
+// proof judges the answer of Locker.Check. because is what kept it from trying, which another
+// finding says more about.
 func proof(err error, because string) Finding {
-	finding := Finding{Check: "row-locking", Severity: Failure, Why: "every promise of txlock rests on it that two sessions cannot hold one row"}
+	finding := Finding{
+		Check: "row-locking", Severity: Failure,
+		Why: "every promise of txlock rests on it that two sessions cannot hold one row",
+	}
 	if errors.Is(err, txlock.ErrNotInstalled) {
 		because = "the lock table is not installed"
 	}
 	switch {
 	case err == nil:
-		return Finding{Check: "row-locking", Severity: OK, Found: "two sessions exclude each other, and a row that is released can be locked again"}
+		return Finding{
+			Check: "row-locking", Severity: OK,
+			Found: "two sessions exclude each other, and a row that is released can be locked again",
+		}
 	case because != "":
 		finding.Severity, finding.Found = Note, "it could not be tried: "+because
 	case errors.Is(err, txlock.ErrUnsafeEngine):
-		finding.Found, finding.Fix = err.Error(), advice("connect to a server that locks rows, or take what is named there out of the way")
+		finding.Found, finding.Fix = err.Error(), advice(
+			"connect to a server that locks rows, or take what is named there out of the way")
 	default:
 		finding.Found = "it could not be proved: " + err.Error()
 	}
@@ -117,10 +132,14 @@ const slotted = "a key is locked by the row of its slot, and the number of slots
 
 // missing is for a lock table that is not there. creation is what makes it.
 func missing(err error, table string, creation Fix) Finding {
-	return Finding{Check: "table", Severity: Failure, Found: "table " + table + " is missing: " + err.Error(), Why: slotted, Fix: creation}
+	return Finding{
+		Check: "table", Severity: Failure, Found: "table " + table + " is missing: " + err.Error(),
+		Why: slotted, Fix: creation,
+	}
 }
 
-// slots judges what a lock table says of itself. asked is the error of asking. drop is what takes a table away that Install cannot complete.
+// slots judges what a lock table says of itself. asked is the error of asking. drop is what takes a
+// table away that Install cannot complete.
 func slots(census dialects.SlotCensus, asked error, table, drop string) Finding {
 	finding := Finding{Check: "table", Severity: Failure, Why: slotted, Fix: renewal(drop, table)}
 	if asked != nil {
@@ -145,7 +164,8 @@ const (
 )
 
 // drawn is why it matters that tokens cannot be drawn.
-const drawn = "WithFencing draws its tokens from there, and so does txlock run unless it is told --no-token: without them it does not run"
+const drawn = "WithFencing draws its tokens from there, and so does txlock run unless it is told --no-token: without " +
+	"them it does not run"
 
 // room is how many connections may be open, and are.
 type room struct {
@@ -165,7 +185,8 @@ func connections(rooms ...room) Finding {
 	}
 	if least.free() < 5 || least.free()*10 < least.limit {
 		finding.Severity, finding.Fix = Warning, least.fix
-		finding.Why = "every held lock and every waiter has a connection of its own; where none is left, a lock fails with the server's error"
+		finding.Why = "every held lock and every waiter has a connection of its own; where none is left, a lock " +
+			"fails with the server's error"
 	}
 	return finding
 }
@@ -191,7 +212,8 @@ func clock(asked, answered, server time.Time) Finding {
 	}
 	return Finding{
 		Check: "clock", Severity: OK,
-		Found: fmt.Sprintf("the server's clock %s this machine's (measured to ± %v), which does not matter: no lock depends on a clock", differs, half.Round(time.Microsecond)),
+		Found: fmt.Sprintf("the server's clock %s this machine's (measured to ± %v), which does not matter: no lock "+
+			"depends on a clock", differs, half.Round(time.Microsecond)),
 	}
 }
 

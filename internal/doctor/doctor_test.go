@@ -32,8 +32,9 @@ type engine struct {
 	look     func(ctx context.Context, dsn, table string) ([]doctor.Finding, error)
 }
 
-// engines are the servers of all tests. A test that changes something about a whole server is the only one that runs on it then: of tests
-// that run side by side none does, but for TestMySQLServer, beside which none is on MySQL or MariaDB.
+// engines are the servers of all tests. A test that changes something about a whole server is the
+// only one that runs on it then: of tests that run side by side none does, but for TestMySQLServer,
+// beside which none is on MySQL or MariaDB.
 var engines []*engine
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
@@ -52,7 +53,8 @@ func runTests(m *testing.M) int {
 }
 
 func newEngine(server *servers.Server) (e *engine, err error) {
-	e = &engine{Server: server, postgres: server.Kind == servers.Postgres15 || server.Kind == servers.Postgres18, look: doctor.MySQL}
+	e = &engine{Server: server, postgres: server.Kind == servers.Postgres15 ||
+		server.Kind == servers.Postgres18, look: doctor.MySQL}
 	if e.postgres {
 		e.look = doctor.Postgres
 		e.admin, err = sql.Open("pgx", server.DSN)
@@ -93,13 +95,20 @@ func isPostgres(e *engine) bool { return e.postgres }
 
 func isMySQL(e *engine) bool { return !e.postgres }
 
-// A healthy server has no failure and no warning, only notes on what no setting changes, or on what this user may not see.
+// A healthy server has no failure and no warning, only notes on what no setting changes, or on what
+// this user may not see.
 func TestHealthy(t *testing.T) {
 	notes := map[servers.Kind][]string{
 		servers.Postgres15: {"status: note", "status: note", "tcp-keepalives: note"},
 		servers.Postgres18: {"status: note", "status: note", "tcp-keepalives: note"},
-		servers.MySQL:      {"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note", "status: note", "status: note"},
-		servers.MariaDB:    {"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note", "status: note", "status: note"},
+		servers.MySQL: {
+			"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note",
+			"status: note", "status: note",
+		},
+		servers.MariaDB: {
+			"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note",
+			"status: note", "status: note",
+		},
 	}
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -179,7 +188,8 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// An examination whose session ends in the middle is an error, not a report of what was not looked at.
+// An examination whose session ends in the middle is an error, not a report of what was not looked
+// at.
 func TestSessionEnds(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -212,7 +222,8 @@ func TestWorst(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal([]doctor.Finding{
-		{Check: "version", Severity: doctor.OK, Found: "MySQL"}, {Check: "a", Severity: doctor.Failure, Found: "b", Why: "c", Fix: doctor.Fix{Text: "d;", Kind: doctor.SQL}},
+		{Check: "version", Severity: doctor.OK, Found: "MySQL"},
+		{Check: "a", Severity: doctor.Failure, Found: "b", Why: "c", Fix: doctor.Fix{Text: "d;", Kind: doctor.SQL}},
 	})
 	require.NoError(t, err)
 	require.JSONEq(t, `[{"check":"version","severity":"ok","found":"MySQL"},{"check":"a","severity":"failure","found":"b","why":"c","fix":"d;","fix_kind":"sql"}]`, string(text))

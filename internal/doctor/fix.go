@@ -9,9 +9,11 @@ import (
 // FixKind says what a Fix is made of.
 type FixKind string
 
-// The kinds of fixes. SQL can be run as it is, all of it at once, by the administrator in the database of the lock table: each line ends
-// a statement or is a comment, and a comment says what has to be done besides. What would destroy something, or move clients, is none
-// of it, but advice: there a person must decide first. So is ALTER SYSTEM, which a transaction refuses, and with it all that is run at once.
+// The kinds of fixes. SQL can be run as it is, all of it at once, by the administrator in the
+// database of the lock table: each line ends a statement or is a comment, and a comment says what
+// has to be done besides. What would destroy something, or move clients, is none of it, but advice:
+// there a person must decide first. So is ALTER SYSTEM, which a transaction refuses, and with it
+// all that is run at once.
 const (
 	SQL    FixKind = "sql"
 	Shell  FixKind = "shell"  // a command
@@ -35,10 +37,12 @@ var (
 	mysqlWait    = tableWait{"SET lock_wait_timeout = 3", "SET lock_wait_timeout = DEFAULT"}
 )
 
-// exclusively runs statements that want the lock table for themselves. They wait behind every lock that is held, and all new locks behind
-// them, so they rather fail soon. A pooler may give the session to others, so the limit does not stay.
+// exclusively runs statements that want the lock table for themselves. They wait behind every lock
+// that is held, and all new locks behind them, so they rather fail soon. A pooler may give the
+// session to others, so the limit does not stay.
 func (w tableWait) exclusively(texts ...string) Fix {
-	return statements(slices.Concat([]string{w.limit}, texts, []string{w.lift})...).besides("if it fails, a lock was held for that long: try again")
+	return statements(slices.Concat([]string{w.limit}, texts, []string{w.lift})...).besides(
+		"if it fails, a lock was held for that long: try again")
 }
 
 // besides adds what has to be done when the statements were run.
@@ -86,7 +90,8 @@ func renewal(drop, table string) Fix {
 	return fix
 }
 
-// permission has somebody make the lock table who lacks what grants grant, or has its owner make it.
+// permission has somebody make the lock table who lacks what grants grant, or has its owner make
+// it.
 func permission(table string, grants ...string) Fix {
 	fix := statements(grants...)
 	fix.Text += "\n-- then, on a shell: " + install(table) +

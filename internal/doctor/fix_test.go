@@ -16,23 +16,31 @@ import (
 // wrongs are many things that are wrong at once, each with a fix that is SQL.
 func wrongs(kind servers.Kind) []string {
 	ofPostgres := []string{
-		"ALTER ROLE %s SET statement_timeout = '7s'", "ALTER ROLE %s SET lock_timeout = '1s'", "ALTER DATABASE %s SET idle_session_timeout = '10min'",
-		"ALTER ROLE %s SET idle_in_transaction_session_timeout = '5s'", "ALTER ROLE %s IN DATABASE %s SET default_transaction_isolation = 'serializable'",
-		"ALTER ROLE %s SET default_transaction_read_only = on", "ALTER ROLE %s SET synchronous_commit = off", "ALTER ROLE %s CONNECTION LIMIT 5",
-		"ALTER TABLE txlock_slots SET UNLOGGED", "CREATE INDEX more ON txlock_slots (slots)", "ALTER TABLE txlock_slots ADD CONSTRAINT again UNIQUE (slot, slots)",
+		"ALTER ROLE %s SET statement_timeout = '7s'", "ALTER ROLE %s SET lock_timeout = '1s'",
+		"ALTER DATABASE %s SET idle_session_timeout = '10min'",
+		"ALTER ROLE %s SET idle_in_transaction_session_timeout = '5s'",
+		"ALTER ROLE %s IN DATABASE %s SET default_transaction_isolation = 'serializable'",
+		"ALTER ROLE %s SET default_transaction_read_only = on", "ALTER ROLE %s SET synchronous_commit = off",
+		"ALTER ROLE %s CONNECTION LIMIT 5",
+		"ALTER TABLE txlock_slots SET UNLOGGED", "CREATE INDEX more ON txlock_slots (slots)",
+		"ALTER TABLE txlock_slots ADD CONSTRAINT again UNIQUE (slot, slots)",
 		"CREATE FUNCTION quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
 		"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
 		"CREATE TRIGGER twice AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
 		"ALTER TABLE txlock_slots ENABLE ROW LEVEL SECURITY", "REVOKE UPDATE ON txlock_slots FROM %s",
 		// The administrator finds the table elsewhere than the role.
 		"CREATE SCHEMA apart", "GRANT USAGE ON SCHEMA apart TO %s", "ALTER ROLE %s SET search_path = apart",
-		"ALTER TABLE txlock_slots SET SCHEMA apart", "ALTER TABLE txlock_slots_epochs SET SCHEMA apart", "ALTER TABLE txlock_slots_runs SET SCHEMA apart",
+		"ALTER TABLE txlock_slots SET SCHEMA apart", "ALTER TABLE txlock_slots_epochs SET SCHEMA apart",
+		"ALTER TABLE txlock_slots_runs SET SCHEMA apart",
 		"ALTER SEQUENCE txlock_slots_tokens SET SCHEMA apart",
 	}
 	ofMySQL := []string{
-		"SET GLOBAL wait_timeout = 20", "SET GLOBAL innodb_deadlock_detect = OFF", "ALTER USER %s WITH MAX_USER_CONNECTIONS 5",
-		"CREATE INDEX more ON txlock_slots (slots)", "CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW SET @watched = 1",
-		"CREATE TRIGGER twice AFTER UPDATE ON txlock_slots FOR EACH ROW SET @watched = 2", "ALTER TABLE txlock_slots ENGINE = MyISAM",
+		"SET GLOBAL wait_timeout = 20", "SET GLOBAL innodb_deadlock_detect = OFF",
+		"ALTER USER %s WITH MAX_USER_CONNECTIONS 5",
+		"CREATE INDEX more ON txlock_slots (slots)", "CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH " +
+			"ROW SET @watched = 1",
+		"CREATE TRIGGER twice AFTER UPDATE ON txlock_slots FOR EACH ROW SET @watched = 2",
+		"ALTER TABLE txlock_slots ENGINE = MyISAM",
 	}
 	switch kind {
 	case servers.Postgres15:
@@ -42,17 +50,21 @@ func wrongs(kind servers.Kind) []string {
 	case servers.MySQL:
 		return append(ofMySQL, "SET GLOBAL max_execution_time = 1500", "SET GLOBAL innodb_lock_wait_timeout = 3")
 	}
-	return append(ofMySQL, "SET GLOBAL max_statement_time = 7", "SET GLOBAL innodb_lock_wait_timeout = 0", "SET GLOBAL idle_transaction_timeout = 10",
+	return append(ofMySQL, "SET GLOBAL max_statement_time = 7", "SET GLOBAL innodb_lock_wait_timeout = 0",
+		"SET GLOBAL idle_transaction_timeout = 10",
 		"SET GLOBAL idle_readonly_transaction_timeout = 60")
 }
 
-// All fixes that are SQL can be run at once, as they are, and leave nothing but what no SQL repairs.
+// All fixes that are SQL can be run at once, as they are, and leave nothing but what no SQL
+// repairs.
 func TestFixesAtOnce(t *testing.T) {
 	left := map[servers.Kind][]string{
-		servers.Postgres15: {"durability: warning", "idle-in-transaction-session-timeout: note"}, // the command line says fsync=off
+		// the command line says fsync=off
+		servers.Postgres15: {"durability: warning", "idle-in-transaction-session-timeout: note"},
 		servers.Postgres18: {"durability: warning", "idle-in-transaction-session-timeout: note"},
 		servers.MySQL:      {"innodb-lock-wait-timeout: note", "isolation: note"},
-		servers.MariaDB:    {"innodb-lock-wait-timeout: note", "isolation: note", "status: note"}, // performance_schema = OFF
+		// performance_schema = OFF
+		servers.MariaDB: {"innodb-lock-wait-timeout: note", "isolation: note", "status: note"},
 	}
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -83,8 +95,9 @@ func TestFixesAtOnce(t *testing.T) {
 // The lock table is named to a shell as one word.
 func TestTableFlag(t *testing.T) {
 	for table, want := range map[string]string{
-		"txlock_slots": "", "ops.locks": " --table ops.locks", `"Of Locks".a`: ` --table '"Of Locks".a'`, "a'; ls": ` --table 'a'\''; ls'`,
-		"größe": " --table 'größe'", "-a": " --table '-a'",
+		"txlock_slots": "", "ops.locks": " --table ops.locks", `"Of Locks".a`: ` --table '"Of Locks".a'`,
+		"a'; ls": ` --table 'a'\''; ls'`,
+		"größe":  " --table 'größe'", "-a": " --table '-a'",
 	} {
 		require.Equal(t, want, doctor.TableFlag(table))
 	}
@@ -118,8 +131,12 @@ func TestMayCreate(t *testing.T) {
 		s := newSite(t, e)
 		s.execute(t, "DROP TABLE txlock_slots")
 		pattern := "`" + strings.ReplaceAll(s.name, "_", `\_`) + "`.*"
-		for on, may := range map[string]bool{pattern: true, "`doctor%`.*": true, "*.*": true, "`%s`.txlock_slots": true, "`%s`.others": false, "`doctor`.*": false} {
-			s.execute(t, "GRANT CREATE, SELECT, UPDATE ON "+on+" TO %s") // the more specific of two databases that match counts alone
+		for on, may := range map[string]bool{
+			pattern: true, "`doctor%`.*": true, "*.*": true, "`%s`.txlock_slots": true,
+			"`%s`.others": false, "`doctor`.*": false,
+		} {
+			// the more specific of two databases that match counts alone
+			s.execute(t, "GRANT CREATE, SELECT, UPDATE ON "+on+" TO %s")
 			kind := find(t, s.examine(t), "table").Fix.Kind
 			s.execute(t, "REVOKE CREATE, SELECT, UPDATE ON "+on+" FROM %s")
 			require.Equal(t, may, kind == doctor.Shell, on)
@@ -127,7 +144,8 @@ func TestMayCreate(t *testing.T) {
 	})
 }
 
-// Where even the schema is missing, it is made; and one that the role's search_path does not find is to be named.
+// Where even the schema is missing, it is made; and one that the role's search_path does not find
+// is to be named.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {

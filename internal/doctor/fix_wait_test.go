@@ -16,7 +16,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// exclusive are things that are wrong with the lock table, each under the check that finds it, whose fix wants the table for itself.
+// exclusive are things that are wrong with the lock table, each under the check that finds it,
+// whose fix wants the table for itself.
 func exclusive(postgres bool) map[string]string {
 	if postgres {
 		return map[string]string{
@@ -36,7 +37,8 @@ func exclusive(postgres bool) map[string]string {
 	}
 }
 
-// A fix that wants the lock table for itself fails while a lock is held, and does not stop the locks of others for longer than that.
+// A fix that wants the lock table for itself fails while a lock is held, and does not stop the
+// locks of others for longer than that.
 func TestFixesGiveWay(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		for check, wrong := range exclusive(e.postgres) {
@@ -113,11 +115,13 @@ func TestAlterSystem(t *testing.T) {
 	require.Equal(t, "25001", refusal.Code)
 	s.execute(t, finding.Fix.Text)
 	var written string
-	require.NoError(t, s.admin.QueryRow("SELECT setting FROM pg_file_settings WHERE name = 'max_connections' AND sourcefile LIKE '%auto.conf'").Scan(&written))
+	require.NoError(t, s.admin.QueryRow("SELECT setting FROM pg_file_settings WHERE name = 'max_connections' AND "+
+		"sourcefile LIKE '%auto.conf'").Scan(&written))
 	require.Equal(t, "20", written)
 }
 
-// An account that the limit of all accounts keeps out is given its own, which wins; that of the others stays.
+// An account that the limit of all accounts keeps out is given its own, which wins; that of the
+// others stays.
 func TestLimitOfAllAccounts(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, private(t, e.Kind, "--max-user-connections=4"))

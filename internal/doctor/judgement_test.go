@@ -14,8 +14,8 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// What is judged here no server of the tests can be brought to: other versions, clusters, variables that are read at the start only,
-// clocks that differ. Everything else is tested on servers.
+// What is judged here no server of the tests can be brought to: other versions, clusters, variables
+// that are read at the start only, clocks that differ. Everything else is tested on servers.
 
 func severityOf(t *testing.T, findings []Finding, check string) Severity {
 	t.Helper()
@@ -30,8 +30,10 @@ func severityOf(t *testing.T, findings []Finding, check string) Severity {
 
 func TestMySQLVersions(t *testing.T) {
 	for version, want := range map[string]Severity{
-		"8.0.1": OK, "8.0.0": Failure, "5.7.44": Failure, "8.4.2": OK, "9.7.4-2": OK, "9.8.0": Note, "8.0.11-TiDB-v7.5.0": Note,
-		"10.5.9-MariaDB": Failure, "10.6.0-MariaDB": OK, "10.11.18-MariaDB-0+deb12u1": OK, "11.4.2-MariaDB-ubu2404": Note,
+		"8.0.1": OK, "8.0.0": Failure, "5.7.44": Failure, "8.4.2": OK, "9.7.4-2": OK, "9.8.0": Note,
+		"8.0.11-TiDB-v7.5.0": Note,
+		"10.5.9-MariaDB":     Failure, "10.6.0-MariaDB": OK, "10.11.18-MariaDB-0+deb12u1": OK,
+		"11.4.2-MariaDB-ubu2404": Note,
 	} {
 		m := mysqlServer{global: map[string]string{"version": version}}
 		m.identify()
@@ -54,7 +56,8 @@ func TestPostgresVersions(t *testing.T) {
 		{"PostgreSQL 19beta1", 190000, Note},
 		{"CockroachDB CCL v23.1.0", 140000, Note},
 	} {
-		require.Equal(t, c.want, postgresVersion(c.text+" on x86_64-pc-linux-gnu, compiled by gcc", c.number).Severity, c.text)
+		require.Equal(t, c.want, postgresVersion(c.text+" on x86_64-pc-linux-gnu, compiled by gcc", c.number).Severity,
+			c.text)
 	}
 }
 
@@ -67,9 +70,18 @@ func TestClusters(t *testing.T) {
 	}{
 		{"none", map[string]string{"wsrep_on": "OFF"}, OK, "no cluster"},
 		{"Galera", map[string]string{"wsrep_on": "ON", "wsrep_cluster_name": "shop"}, Failure, `Galera cluster "shop"`},
-		{"group, one primary", map[string]string{"group_replication_single_primary_mode": "ON", "group_replication_group_name": "g"}, Note, "group g"},
-		{"group, many primaries", map[string]string{"group_replication_single_primary_mode": "OFF", "group_replication_group_name": "g"}, Failure, "multi-primary"},
-		{"plugin only", map[string]string{"group_replication_single_primary_mode": "OFF", "group_replication_group_name": ""}, OK, "no cluster"},
+		{"group, one primary", map[string]string{
+			"group_replication_single_primary_mode": "ON",
+			"group_replication_group_name":          "g",
+		}, Note, "group g"},
+		{"group, many primaries", map[string]string{
+			"group_replication_single_primary_mode": "OFF",
+			"group_replication_group_name":          "g",
+		}, Failure, "multi-primary"},
+		{"plugin only", map[string]string{
+			"group_replication_single_primary_mode": "OFF",
+			"group_replication_group_name":          "",
+		}, OK, "no cluster"},
 	} {
 		m := mysqlServer{global: c.variables, session: c.variables}
 		findings, err := m.lookAtCluster(t.Context())
@@ -80,7 +92,10 @@ func TestClusters(t *testing.T) {
 }
 
 func TestVariablesOfTheStart(t *testing.T) {
-	variables := map[string]string{"wait_timeout": "100", "innodb_rollback_on_timeout": "OFF", "innodb_read_only": "OFF"}
+	variables := map[string]string{
+		"wait_timeout": "100", "innodb_rollback_on_timeout": "OFF",
+		"innodb_read_only": "OFF",
+	}
 	m := mysqlServer{config: mysql.NewConfig(), global: variables, session: variables}
 	findings, err := m.lookAtTimeouts(t.Context())
 	require.NoError(t, err)
@@ -116,7 +131,10 @@ func TestOlderPgBouncer(t *testing.T) {
 		{"PgBouncer 2.0.0", "", true, OK},
 		{"something else", "", true, Warning},
 	} {
-		b := bouncer{version: c.version, config: map[string]string{"track_extra_parameters": c.tracked, "max_prepared_statements": "200"}}
+		b := bouncer{version: c.version, config: map[string]string{
+			"track_extra_parameters":  c.tracked,
+			"max_prepared_statements": "200",
+		}}
 		require.Equal(t, c.want, b.judge(c.shared, false)[0].Severity, "%v", c)
 		require.True(t, b.tracksStatements())
 	}
@@ -126,7 +144,8 @@ func TestOlderPgBouncer(t *testing.T) {
 func TestClocks(t *testing.T) {
 	now := time.Now()
 	for ahead, want := range map[time.Duration]string{
-		0: "agrees with", 5 * time.Millisecond: "agrees with", 2 * time.Second: "is 2s ahead of", -time.Minute: "is 1m0s behind",
+		0: "agrees with", 5 * time.Millisecond: "agrees with", 2 * time.Second: "is 2s ahead of",
+		-time.Minute: "is 1m0s behind",
 	} {
 		finding := clock(now, now.Add(10*time.Millisecond), now.Add(5*time.Millisecond+ahead))
 		require.Equal(t, OK, finding.Severity)
@@ -134,7 +153,8 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// An engine that does not lock is a failure, and an error that says nothing about that is none of it.
+// An engine that does not lock is a failure, and an error that says nothing about that is none of
+// it.
 func TestProofs(t *testing.T) {
 	unsafe := proof(fmt.Errorf("txlock: check: %w: two sessions hold slot 7 at once", txlock.ErrUnsafeEngine), "")
 	require.Equal(t, Failure, unsafe.Severity)
@@ -148,7 +168,10 @@ func TestProofs(t *testing.T) {
 // What could not be looked at is a warning where locks depend on it.
 func TestUnseen(t *testing.T) {
 	fails := func(context.Context) ([]Finding, error) { return nil, errors.New("odd") }
-	for name, want := range map[string]Severity{"table": Warning, "privileges": Warning, "read-only": Warning, "cluster": Warning, "clock": Note} {
+	for name, want := range map[string]Severity{
+		"table": Warning, "privileges": Warning, "read-only": Warning,
+		"cluster": Warning, "clock": Note,
+	} {
 		findings, err := run(t.Context(), []check{{name, fails}}, func(error) bool { return false })
 		require.NoError(t, err)
 		require.Len(t, findings, 1)
@@ -162,7 +185,15 @@ func TestRooms(t *testing.T) {
 	for _, c := range []struct {
 		limit, used int
 		want        Severity
-	}{{100, 89, OK}, {100, 90, OK}, {100, 91, Warning}, {20, 15, OK}, {20, 16, Warning}, {4, 1, Warning}, {100, 120, Warning}} {
+	}{
+		{100, 89, OK},
+		{100, 90, OK},
+		{100, 91, Warning},
+		{20, 15, OK},
+		{20, 16, Warning},
+		{4, 1, Warning},
+		{100, 120, Warning},
+	} {
 		require.Equal(t, c.want, connections(room{limit: c.limit, used: c.used}, room{limit: 1000}).Severity, "%v", c)
 	}
 }

@@ -44,9 +44,9 @@ type mysqlServer struct {
 	session, global map[string]string // variables
 }
 
-// MySQL examines the server that dsn reaches, MySQL or MariaDB, as its user sees it. dsn is as go-sql-driver/mysql takes it, table the
-// lock table as its user spells it. A server that cannot be reached, or does not know the user or the database, is an error;
-// everything else is a finding.
+// MySQL examines the server that dsn reaches, MySQL or MariaDB, as its user sees it. dsn is as
+// go-sql-driver/mysql takes it, table the lock table as its user spells it. A server that cannot be
+// reached, or does not know the user or the database, is an error; everything else is a finding.
 func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 	quoted, err := dialects.QuoteIdentifier(table, '`', func(plain string) string { return plain }, 2)
 	if err != nil {
@@ -233,7 +233,8 @@ func (m *mysqlServer) lookAtVersion(context.Context) ([]Finding, error) {
 		finding.Severity, finding.Why = Failure, "SKIP LOCKED and NOWAIT, which every lock is made of, are not there"
 		finding.Fix = advice(fmt.Sprintf("upgrade the server to %d.%d.%d or later", least[0], least[1], least[2]))
 	case strings.Contains(text, "TiDB") || strings.Contains(text, "Vitess"):
-		finding.Severity, finding.Why = Note, "it is not MySQL itself, and what txlock rests on was tried on MySQL and MariaDB only"
+		finding.Severity, finding.Why = Note, "it is not MySQL itself, and what txlock rests on was tried on MySQL "+
+			"and MariaDB only"
 	case !before(m.version, newest):
 		finding.Severity, finding.Why = Note, "it is newer than any server that this txlock was tested on"
 	}

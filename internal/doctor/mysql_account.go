@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// lookAtPrivileges tries what needs them: what a statement needs differs between MySQL and MariaDB, and grants come in many forms.
+// lookAtPrivileges tries what needs them: what a statement needs differs between MySQL and MariaDB,
+// and grants come in many forms.
 func (m *mysqlServer) lookAtPrivileges(ctx context.Context) ([]Finding, error) {
 	var findings []Finding
 	err := m.tryLock(ctx)
@@ -21,7 +22,8 @@ func (m *mysqlServer) lookAtPrivileges(ctx context.Context) ([]Finding, error) {
 			fix = fix.only("if the table is missing, first: " + install(m.table))
 		}
 		findings = one(Finding{
-			Severity: Failure, Found: m.account + " may not lock: " + err.Error(), Why: "SELECT … FOR UPDATE needs the privileges, though no lock changes a row",
+			Severity: Failure, Found: m.account + " may not lock: " + err.Error(),
+			Why: "SELECT … FOR UPDATE needs the privileges, though no lock changes a row",
 			Fix: fix,
 		})
 	case number(err) != 0: // which is found elsewhere
@@ -51,7 +53,8 @@ func (m *mysqlServer) tryLock(ctx context.Context) error {
 	return err
 }
 
-// lookAtFence explains the statements that lift it, for which the server wants the privileges of the statements themselves.
+// lookAtFence explains the statements that lift it, for which the server wants the privileges of
+// the statements themselves.
 func (m *mysqlServer) lookAtFence(ctx context.Context) ([]Finding, error) {
 	fence, hidden, err := m.hasFence(ctx)
 	if hidden != nil {
@@ -63,7 +66,10 @@ func (m *mysqlServer) lookAtFence(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	epochs, runs := m.fenced()
-	for _, statement := range []string{"EXPLAIN INSERT INTO " + epochs + " VALUES ()", "EXPLAIN REPLACE INTO " + runs + " (epoch, server, start) VALUES (0, 0, 0)"} {
+	for _, statement := range []string{
+		"EXPLAIN INSERT INTO " + epochs + " VALUES ()",
+		"EXPLAIN REPLACE INTO " + runs + " (epoch, server, start) VALUES (0, 0, 0)",
+	} {
 		rows, err := m.conn.QueryContext(ctx, statement)
 		if err == nil {
 			err = rows.Close()
@@ -81,7 +87,10 @@ func (m *mysqlServer) lookAtFence(ctx context.Context) ([]Finding, error) {
 // tokenless is about an account that cannot draw tokens.
 func (m *mysqlServer) tokenless(found string) Finding {
 	const needed = "SELECT, INSERT, DELETE"
-	return Finding{Severity: Warning, Found: m.account + " " + found, Why: drawn, Fix: statements(m.grant(m.name+"_epochs", needed), m.grant(m.name+"_runs", needed))}
+	return Finding{
+		Severity: Warning, Found: m.account + " " + found, Why: drawn,
+		Fix: statements(m.grant(m.name+"_epochs", needed), m.grant(m.name+"_runs", needed)),
+	}
 }
 
 // grant is the statement that gives this user privileges on a table of the lock table's database.
@@ -89,7 +98,8 @@ func (m *mysqlServer) grant(table, privileges string) string {
 	return "GRANT " + privileges + " ON " + quoteName(m.schema) + "." + quoteName(table) + " TO " + m.account
 }
 
-// creation is what makes the lock table where there is none. A user who lacks CREATE is given what Install takes, and locks after it.
+// creation is what makes the lock table where there is none. A user who lacks CREATE is given what
+// Install takes, and locks after it.
 func (m *mysqlServer) creation(ctx context.Context) Fix {
 	grants, err := m.grants(ctx)
 	may := func(g granted) bool { return g.has("CREATE") && g.covers(m.schema, m.name) }
@@ -97,7 +107,8 @@ func (m *mysqlServer) creation(ctx context.Context) Fix {
 		return command(install(m.table))
 	}
 	const drawing = "CREATE, SELECT, INSERT, DELETE"
-	return permission(m.table, m.grant(m.name, "CREATE, SELECT, INSERT, UPDATE"), m.grant(m.name+"_epochs", drawing), m.grant(m.name+"_runs", drawing))
+	return permission(m.table, m.grant(m.name, "CREATE, SELECT, INSERT, UPDATE"), m.grant(m.name+"_epochs", drawing),
+		m.grant(m.name+"_runs", drawing))
 }
 
 func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) {
@@ -110,7 +121,8 @@ func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) 
 	rooms := []room{{most, used, "the server", m.set("max_connections", strconv.Itoa(2*most))}}
 	if limit, _ := strconv.Atoi(m.session["max_user_connections"]); limit > 0 {
 		var mine int
-		err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = SUBSTRING_INDEX(USER(), '@', 1)").Scan(&mine)
+		err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = "+
+			"SUBSTRING_INDEX(USER(), '@', 1)").Scan(&mine)
 		if err != nil {
 			return nil, err
 		}
@@ -120,14 +132,16 @@ func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) 
 	return one(connections(rooms...)), nil
 }
 
-// moreSessions is what helps against a refusal, which says whose limit it is: that of all users gives way to the account's own. There may be
-// no session to ask for more.
+// moreSessions is what helps against a refusal, which says whose limit it is: that of all users
+// gives way to the account's own. There may be no session to ask for more.
 func (m *mysqlServer) moreSessions(refusal error) Fix {
 	switch {
 	case number(refusal) == tooManySessions:
-		return advice("end sessions that are not needed, use smaller pools, or give the server a larger max_connections")
+		return advice("end sessions that are not needed, use smaller pools, or give the server a larger " +
+			"max_connections")
 	case m.account == "":
-		return statements("ALTER USER " + quoteText(m.config.User) + "@'%' WITH MAX_USER_CONNECTIONS 50").only("with the host that the account has, if it is another:")
+		return statements("ALTER USER " + quoteText(m.config.User) + "@'%' WITH MAX_USER_CONNECTIONS 50").only(
+			"with the host that the account has, if it is another:")
 	}
 	return statements("ALTER USER " + m.account + " WITH MAX_USER_CONNECTIONS 50")
 }
@@ -138,9 +152,11 @@ func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	add := func(found, why string, fix Fix) {
 		findings = append(findings, Finding{Severity: Note, Found: found, Why: why, Fix: fix})
 	}
-	process, instruments := "txlock status does not show when transactions began", "txlock status does not work without it"
+	process, instruments := "txlock status does not show when transactions began",
+		"txlock status does not work without it"
 	if m.mariaDB { // where locks show in InnoDB's views alone
-		process, instruments = instruments, "txlock status shows which process holds a lock, and the key of one that nobody waits for, only with it"
+		process, instruments = instruments, "txlock status shows which process holds a lock, and the key of one that "+
+			"nobody waits for, only with it"
 	}
 	if _, err := m.texts(ctx, "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1"); number(err) == noGlobalPrivilege {
 		add(m.account+" has no PROCESS", process, statements("GRANT PROCESS ON *.* TO "+m.account))
@@ -150,7 +166,8 @@ func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	if m.global["performance_schema"] == "OFF" {
 		add("performance_schema = OFF", instruments, configured("performance_schema", "ON"))
 	} else if _, err := m.texts(ctx, "SELECT 1 FROM performance_schema.threads LIMIT 1"); denied(err) {
-		add(m.account+" may not read performance_schema", instruments, statements("GRANT SELECT ON performance_schema.* TO "+m.account))
+		add(m.account+" may not read performance_schema", instruments,
+			statements("GRANT SELECT ON performance_schema.* TO "+m.account))
 	} else if err != nil {
 		return nil, err
 	}
@@ -163,20 +180,23 @@ func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 		if m.mariaDB {
 			privilege = "CONNECTION ADMIN"
 		}
-		add(m.account+" has no "+privilege, "txlock break ends sessions of this user only", statements("GRANT "+privilege+" ON *.* TO "+m.account))
+		add(m.account+" has no "+privilege, "txlock break ends sessions of this user only",
+			statements("GRANT "+privilege+" ON *.* TO "+m.account))
 	}
 	if len(findings) == 0 {
 		finding := Finding{Severity: OK, Found: m.account + " sees the sessions of all users, and may end them"}
 		if !allOf {
-			finding.Found = m.account + " sees the sessions of all users, and may end those of users without SYSTEM_USER"
+			finding.Found = m.account + " sees the sessions of all users, and may end those of users without " +
+				"SYSTEM_USER"
 		}
 		findings = one(finding)
 	}
 	return findings, nil
 }
 
-// mayEndSessions reads the user's grants, which hold those of its active roles: may it end sessions of others, and of all of them? MySQL
-// keeps sessions of users with SYSTEM_USER from those who have not got it.
+// mayEndSessions reads the user's grants, which hold those of its active roles: may it end sessions
+// of others, and of all of them? MySQL keeps sessions of users with SYSTEM_USER from those who have
+// not got it.
 func (m *mysqlServer) mayEndSessions(ctx context.Context) (may, allOf bool, err error) {
 	grants, err := m.grants(ctx)
 	if err != nil {
@@ -218,7 +238,8 @@ func (g granted) has(privilege string) bool {
 	return slices.Contains(g.privileges, privilege) || slices.Contains(g.privileges, "ALL PRIVILEGES")
 }
 
-// covers tells whether the privileges are on a table. The database of a grant is a pattern, as of LIKE.
+// covers tells whether the privileges are on a table. The database of a grant is a pattern, as of
+// LIKE.
 func (g granted) covers(schema, table string) bool {
 	if g.on == "*.*" {
 		return true

@@ -19,7 +19,8 @@ func (m *mysqlServer) lookAtReplication(ctx context.Context) ([]Finding, error) 
 	sources, err := m.sources(ctx, query)
 	if number(err) == noGlobalPrivilege {
 		return one(Finding{
-			Severity: Note, Found: "whether this is a replica is not visible to " + m.account, Why: "locks that are held on a replica exclude nobody on its source",
+			Severity: Note, Found: "whether this is a replica is not visible to " + m.account,
+			Why: "locks that are held on a replica exclude nobody on its source",
 			Fix: statements("GRANT " + privilege + " ON *.* TO " + m.account),
 		}), nil
 	}
@@ -28,7 +29,8 @@ func (m *mysqlServer) lookAtReplication(ctx context.Context) ([]Finding, error) 
 	}
 	if len(sources) > 0 {
 		return one(Finding{
-			Severity: Warning, Found: "this server is a replica of " + strings.Join(sources, ", "), Why: "locks that are held here exclude nobody who locks on the source",
+			Severity: Warning, Found: "this server is a replica of " + strings.Join(sources, ", "),
+			Why: "locks that are held here exclude nobody who locks on the source",
 			Fix: advice("connect to the source, and let every client of a lock use the same server"),
 		}), nil
 	}
@@ -68,25 +70,31 @@ func (m *mysqlServer) sources(ctx context.Context, query string) ([]string, erro
 	return sources, rows.Err()
 }
 
-// lookAtCluster looks for clusters on several of whose servers one may write: row locks do not reach from one to another.
+// lookAtCluster looks for clusters on several of whose servers one may write: row locks do not
+// reach from one to another.
 func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
-	const why = "row locks exclude the sessions of one server only; a conflict with another shows when one of both commits, and rolls it back"
+	const why = "row locks exclude the sessions of one server only; a conflict with another shows when one of both " +
+		"commits, and rolls it back"
 	if m.session["wsrep_on"] == "ON" || m.global["wsrep_on"] == "ON" {
 		return one(Finding{
-			Severity: Failure, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s", m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]), Why: why,
+			Severity: Failure, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s",
+				m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]), Why: why,
 			Fix: advice("keep locks on a server that is no node of a cluster"),
 		}), nil
 	}
 	if group := m.global["group_replication_group_name"]; group != "" { // without a name the plugin is in no group
 		if m.global["group_replication_single_primary_mode"] == "OFF" {
 			return one(Finding{
-				Severity: Failure, Found: "this is a member of replication group " + group + " in multi-primary mode", Why: why,
-				Fix: statements("SELECT group_replication_switch_to_single_primary_mode()").only("when all clients write to one member, which need not be this one"),
+				Severity: Failure, Found: "this is a member of replication group " + group + " in multi-primary mode",
+				Why: why,
+				Fix: statements("SELECT group_replication_switch_to_single_primary_mode()").only(
+					"when all clients write to one member, which need not be this one"),
 			}), nil
 		}
 		return one(Finding{
 			Severity: Note, Found: "this is a member of replication group " + group + ", with a single primary",
-			Why: "the group does not take MEMORY tables, so that WithFencing does not work there; let every client of a lock use the primary",
+			Why: "the group does not take MEMORY tables, so that WithFencing does not work there; let every client " +
+				"of a lock use the primary",
 		}), nil
 	}
 	return one(Finding{Severity: OK, Found: "the server is in no cluster whose servers all take writes"}), nil

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// greeting is what the other end of a connection says first: its version, and the number that it gives the connection (MySQL
-// internals, "Protocol::HandshakeV10").
+// greeting is what the other end of a connection says first: its version, and the number that it
+// gives the connection (MySQL internals, "Protocol::HandshakeV10").
 type greeting struct {
 	mu   sync.Mutex
 	text []byte
@@ -43,7 +43,8 @@ func (c *greeted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// connection is the number that the greeting gives the connection, and the version of whoever greets.
+// connection is the number that the greeting gives the connection, and the version of whoever
+// greets.
 func (g *greeting) connection() (number uint32, version string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,9 +60,10 @@ func (g *greeting) connection() (number uint32, version string, err error) {
 	return binary.LittleEndian.Uint32(rest[end+1:]), string(rest[:end]), nil
 }
 
-// lookAtProxy compares the number of the connection in the greeting with that of the session that answers. A proxy that speaks the protocol
-// numbers its clients itself; one that only forwards bytes does not show here, and does no harm. The sum keeps a proxy from answering the
-// question instead of the server.
+// lookAtProxy compares the number of the connection in the greeting with that of the session that
+// answers. A proxy that speaks the protocol numbers its clients itself; one that only forwards
+// bytes does not show here, and does no harm. The sum keeps a proxy from answering the question
+// instead of the server.
 func (m *mysqlServer) lookAtProxy(ctx context.Context) ([]Finding, error) {
 	var answering uint64
 	if err := m.conn.QueryRowContext(ctx, "SELECT CONNECTION_ID() + 0").Scan(&answering); err != nil {
@@ -76,8 +78,10 @@ func (m *mysqlServer) lookAtProxy(ctx context.Context) ([]Finding, error) {
 	}
 	return one(Finding{
 		Severity: Warning,
-		Found:    fmt.Sprintf("a proxy is in between: it greets as %q and calls connection %d what is %d on the server", version, greeted, answering),
-		Why: "txlock is not tested through ProxySQL, MaxScale or the like: they may send statements of one session to several servers, and the KILL QUERY that " +
+		Found: fmt.Sprintf("a proxy is in between: it greets as %q and calls connection %d what is %d on the server",
+			version, greeted, answering),
+		Why: "txlock is not tested through ProxySQL, MaxScale or the like: they may send statements of one session " +
+			"to several servers, and the KILL QUERY that " +
 			"ends a cancelled wait to the wrong one",
 		Fix: advice("connect to the primary server itself"),
 	}), nil

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// set is the statement that gives a variable another value for new sessions. Where this session has another than the server, it has it from
-// its connection string, or from the account.
+// set is the statement that gives a variable another value for new sessions. Where this session has
+// another than the server, it has it from its connection string, or from the account.
 func (m *mysqlServer) set(name, value string) Fix {
 	_, inDSN := m.config.Params[name]
 	switch {
@@ -18,7 +18,8 @@ func (m *mysqlServer) set(name, value string) Fix {
 		return statements("ALTER USER " + m.account + " WITH MAX_STATEMENT_TIME " + value)
 	case m.mariaDB:
 		assignment := name + " = " + value
-		return statements("SET GLOBAL " + assignment).besides("for the next start also below [mysqld] in the configuration: " + assignment)
+		return statements("SET GLOBAL " + assignment).besides(
+			"for the next start also below [mysqld] in the configuration: " + assignment)
 	}
 	return statements("SET PERSIST " + name + " = " + value)
 }
@@ -36,28 +37,34 @@ func (m *mysqlServer) origin(name string) string {
 	return ""
 }
 
-// period is the value of a variable of the session that counts units of time, with or without fractions.
+// period is the value of a variable of the session that counts units of time, with or without
+// fractions.
 func (m *mysqlServer) period(name string, unit time.Duration) time.Duration {
 	n, _ := strconv.ParseFloat(m.session[name], 64)
 	return time.Duration(n * float64(unit))
 }
 
-// cuts are the variables whose value, unless it is 0, ends a lock or a wait. What is said of them was seen on servers: see the tests.
+// cuts are the variables whose value, unless it is 0, ends a lock or a wait. What is said of them
+// was seen on servers: see the tests.
 var cuts = []struct {
 	name string
 	unit time.Duration
 	why  string
 }{
-	{"max_execution_time", time.Millisecond, "a wait for a lock that Within does not limit is one SELECT: one that takes longer ends with ErrNotAcquired"},
-	{"max_statement_time", time.Second, "a wait for a lock that Within does not limit is one statement: one that takes longer ends with ErrNotAcquired. " +
+	{"max_execution_time", time.Millisecond, "a wait for a lock that Within does not limit is one SELECT: one that " +
+		"takes longer ends with ErrNotAcquired"},
+	{"max_statement_time", time.Second, "a wait for a lock that Within does not limit is one statement: one that " +
+		"takes longer ends with ErrNotAcquired. " +
 		"So does, with the server's error, a long statement of the work"},
 }
 
 // idles are the variables of MariaDB that end sessions that are idle in a transaction.
 var idles = []struct{ name, why string }{
 	{"idle_transaction_timeout", "the server ends a session that holds a lock and sends nothing for that long"},
-	{"idle_readonly_transaction_timeout", "the server ends a session that holds a lock, has written nothing, and sends nothing for that long"},
-	{"idle_write_transaction_timeout", "the server ends a session that holds a lock, has written something, and sends nothing for that long"},
+	{"idle_readonly_transaction_timeout", "the server ends a session that holds a lock, has written nothing, and " +
+		"sends nothing for that long"},
+	{"idle_write_transaction_timeout", "the server ends a session that holds a lock, has written something, and " +
+		"sends nothing for that long"},
 }
 
 func (m *mysqlServer) lookAtTimeouts(context.Context) ([]Finding, error) {
@@ -80,8 +87,10 @@ func (m *mysqlServer) lookAtTimeouts(context.Context) ([]Finding, error) {
 	}
 	if m.global["innodb_rollback_on_timeout"] == "ON" {
 		findings = append(findings, Finding{
-			Check: "innodb-rollback-on-timeout", Severity: Note, Found: "innodb_rollback_on_timeout = ON", Fix: configured("innodb_rollback_on_timeout", "OFF"),
-			Why: "a LockTx that waits for longer than innodb_lock_wait_timeout ends with ErrLost instead of ErrNotAcquired, for the server rolls the whole transaction back",
+			Check: "innodb-rollback-on-timeout", Severity: Note, Found: "innodb_rollback_on_timeout = ON",
+			Fix: configured("innodb_rollback_on_timeout", "OFF"),
+			Why: "a LockTx that waits for longer than innodb_lock_wait_timeout ends with ErrLost instead of " +
+				"ErrNotAcquired, for the server rolls the whole transaction back",
 		})
 	}
 	return findings, nil
@@ -90,16 +99,20 @@ func (m *mysqlServer) lookAtTimeouts(context.Context) ([]Finding, error) {
 func (m *mysqlServer) waitTimeout() Finding {
 	const name = "wait_timeout"
 	limit := m.period(name, time.Second)
-	finding := Finding{Check: kebab(name), Severity: OK, Found: fmt.Sprintf("%s = %v%s; Lock and Do set their own, the lease", name, limit, m.origin(name))}
+	finding := Finding{
+		Check: kebab(name), Severity: OK,
+		Found: fmt.Sprintf("%s = %v%s; Lock and Do set their own, the lease", name, limit, m.origin(name)),
+	}
 	if limit < lease {
 		finding.Severity, finding.Fix = Warning, m.set(name, "28800")
-		finding.Why = "a LockTx whose transaction sends no statement for that long loses its lock and the transaction, and idle connections of a pool are closed"
+		finding.Why = "a LockTx whose transaction sends no statement for that long loses its lock and the " +
+			"transaction, and idle connections of a pool are closed"
 	}
 	return finding
 }
 
-// lockWait: sessions of mysql.Open have their own, and so have all statements of Lock and Do on MariaDB, where a statement can. On mysql.New
-// of MySQL they wait on, but at the end of the queue.
+// lockWait: sessions of mysql.Open have their own, and so have all statements of Lock and Do on
+// MariaDB, where a statement can. On mysql.New of MySQL they wait on, but at the end of the queue.
 func (m *mysqlServer) lockWait() Finding {
 	const name = "innodb_lock_wait_timeout"
 	limit := m.period(name, time.Second)
@@ -109,15 +122,21 @@ func (m *mysqlServer) lockWait() Finding {
 	} else {
 		why += "; Lock and Do on mysql.New wait on, but go to the end of the queue"
 	}
-	finding := Finding{Check: kebab(name), Severity: Note, Found: fmt.Sprintf("%s = %v%s; %s", name, limit, m.origin(name), others), Why: why}
+	finding := Finding{
+		Check: kebab(name), Severity: Note,
+		Found: fmt.Sprintf("%s = %v%s; %s", name, limit, m.origin(name), others), Why: why,
+	}
 	switch {
 	case limit >= 24*time.Hour:
 		finding.Severity, finding.Why = OK, ""
 	case limit == 0: // which MariaDB allows
 		finding.Severity, finding.Fix = Warning, m.set(name, "50")
-		finding.Found = fmt.Sprintf("%s = 0%s: a session does not wait for a row at all; %s", name, m.origin(name), others)
-		finding.Why = "while another session holds the lock of a LockTx, that ends with ErrNotAcquired at once. And where the work of a transaction itself " +
-			"says SKIP LOCKED, a row that is held is error 1180, with which MariaDB undoes what the transaction has written"
+		finding.Found = fmt.Sprintf("%s = 0%s: a session does not wait for a row at all; %s", name, m.origin(name),
+			others)
+		finding.Why = "while another session holds the lock of a LockTx, that ends with ErrNotAcquired at once. And " +
+			"where the work of a transaction itself " +
+			"says SKIP LOCKED, a row that is held is error 1180, with which MariaDB undoes what the transaction has " +
+			"written"
 	case limit < 10*time.Second:
 		finding.Severity, finding.Fix = Warning, m.set(name, "50")
 	}
@@ -130,7 +149,8 @@ func (m *mysqlServer) idle(name, why string) Finding {
 	if limit > 0 {
 		finding.Severity, finding.Fix = Note, m.set(name, "0")
 		finding.Found = fmt.Sprintf("%s = %v%s", name, limit, m.origin(name))
-		finding.Why = why + ": the work of a Do, and a LockTx. A Lock is kept alive by its heartbeat, every sixth of the lease or more often"
+		finding.Why = why + ": the work of a Do, and a LockTx. A Lock is kept alive by its heartbeat, every sixth of " +
+			"the lease or more often"
 	}
 	if limit > 0 && limit < lease {
 		finding.Severity = Warning
@@ -153,7 +173,8 @@ func (m *mysqlServer) lookAtIsolation(context.Context) ([]Finding, error) {
 	finding := Finding{Severity: OK, Found: "transactions begin at " + level + m.origin(name)}
 	if level == "REPEATABLE-READ" {
 		finding.Severity = Note
-		finding.Why = "in a transaction at this level call LockTx before the first plain SELECT, whose snapshot all later ones read: the server does not tell, so txlock cannot check it. " +
+		finding.Why = "in a transaction at this level call LockTx before the first plain SELECT, whose snapshot all " +
+			"later ones read: the server does not tell, so txlock cannot check it. " +
 			"Do runs at READ COMMITTED"
 		finding.Fix = advice("begin such transactions with sql.TxOptions{Isolation: sql.LevelReadCommitted}")
 	}
@@ -164,15 +185,19 @@ func (m *mysqlServer) lookAtIsolation(context.Context) ([]Finding, error) {
 var readOnlyVariables = []struct{ name, why string }{
 	{"innodb_read_only", "it changes no data at all, and locks no rows"},
 	{"super_read_only", "SELECT … FOR UPDATE is refused to everybody"},
-	{"read_only", "SELECT … FOR UPDATE is refused, and to a user who may override that it locks rows of a server that others do not write to"},
-	{"transaction_read_only", "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do not ask otherwise"},
-	{"tx_read_only", "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do not ask otherwise"},
+	{"read_only", "SELECT … FOR UPDATE is refused, and to a user who may override that it locks rows of a server " +
+		"that others do not write to"},
+	{"transaction_read_only", "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do " +
+		"not ask otherwise"},
+	{"tx_read_only", "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do not ask " +
+		"otherwise"},
 }
 
 func (m *mysqlServer) lookAtReadOnly(context.Context) ([]Finding, error) {
 	for _, variable := range readOnlyVariables {
 		value := m.session[variable.name]
-		if value == "" || value == "OFF" || value == "0" || variable.name == "tx_read_only" && m.session["transaction_read_only"] != "" {
+		if value == "" || value == "OFF" || value == "0" || variable.name == "tx_read_only" &&
+			m.session["transaction_read_only"] != "" {
 			continue
 		}
 		fix := m.set(variable.name, "OFF")
@@ -191,13 +216,16 @@ func (m *mysqlServer) lookAtDeadlocks(context.Context) ([]Finding, error) {
 	if value := m.global["innodb_deadlock_detect"]; value == "OFF" {
 		return one(Finding{
 			Severity: Warning, Found: "innodb_deadlock_detect = OFF", Fix: m.set("innodb_deadlock_detect", "ON"),
-			Why: "sessions that wait for each other wait until innodb_lock_wait_timeout ends one: on mysql.Open as long as the context allows",
+			Why: "sessions that wait for each other wait until innodb_lock_wait_timeout ends one: on mysql.Open as " +
+				"long as the context allows",
 		}), nil
 	}
 	return one(Finding{Severity: OK, Found: "the server ends a deadlock at once"}), nil
 }
 
 func (m *mysqlServer) lookAtKeepalives(context.Context) ([]Finding, error) {
-	return one(Finding{Severity: OK, Found: fmt.Sprintf("the kernel of the server's machine decides, the server has no setting; the lease does not need them. "+
-		"A LockTx of a client that vanished is released after wait_timeout, %v", m.period("wait_timeout", time.Second))}), nil
+	return one(Finding{Severity: OK, Found: fmt.Sprintf(
+		"the kernel of the server's machine decides, the server has no setting; the lease does not need them. "+
+			"A LockTx of a client that vanished is released after wait_timeout, %v",
+		m.period("wait_timeout", time.Second))}), nil
 }

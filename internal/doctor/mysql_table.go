@@ -19,7 +19,8 @@ func (m *mysqlServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 	}
 	if kind != "BASE TABLE" {
 		return one(Finding{
-			Check: "table-kind", Severity: Failure, Found: m.quoted + " is no table but a " + kind, Why: "its rows are locked elsewhere, if at all",
+			Check: "table-kind", Severity: Failure, Found: m.quoted + " is no table but a " + kind,
+			Why: "its rows are locked elsewhere, if at all",
 			Fix: renewal("DROP "+strings.TrimPrefix(kind, "SYSTEM ")+" "+m.exact(), m.table),
 		}), nil
 	}
@@ -29,8 +30,10 @@ func (m *mysqlServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 	}
 	if engine != "InnoDB" {
 		findings = append(findings, Finding{
-			Check: "table-engine", Severity: Failure, Found: m.quoted + " has engine " + engine, Fix: m.alteration("ENGINE = InnoDB"),
-			Why: "only InnoDB locks rows; others take SELECT … FOR UPDATE, and lock nothing that outlives the statement",
+			Check: "table-engine", Severity: Failure, Found: m.quoted + " has engine " + engine,
+			Fix: m.alteration("ENGINE = InnoDB"),
+			Why: "only InnoDB locks rows; others take SELECT … FOR UPDATE, and lock nothing that outlives the " +
+				"statement",
 		})
 	}
 	indexes, err := m.lookAtIndexes(ctx)
@@ -41,9 +44,11 @@ func (m *mysqlServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 	return append(append(findings, indexes...), triggers...), err
 }
 
-// listed says what the lock table is. The server does not list a table on which this user has no privilege.
+// listed says what the lock table is. The server does not list a table on which this user has no
+// privilege.
 func (m *mysqlServer) listed(ctx context.Context) (kind, engine string, shown bool, err error) {
-	err = m.conn.QueryRowContext(ctx, "SELECT TABLE_TYPE, COALESCE(ENGINE, '') FROM information_schema.TABLES WHERE TABLE_SCHEMA = "+
+	err = m.conn.QueryRowContext(ctx, "SELECT TABLE_TYPE, COALESCE(ENGINE, '') FROM information_schema.TABLES WHERE "+
+		"TABLE_SCHEMA = "+
 		quoteText(m.schema)+" AND TABLE_NAME = "+quoteText(m.name)).Scan(&kind, &engine)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", "", false, nil
@@ -57,7 +62,8 @@ func (m *mysqlServer) exact() string { return quoteName(m.schema) + "." + quoteN
 // lookAtSlots counts them. exists is false for a table that this user does not see.
 func (m *mysqlServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
 	var c dialects.SlotCensus
-	err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+m.quoted).
+	err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
+		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+m.quoted).
 		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	switch number(err) {
 	case noTablePrivilege, noColumnPrivilege: // lookAtPrivileges says so
@@ -80,15 +86,19 @@ func (m *mysqlServer) alteration(changes ...string) Fix {
 }
 
 func (m *mysqlServer) lookAtIndexes(ctx context.Context) ([]Finding, error) {
-	names, err := m.texts(ctx, "SELECT INDEX_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = "+quoteText(m.schema)+" AND TABLE_NAME = "+quoteText(m.name)+
-		" GROUP BY INDEX_NAME HAVING INDEX_NAME <> 'PRIMARY' OR GROUP_CONCAT(COLUMN_NAME) = 'slot' ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME")
+	names, err := m.texts(ctx, "SELECT INDEX_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = "+quoteText(
+		m.schema)+" AND TABLE_NAME = "+quoteText(m.name)+
+		" GROUP BY INDEX_NAME HAVING INDEX_NAME <> 'PRIMARY' OR GROUP_CONCAT(COLUMN_NAME) = 'slot' ORDER BY "+
+		"INDEX_NAME <> 'PRIMARY', INDEX_NAME")
 	if err != nil {
 		return nil, err
 	}
 	if len(names) == 0 || names[0] != "PRIMARY" {
 		return one(Finding{
-			Check: "table-primary-key", Severity: Failure, Found: m.quoted + " has no primary key on slot", Fix: m.alteration("ADD PRIMARY KEY (slot)"),
-			Why: "InnoDB locks what it reads, which without the key is every slot, and several keys in one Mutex are an error",
+			Check: "table-primary-key", Severity: Failure, Found: m.quoted + " has no primary key on slot",
+			Fix: m.alteration("ADD PRIMARY KEY (slot)"),
+			Why: "InnoDB locks what it reads, which without the key is every slot, and several keys in one Mutex are " +
+				"an error",
 		}), nil
 	}
 	if len(names) == 1 {
@@ -99,7 +109,8 @@ func (m *mysqlServer) lookAtIndexes(ctx context.Context) ([]Finding, error) {
 		drops = append(drops, "DROP INDEX "+quoteName(name))
 	}
 	return one(Finding{
-		Check: "table-indexes", Severity: Note, Found: m.quoted + " has more indexes than it needs: " + strings.Join(names[1:], ", "),
+		Check: "table-indexes", Severity: Note, Found: m.quoted + " has more indexes than it needs: " +
+			strings.Join(names[1:], ", "),
 		Why: "no lock uses them; they only take room", Fix: m.alteration(drops...),
 	}), nil
 }
@@ -115,7 +126,8 @@ func (m *mysqlServer) lookAtTriggers(ctx context.Context) ([]Finding, error) {
 		drops[i] = "DROP TRIGGER " + quoteName(m.schema) + "." + quoteName(name)
 	}
 	return one(Finding{
-		Check: "table-triggers", Severity: Note, Found: m.quoted + " has triggers: " + strings.Join(names, ", "), Why: "no lock fires them, for none writes; Install does",
+		Check: "table-triggers", Severity: Note, Found: m.quoted + " has triggers: " + strings.Join(names, ", "),
+		Why: "no lock fires them, for none writes; Install does",
 		Fix: mysqlWait.exclusively(drops...),
 	}), nil
 }
@@ -146,8 +158,8 @@ func (m *mysqlServer) fenced() (epochs, runs string) {
 	return stem + "_epochs`", stem + "_runs`"
 }
 
-// hasFence tells whether Install has made it. The server may not say so to this user: hidden is what it says instead, for it does
-// not even list tables on which a user has no privilege.
+// hasFence tells whether Install has made it. The server may not say so to this user: hidden is
+// what it says instead, for it does not even list tables on which a user has no privilege.
 func (m *mysqlServer) hasFence(ctx context.Context) (made bool, hidden, err error) {
 	epochs, runs := m.fenced()
 	for _, table := range []string{epochs, runs} {
@@ -164,7 +176,8 @@ func (m *mysqlServer) hasFence(ctx context.Context) (made bool, hidden, err erro
 	return hidden == nil, hidden, nil
 }
 
-// lookAtDurability: the row of a lock is never written, so that only commits and tokens depend on the disk.
+// lookAtDurability: the row of a lock is never written, so that only commits and tokens depend on
+// the disk.
 func (m *mysqlServer) lookAtDurability(ctx context.Context) ([]Finding, error) {
 	const name = "innodb_flush_log_at_trx_commit"
 	fence, hidden, err := m.hasFence(ctx)
@@ -174,12 +187,14 @@ func (m *mysqlServer) lookAtDurability(ctx context.Context) ([]Finding, error) {
 	if value := m.global[name]; value != "1" && (fence || hidden != nil) {
 		finding := Finding{
 			Severity: Warning, Found: name + " = " + value, Fix: m.set(name, "1"),
-			Why: "when the server's machine crashes, the number of the server's run may be drawn a second time, and fencing tokens come again",
+			Why: "when the server's machine crashes, the number of the server's run may be drawn a second time, and " +
+				"fencing tokens come again",
 		}
 		if hidden != nil {
 			finding.Found += "; whether tokens are installed is not visible to " + m.account
 		}
 		return one(finding), nil
 	}
-	return one(Finding{Severity: OK, Found: "locks and tokens need nothing more than " + name + " = " + m.global[name]}), nil
+	return one(Finding{Severity: OK, Found: "locks and tokens need nothing more than " + name + " = " +
+		m.global[name]}), nil
 }

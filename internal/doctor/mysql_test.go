@@ -63,8 +63,9 @@ func mysqlFaults() []fault {
 			want: []string{"max-statement-time: warning"}, found: "max_statement_time = 1.5s",
 		},
 		{
-			name: "max_statement_time of the user", only: onMariaDB, breaks: []string{"ALTER USER %s WITH MAX_STATEMENT_TIME 7"},
-			want: []string{"max-statement-time: warning"}, found: "max_statement_time = 7s in this session",
+			name: "max_statement_time of the user", only: onMariaDB,
+			breaks: []string{"ALTER USER %s WITH MAX_STATEMENT_TIME 7"},
+			want:   []string{"max-statement-time: warning"}, found: "max_statement_time = 7s in this session",
 		},
 		{
 			name: "wait_timeout", breaks: []string{"SET GLOBAL wait_timeout = 20"},
@@ -76,69 +77,99 @@ func mysqlFaults() []fault {
 		},
 		{
 			name: "no session waits", only: onMariaDB, breaks: []string{"SET GLOBAL innodb_lock_wait_timeout = 0"},
-			want: []string{"innodb-lock-wait-timeout: warning"}, found: "innodb_lock_wait_timeout = 0: a session does not wait",
+			want:  []string{"innodb-lock-wait-timeout: warning"},
+			found: "innodb_lock_wait_timeout = 0: a session does not wait",
 		},
 		{
-			name: "short idle_transaction_timeout", only: onMariaDB, breaks: []string{"SET GLOBAL idle_transaction_timeout = 10"},
-			want: []string{"idle-transaction-timeout: warning"}, found: "idle_transaction_timeout = 10s",
+			name: "short idle_transaction_timeout", only: onMariaDB,
+			breaks: []string{"SET GLOBAL idle_transaction_timeout = 10"},
+			want:   []string{"idle-transaction-timeout: warning"}, found: "idle_transaction_timeout = 10s",
 		},
 		{
-			name: "long idle_readonly_transaction_timeout", only: onMariaDB, breaks: []string{"SET GLOBAL idle_readonly_transaction_timeout = 60"},
-			want: []string{"idle-readonly-transaction-timeout: note"}, found: "= 1m0s",
+			name: "long idle_readonly_transaction_timeout", only: onMariaDB,
+			breaks: []string{"SET GLOBAL idle_readonly_transaction_timeout = 60"},
+			want:   []string{"idle-readonly-transaction-timeout: note"}, found: "= 1m0s",
 		},
 		{
-			name: "short idle_write_transaction_timeout", only: onMariaDB, breaks: []string{"SET GLOBAL idle_write_transaction_timeout = 29"},
-			want: []string{"idle-write-transaction-timeout: warning"}, found: "= 29s",
+			name: "short idle_write_transaction_timeout", only: onMariaDB,
+			breaks: []string{"SET GLOBAL idle_write_transaction_timeout = 29"},
+			want:   []string{"idle-write-transaction-timeout: warning"}, found: "= 29s",
 		},
 		{
 			name: "no deadlock detection", breaks: []string{"SET GLOBAL innodb_deadlock_detect = OFF"},
 			want: []string{"deadlock-detection: warning"}, found: "innodb_deadlock_detect = OFF",
 		},
 		{
-			name: "read_only", breaks: []string{"SET GLOBAL read_only = ON"}, want: []string{"read-only: failure", "row-locking: failure"}, found: "read_only = ON", fix: writable,
+			name: "read_only", breaks: []string{"SET GLOBAL read_only = ON"},
+			want: []string{"read-only: failure", "row-locking: failure"}, found: "read_only = ON", fix: writable,
 		},
 		{
 			name: "super_read_only", only: onMySQL, breaks: []string{"SET GLOBAL super_read_only = ON"},
 			want: []string{"read-only: failure", "row-locking: failure"}, found: "super_read_only = ON", fix: writable,
 		},
 		{
-			name: "transactions read only by default", only: onMySQL, breaks: []string{"SET GLOBAL transaction_read_only = ON"},
-			want: []string{"read-only: failure", "row-locking: failure"}, found: "transaction_read_only = ON",
+			name: "transactions read only by default", only: onMySQL,
+			breaks: []string{"SET GLOBAL transaction_read_only = ON"},
+			want:   []string{"read-only: failure", "row-locking: failure"}, found: "transaction_read_only = ON",
 		},
 		{
-			name: "transactions read only by default", only: onMariaDB, breaks: []string{"SET GLOBAL tx_read_only = ON"},
-			want: []string{"read-only: failure", "row-locking: failure"}, found: "tx_read_only = ON",
+			name: "transactions read only by default", only: onMariaDB,
+			breaks: []string{"SET GLOBAL tx_read_only = ON"},
+			want:   []string{"read-only: failure", "row-locking: failure"}, found: "tx_read_only = ON",
 		},
 		{
-			name: "a replica", only: onMySQL, heals: []string{"RESET REPLICA ALL", "REVOKE REPLICATION CLIENT ON *.* FROM %s"},
-			breaks: []string{"GRANT REPLICATION CLIENT ON *.* TO %s", "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'primary', SOURCE_PORT = 3307"},
-			want:   []string{"replication: warning"}, found: "replica of primary:3307", left: []string{"replication: ok"}, fix: noReplica("RESET REPLICA ALL"),
+			name: "a replica", only: onMySQL, heals: []string{
+				"RESET REPLICA ALL",
+				"REVOKE REPLICATION CLIENT ON *.* FROM %s",
+			},
+			breaks: []string{
+				"GRANT REPLICATION CLIENT ON *.* TO %s",
+				"CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'primary', SOURCE_PORT = 3307",
+			},
+			want: []string{"replication: warning"}, found: "replica of primary:3307",
+			left: []string{"replication: ok"}, fix: noReplica("RESET REPLICA ALL"),
 		},
 		{
-			name: "a replica", only: onMariaDB, heals: []string{"RESET SLAVE ALL", "REVOKE SLAVE MONITOR ON *.* FROM %s"},
-			breaks: []string{"GRANT SLAVE MONITOR ON *.* TO %s", "CHANGE MASTER TO MASTER_HOST = 'primary', MASTER_PORT = 3307"},
-			want:   []string{"replication: warning"}, found: "replica of primary:3307", left: []string{"replication: ok"}, fix: noReplica("RESET SLAVE ALL"),
+			name: "a replica", only: onMariaDB, heals: []string{
+				"RESET SLAVE ALL",
+				"REVOKE SLAVE MONITOR ON *.* FROM %s",
+			},
+			breaks: []string{
+				"GRANT SLAVE MONITOR ON *.* TO %s",
+				"CHANGE MASTER TO MASTER_HOST = 'primary', MASTER_PORT = 3307",
+			},
+			want: []string{"replication: warning"}, found: "replica of primary:3307",
+			left: []string{"replication: ok"}, fix: noReplica("RESET SLAVE ALL"),
 		},
 		{
 			name: "a slot is missing", breaks: []string{"DELETE FROM txlock_slots WHERE slot = 5"},
 			want: []string{"table: failure", untried}, found: "has 63 of 64 slots", fix: installCommand,
 		},
 		{
-			name: "no table", breaks: []string{"DROP TABLE txlock_slots"}, want: []string{"table: failure", untried}, found: "txlock_slots is missing", fix: installed,
+			name: "no table", breaks: []string{"DROP TABLE txlock_slots"}, want: []string{"table: failure", untried},
+			found: "txlock_slots is missing", fix: installed,
 		},
 		{
 			name: "two numbers of slots", breaks: []string{"UPDATE txlock_slots SET slots = 100 WHERE slot = 5"},
 			want: []string{"table: failure", untried}, found: "different numbers of slots, 64 and 100", fix: renew,
 		},
 		{
-			name: "another table of that name", breaks: []string{"DROP TABLE txlock_slots", "CREATE TABLE txlock_slots (slot INT PRIMARY KEY)"},
+			name: "another table of that name", breaks: []string{
+				"DROP TABLE txlock_slots",
+				"CREATE TABLE txlock_slots (slot INT PRIMARY KEY)",
+			},
 			want: []string{"table: failure", untried}, found: "Unknown column", fix: renew,
 		},
 		{
-			name: "a view", breaks: []string{"RENAME TABLE txlock_slots TO behind", "CREATE VIEW txlock_slots AS SELECT * FROM behind"},
-			want: []string{"table-kind: failure"}, found: "VIEW", fix: func(t *testing.T, s *site, _ doctor.Finding) string {
+			name: "a view", breaks: []string{
+				"RENAME TABLE txlock_slots TO behind",
+				"CREATE VIEW txlock_slots AS SELECT * FROM behind",
+			},
+			want: []string{"table-kind: failure"}, found: "VIEW",
+			fix: func(t *testing.T, s *site, _ doctor.Finding) string {
 				s.execute(t, "DROP VIEW txlock_slots", "RENAME TABLE behind TO txlock_slots")
-				return "-- stop all clients first\nDROP VIEW `" + s.name + "`.`txlock_slots`;\n-- then, on a shell: txlock install"
+				return "-- stop all clients first\nDROP VIEW `" + s.name +
+					"`.`txlock_slots`;\n-- then, on a shell: txlock install"
 			},
 		},
 		{
@@ -146,14 +177,19 @@ func mysqlFaults() []fault {
 			want: []string{"table-engine: failure", "row-locking: failure"}, found: "engine MyISAM",
 		},
 		{
-			name: "no primary key", breaks: []string{"ALTER TABLE txlock_slots DROP PRIMARY KEY"}, want: []string{"table-primary-key: failure"}, found: "no primary key",
+			name: "no primary key", breaks: []string{"ALTER TABLE txlock_slots DROP PRIMARY KEY"},
+			want: []string{"table-primary-key: failure"}, found: "no primary key",
 		},
 		{
-			name: "a trigger", breaks: []string{"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW SET @watched = 1"},
+			name: "a trigger", breaks: []string{"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW " +
+				"SET @watched = 1"},
 			want: []string{"table-triggers: note"}, found: "watched",
 		},
 		{
-			name: "more indexes", breaks: []string{"CREATE INDEX more ON txlock_slots (slots)", "CREATE UNIQUE INDEX again ON txlock_slots (slot, slots)"},
+			name: "more indexes", breaks: []string{
+				"CREATE INDEX more ON txlock_slots (slots)",
+				"CREATE UNIQUE INDEX again ON txlock_slots (slot, slots)",
+			},
 			want: []string{"table-indexes: note"}, found: "again, more",
 		},
 		{
@@ -161,9 +197,13 @@ func mysqlFaults() []fault {
 			want: []string{"privileges: failure", untried}, found: "may not lock",
 		},
 		{
-			name: "may not read", breaks: []string{"REVOKE SELECT, UPDATE ON %s.* FROM %s", "SET GLOBAL innodb_flush_log_at_trx_commit = 1"},
+			name: "may not read", breaks: []string{
+				"REVOKE SELECT, UPDATE ON %s.* FROM %s",
+				"SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+			},
 			heals: append(again, "SET GLOBAL innodb_flush_log_at_trx_commit = 2"),
-			want:  []string{"privileges: failure", "privileges: warning", untried}, found: "may not lock", left: []string{"privileges: warning"}, fix: lockOnly,
+			want:  []string{"privileges: failure", "privileges: warning", untried}, found: "may not lock",
+			left: []string{"privileges: warning"}, fix: lockOnly,
 		},
 		{
 			name: "few connections of the user", breaks: []string{"ALTER USER %s WITH MAX_USER_CONNECTIONS 5"},
@@ -179,7 +219,8 @@ func writable(t *testing.T, s *site, _ doctor.Finding) string {
 	return "-- connect to the primary server; if this is it:\nSET GLOBAL read_only = OFF;"
 }
 
-// lockOnly grants what a lock needs. Tables of tokens, which the other grants are for, are not there.
+// lockOnly grants what a lock needs. Tables of tokens, which the other grants are for, are not
+// there.
 func lockOnly(t *testing.T, s *site, finding doctor.Finding) string {
 	t.Helper()
 	s.execute(t, "GRANT SELECT, UPDATE ON `%s`.`txlock_slots` TO %s")
@@ -257,7 +298,8 @@ func fewConnections(t *testing.T, s *site) {
 	require.Contains(t, ailing(findings), "row-locking: note")
 }
 
-// tokens need more than locks do: privileges, and a server that flushes. The servers of tests do not.
+// tokens need more than locks do: privileges, and a server that flushes. The servers of tests do
+// not.
 func tokens(t *testing.T, s *site) {
 	const variable = "SET GLOBAL innodb_flush_log_at_trx_commit = 2"
 	defer s.execute(t, variable)
@@ -273,7 +315,8 @@ func tokens(t *testing.T, s *site) {
 	require.Equal(t, s.baseline, s.findings(t))
 
 	// Of tables on which the user has no privilege the server does not say that they are there.
-	s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE, TRIGGER ON txlock_slots TO %s", variable)
+	s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE, TRIGGER ON txlock_slots TO %s",
+		variable)
 	require.Equal(t, replaced(s.baseline, want), s.findings(t))
 	require.Contains(t, find(t, s.examine(t), "privileges").Found, "may not draw tokens, or they are not installed")
 	require.Contains(t, find(t, s.examine(t), "durability").Found, "whether tokens are installed is not visible")
@@ -296,7 +339,8 @@ func TestMySQLGrants(t *testing.T) {
 		s := newSite(t, e)
 		left := []string{"innodb-lock-wait-timeout: note", "isolation: note"}
 		for _, finding := range s.examine(t) {
-			if finding.Check == "replication" || finding.Check == "status" && finding.Found != "performance_schema = OFF" {
+			if finding.Check == "replication" || finding.Check == "status" &&
+				finding.Found != "performance_schema = OFF" {
 				s.execute(t, finding.Fix.Text)
 			}
 		}
@@ -373,7 +417,10 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 			return
 		}
 		s.execute(t, "CREATE TABLE work (n INT)", "INSERT INTO work VALUES (1)")
-		for _, idle := range []string{"idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"} {
+		for _, idle := range []string{
+			"idle_transaction_timeout", "idle_readonly_transaction_timeout",
+			"idle_write_transaction_timeout",
+		} {
 			began := time.Now()
 			err := locks(idle, "1").Mutex("a").Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				if idle == "idle_write_transaction_timeout" {

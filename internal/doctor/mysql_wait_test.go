@@ -15,7 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Where sessions do not wait, that is what the doctor blames, and what it says of them is what becomes of locks and work.
+// Where sessions do not wait, that is what the doctor blames, and what it says of them is what
+// becomes of locks and work.
 func TestNoWait(t *testing.T) {
 	onEvery(t, func(e *engine) bool { return e.Kind == servers.MariaDB }, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -42,7 +43,8 @@ func TestNoWait(t *testing.T) {
 		_, err = tx.Exec("INSERT INTO work VALUES (1)")
 		require.NoError(t, err)
 		var refusal *mysql.MySQLError
-		_, err = tx.Exec("SELECT slot FROM txlock_slots WHERE slots = " + strconv.Itoa(slots) + " FOR UPDATE SKIP LOCKED")
+		_, err = tx.Exec("SELECT slot FROM txlock_slots WHERE slots = " + strconv.Itoa(slots) +
+			" FOR UPDATE SKIP LOCKED")
 		require.True(t, errors.As(err, &refusal), err)
 		require.EqualValues(t, 1180, refusal.Number)
 		require.NoError(t, tx.Commit())

@@ -21,8 +21,8 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// bounced is the site as it is reached through a PgBouncer with more settings, by the server's administrator: as whom PgBouncer logs
-// in at the server, whoever comes.
+// bounced is the site as it is reached through a PgBouncer with more settings, by the server's
+// administrator: as whom PgBouncer logs in at the server, whoever comes.
 func (s *site) bounced(t *testing.T, settings ...string) *site {
 	t.Helper()
 	pooler, err := servers.StartPgBouncer(background, s.Server, settings...)
@@ -44,18 +44,26 @@ func TestPgBouncer(t *testing.T) {
 			settings, want   []string
 		}{
 			{name: "transactions", found: "is in between, and shares the server's sessions between transactions"},
-			{name: "sessions", settings: []string{"pool_mode=session"}, found: "gives each client a session of the server's own"},
+			{
+				name: "sessions", settings: []string{"pool_mode=session"},
+				found: "gives each client a session of the server's own",
+			},
 			{
 				name: "no prepared statements", settings: []string{"max_prepared_statements=0"},
-				want: []string{"pooler: failure", "row-locking: note"}, found: "max_prepared_statements = 0", fix: "# in pgbouncer.ini (PgBouncer 1.21 or later)\nmax_prepared_statements = 200",
+				want: []string{"pooler: failure", "row-locking: note"}, found: "max_prepared_statements = 0",
+				fix: "# in pgbouncer.ini (PgBouncer 1.21 or later)\nmax_prepared_statements = 200",
 			},
 			{
 				name: "not visible", settings: []string{"auth_type=trust", "auth_file=" + users(t)},
 				want: []string{"pooler: note"}, found: "not visible to this user", fix: "stats_users = postgres",
 			},
 			{
-				name: "timeouts", settings: []string{"query_timeout=100", "idle_transaction_timeout=7", "transaction_timeout=0"},
-				want: []string{"pooler-idle-transaction-timeout: warning", "pooler-query-timeout: warning"}, found: "is in between",
+				name: "timeouts", settings: []string{
+					"query_timeout=100", "idle_transaction_timeout=7",
+					"transaction_timeout=0",
+				},
+				want:  []string{"pooler-idle-transaction-timeout: warning", "pooler-query-timeout: warning"},
+				found: "is in between",
 			},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -72,13 +80,15 @@ func TestPgBouncer(t *testing.T) {
 	})
 }
 
-// users is a file that names the users that PgBouncer lets in, but not to its own database. PgBouncer runs as nobody.
+// users is a file that names the users that PgBouncer lets in, but not to its own database.
+// PgBouncer runs as nobody.
 func users(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "users")
 	require.NoError(t, os.WriteFile(file, []byte(`"postgres" ""`+"\n"), 0o644))
-	for path, mode := range map[string]os.FileMode{filepath.Dir(folder): 0o755, folder: 0o755, file: 0o644} { // whatever the umask
+	// whatever the umask
+	for path, mode := range map[string]os.FileMode{filepath.Dir(folder): 0o755, folder: 0o755, file: 0o644} {
 		require.NoError(t, os.Chmod(path, mode))
 	}
 	return file
@@ -145,7 +155,8 @@ func TestProxySpeaksProtocol(t *testing.T) {
 	})
 }
 
-// renumbering forwards connections to a server, and puts another number into its greeting. It returns where it listens.
+// renumbering forwards connections to a server, and puts another number into its greeting. It
+// returns where it listens.
 func renumbering(t *testing.T, address string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -44,9 +44,9 @@ type postgresServer struct {
 	settings      map[string]setting
 }
 
-// Postgres examines the server that dsn reaches, as its user sees it. dsn is as pgxpool.ParseConfig takes it, table the lock table
-// as its user spells it. A server that cannot be reached, or does not know the user or the database, is an error; everything else
-// is a finding.
+// Postgres examines the server that dsn reaches, as its user sees it. dsn is as pgxpool.ParseConfig
+// takes it, table the lock table as its user spells it. A server that cannot be reached, or does
+// not know the user or the database, is an error; everything else is a finding.
 func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
 	quoted, err := dialects.QuoteIdentifier(table, '"', strings.ToLower, 2)
 	if err != nil {
@@ -109,7 +109,8 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 // introduce asks who and where we are, and how this session is set.
 func (p *postgresServer) introduce(ctx context.Context) error {
 	_, p.socket = p.conn.PgConn().Conn().RemoteAddr().(*net.UnixAddr)
-	err := p.conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, quote_ident(session_user), quote_ident(current_database()), "+
+	err := p.conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, quote_ident(session_user), "+
+		"quote_ident(current_database()), "+
 		"current_setting('is_superuser') = 'on', pg_backend_pid()").
 		Scan(&p.version, &p.role, &p.database, &p.superuser, &p.backend)
 	if err != nil {
@@ -146,7 +147,8 @@ func postgresVersion(text string, number int) Finding {
 		finding.Severity, finding.Fix = Failure, advice("upgrade the server to PostgreSQL 14 or later")
 		finding.Why = "every lock sets client_connection_check_interval, which a server before 14 refuses"
 	case !strings.HasPrefix(text, "PostgreSQL "):
-		finding.Severity, finding.Why = Note, "it is not PostgreSQL itself, and what txlock rests on was tried on PostgreSQL only"
+		finding.Severity, finding.Why = Note, "it is not PostgreSQL itself, and what txlock rests on was tried on "+
+			"PostgreSQL only"
 	case major > 18:
 		finding.Severity, finding.Why = Note, "it is newer than any server that this txlock was tested on"
 	}

@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// lookAtPooler compares the number of the process that the other end of the connection says to be with that of the process that
-// answers. A pooler numbers its clients itself, for it passes their cancel requests on; a proxy that only forwards bytes does not show here,
-// and does no harm.
+// lookAtPooler compares the number of the process that the other end of the connection says to be
+// with that of the process that answers. A pooler numbers its clients itself, for it passes their
+// cancel requests on; a proxy that only forwards bytes does not show here, and does no harm.
 func (p *postgresServer) lookAtPooler(ctx context.Context) ([]Finding, error) {
 	var answering uint32
 	var address, port *string
-	err := p.conn.QueryRow(ctx, "SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port()::text").Scan(&answering, &address, &port)
+	err := p.conn.QueryRow(ctx, "SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port()::text").Scan(
+		&answering, &address, &port)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,8 @@ func (p *postgresServer) lookAtPooler(ctx context.Context) ([]Finding, error) {
 	return console.judge(shared, p.unprepared), nil
 }
 
-// forwarded says where the server believes to be, if that is somewhere else than where it was reached.
+// forwarded says where the server believes to be, if that is somewhere else than where it was
+// reached.
 func (p *postgresServer) forwarded(address, port *string) string {
 	if address == nil || port == nil {
 		return ""
@@ -50,11 +52,13 @@ func (p *postgresServer) forwarded(address, port *string) string {
 // prepares tells whether a program with this connection string prepares statements.
 func (p *postgresServer) prepares() bool {
 	mode := p.config.ConnConfig.DefaultQueryExecMode
-	return mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeCacheDescribe || mode == pgx.QueryExecModeDescribeExec
+	return mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeCacheDescribe ||
+		mode == pgx.QueryExecModeDescribeExec
 }
 
-// sharesSessions tells whether the pooler gives the server's session of one client, between its transactions, to another. The session that
-// was given back last is usually the first to be given away; where others use the pooler as well, that shows in one of a few tries.
+// sharesSessions tells whether the pooler gives the server's session of one client, between its
+// transactions, to another. The session that was given back last is usually the first to be given
+// away; where others use the pooler as well, that shows in one of a few tries.
 func (p *postgresServer) sharesSessions(ctx context.Context) (bool, error) {
 	other, err := p.connect(ctx)
 	if err != nil {
@@ -118,12 +122,14 @@ func mode(shared bool) string {
 // unknownPooler is for a pooler that does not let us see how it is set.
 func unknownPooler(shared bool, user string, err error) Finding {
 	finding := Finding{
-		Check: "pooler", Severity: Note, Found: "a pooler is in between that " + mode(shared) + "; how it is set is not visible to this user: " + err.Error(),
+		Check: "pooler", Severity: Note, Found: "a pooler is in between that " + mode(shared) +
+			"; how it is set is not visible to this user: " + err.Error(),
 		Fix: configuration("pgbouncer.ini, if it is PgBouncer; then run this again", "stats_users = "+user),
 	}
 	finding.Why = "limits of its own on statements and transactions would cut locks"
 	if shared {
-		finding.Why += "; it must know prepared statements and, so that work that sends COMMIT itself leaves nothing to others, default_transaction_read_only: " +
+		finding.Why += "; it must know prepared statements and, so that work that sends COMMIT itself leaves nothing " +
+			"to others, default_transaction_read_only: " +
 			"PgBouncer from 1.26, or from 1.21 with track_extra_parameters"
 	}
 	return finding
@@ -133,13 +139,15 @@ func unknownPooler(shared bool, user string, err error) Finding {
 func unprepared(found string) Finding {
 	return Finding{
 		Check: "pooler", Severity: Failure, Found: found,
-		Why: "statements that a program has prepared are unknown in the session of the server that the pooler gives it next",
+		Why: "statements that a program has prepared are unknown in the session of the server that the pooler gives " +
+			"it next",
 		Fix: configuration("pgbouncer.ini (PgBouncer 1.21 or later)", "max_prepared_statements = 200",
 			"# or else, in the connection string: default_query_exec_mode=simple_protocol"),
 	}
 }
 
-// judge says what is to be done about PgBouncer. lost tells whether prepared statements get lost in it.
+// judge says what is to be done about PgBouncer. lost tells whether prepared statements get lost in
+// it.
 func (b bouncer) judge(shared, lost bool) []Finding {
 	finding := Finding{Check: "pooler", Severity: OK, Found: b.version + " is in between, and " + mode(shared)}
 	switch {
@@ -148,7 +156,8 @@ func (b bouncer) judge(shared, lost bool) []Finding {
 	case shared && !b.tracksReadOnly():
 		finding.Severity = Warning
 		finding.Why = "work in a Do that sends COMMIT itself leaves a session to others that is read only"
-		finding.Fix = configuration("pgbouncer.ini (PgBouncer 1.21 or later; 1.26 does it by itself)", "track_extra_parameters = IntervalStyle, default_transaction_read_only")
+		finding.Fix = configuration("pgbouncer.ini (PgBouncer 1.21 or later; 1.26 does it by itself)",
+			"track_extra_parameters = IntervalStyle, default_transaction_read_only")
 	}
 	return append(one(finding), b.timeouts()...)
 }
@@ -166,20 +175,24 @@ func (b bouncer) tracksReadOnly() bool {
 	return strings.Contains(strings.ToLower(b.config["track_extra_parameters"]), "default_transaction_read_only")
 }
 
-// timeouts are those of PgBouncer that cut a lock, or a wait for one (manual, pgbouncer.ini, "Dangerous timeouts").
+// timeouts are those of PgBouncer that cut a lock, or a wait for one (manual, pgbouncer.ini,
+// "Dangerous timeouts").
 func (b bouncer) timeouts() []Finding {
 	var findings []Finding
 	for _, limit := range []struct{ name, why string }{
 		{"query_timeout", "PgBouncer closes the connection of a waiter that waits for longer"},
-		{"idle_transaction_timeout", "PgBouncer closes the connection of a holder that sends nothing for that long, and the lock is lost: work in a Do, and a LockTx"},
-		{"transaction_timeout", "PgBouncer closes the connection of a holder that holds for longer, and the lock is lost"},
+		{"idle_transaction_timeout", "PgBouncer closes the connection of a holder that sends nothing for that long, " +
+			"and the lock is lost: work in a Do, and a LockTx"},
+		{"transaction_timeout", "PgBouncer closes the connection of a holder that holds for longer, and the lock is " +
+			"lost"},
 	} {
 		value, known := b.config[limit.name]
 		if !known || strings.Trim(value, "0.") == "" {
 			continue
 		}
 		findings = append(findings, Finding{
-			Check: "pooler-" + kebab(limit.name), Severity: Warning, Found: "PgBouncer has " + limit.name + " = " + value + " s", Why: limit.why,
+			Check: "pooler-" + kebab(limit.name), Severity: Warning,
+			Found: "PgBouncer has " + limit.name + " = " + value + " s", Why: limit.why,
 			Fix: configuration("pgbouncer.ini", limit.name+" = 0"),
 		})
 	}

@@ -16,9 +16,19 @@ type grant struct {
 }
 
 func (p *postgresServer) lookAtPrivileges(ctx context.Context) ([]Finding, error) {
-	grants := []grant{{"TABLE", p.quoted, []string{"SELECT", "UPDATE"}, Failure, "SELECT … FOR UPDATE needs both, though no lock changes a row"}}
+	grants := []grant{{
+		"TABLE", p.quoted,
+		[]string{"SELECT", "UPDATE"},
+		Failure,
+		"SELECT … FOR UPDATE needs both, though no lock changes a row",
+	}}
 	if schema, _, qualified := strings.Cut(p.quoted, `".`); qualified {
-		grants = slices.Insert(grants, 0, grant{"SCHEMA", schema + `"`, []string{"USAGE"}, Failure, "without it, no table of the schema is found"})
+		grants = slices.Insert(grants, 0, grant{
+			"SCHEMA", schema + `"`,
+			[]string{"USAGE"},
+			Failure,
+			"without it, no table of the schema is found",
+		})
 	}
 	epochs, runs, tokens := p.fenced()
 	findings, err := p.lookAtGrants(ctx, append(grants,
@@ -59,19 +69,22 @@ func (p *postgresServer) lookAtGrants(ctx context.Context, grants []grant) ([]Fi
 			object = p.exact(object)
 		}
 		findings = append(findings, Finding{
-			Severity: needed.severity, Found: fmt.Sprintf("%s has no %s on %s", p.role, list, needed.object), Why: needed.why,
+			Severity: needed.severity, Found: fmt.Sprintf("%s has no %s on %s", p.role, list, needed.object),
+			Why: needed.why,
 			Fix: statements(fmt.Sprintf("GRANT %s ON %s %s TO %s", list, needed.kind, object, p.role)),
 		})
 	}
 	return findings, nil
 }
 
-// object is the identifier of a table or a sequence, or NULL; $2 tells whether the name $1 has a schema. To_regclass wants USAGE of the schema that a name has: the catalog does not.
+// object is the identifier of a table or a sequence, or NULL; $2 tells whether the name $1 has a
+// schema. To_regclass wants USAGE of the schema that a name has: the catalog does not.
 const object = `coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = $1),
 	CASE WHEN $2::bool THEN NULL ELSE to_regclass($1)::oid END)`
 
-// exact names the lock table, or what tokens are made of, with the schema: whoever repairs it may have another search_path.
+// exact names the lock table, or what tokens are made of, with the schema: whoever repairs it may
+// have another search_path.
 func (p *postgresServer) exact(quoted string) string {
 	if qualified(quoted) || p.schema == "" {
 		return quoted
@@ -79,11 +92,12 @@ func (p *postgresServer) exact(quoted string) string {
 	return p.schema + "." + quoted
 }
 
-// granted tells whether the role has a privilege on an object, and is true for one that does not exist. To lock, UPDATE of one column is
-// enough.
+// granted tells whether the role has a privilege on an object, and is true for one that does not
+// exist. To lock, UPDATE of one column is enough.
 func (p *postgresServer) granted(ctx context.Context, needed grant, privilege string) (granted bool, err error) {
 	if needed.kind == "SCHEMA" {
-		const query = "SELECT coalesce((SELECT has_schema_privilege(oid, $2) FROM pg_namespace WHERE '\"' || replace(nspname, '\"', '\"\"') || '\"' = $1), true)"
+		const query = "SELECT coalesce((SELECT has_schema_privilege(oid, $2) FROM pg_namespace WHERE '\"' || " +
+			"replace(nspname, '\"', '\"\"') || '\"' = $1), true)"
 		err = p.conn.QueryRow(ctx, query, needed.object, privilege).Scan(&granted)
 		return granted, err
 	}
@@ -94,7 +108,8 @@ func (p *postgresServer) granted(ctx context.Context, needed grant, privilege st
 	case needed.object == p.quoted:
 		function = "has_any_column_privilege"
 	}
-	err = p.conn.QueryRow(ctx, "SELECT coalesce("+function+"("+object+", $3), true)", needed.object, qualified(needed.object), privilege).Scan(&granted)
+	err = p.conn.QueryRow(ctx, "SELECT coalesce("+function+"("+object+", $3), true)", needed.object,
+		qualified(needed.object), privilege).Scan(&granted)
 	return granted, err
 }
 
@@ -108,16 +123,21 @@ func (p *postgresServer) lookAtConnections(ctx context.Context) ([]Finding, erro
 		d.datconnlimit, coalesce(pg_stat_get_db_numbackends(d.oid), 0)
 		FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`
 	var most, reserved, used, roleLimit, ofRole, databaseLimit, inDatabase int
-	if err := p.conn.QueryRow(ctx, query).Scan(&most, &reserved, &used, &roleLimit, &ofRole, &databaseLimit, &inDatabase); err != nil {
+	if err := p.conn.QueryRow(ctx, query).Scan(&most, &reserved, &used, &roleLimit, &ofRole, &databaseLimit,
+		&inDatabase); err != nil {
 		return nil, err
 	}
 	if p.superuser { // for whom the reserved ones are
 		reserved = 0
 	}
-	more := statements(fmt.Sprintf("ALTER SYSTEM SET max_connections = %d", 2*most)).only("use smaller pools; or this, and restart the server:")
+	more := statements(fmt.Sprintf("ALTER SYSTEM SET max_connections = %d", 2*most)).only(
+		"use smaller pools; or this, and restart the server:")
 	rooms := []room{{most - reserved, used, "the server", more}}
 	if roleLimit >= 0 && !p.superuser {
-		rooms = append(rooms, room{roleLimit, ofRole, "role " + p.role, statements(fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d", p.role, max(50, 2*roleLimit)))})
+		rooms = append(rooms, room{
+			roleLimit, ofRole, "role " + p.role,
+			statements(fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d", p.role, max(50, 2*roleLimit))),
+		})
 	}
 	if databaseLimit >= 0 && !p.superuser {
 		rooms = append(rooms, room{
@@ -128,15 +148,18 @@ func (p *postgresServer) lookAtConnections(ctx context.Context) ([]Finding, erro
 	return one(connections(rooms...)), nil
 }
 
-// moreConnections is what helps against a refusal, which says whose limit it is. There is no session to ask for the limits.
+// moreConnections is what helps against a refusal, which says whose limit it is. There is no
+// session to ask for the limits.
 func (p *postgresServer) moreConnections(refusal error) Fix {
 	switch text := refusal.Error(); {
 	case strings.Contains(text, "for role"):
 		return statements(fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 50", quoteIdentifier(p.config.ConnConfig.User)))
 	case strings.Contains(text, "for database"):
-		return statements(fmt.Sprintf("ALTER DATABASE %s CONNECTION LIMIT 50", quoteIdentifier(p.config.ConnConfig.Database)))
+		return statements(fmt.Sprintf("ALTER DATABASE %s CONNECTION LIMIT 50",
+			quoteIdentifier(p.config.ConnConfig.Database)))
 	}
-	return advice("end sessions that are not needed, use smaller pools, or give the server a larger max_connections and restart it")
+	return advice("end sessions that are not needed, use smaller pools, or give the server a larger max_connections " +
+		"and restart it")
 }
 
 func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
@@ -144,25 +167,30 @@ func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name,
 // lookAtStatus looks for what shows less of others, without it.
 func (p *postgresServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	var sees, signals bool
-	err := p.conn.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), pg_has_role('pg_signal_backend', 'USAGE')").Scan(&sees, &signals)
+	err := p.conn.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), pg_has_role('pg_signal_backend', "+
+		"'USAGE')").Scan(&sees, &signals)
 	if err != nil {
 		return nil, err
 	}
 	var findings []Finding
 	if !sees {
 		findings = append(findings, Finding{
-			Severity: Note, Found: p.role + " is not in pg_read_all_stats", Why: "of sessions of other roles, txlock status does not show what they run, since when and from where",
+			Severity: Note, Found: p.role + " is not in pg_read_all_stats",
+			Why: "of sessions of other roles, txlock status does not show what they run, since when and from where",
 			Fix: statements("GRANT pg_read_all_stats TO " + p.role),
 		})
 	}
 	if !signals {
 		findings = append(findings, Finding{
-			Severity: Note, Found: p.role + " is not in pg_signal_backend", Why: "txlock break ends sessions of this role only", Fix: statements("GRANT pg_signal_backend TO " + p.role),
+			Severity: Note, Found: p.role + " is not in pg_signal_backend",
+			Why: "txlock break ends sessions of this role only",
+			Fix: statements("GRANT pg_signal_backend TO " + p.role),
 		})
 	}
 	if s := p.settings["track_activities"]; s.value == "off" {
 		findings = append(findings, Finding{
-			Severity: Note, Found: "track_activities = off" + s.origin(), Why: "txlock status cannot show what sessions do; only a superuser may change it",
+			Severity: Note, Found: "track_activities = off" + s.origin(),
+			Why: "txlock status cannot show what sessions do; only a superuser may change it",
 			Fix: p.set(s.name, "on"),
 		})
 	}
@@ -176,16 +204,19 @@ func (p *postgresServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	return findings, nil
 }
 
-// lookAtDurability: the row of a lock is never written, so that only commits and tokens depend on the disk.
+// lookAtDurability: the row of a lock is never written, so that only commits and tokens depend on
+// the disk.
 func (p *postgresServer) lookAtDurability(ctx context.Context) ([]Finding, error) {
 	var fenced bool
 	epochs, _, _ := p.fenced()
-	if err := p.conn.QueryRow(ctx, "SELECT "+object+" IS NOT NULL", epochs, qualified(epochs)).Scan(&fenced); err != nil {
+	if err := p.conn.QueryRow(ctx, "SELECT "+object+" IS NOT NULL", epochs, qualified(epochs)).Scan(
+		&fenced); err != nil {
 		return nil, err
 	}
 	var findings []Finding
 	if s := p.settings["fsync"]; s.value == "off" && fenced {
-		fix := statements("ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()").only("one after the other, not in a transaction:")
+		fix := statements("ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()").only(
+			"one after the other, not in a transaction:")
 		if s.source == "command line" { // which has the last word
 			fix = advice("start the server without fsync=off in its command line")
 		}
@@ -197,7 +228,8 @@ func (p *postgresServer) lookAtDurability(ctx context.Context) ([]Finding, error
 	if s := p.settings["synchronous_commit"]; s.value == "off" {
 		findings = append(findings, Finding{
 			Severity: Note, Found: "synchronous_commit = off" + s.origin(), Fix: p.set(s.name, "on"),
-			Why: "work of a Do that returned nil may be undone by a crash of the server; tokens are not touched, they wait for the disk all the same",
+			Why: "work of a Do that returned nil may be undone by a crash of the server; tokens are not touched, " +
+				"they wait for the disk all the same",
 		})
 	}
 	if len(findings) == 0 {

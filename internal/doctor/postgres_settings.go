@@ -59,8 +59,9 @@ func (p *postgresServer) read(ctx context.Context) (map[string]setting, error) {
 	return settings, rows.Err()
 }
 
-// set is the statement that gives a setting another value for the sessions of this role, which may run it itself. It leaves the others
-// alone: a limit on statements was perhaps set for them with good reason.
+// set is the statement that gives a setting another value for the sessions of this role, which may
+// run it itself. It leaves the others alone: a limit on statements was perhaps set for them with
+// good reason.
 func (p *postgresServer) set(name, value string) Fix {
 	switch p.settings[name].source {
 	case "client":
@@ -71,11 +72,14 @@ func (p *postgresServer) set(name, value string) Fix {
 	return statements(fmt.Sprintf("ALTER ROLE %s SET %s = %s", p.role, name, value))
 }
 
-// timeouts are the settings whose value, unless it is 0, ends a lock or a wait. What is said of them was seen on servers: see the tests.
+// timeouts are the settings whose value, unless it is 0, ends a lock or a wait. What is said of
+// them was seen on servers: see the tests.
 var timeouts = []struct{ name, why string }{
-	{"statement_timeout", "a wait for a lock is one statement: one that takes longer ends with ErrNotAcquired. So does, with the server's error, a long statement of the work"},
+	{"statement_timeout", "a wait for a lock is one statement: one that takes longer ends with ErrNotAcquired. So " +
+		"does, with the server's error, a long statement of the work"},
 	{"lock_timeout", "a wait for a lock that Within does not limit ends with ErrNotAcquired when it is over"},
-	{"transaction_timeout", "a lock is a transaction: the server ends the session of one that is held for longer, and the lock is lost with ErrLost"},
+	{"transaction_timeout", "a lock is a transaction: the server ends the session of one that is held for longer, " +
+		"and the lock is lost with ErrLost"},
 }
 
 func (p *postgresServer) lookAtTimeouts(context.Context) ([]Finding, error) {
@@ -98,7 +102,10 @@ func (p *postgresServer) lookAtTimeouts(context.Context) ([]Finding, error) {
 func (p *postgresServer) idleInTransaction() Finding {
 	s := p.settings["idle_in_transaction_session_timeout"]
 	limited := s.milliseconds()
-	finding := Finding{Check: kebab(s.name), Severity: OK, Found: s.name + " is off; Lock and Do set their own, the lease"}
+	finding := Finding{
+		Check: kebab(s.name), Severity: OK,
+		Found: s.name + " is off; Lock and Do set their own, the lease",
+	}
 	if limited > 0 {
 		finding.Severity = Note
 		finding.Found = fmt.Sprintf("%s = %v%s; Lock and Do set their own, the lease", s.name, limited, s.origin())
@@ -117,7 +124,8 @@ func (p *postgresServer) idle() Finding {
 	if limited > 0 {
 		finding.Severity, finding.Fix = Note, p.set(s.name, "0")
 		finding.Found = fmt.Sprintf("%s = %v%s", s.name, limited, s.origin())
-		finding.Why = "it ends no lock, only connections that wait in the pool: txlock sees that and replaces them, which costs a connect"
+		finding.Why = "it ends no lock, only connections that wait in the pool: txlock sees that and replaces them, " +
+			"which costs a connect"
 	}
 	return finding
 }
@@ -127,7 +135,8 @@ func (p *postgresServer) lookAtIsolation(context.Context) ([]Finding, error) {
 	finding := Finding{Severity: OK, Found: fmt.Sprintf("transactions begin at %s%s", s.value, s.origin())}
 	if s.value == "repeatable read" || s.value == "serializable" {
 		finding.Severity = Warning
-		finding.Why = "LockTx refuses such a transaction with ErrIsolation, because it would read what was there before its lock; Lock and Do set their own level"
+		finding.Why = "LockTx refuses such a transaction with ErrIsolation, because it would read what was there " +
+			"before its lock; Lock and Do set their own level"
 		finding.Fix = p.set(s.name, "'read committed'")
 	}
 	return one(finding), nil
@@ -142,13 +151,15 @@ func (p *postgresServer) lookAtReadOnly(ctx context.Context) ([]Finding, error) 
 	switch {
 	case standby:
 		return one(Finding{
-			Severity: Failure, Found: "this server is a standby", Fix: advice("add target_session_attrs=read-write to the connection string, and name the primary in it"),
+			Severity: Failure, Found: "this server is a standby",
+			Fix: advice("add target_session_attrs=read-write to the connection string, and name the primary in it"),
 			Why: "a standby locks no rows; only the primary does",
 		}), nil
 	case s.value == "on":
 		return one(Finding{
 			Severity: Warning, Found: s.name + " = on" + s.origin(), Fix: p.set(s.name, "off"),
-			Why: "SELECT … FOR UPDATE is refused in a read-only transaction, and with it LockTx; Lock and Do begin their own, READ WRITE",
+			Why: "SELECT … FOR UPDATE is refused in a read-only transaction, and with it LockTx; Lock and Do begin " +
+				"their own, READ WRITE",
 		}), nil
 	}
 	return one(Finding{Severity: OK, Found: "the server takes writes"}), nil
@@ -169,13 +180,15 @@ func (p *postgresServer) lookAtClientCheck(ctx context.Context) ([]Finding, erro
 	case refused:
 		return one(Finding{
 			Severity: Failure, Found: "the server refuses client_connection_check_interval: " + err.Error(),
-			Why: "every wait sets it, so that a waiter whose client died leaves the queue; where it is refused, every lock is that error",
+			Why: "every wait sets it, so that a waiter whose client died leaves the queue; where it is refused, " +
+				"every lock is that error",
 			Fix: advice("use PostgreSQL 14 or later on a system that can do it: Linux, macOS, illumos or a BSD"),
 		}), nil
 	case err != nil:
 		return nil, err
 	}
-	return one(Finding{Severity: OK, Found: "it can be set: a waiter whose client died leaves the queue within 0.5 s"}), nil
+	return one(Finding{Severity: OK, Found: "it can be set: a waiter whose client died leaves the queue within 0.5 s"}),
+		nil
 }
 
 // longSilence is when somebody has noticed that a lock is not given back.
@@ -188,11 +201,14 @@ func (p *postgresServer) lookAtKeepalives(context.Context) ([]Finding, error) {
 	count, _ := strconv.Atoi(p.settings["tcp_keepalives_count"].value)
 	idle, interval := p.settings["tcp_keepalives_idle"].seconds(), p.settings["tcp_keepalives_interval"].seconds()
 	dead := idle + time.Duration(count)*interval
-	finding := Finding{Severity: OK, Found: fmt.Sprintf("the server gives up a client that vanished silently after %v (tcp_keepalives_idle = %v, then %d probes, one every %v)",
+	finding := Finding{Severity: OK, Found: fmt.Sprintf(
+		"the server gives up a client that vanished silently after %v (tcp_keepalives_idle = %v, then %d probes, one "+
+			"every %v)",
 		dead, idle, count, interval)}
 	if dead > longSilence && p.settings["idle_in_transaction_session_timeout"].milliseconds() == 0 {
 		finding.Severity = Note
-		finding.Why = "for that long a LockTx stays locked whose machine has lost power or network; Lock and Do are released after their lease"
+		finding.Why = "for that long a LockTx stays locked whose machine has lost power or network; Lock and Do are " +
+			"released after their lease"
 		alter := "ALTER ROLE " + p.role + " SET tcp_keepalives_"
 		finding.Fix = statements(alter+"idle = 60", alter+"interval = 10", alter+"count = 6")
 	}

@@ -21,7 +21,10 @@ type postgresTable struct {
 }
 
 // kinds are what relkind says of that which is no table.
-var kinds = map[string]string{"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index", "I": "index", "c": "type"}
+var kinds = map[string]string{
+	"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence",
+	"i": "index", "I": "index", "c": "type",
+}
 
 func (t postgresTable) isTable() bool { return t.kind == "r" || t.kind == "p" }
 
@@ -58,7 +61,8 @@ func (p *postgresServer) locate(ctx context.Context) error {
 // creation is what makes the table where there is none.
 func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
 	if p.schema == "" {
-		return advice("name a schema that there is: --table schema." + p.table + ", or in the search_path of " + p.role), nil
+		return advice("name a schema that there is: --table schema." + p.table + ", or in the search_path of " +
+			p.role), nil
 	}
 	const query = `SELECT count(*) > 0, coalesce(bool_or(has_schema_privilege(oid, 'CREATE')), has_database_privilege(current_database(), 'CREATE'))
 		FROM pg_namespace WHERE '"' || replace(nspname, '"', '""') || '"' = $1`
@@ -100,8 +104,10 @@ func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 	}
 	if t.hidden {
 		return append(one(Finding{
-			Check: "table-row-security", Severity: Failure, Found: "row-level security hides rows of " + p.quoted + " from this role",
-			Why: "a slot that is not seen cannot be locked", Fix: postgresWait.exclusively("ALTER TABLE " + exact + " DISABLE ROW LEVEL SECURITY"),
+			Check: "table-row-security", Severity: Failure,
+			Found: "row-level security hides rows of " + p.quoted + " from this role",
+			Why:   "a slot that is not seen cannot be locked",
+			Fix:   postgresWait.exclusively("ALTER TABLE " + exact + " DISABLE ROW LEVEL SECURITY"),
 		}), findings...), nil
 	}
 	seeded, err := p.lookAtSlots(ctx, t.exists)
@@ -111,7 +117,8 @@ func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 // lookAtSlots counts them. exists is false for a table that is not there.
 func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
 	var c dialects.SlotCensus
-	err := p.conn.QueryRow(ctx, "SELECT count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0) FROM "+p.quoted).
+	err := p.conn.QueryRow(ctx, "SELECT count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), "+
+		"coalesce(min(slots), 0), coalesce(max(slots), 0) FROM "+p.quoted).
 		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	switch sqlState(err) {
 	case noPrivilege: // lookAtPrivileges says so
@@ -129,7 +136,8 @@ func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Findin
 	return one(missing(err, p.table, creation)), failed
 }
 
-// findings are about the shape of a table, besides its rows. exact is its name with the schema, spelled what the user calls it.
+// findings are about the shape of a table, besides its rows. exact is its name with the schema,
+// spelled what the user calls it.
 func (t postgresTable) findings(table, exact, spelled string) []Finding {
 	var findings []Finding
 	add := func(check string, severity Severity, found, why string, fix Fix) {
@@ -143,25 +151,32 @@ func (t postgresTable) findings(table, exact, spelled string) []Finding {
 		if !known {
 			kind = "relation of relkind " + t.kind
 		}
-		add("table-kind", Failure, table+" is no table but a "+kind, "its rows are locked elsewhere, if at all", renewal("DROP "+strings.ToUpper(kind)+" "+exact, spelled))
+		add("table-kind", Failure, table+" is no table but a "+kind, "its rows are locked elsewhere, if at all",
+			renewal("DROP "+strings.ToUpper(kind)+" "+exact, spelled))
 		return findings
 	}
 	if t.kind == "p" {
-		add("table-kind", Note, table+" is partitioned", "it costs time with every lock, and a table of this size gains nothing by it", Fix{})
+		add("table-kind", Note, table+" is partitioned",
+			"it costs time with every lock, and a table of this size gains nothing by it", Fix{})
 	}
 	if t.persistence == "u" {
-		add("table-persistence", Warning, table+" is unlogged", "a crash of the server, and the promotion of a standby, empties it: until it is installed again every lock is ErrNotInstalled",
+		add("table-persistence", Warning, table+" is unlogged",
+			"a crash of the server, and the promotion of a standby, empties it: until it is installed again every "+
+				"lock is ErrNotInstalled",
 			postgresWait.exclusively("ALTER TABLE "+exact+" SET LOGGED"))
 	}
 	if !t.keyed {
-		add("table-primary-key", Warning, table+" has no primary key on slot", "every lock reads the whole table, and nothing keeps a slot from being there twice",
+		add("table-primary-key", Warning, table+" has no primary key on slot",
+			"every lock reads the whole table, and nothing keeps a slot from being there twice",
 			postgresWait.exclusively("ALTER TABLE "+exact+" ADD PRIMARY KEY (slot)"))
 	}
 	if t.triggers != "" {
-		add("table-triggers", Note, table+" has triggers: "+t.triggers, "no lock fires them, for none writes; Install does", postgresWait.exclusively(t.noTriggers))
+		add("table-triggers", Note, table+" has triggers: "+t.triggers,
+			"no lock fires them, for none writes; Install does", postgresWait.exclusively(t.noTriggers))
 	}
 	if t.indexes != "" && t.keyed {
-		add("table-indexes", Note, table+" has more indexes than it needs: "+t.indexes, "no lock uses them; they only take room", postgresWait.exclusively(t.noIndex))
+		add("table-indexes", Note, table+" has more indexes than it needs: "+t.indexes,
+			"no lock uses them; they only take room", postgresWait.exclusively(t.noIndex))
 	}
 	return findings
 }

@@ -31,7 +31,8 @@ func (s *site) onPostgres(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.admin.Close()) })
 	s.dsn = s.address(t, s.name, s.name)
-	s.execute(t, "CREATE ROLE %s LOGIN", "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, UPDATE ON TABLES TO %s")
+	s.execute(t, "CREATE ROLE %s LOGIN", "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, UPDATE ON TABLES "+
+		"TO %s")
 	s.install(t)
 }
 
@@ -61,8 +62,9 @@ func postgresFaults() []fault {
 			want: []string{"statement-timeout: warning"}, found: "statement_timeout = 7s, set for the role",
 		},
 		{
-			name: "statement_timeout of the role in the database", breaks: []string{"ALTER ROLE %s IN DATABASE %s SET statement_timeout = '7s'"},
-			want: []string{"statement-timeout: warning"}, found: "set for the role in this database",
+			name:   "statement_timeout of the role in the database",
+			breaks: []string{"ALTER ROLE %s IN DATABASE %s SET statement_timeout = '7s'"},
+			want:   []string{"statement-timeout: warning"}, found: "set for the role in this database",
 		},
 		{
 			name: "lock_timeout of the database", breaks: []string{"ALTER DATABASE %s SET lock_timeout = 1500"},
@@ -73,16 +75,20 @@ func postgresFaults() []fault {
 			want: []string{"transaction-timeout: warning"}, found: "transaction_timeout = 1m0s",
 		},
 		{
-			name: "short idle_in_transaction_session_timeout", breaks: []string{"ALTER ROLE %s SET idle_in_transaction_session_timeout = '5s'"}, heals: []string{"ALTER ROLE %s RESET idle_in_transaction_session_timeout"},
-			want: []string{"idle-in-transaction-session-timeout: warning", "tcp-keepalives: ok"}, found: "= 5s, set for the role",
-			left: []string{"idle-in-transaction-session-timeout: note", "tcp-keepalives: ok"},
+			name:   "short idle_in_transaction_session_timeout",
+			breaks: []string{"ALTER ROLE %s SET idle_in_transaction_session_timeout = '5s'"},
+			heals:  []string{"ALTER ROLE %s RESET idle_in_transaction_session_timeout"},
+			want:   []string{"idle-in-transaction-session-timeout: warning", "tcp-keepalives: ok"},
+			found:  "= 5s, set for the role",
+			left:   []string{"idle-in-transaction-session-timeout: note", "tcp-keepalives: ok"},
 		},
 		{
 			name: "idle_session_timeout", breaks: []string{"ALTER DATABASE %s SET idle_session_timeout = '10min'"},
 			want: []string{"idle-session-timeout: note"}, found: "idle_session_timeout = 10m0s, set for the database",
 		},
 		{
-			name: "isolation", breaks: []string{"ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'"},
+			name: "isolation", breaks: []string{"ALTER DATABASE %s SET default_transaction_isolation = 'repeatable " +
+				"read'"},
 			want: []string{"isolation: warning"}, found: "begin at repeatable read, set for the database",
 		},
 		{
@@ -110,18 +116,29 @@ func postgresFaults() []fault {
 			want: []string{"table: failure", untried}, found: "different numbers of slots, 64 and 100", fix: renew,
 		},
 		{
-			name: "too many slots", breaks: []string{"ALTER TABLE txlock_slots DROP CONSTRAINT txlock_slots_check", "INSERT INTO txlock_slots VALUES (64, 64)"},
+			name: "too many slots", breaks: []string{
+				"ALTER TABLE txlock_slots DROP CONSTRAINT txlock_slots_check",
+				"INSERT INTO txlock_slots VALUES (64, 64)",
+			},
 			want: []string{"table: failure", untried}, found: "has 65 of 64 slots", fix: renew,
 		},
 		{
-			name: "another table of that name", breaks: []string{"DROP TABLE txlock_slots", "CREATE TABLE txlock_slots (slot integer PRIMARY KEY)"},
+			name: "another table of that name", breaks: []string{
+				"DROP TABLE txlock_slots",
+				"CREATE TABLE txlock_slots (slot integer PRIMARY KEY)",
+			},
 			want: []string{"table: failure", untried}, found: `column "slots" does not exist`, fix: renew,
 		},
 		{
-			name: "a view", breaks: []string{"ALTER TABLE txlock_slots RENAME TO behind", "CREATE VIEW txlock_slots AS SELECT slot FROM behind"},
-			want: []string{"table-kind: failure", untried}, found: "a view", fix: func(t *testing.T, s *site, _ doctor.Finding) string {
+			name: "a view", breaks: []string{
+				"ALTER TABLE txlock_slots RENAME TO behind",
+				"CREATE VIEW txlock_slots AS SELECT slot FROM behind",
+			},
+			want: []string{"table-kind: failure", untried}, found: "a view",
+			fix: func(t *testing.T, s *site, _ doctor.Finding) string {
 				s.execute(t, "DROP VIEW txlock_slots", "ALTER TABLE behind RENAME TO txlock_slots")
-				return "-- stop all clients first\nDROP VIEW \"public\".\"txlock_slots\";\n-- then, on a shell: txlock install"
+				return "-- stop all clients first\nDROP VIEW \"public\".\"txlock_slots\";\n-- then, on a shell: " +
+					"txlock install"
 			},
 		},
 		{
@@ -144,7 +161,10 @@ func postgresFaults() []fault {
 			want: []string{"table-triggers: note"}, found: "watched",
 		},
 		{
-			name: "more indexes", breaks: []string{"CREATE INDEX more ON txlock_slots (slots)", "ALTER TABLE txlock_slots ADD CONSTRAINT again UNIQUE (slot, slots)"},
+			name: "more indexes", breaks: []string{
+				"CREATE INDEX more ON txlock_slots (slots)",
+				"ALTER TABLE txlock_slots ADD CONSTRAINT again UNIQUE (slot, slots)",
+			},
 			want: []string{"table-indexes: note"}, found: "more, again",
 		},
 		{
@@ -165,19 +185,26 @@ func postgresFaults() []fault {
 		},
 		{
 			name: "no connections of the database", breaks: []string{"ALTER DATABASE %s CONNECTION LIMIT 0"},
-			want: []string{"connections: failure", "status: ok", "tcp-keepalives: ok"}, found: "too many connections for database",
+			want:  []string{"connections: failure", "status: ok", "tcp-keepalives: ok"},
+			found: "too many connections for database",
 		},
 		{
 			name: "no connections of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 0"},
-			want: []string{"connections: failure", "status: ok", "tcp-keepalives: ok"}, found: "too many connections for role",
+			want:  []string{"connections: failure", "status: ok", "tcp-keepalives: ok"},
+			found: "too many connections for role",
 		},
 		{ // the examiner's
 			name: "one connection of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 1"},
-			want: []string{"connections: failure", "connections: warning", untried}, found: "too many connections for role",
+			want:  []string{"connections: failure", "connections: warning", untried},
+			found: "too many connections for role",
 		},
 		{
-			name: "activities are not tracked", breaks: []string{"ALTER ROLE %s SET track_activities = off", "GRANT pg_read_all_stats, pg_signal_backend TO %s"}, heals: []string{"REVOKE pg_read_all_stats, pg_signal_backend FROM %s"},
-			want: []string{"status: note"}, found: "track_activities = off", left: []string{"status: ok"},
+			name: "activities are not tracked", breaks: []string{
+				"ALTER ROLE %s SET track_activities = off",
+				"GRANT pg_read_all_stats, pg_signal_backend TO %s",
+			},
+			heals: []string{"REVOKE pg_read_all_stats, pg_signal_backend FROM %s"},
+			want:  []string{"status: note"}, found: "track_activities = off", left: []string{"status: ok"},
 		},
 	}
 }
@@ -215,12 +242,14 @@ func TestPostgresFaults(t *testing.T) {
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) { everyFault(t, e, postgresFaults()) })
 }
 
-// What an ordinary role may not see is a note with the grant that it lacks, and what it lacks for tokens a warning.
+// What an ordinary role may not see is a note with the grant that it lacks, and what it lacks for
+// tokens a warning.
 func TestPostgresGrants(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
-		s.execute(t, "REVOKE ALL ON txlock_slots FROM %s", "GRANT SELECT (slot, slots), UPDATE (slot) ON txlock_slots TO %s")
+		s.execute(t, "REVOKE ALL ON txlock_slots FROM %s",
+			"GRANT SELECT (slot, slots), UPDATE (slot) ON txlock_slots TO %s")
 		require.Equal(t, s.baseline, s.findings(t), "privileges of columns are enough")
 		for _, finding := range s.examine(t) {
 			if finding.Check == "status" {
@@ -236,8 +265,12 @@ func TestPostgresGrants(t *testing.T) {
 
 		s.install(t, txlock.WithFencing())
 		const unflushed = "durability: warning" // the servers of tests flush nothing
-		require.Equal(t, []string{unflushed, "privileges: warning", "privileges: warning", "privileges: warning", "tcp-keepalives: note"}, s.findings(t))
-		require.Equal(t, "start the server without fsync=off in its command line", find(t, s.examine(t), "durability").Fix.Text)
+		require.Equal(t, []string{
+			unflushed, "privileges: warning", "privileges: warning", "privileges: warning",
+			"tcp-keepalives: note",
+		}, s.findings(t))
+		require.Equal(t, "start the server without fsync=off in its command line",
+			find(t, s.examine(t), "durability").Fix.Text)
 		for _, finding := range s.examine(t) {
 			if finding.Check == "privileges" {
 				s.execute(t, finding.Fix.Text)
@@ -252,7 +285,8 @@ func TestPostgresGrants(t *testing.T) {
 		require.NoError(t, err, "with no more privileges than the doctor asked for")
 		require.NoError(t, lock.Unlock(background))
 
-		s.execute(t, find(t, s.examine(t), "tcp-keepalives").Fix.Text) // a superuser's alone to change is none of these: the role may
+		// a superuser's alone to change is none of these: the role may
+		s.execute(t, find(t, s.examine(t), "tcp-keepalives").Fix.Text)
 		require.Equal(t, []string{unflushed}, s.findings(t))
 	})
 }
@@ -272,7 +306,8 @@ func TestPostgresSchema(t *testing.T) {
 		s.execute(t, finding.Fix.Text)
 		require.Equal(t, s.baseline, s.findings(t))
 
-		// What is missing on the schema, on the table and for tokens comes at once, and repaired at once it is complete.
+		// What is missing on the schema, on the table and for tokens comes at once, and repaired at
+		// once it is complete.
 		s.install(t, txlock.WithFencing())
 		s.execute(t, `REVOKE ALL ON SCHEMA "Of Locks" FROM %s`, `REVOKE ALL ON ALL TABLES IN SCHEMA "Of Locks" FROM %s`)
 		findings := s.examine(t)
@@ -326,7 +361,8 @@ func TestStandby(t *testing.T) {
 
 	findings, err := doctor.Postgres(background, standby.DSN, "txlock_slots")
 	require.NoError(t, err)
-	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: failure"}), ailing(findings))
+	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: failure"}),
+		ailing(findings))
 	require.Contains(t, find(t, findings, "read-only").Found, "standby")
 
 	require.NoError(t, standby.Promote(background))
@@ -366,7 +402,8 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 		defer conn.Close(background)
 		tx, err := conn.Begin(background)
 		require.NoError(t, err)
-		require.NoError(t, plain.Mutex("a").LockTx(background, tx)) // not by a new Locker: tx would be idle while that connects
+		// not by a new Locker: tx would be idle while that connects
+		require.NoError(t, plain.Mutex("a").LockTx(background, tx))
 		s.eventually(t, 0, "SELECT count(*) FROM pg_stat_activity WHERE pid = "+strconv.Itoa(int(conn.PgConn().PID())))
 		require.NoError(t, context.Cause(kept.Context()))
 		require.NoError(t, kept.Unlock(background))

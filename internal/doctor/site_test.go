@@ -21,7 +21,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// site is a healthy set-up: a database with an installed lock table, and an ordinary user who may lock there.
+// site is a healthy set-up: a database with an installed lock table, and an ordinary user who may
+// lock there.
 type site struct {
 	*engine
 	name     string // of the database and of the user
@@ -141,15 +142,18 @@ func find(t *testing.T, findings []doctor.Finding, check string) doctor.Finding 
 type fault struct {
 	name string
 	only []servers.Kind // on which it can be done; on all, if it is empty
-	// breaks are statements of the administrator, and heals those that undo what the fix leaves, besides variables of the server.
+	// breaks are statements of the administrator, and heals those that undo what the fix leaves,
+	// besides variables of the server.
 	breaks, heals []string
-	// want are the findings that come, as "check: severity", in place of those of the same checks that were there.
+	// want are the findings that come, as "check: severity", in place of those of the same checks
+	// that were there.
 	want []string
 	// found is a part of what the first of them says.
 	found string
 	// left are the findings that are other than before the fault when every fix was run.
 	left []string
-	// fix does what the fix of a finding says, where that is no statement. It returns the text that it understood.
+	// fix does what the fix of a finding says, where that is no statement. It returns the text that
+	// it understood.
 	fix func(t *testing.T, s *site, finding doctor.Finding) string
 }
 
@@ -169,7 +173,8 @@ func replaced(lines, by []string) []string {
 	return list
 }
 
-// run breaks the site, sees exactly the findings that it wants, runs their fixes, and sees them vanish.
+// run breaks the site, sees exactly the findings that it wants, runs their fixes, and sees them
+// vanish.
 func (f fault) run(t *testing.T, s *site) {
 	t.Helper()
 	defer s.execute(t, f.heals...)
@@ -208,7 +213,8 @@ func (f fault) run(t *testing.T, s *site) {
 	require.Equal(t, replaced(s.baseline, f.left), s.findings(t), "after the fix")
 }
 
-// everyFault runs the faults that a kind of server can have, one after another on one site: each leaves it as it was.
+// everyFault runs the faults that a kind of server can have, one after another on one site: each
+// leaves it as it was.
 func everyFault(t *testing.T, e *engine, faults []fault) {
 	s := newSite(t, e)
 	for _, f := range faults {
@@ -250,7 +256,8 @@ func (s *site) begin(ctx context.Context) <-chan error {
 	return ended
 }
 
-// lockTable locks the lock table as a whole until the test ends, so that an examination waits in the middle.
+// lockTable locks the lock table as a whole until the test ends, so that an examination waits in
+// the middle.
 func (s *site) lockTable(t *testing.T) {
 	t.Helper()
 	holder, err := s.admin.Conn(background)
@@ -273,7 +280,8 @@ func (s *site) waiting() string {
 	if s.postgres {
 		return "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = '" + s.name + "'"
 	}
-	return "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%' AND USER = '" + s.name + "'"
+	return "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%' AND USER = '" +
+		s.name + "'"
 }
 
 // sessions counts those of the site's user.
@@ -301,7 +309,8 @@ func installCommand(t *testing.T, s *site, _ doctor.Finding) string {
 	return "txlock install  # as a user who may INSERT there, such as the table's owner"
 }
 
-// installed runs it where the table is missing: what the user needs for it is tested by TestMayNotCreate.
+// installed runs it where the table is missing: what the user needs for it is tested by
+// TestMayNotCreate.
 func installed(t *testing.T, s *site, finding doctor.Finding) string {
 	t.Helper()
 	s.install(t)

@@ -1,5 +1,6 @@
-// Package dsn reads the address of a server as a URL, as the txlock command takes it: postgres://… as libpq knows it, and for
-// MySQL and MariaDB the same form, which becomes a data source name of go-sql-driver/mysql.
+// Package dsn reads the address of a server as a URL, as the txlock command takes it: postgres://…
+// as libpq knows it, and for MySQL and MariaDB the same form, which becomes a data source name of
+// go-sql-driver/mysql.
 package dsn
 
 import (
@@ -35,7 +36,8 @@ type Server struct {
 	secrets []string
 }
 
-// ErrURL occurs when the text is no URL of a server. It never repeats the text, which may hold a password.
+// ErrURL occurs when the text is no URL of a server. It never repeats the text, which may hold a
+// password.
 var ErrURL = errors.New("not a URL of a server")
 
 // SystemOf is which system a URL names, by its scheme.
@@ -54,8 +56,9 @@ func SystemOf(text string) (System, error) {
 	return "", fmt.Errorf("%w: it must begin with postgres:// or mysql://", ErrURL)
 }
 
-// Parse reads a URL. Getenv is where the password comes from when the URL has none: MYSQL_PWD on MySQL and MariaDB; on
-// PostgreSQL pgx reads PGPASSWORD, PGPASSFILE and the rest of libpq's variables by itself.
+// Parse reads a URL. Getenv is where the password comes from when the URL has none: MYSQL_PWD on
+// MySQL and MariaDB; on PostgreSQL pgx reads PGPASSWORD, PGPASSFILE and the rest of libpq's
+// variables by itself.
 func Parse(text string, getenv func(string) string) (Server, error) {
 	system, err := SystemOf(text)
 	if err != nil {
@@ -70,8 +73,9 @@ func Parse(text string, getenv func(string) string) (Server, error) {
 	return parseMySQL(text, getenv)
 }
 
-// ambiguous reports whether a password may stand before the last @, which is not the one that ends user and password for the driver: that
-// takes a part of the password for the name of the server then, or of a database. It would be shown, and asked of a name server.
+// ambiguous reports whether a password may stand before the last @, which is not the one that ends
+// user and password for the driver: that takes a part of the password for the name of the server
+// then, or of a database. It would be shown, and asked of a name server.
 func ambiguous(system System, text string) bool {
 	_, rest, _ := strings.Cut(text, "://")
 	last := strings.LastIndexByte(rest, '@')

@@ -94,13 +94,15 @@ func TestPostgres(t *testing.T) {
 		require.Equal(t, timeout, server.Timeout, text)
 		config, err := pgx.ParseConfig(server.Driver)
 		require.NoError(t, err)
-		require.Equal(t, []any{"u", "p", "h", uint16(1), "d"}, []any{config.User, config.Password, config.Host, config.Port, config.Database})
+		require.Equal(t, []any{"u", "p", "h", uint16(1), "d"},
+			[]any{config.User, config.Password, config.Host, config.Port, config.Database})
 		require.True(t, strings.HasPrefix(server.Address, "h:1"), server.Address)
 		require.True(t, strings.HasSuffix(server.Address, "/d"), server.Address)
 	}
 }
 
-// A question mark in a password does not begin the parameters, as little as it does for libpq, nor does a #.
+// A question mark in a password does not begin the parameters, as little as it does for libpq, nor
+// does a #.
 func TestPostgresPassword(t *testing.T) {
 	for text, password := range map[string]string{
 		"postgres://app:a?b@h:1/lab":                      "a?b",
@@ -116,7 +118,8 @@ func TestPostgresPassword(t *testing.T) {
 		require.Equal(t, "lab", server.Database, text)
 		config, err := pgx.ParseConfig(server.Driver)
 		require.NoError(t, err, text)
-		require.Equal(t, []any{"app", password, "lab", 10 * time.Second}, []any{config.User, config.Password, config.Database, config.ConnectTimeout}, text)
+		require.Equal(t, []any{"app", password, "lab", 10 * time.Second},
+			[]any{config.User, config.Password, config.Database, config.ConnectTimeout}, text)
 		require.Contains(t, []string{"h", "/run/pg"}, config.Host, text)
 	}
 }
@@ -124,7 +127,8 @@ func TestPostgresPassword(t *testing.T) {
 // Where a part of a password could pass for something else, nothing is asked of anybody.
 func TestAmbiguous(t *testing.T) {
 	for _, text := range []string{
-		"postgres://u:p@hush/word@h/d", "postgres://u:p@hush#word@h/d", "postgres://u:p@hush@h/d", "postgres://u:12/345hush@h/d", "postgres://u:p?@hush@h/d",
+		"postgres://u:p@hush/word@h/d", "postgres://u:p@hush#word@h/d", "postgres://u:p@hush@h/d",
+		"postgres://u:12/345hush@h/d", "postgres://u:p?@hush@h/d",
 		"postgres://u:p@h/d@hush", "postgres://h:1/d?application_name=hush@x",
 		"mysql://u:p@hush/word@h/d", "mysql://u:p@hush#word@h/d", "mysql://u:p@hush?word@h/d",
 		"mysql://u:12/345hush@h/d", "mysql://u:12?hush@h/d", "mysql://u:12#hush@h/d",
@@ -176,7 +180,8 @@ func TestPostgresWithoutLimit(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "host=h password=hush", "u:hush@tcp(h)/d", "redis://u:hush@h", "postgres:u:hush@h", "mysql:/u:hush@h",
-		"mysql://u:hush%zz@h/d", "mysql://u:hush@h:port/d", "mysql://u:hush@h x/d", "mysql://u%3Av:hush@h/d", "mysql://u:hush@h/d?timeout=soon",
+		"mysql://u:hush%zz@h/d", "mysql://u:hush@h:port/d", "mysql://u:hush@h x/d", "mysql://u%3Av:hush@h/d",
+		"mysql://u:hush@h/d?timeout=soon",
 		"postgres://u:hush%zz@h/d", "postgres://u:hush@h:port/d", "postgres://u:hush@h/d?sslmode=perhaps", "postgres://u:hush`: @h:x/d",
 	} {
 		_, err := dsn.Parse(text, none)

@@ -9,8 +9,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// parseMySQL turns mysql://user:password@host:port/database?params into a data source name. Params are those of
-// go-sql-driver/mysql; besides them socket is the path of a Unix socket.
+// parseMySQL turns mysql://user:password@host:port/database?params into a data source name. Params
+// are those of go-sql-driver/mysql; besides them socket is the path of a Unix socket.
 func parseMySQL(text string, getenv func(string) string) (Server, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {
@@ -38,10 +38,15 @@ func parseMySQL(text string, getenv func(string) string) (Server, error) {
 	if !strings.Contains(config.ConnectionAttributes, "program_name:") {
 		config.ConnectionAttributes = strings.TrimPrefix(config.ConnectionAttributes+",program_name:txlock", ",")
 	}
-	server := Server{System: MySQL, Driver: config.FormatDSN(), Address: config.Addr + "/" + config.DBName, Database: config.DBName, Timeout: config.Timeout}
-	// The data source name has no way to write some characters, a colon in the name of the user for one.
+	server := Server{
+		System: MySQL, Driver: config.FormatDSN(), Address: config.Addr + "/" + config.DBName,
+		Database: config.DBName, Timeout: config.Timeout,
+	}
+	// The data source name has no way to write some characters, a colon in the name of the user for
+	// one.
 	again, err := mysql.ParseDSN(server.Driver)
-	if err != nil || again.User != config.User || again.Passwd != config.Passwd || again.Addr != config.Addr || again.DBName != config.DBName {
+	if err != nil || again.User != config.User || again.Passwd != config.Passwd || again.Addr != config.Addr ||
+		again.DBName != config.DBName {
 		return Server{}, fmt.Errorf("%w: the driver cannot take this user, or this address", ErrURL)
 	}
 	server.keepSecret(text, password, config.User, config.DBName, u.Hostname())

@@ -12,11 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// parsePostgres leaves the URL as it is, but for the time to connect, which pgx would not bound before two minutes.
+// parsePostgres leaves the URL as it is, but for the time to connect, which pgx would not bound
+// before two minutes.
 func parsePostgres(text string, getenv func(string) string) (Server, error) {
 	_, rest, _ := strings.Cut(text, "://")
 	text = "postgres://" + rest // pgx wants the scheme in small letters
-	if environment := getenv("PGCONNECT_TIMEOUT"); (environment == "" || environment == "0") && !strings.Contains(queryOf(text), "connect_timeout=") {
+	if environment := getenv("PGCONNECT_TIMEOUT"); (environment == "" || environment == "0") &&
+		!strings.Contains(queryOf(text), "connect_timeout=") {
 		text = withParameter(text, "connect_timeout", strconv.Itoa(int(connectTimeout.Seconds())))
 	}
 	config, err := pgconn.ParseConfig(text)
@@ -67,7 +69,8 @@ func withParameter(text, name, value string) string {
 	return text + separator + name + "=" + url.QueryEscape(value)
 }
 
-// postgresError is what pgx says of a URL without the URL. What net/url says quotes parts of it, that may be a password's.
+// postgresError is what pgx says of a URL without the URL. What net/url says quotes parts of it,
+// that may be a password's.
 func postgresError(err error) error {
 	var bad *pgconn.ParseConfigError
 	if !errors.As(err, &bad) {
@@ -80,5 +83,6 @@ func postgresError(err error) error {
 	return fmt.Errorf("%w: %s", ErrURL, reason)
 }
 
-const hintEscape = "it must be postgres://user:password@host:port/database or mysql://… ; in user and password write characters such as @ : / ? # % " +
+const hintEscape = "it must be postgres://user:password@host:port/database or mysql://… ; in user and password write " +
+	"characters such as @ : / ? # % " +
 	"as in URLs, %40 for @, which is also to be written in the name of a database and behind ?"

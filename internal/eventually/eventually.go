@@ -1,5 +1,6 @@
-// Package eventually has a test wait until something is so, which nothing tells of: it asks again and again. testify's Eventually
-// does so on another goroutine, where a require in the condition does not end the test.
+// Package eventually has a test wait until something is so, which nothing tells of: it asks again
+// and again. testify's Eventually does so on another goroutine, where a require in the condition
+// does not end the test.
 package eventually
 
 import (
@@ -16,7 +17,8 @@ func True(t testing.TB, what string, is func() bool) {
 	Every(t, what, 5*time.Millisecond, is)
 }
 
-// Every is True with a pause of its own between two calls of is, for what must not be asked more often.
+// Every is True with a pause of its own between two calls of is, for what must not be asked more
+// often.
 func Every(t testing.TB, what string, pause time.Duration, is func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(pause)

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end. goleak alone gives them 0.4 s, and one that closes a connection may wait for that
-// long for the processor.
+// patience is how long goroutines may take to end. goleak alone gives them 0.4 s, and one that
+// closes a connection may wait for that long for the processor.
 const patience = 20 * time.Second
 
 // Find returns an error that lists the goroutines that are left, besides those of the options.

@@ -65,8 +65,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watch that was stopped, and one whose connection was closed on this side, do not call, also when the number of the
-// socket is given to another connection.
+// A watch that was stopped, and one whose connection was closed on this side, do not call, also
+// when the number of the socket is given to another connection.
 func TestWatchEnds(t *testing.T) {
 	var called atomic.Int64
 	call := func() { called.Add(1) }
@@ -157,7 +157,8 @@ func TestSilence(t *testing.T) {
 		silence, known = Silence(conn)
 		return known && silence > 50*time.Millisecond
 	})
-	eventually.True(t, "an answer ends the silence", func() bool { // each try says something: a machine that stalls would be silence again
+	// each try says something: a machine that stalls would be silence again
+	eventually.True(t, "an answer ends the silence", func() bool {
 		_, err := other.Write([]byte("x"))
 		require.NoError(t, err)
 		buffer := make([]byte, 1)

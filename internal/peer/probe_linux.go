@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks: after how many milliseconds without an
-// acknowledgement, of data or of a keep-alive probe, the kernel gives the connection up.
+// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks: after how many
+// milliseconds without an acknowledgement, of data or of a keep-alive probe, the kernel gives the
+// connection up.
 const tcpUserTimeout = 18
 
-// Probe has the kernel give conn up when the peer's kernel has not answered for about silence: it asks by TCP keep-alive,
-// which is no traffic for the program on either side. The kernel's timers for that take whole seconds, so that less than
-// 3 seconds are not kept exactly. restore gives the connection its former settings back.
+// Probe has the kernel give conn up when the peer's kernel has not answered for about silence: it
+// asks by TCP keep-alive, which is no traffic for the program on either side. The kernel's timers
+// for that take whole seconds, so that less than 3 seconds are not kept exactly. restore gives the
+// connection its former settings back.
 func Probe(conn net.Conn, silence time.Duration) (restore func()) {
 	_, socket := socketOf(conn)
 	if socket == nil {
@@ -67,8 +69,9 @@ func Gone(conn net.Conn) bool {
 	return gone || err != nil
 }
 
-// tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state is another, whatever is left to read:
-// bytes to read alone say nothing, for a server may send notices at any time.
+// tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state is another,
+// whatever is left to read: bytes to read alone say nothing, for a server may send notices at any
+// time.
 const tcpEstablished = 1
 
 // hungUp asks about any kind of socket, which takes four system calls instead of one.

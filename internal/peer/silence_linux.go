@@ -10,7 +10,8 @@ import (
 	"unsafe"
 )
 
-// Silence is how long ago the peer's kernel was last heard of. known says that conn is a TCP connection.
+// Silence is how long ago the peer's kernel was last heard of. known says that conn is a TCP
+// connection.
 func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	_, socket := socketOf(conn)
 	if socket == nil {
@@ -27,5 +28,6 @@ func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	if err != nil || errno != 0 {
 		return 0, false
 	}
-	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true // what a keep-alive counts from, too
+	// what a keep-alive counts from, too
+	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true
 }

@@ -9,19 +9,20 @@ import (
 	"time"
 )
 
-// hangUp is what the kernel reports when the peer has closed its side, or the connection has died. EPOLLHUP and EPOLLERR
-// are always reported. Data that arrives is not: reading it is somebody else's business, and wakes nobody here.
+// hangUp is what the kernel reports when the peer has closed its side, or the connection has died.
+// EPOLLHUP and EPOLLERR are always reported. Data that arrives is not: reading it is somebody
+// else's business, and wakes nobody here.
 const hangUp = syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
 
-// linger is how long the watcher stays when nothing is watched, so that a lock that is taken and released in a loop does
-// not start one each time.
+// linger is how long the watcher stays when nothing is watched, so that a lock that is taken and
+// released in a loop does not start one each time.
 const linger = 100 * time.Millisecond
 
-// watcher waits for the hang-up of all watched connections of the process, in one goroutine that is parked in the
-// runtime's own poller: it needs no thread. It runs while something is watched.
+// watcher waits for the hang-up of all watched connections of the process, in one goroutine that is
+// parked in the runtime's own poller: it needs no thread. It runs while something is watched.
 //
-// A connection stays registered with the kernel when its watch stops, for in a pool it is watched again soon. The kernel forgets it
-// when it is closed, all are forgotten when the watcher ends.
+// A connection stays registered with the kernel when its watch stops, for in a pool it is watched
+// again soon. The kernel forgets it when it is closed, all are forgotten when the watcher ends.
 type watcher struct {
 	mu         sync.Mutex
 	epoll      *os.File // nil when no goroutine runs
@@ -33,8 +34,9 @@ type watcher struct {
 	resting    bool // a deadline is set, behind which the goroutine ends unless something is watched
 }
 
-// registration is a connection that the kernel knows by a number, never given out again, so that the events of one connection
-// are not taken for those of another whose socket has got the same file descriptor.
+// registration is a connection that the kernel knows by a number, never given out again, so that
+// the events of one connection are not taken for those of another whose socket has got the same
+// file descriptor.
 type registration struct {
 	conn  any // weak pointer
 	freed runtime.Cleanup
@@ -45,9 +47,10 @@ type registration struct {
 
 var shared watcher
 
-// Watch calls gone, once and in a goroutine of its own, when the peer of conn closes the connection, or the kernel gives
-// it up; at once when that has happened already. It does not call when conn is closed on this side. A call that comes at the
-// same time as stop may begin behind it. A connection has one watch at a time: a new one ends the old.
+// Watch calls gone, once and in a goroutine of its own, when the peer of conn closes the
+// connection, or the kernel gives it up; at once when that has happened already. It does not call
+// when conn is closed on this side. A call that comes at the same time as stop may begin behind it.
+// A connection has one watch at a time: a new one ends the old.
 func Watch(conn net.Conn, gone func()) (stop func()) {
 	pointer, socket := socketOf(conn)
 	if socket == nil {
@@ -106,7 +109,8 @@ func (w *watcher) drop(r *registration) {
 // register returns 0 when the kernel refuses. It is called with mu held.
 func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) {
 	w.last++
-	event := syscall.EpollEvent{Events: hangUp, Fd: int32(w.last), Pad: int32(w.last >> 32)} // the 64 bits that come back with it
+	// the 64 bits that come back with it
+	event := syscall.EpollEvent{Events: hangUp, Fd: int32(w.last), Pad: int32(w.last >> 32)}
 	var err error
 	closed := socket.Control(func(fd uintptr) { err = syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_ADD, int(fd), &event) })
 	if closed != nil || err != nil {
@@ -179,7 +183,8 @@ func (w *watcher) call(number uint64) {
 	w.drop(r)
 }
 
-// rest ends the watcher when its time is up and nothing is watched. A watch that comes later starts another.
+// rest ends the watcher when its time is up and nothing is watched. A watch that comes later starts
+// another.
 func (w *watcher) rest() (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

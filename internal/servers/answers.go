@@ -64,8 +64,8 @@ func statement(driver, dsn, text string) probe {
 	}
 }
 
-// line succeeds if a line of what comes back begins with a text. The server has to close the connection, which ends what
-// comes back.
+// line succeeds if a line of what comes back begins with a text. The server has to close the
+// connection, which ends what comes back.
 func line(address, request, begin string) probe {
 	return func(ctx context.Context) error {
 		var dialer net.Dialer

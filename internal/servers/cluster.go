@@ -9,8 +9,9 @@ import (
 	"strconv"
 )
 
-// StartNode starts the only node of a cluster all of whose nodes take writes: a Galera cluster of MariaDB, a replication group in
-// multi-primary mode of MySQL. It is a private instance, whatever address is given.
+// StartNode starts the only node of a cluster all of whose nodes take writes: a Galera cluster of
+// MariaDB, a replication group in multi-primary mode of MySQL. It is a private instance, whatever
+// address is given.
 func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 	if kind != MySQL && kind != MariaDB {
 		return nil, fmt.Errorf("a cluster of %v is not supported", kind)
@@ -43,7 +44,8 @@ func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 // groupMember are settings of a MySQL that founds a replication group.
 func groupMember(at string) []string {
 	return []string{
-		"--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--report-host=127.0.0.1",
+		"--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+		"--report-host=127.0.0.1",
 		"--plugin-load-add=group_replication.so", "--loose-group-replication-group-name=74786c6f-636b-4000-8000-000000000001",
 		"--loose-group-replication-local-address=" + at, "--loose-group-replication-group-seeds=" + at,
 		"--loose-group-replication-bootstrap-group=ON", "--loose-group-replication-single-primary-mode=OFF",
@@ -53,7 +55,8 @@ func groupMember(at string) []string {
 // galeraNode are settings of a MariaDB that founds a Galera cluster.
 func galeraNode(provider, at string) []string {
 	return []string{
-		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-provider=" + provider, "--wsrep-cluster-name=txlock",
+		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-provider=" + provider,
+		"--wsrep-cluster-name=txlock",
 		"--wsrep-cluster-address=gcomm://", "--wsrep-node-address=" + at,
 		"--wsrep-provider-options=gmcast.listen_addr=tcp://" + at + ";gcache.size=16M",
 	}

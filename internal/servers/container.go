@@ -10,7 +10,8 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-// containerLife is when a container that nobody stopped, because this process was killed, ends by itself.
+// containerLife is when a container that nobody stopped, because this process was killed, ends by
+// itself.
 const containerLife = time.Hour
 
 // image is how a container of a kind is run.
@@ -24,7 +25,8 @@ func (k Kind) image(options Options) image {
 	mysql := image{
 		port: "3306/tcp", dsn: "root@tcp(%s)/txlock", command: []string{"--max-connections=" + options.connections()},
 		environment: []string{
-			"MYSQL_ALLOW_EMPTY_PASSWORD=1", "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1", "MYSQL_DATABASE=txlock", "MARIADB_DATABASE=txlock",
+			"MYSQL_ALLOW_EMPTY_PASSWORD=1", "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1", "MYSQL_DATABASE=txlock",
+			"MARIADB_DATABASE=txlock",
 		},
 	}
 	switch k {
@@ -38,13 +40,15 @@ func (k Kind) image(options Options) image {
 		return image{repository: "redis", tag: "8", port: "6379/tcp", dsn: "%s"}
 	case ZooKeeper: // see zooKeeperFile
 		return image{
-			repository: "zookeeper", tag: "3.9", port: "2181/tcp", dsn: "%s", environment: []string{"ZOO_MAX_CLIENT_CNXNS=0"},
+			repository: "zookeeper", tag: "3.9", port: "2181/tcp", dsn: "%s",
+			environment: []string{"ZOO_MAX_CLIENT_CNXNS=0"},
 		}
 	case Etcd: // has no tag for the newest of a series
 		return image{
 			repository: "gcr.io/etcd-development/etcd", tag: "v3.6.12", port: "2379/tcp", dsn: "http://%s",
 			command: []string{
-				"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://0.0.0.0:2379",
+				"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",
+				"http://0.0.0.0:2379",
 			},
 		}
 	}
@@ -82,6 +86,7 @@ func startContainer(ctx context.Context, kind Kind, options Options) (*Server, e
 		return nil, err
 	}
 	return &Server{
-		Kind: kind, Name: kind.String(), DSN: dsn, Origin: "container " + image.repository + ":" + image.tag, stop: stop,
+		Kind: kind, Name: kind.String(), DSN: dsn, Origin: "container " + image.repository + ":" + image.tag,
+		stop: stop,
 	}, nil
 }

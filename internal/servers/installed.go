@@ -11,7 +11,8 @@ import (
 // programs are the server programs of one kind, and how to start them.
 type programs struct {
 	origin string
-	// server and setup are command lines without options: the server, and what creates its data folder.
+	// server and setup are command lines without options: the server, and what creates its data
+	// folder.
 	server, setup []string
 	backup        []string // what copies a running PostgreSQL for a standby
 	options       []string // which this installation needs in every call

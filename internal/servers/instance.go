@@ -78,7 +78,8 @@ func (i *instance) remove() error {
 	return os.RemoveAll(i.folder)
 }
 
-// releaseMemory removes the shared memory that PostgreSQL did not live to remove. It is the second number of line 7.
+// releaseMemory removes the shared memory that PostgreSQL did not live to remove. It is the second
+// number of line 7.
 func releaseMemory(folder string) {
 	text, err := os.ReadFile(filepath.Join(dataIn(folder), "postmaster.pid"))
 	if lines := strings.Split(string(text), "\n"); err == nil && len(lines) > 6 {

@@ -39,7 +39,8 @@ func (k Kind) driver() string {
 // variable is the environment variable with the address of a server of this kind.
 func (k Kind) variable() string {
 	return [...]string{
-		"TXLOCK_POSTGRES", "TXLOCK_POSTGRES", "TXLOCK_MYSQL", "TXLOCK_MARIADB", "TXLOCK_REDIS", "TXLOCK_ZOOKEEPER", "TXLOCK_ETCD",
+		"TXLOCK_POSTGRES", "TXLOCK_POSTGRES", "TXLOCK_MYSQL", "TXLOCK_MARIADB", "TXLOCK_REDIS", "TXLOCK_ZOOKEEPER",
+		"TXLOCK_ETCD",
 	}[k]
 }
 
@@ -52,7 +53,8 @@ func (k Kind) ending() syscall.Signal {
 	return quickly
 }
 
-// Kinds are the kinds of databases to test on: all, or one PostgreSQL only where TXLOCK_POSTGRES gives one.
+// Kinds are the kinds of databases to test on: all, or one PostgreSQL only where TXLOCK_POSTGRES
+// gives one.
 func Kinds() []Kind {
 	if os.Getenv(Postgres18.variable()) != "" {
 		return []Kind{Postgres18, MySQL, MariaDB}
@@ -60,7 +62,8 @@ func Kinds() []Kind {
 	return []Kind{Postgres15, Postgres18, MySQL, MariaDB}
 }
 
-// Postgres is the PostgreSQL that is ready soonest: one that is given or installed, else the newest.
+// Postgres is the PostgreSQL that is ready soonest: one that is given or installed, else the
+// newest.
 func Postgres() Kind {
 	if os.Getenv(Postgres15.variable()) == "" {
 		if _, err := installed(Postgres15); err == nil {

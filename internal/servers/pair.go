@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// StartPair starts a PostgreSQL server and a hot standby that streams from it. If synchronous, a commit on the primary
-// returns when the standby has it. Both are private instances, whatever address is given.
+// StartPair starts a PostgreSQL server and a hot standby that streams from it. If synchronous, a
+// commit on the primary returns when the standby has it. Both are private instances, whatever
+// address is given.
 func StartPair(ctx context.Context, kind Kind, synchronous bool) (primary, standby *Server, err error) {
 	if !kind.postgres() {
 		return nil, nil, fmt.Errorf("a pair of %v is not supported", kind)
@@ -47,8 +48,9 @@ func (p programs) startStandby(ctx context.Context, primary *Server) (*Server, e
 	})
 }
 
-// replicate waits until the primary has a standby. Only then can it be told to wait for it at each commit, and the
-// standby, which has a copy of the earlier configuration, does not wait for one itself when it is promoted.
+// replicate waits until the primary has a standby. Only then can it be told to wait for it at each
+// commit, and the standby, which has a copy of the earlier configuration, does not wait for one
+// itself when it is promoted.
 func replicate(ctx context.Context, primary *Server, synchronous bool) error {
 	db, err := sql.Open(primary.Kind.driver(), primary.DSN)
 	if err != nil {
@@ -63,7 +65,8 @@ func replicate(ctx context.Context, primary *Server, synchronous bool) error {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	return until(ctx, db, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync')")
+	return until(ctx, db, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = "+
+		"'sync')")
 }
 
 // Promote makes a standby a primary, and returns when it can be written to.

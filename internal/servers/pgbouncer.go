@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// StartPgBouncer starts a private PgBouncer before a PostgreSQL server, with a connection of the server for each
-// transaction and prepared statements that work so. Settings are "name=value", as in the section [pgbouncer] of its
-// configuration, and come last.
+// StartPgBouncer starts a private PgBouncer before a PostgreSQL server, with a connection of the
+// server for each transaction and prepared statements that work so. Settings are "name=value", as
+// in the section [pgbouncer] of its configuration, and come last.
 func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*Server, error) {
 	if !server.Kind.postgres() {
 		return nil, fmt.Errorf("PgBouncer is for PostgreSQL, not for %s", server.Name)
@@ -48,8 +48,10 @@ func pgBouncerFile(target *url.URL, port int, settings []string) string {
 		to += " password=" + quote(password)
 	}
 	lines := append([]string{
-		"[databases]", to, "[pgbouncer]", "listen_addr=127.0.0.1", fmt.Sprintf("listen_port=%d", port), "unix_socket_dir=",
-		"auth_type=any", "pool_mode=transaction", "default_pool_size=20", "max_client_conn=1000", "max_prepared_statements=200",
+		"[databases]", to, "[pgbouncer]", "listen_addr=127.0.0.1", fmt.Sprintf("listen_port=%d", port),
+		"unix_socket_dir=",
+		"auth_type=any", "pool_mode=transaction", "default_pool_size=20", "max_client_conn=1000",
+		"max_prepared_statements=200",
 		"ignore_startup_parameters=extra_float_digits", "log_connections=0", "log_disconnections=0",
 	}, settings...)
 	return strings.Join(lines, "\n") + "\n"

@@ -21,7 +21,9 @@ type plan struct {
 	name, origin string
 	setup, run   []string // command lines; nothing is set up without setup
 	dsn          string
-	first        probe // what is done as soon as new data can be used, if that is not just to see whether the server answers
+	// what is done as soon as new data can be used, if that is not just to see whether the server
+	// answers
+	first probe
 }
 
 // privatePrograms are programs of a kind to start private instances of.
@@ -104,15 +106,17 @@ func configure(file, text string) error {
 // dataIn is where the servers have their data below the folder of an instance.
 func dataIn(folder string) string { return filepath.Join(folder, "data") }
 
-// plan is a database server with a new data folder. What it commits outlives a kill of the server in any case, so without
-// Durable too it is written at every commit, but not flushed to the disk.
+// plan is a database server with a new data folder. What it commits outlives a kill of the server
+// in any case, so without Durable too it is written at every commit, but not flushed to the disk.
 func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
 	made := plan{kind: kind, name: kind.String(), origin: p.origin}
 	data, at := dataIn(folder), strconv.Itoa(port)
 	switch kind {
 	case Postgres15, Postgres18:
-		made.setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c", "listen_addresses=127.0.0.1",
+		made.setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+			"--locale=C", "--no-sync")
+		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c",
+			"listen_addresses=127.0.0.1",
 			"-c", "max_connections="+options.connections(), "-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
 			"-c", "dynamic_shared_memory_type=mmap") // in the data folder: nothing else is left of a killed server
 		made.run = append(made.run, options.Settings...)
@@ -120,19 +124,26 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		made.dsn, made.first = fmt.Sprintf(url, "txlock"), kind.creates(fmt.Sprintf(url, "postgres"))
 		return made
 	case MySQL:
-		made.setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
-		made.run = append(slices.Clone(p.server), append(slices.Clone(p.options), "--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL")...)
+		made.setup = append(slices.Clone(p.setup), append(
+			slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
+		made.run = append(slices.Clone(p.server), append(
+			slices.Clone(p.options), "--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL")...)
 	default:
-		made.setup = append(slices.Clone(p.setup), append(slices.Clone(p.options), "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force")...)
+		made.setup = append(slices.Clone(p.setup), append(
+			slices.Clone(p.options), "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db",
+			"--force")...)
 		made.run = append(slices.Clone(p.server), p.options...)
 	}
-	made.setup = slices.Insert(append(made.setup, noNativeAIO), len(p.setup), "--no-defaults") // must be the first option
+	// must be the first option
+	made.setup = slices.Insert(append(made.setup, noNativeAIO), len(p.setup), "--no-defaults")
 	flush := "2"
 	if options.Durable {
 		flush = "1"
 	}
-	made.run = append(made.run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at, "--socket="+filepath.Join(folder, "s"),
-		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections="+options.connections(), "--innodb-flush-log-at-trx-commit="+flush,
+	made.run = append(made.run, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+at,
+		"--socket="+filepath.Join(folder, "s"),
+		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections="+options.connections(),
+		"--innodb-flush-log-at-trx-commit="+flush,
 		"--innodb-buffer-pool-size=128M", noNativeAIO)
 	made.run = slices.Insert(append(made.run, options.Settings...), len(p.server), "--no-defaults")
 	url := "root@tcp(127.0.0.1:" + at + ")/"
@@ -151,14 +162,16 @@ func onOff(on bool) string {
 func command(ctx context.Context, folder string, line []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, line[0], line[1:]...)
 	c.Dir = folder
-	// A MariaDB that starts removes the temporary tables of others that have theirs in the same folder.
+	// A MariaDB that starts removes the temporary tables of others that have theirs in the same
+	// folder.
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "TMPDIR=" + folder, "LC_ALL=C", "TZ=UTC"}
 	c.SysProcAttr = asNobody()
 	return c
 }
 
-// freePort is a port that outgoing connections do not get, so that none has it while a server is down. Others who look for one do not get
-// it either for as long as this process lives, though the server may not listen yet: it has the UDP port of the same number.
+// freePort is a port that outgoing connections do not get, so that none has it while a server is
+// down. Others who look for one do not get it either for as long as this process lives, though the
+// server may not listen yet: it has the UDP port of the same number.
 func freePort() (int, error) {
 	var failed error
 	for range 100 {

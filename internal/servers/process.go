@@ -25,8 +25,8 @@ type process struct {
 	watcher *exec.Cmd      // while they are stopped
 }
 
-// launch starts a server that dies with this process. The kernel's signal for that is bound to the thread that started
-// the server, so a goroutine keeps that thread.
+// launch starts a server that dies with this process. The kernel's signal for that is bound to the
+// thread that started the server, so a goroutine keeps that thread.
 func launch(c *exec.Cmd, ending syscall.Signal) (*process, error) {
 	p := &process{command: c, ending: ending, exited: make(chan struct{})}
 	c.Stdout, c.Stderr = &p.output, &p.output
@@ -71,8 +71,8 @@ func (p *process) quit() {
 	}
 }
 
-// kill ends the server without a chance to clean up. All its processes are stopped first: else PostgreSQL's would end by
-// themselves, and those that are just being started would be missed.
+// kill ends the server without a chance to clean up. All its processes are stopped first: else
+// PostgreSQL's would end by themselves, and those that are just being started would be missed.
 func (p *process) kill() error {
 	all, err := freeze(p.command.Process)
 	p.unwatch()
@@ -108,7 +108,8 @@ func (p *process) proceed() error {
 	return thaw(all)
 }
 
-// watch has the processes go on when this one dies: while they are stopped, its death does not end them.
+// watch has the processes go on when this one dies: while they are stopped, its death does not end
+// them.
 func (p *process) watch(all []int) error {
 	line := []string{"sh", "-c", `read -r _; kill -CONT "$@"`, "sh"}
 	for _, pid := range all {

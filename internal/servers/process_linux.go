@@ -17,7 +17,8 @@ import (
 // nobody is who servers run as when root starts them: PostgreSQL refuses to run as root.
 const nobody = 65534
 
-// quickly is the signal to which PostgreSQL shuts down at once. Most others end of it too, some as if they had crashed.
+// quickly is the signal to which PostgreSQL shuts down at once. Most others end of it too, some as
+// if they had crashed.
 const quickly = syscall.SIGQUIT
 
 func asNobody() *syscall.SysProcAttr {
@@ -44,8 +45,8 @@ func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
 // exclusively locks a file until the process ends or it is closed.
 func exclusively(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.LOCK_EX) }
 
-// freeze stops a process and all below it, and returns them. A child is looked for when its parent has stopped, and can
-// have no more.
+// freeze stops a process and all below it, and returns them. A child is looked for when its parent
+// has stopped, and can have no more.
 func freeze(top *os.Process) (all []int, err error) {
 	if err := top.Signal(syscall.SIGSTOP); err != nil {
 		return nil, err
@@ -61,10 +62,12 @@ func freeze(top *os.Process) (all []int, err error) {
 
 func thaw(all []int) error { return signal(all, syscall.SIGCONT, 0) }
 
-// killAll returns when all are gone. What nobody collected, as in a container without an init, is gone too.
+// killAll returns when all are gone. What nobody collected, as in a container without an init, is
+// gone too.
 func killAll(all []int) error { return signal(all, syscall.SIGKILL, 'Z') }
 
-// signal signals processes and waits until all their threads are in a state, unless that is 0, or have ended.
+// signal signals processes and waits until all their threads are in a state, unless that is 0, or
+// have ended.
 func signal(all []int, number syscall.Signal, state byte) error {
 	for _, pid := range all {
 		if err := syscall.Kill(pid, number); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -104,8 +107,9 @@ func childrenOf(parents []int) (children []int) {
 	return children
 }
 
-// usedBy is the processor time of the threads of a process and all below it. The scheduler's own account is exact where the
-// ticks of utime and stime miss what runs briefly and often, as a server does that is asked one thing at a time.
+// usedBy is the processor time of the threads of a process and all below it. The scheduler's own
+// account is exact where the ticks of utime and stime miss what runs briefly and often, as a server
+// does that is asked one thing at a time.
 func usedBy(top *os.Process) (used time.Duration, err error) {
 	for level := []int{top.Pid}; len(level) > 0; level = childrenOf(level) {
 		for _, pid := range level {
@@ -124,7 +128,8 @@ func usedBy(top *os.Process) (used time.Duration, err error) {
 	return used, nil
 }
 
-// status reads the state and the parent from a file stat of /proc. They follow the name, which may contain anything.
+// status reads the state and the parent from a file stat of /proc. They follow the name, which may
+// contain anything.
 func status(file string) (state byte, parent int, there bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {

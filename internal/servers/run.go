@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// RunOn starts a server of each kind, has prepare make of it what tests need, and runs them. Whatever happens, and also when ctx ends, each
-// server is stopped behind that, and before it what prepare returned is closed, also beside an error. It returns an exit code.
+// RunOn starts a server of each kind, has prepare make of it what tests need, and runs them.
+// Whatever happens, and also when ctx ends, each server is stopped behind that, and before it what
+// prepare returned is closed, also beside an error. It returns an exit code.
 func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
 	for _, kind := range kinds {
 		server, err := Start(ctx, kind, Options{})

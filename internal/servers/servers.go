@@ -1,14 +1,15 @@
-// Package servers finds or starts the real database servers that tests, benchmarks and the demo run on, and Redis, ZooKeeper
-// and etcd, whose locks benchmarks compare with, by one rule:
+// Package servers finds or starts the real database servers that tests, benchmarks and the demo run
+// on, and Redis, ZooKeeper and etcd, whose locks benchmarks compare with, by one rule:
 //
-//  1. addresses given in TXLOCK_POSTGRES, TXLOCK_MYSQL and TXLOCK_MARIADB, and in TXLOCK_REDIS, TXLOCK_ZOOKEEPER and
-//     TXLOCK_ETCD;
+//  1. addresses given in TXLOCK_POSTGRES, TXLOCK_MYSQL and TXLOCK_MARIADB, and in TXLOCK_REDIS,
+//     TXLOCK_ZOOKEEPER and TXLOCK_ETCD;
 //  2. else server programs on the machine, started as private instances on loopback;
 //  3. else containers, when a container engine answers;
-//  4. else, on Debian, packages unpacked into a cache folder without touching the system, and started like 2.
+//  4. else, on Debian, packages unpacked into a cache folder without touching the system, and
+//     started like 2.
 //
-// PgBouncer is found like 2 and 4, and so are pairs, nodes of clusters, and servers with settings of their own. Faults are for
-// private instances only. ZooKeeper runs on the machine's Java.
+// PgBouncer is found like 2 and 4, and so are pairs, nodes of clusters, and servers with settings
+// of their own. Faults are for private instances only. ZooKeeper runs on the machine's Java.
 package servers
 
 import (
@@ -21,14 +22,16 @@ import (
 	"sync"
 )
 
-// Options change how a database is started that is not given by address. Other servers are started as they ship.
+// Options change how a database is started that is not given by address. Other servers are started
+// as they ship.
 type Options struct {
-	// Durable has a private instance flush at every commit, as servers do by default. Tests do without it, measurements
-	// do not.
+	// Durable has a private instance flush at every commit, as servers do by default. Tests do
+	// without it, measurements do not.
 	Durable bool
 	// Connections is how many the server accepts: 300, if it is 0.
 	Connections int
-	// Settings are further options of the server's command line. With any, it is a private instance whatever address is given.
+	// Settings are further options of the server's command line. With any, it is a private instance
+	// whatever address is given.
 	Settings []string
 }
 
@@ -51,7 +54,8 @@ type Server struct {
 	own  *instance // nil unless it is a private instance
 }
 
-// Stop stops the server and removes its data, unless it was given by address. A second call does nothing.
+// Stop stops the server and removes its data, unless it was given by address. A second call does
+// nothing.
 func (s *Server) Stop() (err error) {
 	s.once.Do(func() {
 		if s.stop != nil {
@@ -61,9 +65,10 @@ func (s *Server) Stop() (err error) {
 	return err
 }
 
-// Start finds or starts a server. A server that it started ends with this process, however that ends. The DSN of a database
-// is a postgres:// URL, or a data source name of go-sql-driver/mysql, and names a database that exists; that of Redis and of
-// ZooKeeper is "host:port", and that of etcd an http:// URL.
+// Start finds or starts a server. A server that it started ends with this process, however that
+// ends. The DSN of a database is a postgres:// URL, or a data source name of go-sql-driver/mysql,
+// and names a database that exists; that of Redis and of ZooKeeper is "host:port", and that of etcd
+// an http:// URL.
 func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	if len(options.Settings) > 0 {
 		return startOwn(ctx, kind, options)
@@ -93,7 +98,8 @@ func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("no %v to run on: install it, start a container engine, or give the address of a server in %s; tried\n%w",
+	return nil, fmt.Errorf("no %v to run on: install it, start a container engine, or give the address of a server "+
+		"in %s; tried\n%w",
 		kind, kind.variable(), errors.Join(failed...))
 }
 
@@ -122,7 +128,8 @@ func startUnpacked(ctx context.Context, kind Kind, options Options) (*Server, er
 	return found.start(ctx, kind, options)
 }
 
-// cacheFolder is where packages are unpacked. A server that root starts runs as nobody, who cannot look into root's home.
+// cacheFolder is where packages are unpacked. A server that root starts runs as nobody, who cannot
+// look into root's home.
 func cacheFolder() (string, error) {
 	if folder := os.Getenv("TXLOCK_CACHE"); folder != "" {
 		return filepath.Abs(folder)

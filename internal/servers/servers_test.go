@@ -89,7 +89,8 @@ func TestKilledProcessLeavesNoServer(t *testing.T) {
 		for _, before := range []string{"run", "pause"} {
 			t.Run(fmt.Sprintf("%v, %s", kind, before), func(t *testing.T) {
 				helper := exec.Command(os.Args[0])
-				helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+before, fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind))
+				helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+before,
+					fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind))
 				output, err := helper.StdoutPipe()
 				require.NoError(t, err)
 				require.NoError(t, helper.Start())
@@ -222,7 +223,10 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	given := &Server{Name: "PostgreSQL", Origin: "given in TXLOCK_POSTGRES"}
 	ctx := context.Background()
 	_, cpu := given.CPU()
-	for _, err := range []error{given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), given.Promote(ctx), cpu} {
+	for _, err := range []error{
+		given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), given.Promote(ctx),
+		cpu,
+	} {
 		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
 	}
 	require.NoError(t, given.Stop())
@@ -266,7 +270,8 @@ func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
 				}()
 				if synchronous {
 					waits := "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-					eventually.True(t, "the commit waits for the standby", func() bool { return number(t, written, waits) == 1 })
+					eventually.True(t, "the commit waits for the standby",
+						func() bool { return number(t, written, waits) == 1 })
 					require.Empty(t, late)
 				} else {
 					require.NoError(t, <-late)
@@ -347,7 +352,8 @@ func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 	require.ErrorContains(t, err, "not for MySQL")
 }
 
-// A MariaDB that starts removes what looks like a leftover in the folder of its temporary tables, whosever it is.
+// A MariaDB that starts removes what looks like a leftover in the folder of its temporary tables,
+// whosever it is.
 func TestTemporaryTablesAreKeptApart(t *testing.T) {
 	for _, kind := range []Kind{MySQL, MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// planShipped is a Redis, ZooKeeper or etcd as it ships: how durable it is, above all, is its own default. Only what it
-// needs to run privately is set.
+// planShipped is a Redis, ZooKeeper or etcd as it ships: how durable it is, above all, is its own
+// default. Only what it needs to run privately is set.
 func (p programs) planShipped(folder string, port int, kind Kind) (plan, error) {
 	at := strconv.Itoa(port)
 	made := plan{kind: kind, name: kind.String(), origin: p.origin, run: slices.Clone(p.server), dsn: "127.0.0.1:" + at}
@@ -25,13 +25,15 @@ func (p programs) planShipped(folder string, port int, kind Kind) (plan, error) 
 	case Etcd:
 		made.dsn = "http://" + made.dsn
 		made.run = append(made.run, "--data-dir", dataIn(folder), "--listen-client-urls", made.dsn,
-			"--advertise-client-urls", made.dsn, "--listen-peer-urls", "http://127.0.0.1:0") // any port: it has no peers
+			// any port: it has no peers
+			"--advertise-client-urls", made.dsn, "--listen-peer-urls", "http://127.0.0.1:0")
 	}
 	return made, nil
 }
 
-// zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All clients come from this machine,
-// so there is no limit for one machine. The administration page is off: its port is fixed.
+// zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All
+// clients come from this machine, so there is no limit for one machine. The administration page is
+// off: its port is fixed.
 func zooKeeperFile(folder string, port int) string {
 	return strings.Join([]string{
 		"tickTime=2000", "dataDir=" + dataIn(folder), fmt.Sprintf("clientPort=%d", port), "clientPortAddress=127.0.0.1",
@@ -42,14 +44,18 @@ func zooKeeperFile(folder string, port int) string {
 // jarFolder is where Debian's packages have jars, below the root.
 const jarFolder = "usr/share/java"
 
-// zooKeeperIn is the command line of the ZooKeeper whose jars are in a folder, with the memory that its own script gives it.
+// zooKeeperIn is the command line of the ZooKeeper whose jars are in a folder, with the memory that
+// its own script gives it.
 func zooKeeperIn(folder string) ([]string, error) {
 	program, err := java()
 	if err != nil {
 		return nil, err
 	}
 	var path []string
-	for _, name := range []string{"zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java"} {
+	for _, name := range []string{
+		"zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core",
+		"snappy-java",
+	} {
 		jar := filepath.Join(folder, name+".jar")
 		if _, err := os.Stat(jar); err != nil {
 			return nil, err

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server that root starts runs as another user, who must be able to read its programs and its configuration.
+// A server that root starts runs as another user, who must be able to read its programs and its
+// configuration.
 func TestStrictUmask(t *testing.T) {
 	folder, err := os.MkdirTemp("", "txlock-umask-")
 	require.NoError(t, err)
@@ -29,11 +30,12 @@ func TestStrictUmask(t *testing.T) {
 	if !strings.Contains(pooler.Origin, folder) {
 		return // it is installed on this machine
 	}
-	require.NoError(t, filepath.WalkDir(filepath.Join(folder, "cache", "pgbouncer-sid"), func(path string, entry fs.DirEntry, err error) error {
-		require.NoError(t, err)
-		info, err := entry.Info()
-		require.NoError(t, err)
-		require.NotZero(t, info.Mode()&0o004, path)
-		return nil
-	}))
+	require.NoError(t, filepath.WalkDir(filepath.Join(folder, "cache", "pgbouncer-sid"),
+		func(path string, entry fs.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := entry.Info()
+			require.NoError(t, err)
+			require.NotZero(t, info.Mode()&0o004, path)
+			return nil
+		}))
 }

@@ -15,7 +15,8 @@ import (
 //go:embed unpack.sh
 var unpackScript string
 
-// packages are packages of a suite of Debian. With the libraries that they need they run on another release too.
+// packages are packages of a suite of Debian. With the libraries that they need they run on another
+// release too.
 type packages struct {
 	suite     string
 	names     []string
@@ -42,7 +43,8 @@ func (k Kind) packages() packages {
 	return packages{"sid", []string{"etcd-server"}, true}
 }
 
-// unpacked downloads packages, unless the cache has them, and unpacks them. It returns the folder of their tree.
+// unpacked downloads packages, unless the cache has them, and unpacks them. It returns the folder
+// of their tree.
 func unpacked(ctx context.Context, name string, from packages) (root string, err error) {
 	for _, tool := range []string{"bash", "apt-get", "dpkg-deb", "tar"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -74,12 +76,14 @@ func unpacked(ctx context.Context, name string, from packages) (root string, err
 	}, from.names...)...)
 	text, err := unpack.CombinedOutput()
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.names, " "), err, lastLines(text)), os.RemoveAll(root+".new"))
+		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.names, " "), err, lastLines(text)),
+			os.RemoveAll(root+".new"))
 	}
 	return root, os.Rename(root+".new", root)
 }
 
-// makeReadable makes a folder, unless it is there, that everybody may read, whatever the umask: servers that root starts run as nobody.
+// makeReadable makes a folder, unless it is there, that everybody may read, whatever the umask:
+// servers that root starts run as nobody.
 func makeReadable(folder string) error {
 	if _, err := os.Stat(folder); err == nil {
 		return nil
@@ -95,7 +99,8 @@ func unpackedOrigin(suite, root string) string {
 	return fmt.Sprintf("Debian packages of %s in %s", suite, root)
 }
 
-// unpackedPrograms run on the libraries of their own tree: the script run, which is in it, sees to that.
+// unpackedPrograms run on the libraries of their own tree: the script run, which is in it, sees to
+// that.
 func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 	if kind == ZooKeeper {
 		if _, err := java(); err != nil {
@@ -119,7 +124,8 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 		p.setup = p.server
 		p.options = []string{
 			"--basedir=" + root + "/usr", "--lc-messages-dir=" + root + "/usr/share/mysql",
-			"--character-sets-dir=" + root + "/usr/share/mysql/charsets", "--plugin-dir=" + root + "/usr/lib/mysql/plugin",
+			"--character-sets-dir=" + root + "/usr/share/mysql/charsets",
+			"--plugin-dir=" + root + "/usr/lib/mysql/plugin",
 		}
 	case MariaDB:
 		share := root + "/usr/share/mysql"

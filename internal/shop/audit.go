@@ -24,7 +24,8 @@ type Decision struct {
 	Outcome Outcome
 }
 
-// Findings is what an audit found. Of a shop that works, everything but the first two numbers is zero.
+// Findings is what an audit found. Of a shop that works, everything but the first two numbers is
+// zero.
 type Findings struct {
 	Booked, Refused int // orders, by their first decision
 
@@ -38,8 +39,8 @@ type Findings struct {
 	Unconfirmed int // difference between the bookings that workers confirmed and those in the books
 }
 
-// Audit compares the books with what was in stock at the opening, what was ordered, and how many bookings the workers
-// confirmed.
+// Audit compares the books with what was in stock at the opening, what was ordered, and how many
+// bookings the workers confirmed.
 func Audit(b Books, opening map[string]int, orders []Order, confirmed int) Findings {
 	f := Findings{Unconfirmed: confirmed}
 	bookings, refusals := b.decided()

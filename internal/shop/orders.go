@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Stocked is the percentage of the demand that is in stock. So most articles run out, which is when races show.
+// Stocked is the percentage of the demand that is in stock. So most articles run out, which is when
+// races show.
 const Stocked = 65
 
 //go:embed orders.csv
@@ -38,7 +39,8 @@ func Load(replays int) ([]Order, error) {
 	orders := make([]Order, 0, replays*len(once))
 	for replay := range replays {
 		for _, o := range once {
-			// In an order that is the same for all, or without a lock the updates would mostly deadlock.
+			// In an order that is the same for all, or without a lock the updates would mostly
+			// deadlock.
 			slices.SortFunc(o.Lines, func(a, b Line) int { return strings.Compare(a.SKU, b.SKU) })
 			orders = append(orders, Order{ID: fmt.Sprintf("%s-%d", o.ID, replay+1), Lines: o.Lines})
 		}
@@ -46,7 +48,8 @@ func Load(replays int) ([]Order, error) {
 	return orders, nil
 }
 
-// parseOrders reads lines of order,sku,quantity below a header. The lines of an order follow one another.
+// parseOrders reads lines of order,sku,quantity below a header. The lines of an order follow one
+// another.
 func parseOrders(text io.Reader) ([]Order, error) {
 	reader := csv.NewReader(text)
 	reader.FieldsPerRecord = 3

@@ -29,7 +29,8 @@ func (l postgresLedger) Open(ctx context.Context, stock map[string]int) error {
 	for sku, quantity := range stock {
 		rows = append(rows, []any{sku, quantity})
 	}
-	_, err := l.pool.CopyFrom(ctx, pgx.Identifier{Inventory}, []string{InventoryColumn, "stock"}, pgx.CopyFromRows(rows))
+	_, err := l.pool.CopyFrom(ctx, pgx.Identifier{Inventory}, []string{InventoryColumn, "stock"},
+		pgx.CopyFromRows(rows))
 	return err
 }
 
@@ -63,21 +64,23 @@ func (l postgresLedger) Books(ctx context.Context) (b Books, err error) {
 
 func (l postgresLedger) look(ctx context.Context, tx pgx.Tx, o Order) (decided bool, stock map[string]int, err error) {
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT EXISTS (SELECT FROM shop_decisions WHERE order_id = $1)", o.ID).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&decided)
-	})
-	batch.Queue("SELECT sku, stock FROM shop_inventory WHERE sku = ANY ($1)", o.SKUs()).Query(func(rows pgx.Rows) (err error) {
-		stock, err = stockOf(rows)
-		return err
-	})
+	batch.Queue("SELECT EXISTS (SELECT FROM shop_decisions WHERE order_id = $1)", o.ID).QueryRow(
+		func(row pgx.Row) error {
+			return row.Scan(&decided)
+		})
+	batch.Queue("SELECT sku, stock FROM shop_inventory WHERE sku = ANY ($1)", o.SKUs()).Query(
+		func(rows pgx.Rows) (err error) {
+			stock, err = stockOf(rows)
+			return err
+		})
 	err = tx.SendBatch(ctx, batch).Close()
 	return decided, stock, err
 }
 
 func (l postgresLedger) book(ctx context.Context, tx pgx.Tx, o Order) error {
 	batch := &pgx.Batch{}
-	// One UPDATE for all lines would go through them in the order that its plan happens to have, and without a lock most of
-	// these would end in a deadlock.
+	// One UPDATE for all lines would go through them in the order that its plan happens to have,
+	// and without a lock most of these would end in a deadlock.
 	for _, line := range o.Lines {
 		batch.Queue("UPDATE shop_inventory SET stock = stock - $2 WHERE sku = $1", line.SKU, line.Quantity)
 	}

@@ -1,5 +1,6 @@
-// Package shop is a shop on a database: real orders, tables of inventory, bookings and decisions, the work on one order, and
-// an audit of what is left in the tables. What protects the work from other work is up to who uses it.
+// Package shop is a shop on a database: real orders, tables of inventory, bookings and decisions,
+// the work on one order, and an audit of what is left in the tables. What protects the work from
+// other work is up to who uses it.
 package shop
 
 import (
@@ -36,8 +37,8 @@ type Ledger[Tx any] interface {
 	refuse(ctx context.Context, tx Tx, o Order) error
 }
 
-// Decide is the work on an order: it is booked if all of it is in stock, and refused otherwise. It reads first and writes
-// afterwards, and so is wrong when another does the same in between.
+// Decide is the work on an order: it is booked if all of it is in stock, and refused otherwise. It
+// reads first and writes afterwards, and so is wrong when another does the same in between.
 func Decide[Tx any](ctx context.Context, l Ledger[Tx], tx Tx, o Order) (Outcome, error) {
 	decided, stock, err := l.look(ctx, tx, o)
 	switch {
@@ -57,7 +58,8 @@ func dropping(others []string) string {
 	return strings.Join(append([]string{dropTables}, others...), ", ")
 }
 
-// The table with the stock of each article, and its unique column: for locks on the articles themselves.
+// The table with the stock of each article, and its unique column: for locks on the articles
+// themselves.
 const (
 	Inventory       = "shop_inventory"
 	InventoryColumn = "sku"

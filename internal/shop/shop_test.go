@@ -12,7 +12,10 @@ func TestOrdersAreParsed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Order{{"1", []Line{{"b", 6}, {"a", 2}}}, {"2", []Line{{"b", 1}}}}, orders)
 
-	for _, wrong := range []string{"", "order,sku,quantity\n1,a\n", "order,sku,quantity\n1,a,x\n", "order,sku,quantity\n1,a,-1\n"} {
+	for _, wrong := range []string{
+		"", "order,sku,quantity\n1,a\n", "order,sku,quantity\n1,a,x\n",
+		"order,sku,quantity\n1,a,-1\n",
+	} {
 		_, err := parseOrders(strings.NewReader(wrong))
 		require.Error(t, err, "%q", wrong)
 	}
@@ -55,7 +58,11 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 			Findings{Booked: 2, BelowZero: 1, Oversold: 1},
 		},
 		"booked twice": {
-			Books{map[string]int{"a": 1, "b": 3}, append(first, first...), []Decision{{"1", Booked}, {"1", Booked}, {"2", Refused}}},
+			Books{
+				map[string]int{"a": 1, "b": 3},
+				append(first, first...),
+				[]Decision{{"1", Booked}, {"1", Booked}, {"2", Refused}},
+			},
 			2,
 			Findings{Booked: 1, Refused: 1, BookedTwice: 1},
 		},
@@ -80,7 +87,11 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 			Findings{Booked: 1, Refused: 1, InPart: 1},
 		},
 		"refused and booked in part": {
-			Books{map[string]int{"a": 0, "b": 4}, append(first, Booking{"2", "a", 3}), []Decision{{"1", Booked}, {"2", Refused}}},
+			Books{
+				map[string]int{"a": 0, "b": 4},
+				append(first, Booking{"2", "a", 3}),
+				[]Decision{{"1", Booked}, {"2", Refused}},
+			},
 			1,
 			Findings{Booked: 1, Refused: 1, InPart: 1},
 		},

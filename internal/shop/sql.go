@@ -42,7 +42,8 @@ func (l sqlLedger) Open(ctx context.Context, stock map[string]int) error {
 	for sku, quantity := range stock {
 		values = append(values, sku, quantity)
 	}
-	_, err := l.db.ExecContext(ctx, l.text("INSERT INTO shop_inventory (sku, stock) VALUES "+repeated("(?, ?)", len(stock))), values...)
+	_, err := l.db.ExecContext(ctx, l.text("INSERT INTO shop_inventory (sku, stock) VALUES "+repeated(
+		"(?, ?)", len(stock))), values...)
 	return err
 }
 
@@ -91,7 +92,8 @@ func (l sqlLedger) book(ctx context.Context, tx *sql.Tx, o Order) error {
 		lines = append(lines, o.ID, line.SKU, line.Quantity)
 	}
 	// PostgreSQL takes a value in a CASE for text unless it is told otherwise.
-	update := "UPDATE shop_inventory SET stock = stock - CASE sku" + strings.Repeat(" WHEN ? THEN CAST(? AS DECIMAL)", len(o.Lines)) + " END" +
+	update := "UPDATE shop_inventory SET stock = stock - CASE sku" +
+		strings.Repeat(" WHEN ? THEN CAST(? AS DECIMAL)", len(o.Lines)) + " END" +
 		" WHERE sku IN (" + repeated("?", len(o.Lines)) + ")"
 	if _, err := tx.ExecContext(ctx, l.text(update), append(quantities, anys(o.SKUs())...)...); err != nil {
 		return err

@@ -178,7 +178,8 @@ func (c *crew) tell(ctx context.Context, order, answer string, patience time.Dur
 	return errors.Join(failed...)
 }
 
-// await waits for an event of the worker. One that does not come in time shows where all its goroutines are, and is over.
+// await waits for an event of the worker. One that does not come in time shows where all its
+// goroutines are, and is over.
 func (p *process) await(ctx context.Context, event string, patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -198,7 +199,8 @@ func (p *process) await(ctx context.Context, event string, patience time.Duratio
 		case <-timer.C:
 			_ = p.command.Process.Signal(syscall.SIGQUIT)
 			<-p.exited
-			return fmt.Errorf("worker %d was not %q after %v; its goroutines are printed above", p.number, event, patience)
+			return fmt.Errorf("worker %d was not %q after %v; its goroutines are printed above", p.number, event,
+				patience)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -23,9 +23,10 @@ import (
 
 // All tables are in a schema of their own, which is a database on MySQL and MariaDB.
 const (
-	lockTable    = "torture.slots"
-	counters     = "torture.counters"     // a value per key, kept through Do
-	applied      = "torture.applied"      // the set: a row for each Do that took effect, without a unique index on purpose
+	lockTable = "torture.slots"
+	counters  = "torture.counters" // a value per key, kept through Do
+	// the set: a row for each Do that took effect, without a unique index on purpose
+	applied      = "torture.applied"
 	fenced       = "torture.fenced"       // a value per key, kept under Lock with fencing tokens
 	handmade     = "torture.handmade"     // the rows of the locks made by hand
 	expiryPeriod = 300 * time.Millisecond // of the lease rows made by hand
@@ -71,7 +72,8 @@ func addressOf(kind servers.Kind, dsn string) (string, error) {
 	return found[1], nil
 }
 
-// workerDSN is dsn for a worker: through its proxy, and marked so that the server can tell which sessions are ours.
+// workerDSN is dsn for a worker: through its proxy, and marked so that the server can tell which
+// sessions are ours.
 func workerDSN(kind servers.Kind, dsn, address string, process int) (string, error) {
 	if isPostgres(kind) {
 		u, err := url.Parse(dsn)
@@ -160,7 +162,9 @@ type direct struct {
 }
 
 func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
-	return &direct{install: l.Install, close: l.Close, tryLock: func(ctx context.Context, keys []string) (*txlock.Lock, error) {
+	return &direct{install: l.Install, close: l.Close, tryLock: func(ctx context.Context, keys []string) (
+		*txlock.Lock, error,
+	) {
 		return l.Mutex(keys...).TryLock(ctx)
 	}}
 }

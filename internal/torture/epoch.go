@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// epoch is a stretch of the run between two moments at which everybody rests: what is checked at once, so that the
-// memory of a run of hours stays that of one epoch.
+// epoch is a stretch of the run between two moments at which everybody rests: what is checked at
+// once, so that the memory of a run of hours stays that of one epoch.
 type epoch struct {
 	Number     int          `json:"number"`
 	Seed       int64        `json:"seed"`
@@ -28,11 +28,12 @@ type hold struct {
 	broken bool  // it lost the lock, or may have
 }
 
-// grace is how long after a fault its consequences may show: sessions end with their lease, and a pool may still have
-// connections that are dead.
+// grace is how long after a fault its consequences may show: sessions end with their lease, and a
+// pool may still have connections that are dead.
 func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
-// explanation is the earliest fault or long stall that can have broken an operation, and the latest fault; nil if there is none.
+// explanation is the earliest fault or long stall that can have broken an operation, and the latest
+// fault; nil if there is none.
 func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
 	return e.explanationUntil(o, cmp.Or(o.Return, o.Died, e.End))
 }

@@ -15,7 +15,8 @@ type violation struct {
 	Operations []*operation `json:"operations,omitempty"`
 }
 
-// checkTime bounds the search for an order of one key's history. One that was not found in it is told, not passed over.
+// checkTime bounds the search for an order of one key's history. One that was not found in it is
+// told, not passed over.
 const checkTime = time.Minute
 
 // never is the return of what did not return: it may take effect at any later time.
@@ -30,8 +31,8 @@ type addition struct {
 // anything is the output of an addition whose reading nobody was told.
 const anything int64 = -1
 
-// counterModel is a number to which each operation adds 1, and returns what it was before. Two that held the lock at once
-// would read the same number.
+// counterModel is a number to which each operation adds 1, and returns what it was before. Two that
+// held the lock at once would read the same number.
 func counterModel(start int64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return start },
@@ -70,8 +71,8 @@ func mutexModel() porcupine.Model {
 	}
 }
 
-// checkMutex checks that no two had the lock of a key for certain at once. When one that lost it stopped having it nobody
-// knows: at any time from the fault on.
+// checkMutex checks that no two had the lock of a key for certain at once. When one that lost it
+// stopped having it nobody knows: at any time from the fault on.
 func (e *epoch) checkMutex(key int, holds []hold) []violation {
 	var history []porcupine.Operation
 	for _, h := range holds {
@@ -88,7 +89,8 @@ func (e *epoch) checkMutex(key int, holds []hold) []violation {
 		return nil
 	}
 	return []violation{{
-		Rule: "mutual exclusion", Text: fmt.Sprintf("key %d: no order of the holds in which one has the lock at a time (%s)", key, result),
+		Rule: "mutual exclusion", Text: fmt.Sprintf("key %d: no order of the holds in which one has the lock at a "+
+			"time (%s)", key, result),
 		Operations: overlapping(holds),
 	}}
 }
@@ -113,20 +115,28 @@ func overlapping(holds []hold) []*operation {
 	return found
 }
 
-// checkCounter checks the additions to one counter, which are ordered by what they read, and the last look at it.
-func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operation, operations []*operation, start, end int64) []violation {
-	additions = append(additions, porcupine.Operation{Input: addition{look: true}, Output: end, Call: e.End, Return: e.End})
+// checkCounter checks the additions to one counter, which are ordered by what they read, and the
+// last look at it.
+func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operation, operations []*operation, start,
+	end int64,
+) []violation {
+	additions = append(additions, porcupine.Operation{
+		Input: addition{look: true}, Output: end, Call: e.End,
+		Return: e.End,
+	})
 	result := porcupine.CheckOperationsTimeout(counterModel(start), additions, checkTime)
 	if result == porcupine.Ok {
 		return nil
 	}
 	return []violation{{
-		Rule: rule, Text: fmt.Sprintf("key %d: no order of the additions explains what they read between the first value %d and the last %d (%s)", key, start, end, result),
+		Rule: rule, Text: fmt.Sprintf("key %d: no order of the additions explains what they read between the first "+
+			"value %d and the last %d (%s)", key, start, end, result),
 		Operations: suspicious(operations, key, rule == ruleFenced),
 	}}
 }
 
-// suspicious picks the operations that read what another read as well, for the report; all, if there are none.
+// suspicious picks the operations that read what another read as well, for the report; all, if
+// there are none.
 func suspicious(operations []*operation, key int, fenced bool) []*operation {
 	byValue := map[int64][]*operation{}
 	for _, o := range operations {

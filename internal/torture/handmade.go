@@ -18,14 +18,16 @@ const (
 	lockSwallowed = "swallowed-deadlock"
 )
 
-// openHandmade opens one of the locks that people make by hand: the subjects that must show violations.
+// openHandmade opens one of the locks that people make by hand: the subjects that must show
+// violations.
 func openHandmade(p plan, db *sql.DB) (subject, error) {
 	switch p.Lock {
 	case lockLeaseRow:
 		return &leaseRow{db: db, now: clockOf(p)}, nil
 	case lockSwallowed:
 		if isPostgres(p.Kind) {
-			return nil, errors.New("swallowed-deadlock needs MySQL or MariaDB: PostgreSQL does not commit a transaction in which a statement failed")
+			return nil, errors.New("swallowed-deadlock needs MySQL or MariaDB: PostgreSQL does not commit a " +
+				"transaction in which a statement failed")
 		}
 		return &swallowed{db: db, keys: p.Keys}, nil
 	}
@@ -40,8 +42,8 @@ func clockOf(p plan) string {
 	return "CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)"
 }
 
-// leaseRow is a row with a holder and a time at which it expires, by the server's clock. A holder that is paused for
-// longer writes on when it wakes.
+// leaseRow is a row with a holder and a time at which it expires, by the server's clock. A holder
+// that is paused for longer writes on when it wakes.
 type leaseRow struct {
 	db  *sql.DB
 	now string
@@ -53,7 +55,8 @@ func (l *leaseRow) close() error  { return l.db.Close() }
 func (l *leaseRow) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
 	o.Keys = o.Keys[:1]
 	key, me := o.Keys[0], int64(o.ID)
-	take := fmt.Sprintf("UPDATE %s SET holder = %d, expires_at = %s + %d WHERE k = %d AND (holder = 0 OR expires_at < %s)",
+	take := fmt.Sprintf("UPDATE %s SET holder = %d, expires_at = %s + %d WHERE k = %d AND (holder = 0 OR expires_at "+
+		"< %s)",
 		handmade, me, l.now, expiryPeriod.Milliseconds(), key, l.now)
 	err := l.poll(ctx, take, time.Now().Add(2*time.Second))
 	if err != nil {
@@ -74,7 +77,8 @@ func (l *leaseRow) run(ctx context.Context, o *operation, random *rand.Rand, tel
 	}
 	o.Released = now()
 	tell()
-	_, _ = l.db.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET holder = 0 WHERE k = %d AND holder = %d", handmade, key, me))
+	_, _ = l.db.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET holder = 0 WHERE k = %d AND holder = %d", handmade, key,
+		me))
 }
 
 var errHeld = errors.New("held by another")
@@ -104,8 +108,9 @@ func (l *leaseRow) write(ctx context.Context, o *operation, key int, value int64
 	return tx.Commit()
 }
 
-// swallowed locks two rows with SELECT … FOR UPDATE in any order, and takes a deadlock for a wait that is over. The server
-// has rolled the transaction back then, and every later statement commits by itself.
+// swallowed locks two rows with SELECT … FOR UPDATE in any order, and takes a deadlock for a wait
+// that is over. The server has rolled the transaction back then, and every later statement commits
+// by itself.
 type swallowed struct {
 	db   *sql.DB
 	keys int
@@ -174,9 +179,11 @@ func readCounter(ctx context.Context, db statements, key int) (value int64, err 
 }
 
 func writeCounter(ctx context.Context, db statements, o *operation, key int, value int64) error {
-	if _, err := db.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value, key)); err != nil {
+	if _, err := db.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value,
+		key)); err != nil {
 		return err
 	}
-	_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied, int64(o.ID), key, value-1))
+	_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied,
+		int64(o.ID), key, value-1))
 	return err
 }

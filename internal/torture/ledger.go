@@ -69,7 +69,8 @@ func (d *database) values(ctx context.Context, table string) (map[int]int64, err
 	return values, rows.Err()
 }
 
-// sessions are the numbers of the workers' sessions, those in a transaction or in a statement first.
+// sessions are the numbers of the workers' sessions, those in a transaction or in a statement
+// first.
 func (d *database) sessions(ctx context.Context) (busy, idle []int64, err error) {
 	query := `SELECT p.id, CASE WHEN x.trx_id IS NOT NULL OR p.command <> 'Sleep' THEN 1 ELSE 0 END FROM information_schema.processlist p
 		LEFT JOIN information_schema.innodb_trx x ON x.trx_mysql_thread_id = p.id WHERE p.db = 'torture' ORDER BY p.id`
@@ -116,7 +117,8 @@ func (d *database) settle(ctx context.Context, patience time.Duration, count fun
 		if left := count(busy, idle); err != nil || left > 0 {
 			calm = -1
 			if time.Now().After(deadline) {
-				return errors.Join(err, fmt.Errorf("%d sessions of the workers are left on the server after %v: in a transaction or a statement %v, idle %v",
+				return errors.Join(err, fmt.Errorf("%d sessions of the workers are left on the server after %v: in a "+
+					"transaction or a statement %v, idle %v",
 					left, patience, busy, idle))
 			}
 		}

@@ -44,13 +44,19 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &library[pgx.Tx]{plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execPgx, value: valuePgx}, nil
+		return &library[pgx.Tx]{
+			plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execPgx,
+			value: valuePgx,
+		}, nil
 	}
 	driver, err := persist(func() (*mysql.Driver, error) { return mysql.Open(ctx, p.DSN) })
 	if err != nil {
 		return nil, err
 	}
-	return &library[*sql.Tx]{plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execSQL, value: valueSQL}, nil
+	return &library[*sql.Tx]{
+		plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execSQL,
+		value: valueSQL,
+	}, nil
 }
 
 // persist tries for a minute.
@@ -125,14 +131,15 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		o.Outcome = missed
 		o.Expected = limited || o.Verb.tries()
 	case o.Granted != 0:
-		o.Expected = o.Deadline != 0 && errors.Is(err, context.DeadlineExceeded) || o.Silent && errors.Is(err, txlock.ErrLost)
+		o.Expected = o.Deadline != 0 && errors.Is(err, context.DeadlineExceeded) || o.Silent &&
+			errors.Is(err, txlock.ErrLost)
 	}
 }
 
 func keyName(key int) string { return "torture:" + strconv.Itoa(key) }
 
-// do adds 1 to the counter of each key, by reading and writing it back: only the lock protects that. A second key is
-// worked on in a nested Do, whose savepoint belongs to the same transaction.
+// do adds 1 to the counter of each key, by reading and writing it back: only the lock protects
+// that. A second key is worked on in a nested Do, whose savepoint belongs to the same transaction.
 func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand, tell func()) error {
 	call, worked := m.Do, false
 	if o.Verb == verbTryDo {
@@ -150,7 +157,11 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 		}
 		if len(o.Keys) == 2 {
 			inner := l.locks.Mutex(keyName(o.Keys[1]))
-			err = inner.Do(ctx, func(ctx context.Context, tx Tx) error { return l.increment(ctx, tx, o, o.Keys[1], random) })
+			err = inner.Do(ctx, func(ctx context.Context,
+				tx Tx,
+			) error {
+				return l.increment(ctx, tx, o, o.Keys[1], random)
+			})
 		}
 		if random.IntN(500) == 0 && o.Deadline == 0 && err == nil {
 			err = l.idle(ctx, tx, o, tell)
@@ -169,8 +180,9 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 	return err
 }
 
-// idle lets the work send nothing for so long that WithLease says it loses the lock. What it did must not be committed then.
-// The server's time begins with the last answer, however late the work sees that: so with a statement that it has not sent yet.
+// idle lets the work send nothing for so long that WithLease says it loses the lock. What it did
+// must not be committed then. The server's time begins with the last answer, however late the work
+// sees that: so with a statement that it has not sent yet.
 func (l *library[Tx]) idle(ctx context.Context, tx Tx, o *operation, tell func()) error {
 	sent := now()
 	if err := l.exec(ctx, tx, "SELECT 1"); err != nil {
@@ -191,15 +203,19 @@ func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key in
 	if random.IntN(4) == 0 {
 		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
 	}
-	if err := l.exec(ctx, tx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value+1, key)); err != nil {
+	if err := l.exec(ctx, tx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value+1,
+		key)); err != nil {
 		return err
 	}
-	return l.exec(ctx, tx, fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied, int64(o.ID), key, value))
+	return l.exec(ctx, tx, fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied, int64(o.ID),
+		key, value))
 }
 
-// hold takes the lock for work outside its transaction: on the fenced store, and a while of nothing, which now and then is
-// longer than the lease.
-func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand, tell func()) error {
+// hold takes the lock for work outside its transaction: on the fenced store, and a while of
+// nothing, which now and then is longer than the lease.
+func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand,
+	tell func(),
+) error {
 	call := m.Lock
 	if o.Verb == verbTryLock {
 		call = m.TryLock
@@ -253,14 +269,16 @@ func (l *library[Tx]) reenter(lock *txlock.Lock, key int) error {
 	return inner.Unlock(context.Background())
 }
 
-// writeFenced adds 1 to a value outside the lock's transaction. The store takes note of the token before the value is
-// read, and refuses what comes with an older one: so nothing that a former holder read can be written any more.
+// writeFenced adds 1 to a value outside the lock's transaction. The store takes note of the token
+// before the value is read, and refuses what comes with an older one: so nothing that a former
+// holder read can be written any more.
 func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	o.Fence = &fence{Call: now(), Outcome: unknown}
 	defer func() { o.Fence.Return = now() }()
-	taken, err := l.store.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET token = %d WHERE k = %d AND token < %d", fenced, o.Token, o.Keys[0], o.Token))
+	taken, err := l.store.ExecContext(ctx, fmt.Sprintf(
+		"UPDATE %s SET token = %d WHERE k = %d AND token < %d", fenced, o.Token, o.Keys[0], o.Token))
 	if o.Fence.Outcome = verdict(taken, err, open); o.Fence.Outcome != done {
 		return
 	}
@@ -269,7 +287,8 @@ func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 		o.Fence.Outcome = open
 		return
 	}
-	written, err := l.store.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d AND token = %d", fenced, o.Fence.Read+1, o.Keys[0], o.Token))
+	written, err := l.store.ExecContext(ctx, fmt.Sprintf(
+		"UPDATE %s SET value = %d WHERE k = %d AND token = %d", fenced, o.Fence.Read+1, o.Keys[0], o.Token))
 	o.Fence.Outcome = verdict(written, err, unknown)
 }
 

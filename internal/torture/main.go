@@ -1,10 +1,12 @@
-// Command torture uses locks from several processes while it kills, stops and cuts off workers and servers, and checks
-// afterwards that no promise was broken. It prints a seed, with which the same faults come again in the same order, and a
-// table of what it saw; its exit code is 1 if it found a violation.
+// Command torture uses locks from several processes while it kills, stops and cuts off workers and
+// servers, and checks afterwards that no promise was broken. It prints a seed, with which the same
+// faults come again in the same order, and a table of what it saw; its exit code is 1 if it found a
+// violation.
 //
 //	go run ./internal/torture -for 60s -engine postgres18
 //
-// With -lock it tortures what people do by hand instead, to show that violations are found where there are some.
+// With -lock it tortures what people do by hand instead, to show that violations are found where
+// there are some.
 package main
 
 import (
@@ -24,7 +26,8 @@ import (
 )
 
 var engineNames = map[string]servers.Kind{
-	"postgres15": servers.Postgres15, "postgres18": servers.Postgres18, "mysql": servers.MySQL, "mariadb": servers.MariaDB,
+	"postgres15": servers.Postgres15, "postgres18": servers.Postgres18, "mysql": servers.MySQL,
+	"mariadb": servers.MariaDB,
 }
 
 func main() {
@@ -42,7 +45,8 @@ func command(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("torture", flag.ExitOnError)
 	s := settings{}
 	flags.DurationVar(&s.For, "for", time.Minute, "how long to run on each engine")
-	engine := flags.String("engine", "all", "engines, separated by commas: postgres15, postgres18, mysql, mariadb; or all")
+	engine := flags.String("engine", "all", "engines, separated by commas: postgres15, postgres18, mysql, mariadb; "+
+		"or all")
 	flags.Int64Var(&s.Seed, "seed", 0, "seed of the faults and of the work; 0 for a random one")
 	flags.IntVar(&s.Processes, "processes", 3, "number of worker processes")
 	flags.IntVar(&s.Goroutines, "goroutines", 4, "goroutines in each worker process")
@@ -81,7 +85,8 @@ func (s *settings) check(kinds []servers.Kind) error {
 		return errors.New("needed are a process, a goroutine and two keys at least")
 	}
 	for _, kind := range kinds {
-		if _, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil); s.Lock != lockTxlock && err != nil {
+		if _, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil); s.Lock != lockTxlock &&
+			err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// now is the machine's monotonic clock in nanoseconds: the same for all processes, so that what they report can be
-// merged into one history.
+// now is the machine's monotonic clock in nanoseconds: the same for all processes, so that what
+// they report can be merged into one history.
 func now() int64 {
 	var at unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &at); err != nil {
@@ -85,7 +85,8 @@ func newOperationID(process, start int, sequence int64) operationID {
 }
 
 func (id operationID) String() string {
-	return fmt.Sprintf("%d.%d.%d", id>>(sequenceBits+startBits), id>>sequenceBits&(1<<startBits-1), id&(1<<sequenceBits-1))
+	return fmt.Sprintf("%d.%d.%d", id>>(sequenceBits+startBits), id>>sequenceBits&(1<<startBits-1),
+		id&(1<<sequenceBits-1))
 }
 
 // String is the operation in one line, with times in milliseconds since its call.
@@ -124,7 +125,8 @@ func (o *operation) String() string {
 
 // message is one line between a worker and its parent.
 type message struct {
-	Event     string     `json:"event"` // of workers: ready, operation, stalled, resting, ended; of the parent: work, rest, end
+	// of workers: ready, operation, stalled, resting, ended; of the parent: work, rest, end
+	Event     string     `json:"event"`
 	Operation *operation `json:"operation,omitempty"`
 	Stall     *fault     `json:"stall,omitempty"`
 	Problem   string     `json:"problem,omitempty"` // what a worker found when it ended

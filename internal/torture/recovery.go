@@ -13,7 +13,8 @@ type damage struct {
 	Count      int             `json:"count"`
 	Losses     int             `json:"losses"` // holds that it broke
 	Recoveries []time.Duration `json:"recoveries"`
-	// Belief is the longest time for which a Lock went on, not told of its loss, while another had the lock already.
+	// Belief is the longest time for which a Lock went on, not told of its loss, while another had
+	// the lock already.
 	Belief time.Duration `json:"belief"`
 }
 
@@ -27,10 +28,11 @@ func (d *damage) quantile(q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// recovery is the time until the lock goes on: for a fault that hits the server, from when it is healed to the next grant of
-// any key. For one that hits a worker, or one session, from the fault to the next grant of each key that it took from the
-// victim, or, if it took none, that the victim waited for. While nobody asks for a key, or one whom the fault did not hit has
-// it, no time is counted. It is false when nothing was hit, or nobody asked in this epoch.
+// recovery is the time until the lock goes on: for a fault that hits the server, from when it is
+// healed to the next grant of any key. For one that hits a worker, or one session, from the fault
+// to the next grant of each key that it took from the victim, or, if it took none, that the victim
+// waited for. While nobody asks for a key, or one whom the fault did not hit has it, no time is
+// counted. It is false when nothing was hit, or nobody asked in this epoch.
 func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration, ok bool) {
 	if f.Kind == killServer || f.Kind == pauseServer {
 		next := int64(never)
@@ -53,8 +55,9 @@ func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration,
 	return recovery, ok
 }
 
-// hit lists the keys that the fault took from its victim, and those that the victim waited for. Of a terminated session the
-// server does not say whose it was: it is the one whose operation broke, before another fault came.
+// hit lists the keys that the fault took from its victim, and those that the victim waited for. Of
+// a terminated session the server does not say whose it was: it is the one whose operation broke,
+// before another fault came.
 func (e *epoch) hit(f fault) (taken, awaited map[int]bool) {
 	taken, awaited = map[int]bool{}, map[int]bool{}
 	for _, o := range e.Operations {
@@ -122,11 +125,13 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 			}
 			belief, other := beliefOf(h, list)
 			d.Belief = max(d.Belief, belief)
-			// Where the server ends the session by its timer, WithLease promises that the holder knows a tenth of the lease before. One
-			// that was not run in that time knew when it was again.
+			// Where the server ends the session by its timer, WithLease promises that the holder
+			// knows a tenth of the lease before. One that was not run in that time knew when it was
+			// again.
 			if belief > 0 && f.Kind == networkDrop && belief > e.excused(h.operation, other) {
 				violations = append(violations, violation{
-					ruleBelief, fmt.Sprintf("key %d: the lock was given to another %v before the holder was told that it is lost", key, belief),
+					ruleBelief, fmt.Sprintf("key %d: the lock was given to another %v before the holder was told "+
+						"that it is lost", key, belief),
 					[]*operation{h.operation, other},
 				})
 			}
@@ -135,9 +140,11 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 	return violations
 }
 
-// excused is how long one that lost the lock may have gone on while other had it, because the machine did not run it. It was due to
-// be told a tenth of the lease before that, so only what it was not run for beyond the tenth made it late. The clock does not tell
-// what fell short of a stall just before it, when the notice came due, or just after it, when the holder was about to see the notice.
+// excused is how long one that lost the lock may have gone on while other had it, because the
+// machine did not run it. It was due to be told a tenth of the lease before that, so only what it
+// was not run for beyond the tenth made it late. The clock does not tell what fell short of a stall
+// just before it, when the notice came due, or just after it, when the holder was about to see the
+// notice.
 func (e *epoch) excused(o, other *operation) time.Duration {
 	margin := int64(e.lease / 10)
 	stalled := e.stalled(o.Process, other.Granted-margin, cmp.Or(o.Lost, o.Released))

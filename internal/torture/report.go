@@ -75,7 +75,8 @@ func (r *result) printFaults(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.TabIndent)
 	fmt.Fprintln(w, "fault\tcount\tlocks lost\trecovery p50\tp99\tlongest\theld on untold\t")
 	all := &damage{Kind: "all"}
-	for _, d := range slices.SortedFunc(maps.Values(r.Damages), func(a, b *damage) int { return cmp.Compare(a.Kind, b.Kind) }) {
+	for _, d := range slices.SortedFunc(maps.Values(r.Damages),
+		func(a, b *damage) int { return cmp.Compare(a.Kind, b.Kind) }) {
 		d.print(w)
 		all.Count += d.Count
 		all.Losses += d.Losses
@@ -88,7 +89,8 @@ func (r *result) printFaults(out io.Writer) {
 
 func (d *damage) print(out io.Writer) {
 	fmt.Fprintf(out, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t\n", d.Kind, d.Count, d.Losses,
-		milliseconds(d.quantile(0.5)), milliseconds(d.quantile(0.99)), milliseconds(d.quantile(1)), milliseconds(d.Belief))
+		milliseconds(d.quantile(0.5)), milliseconds(d.quantile(0.99)), milliseconds(d.quantile(1)),
+		milliseconds(d.Belief))
 }
 
 func milliseconds(d time.Duration) string {

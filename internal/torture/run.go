@@ -91,7 +91,10 @@ func (t *trial) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	t.crew = newCrew(plan{Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys, Seed: t.Seed}, dsns)
+	t.crew = newCrew(plan{
+		Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys,
+		Seed: t.Seed,
+	}, dsns)
 	t.enemy = &adversary{
 		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
 		server: t.server, data: t.data, network: t.network, crew: t.crew,
@@ -99,7 +102,8 @@ func (t *trial) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// faultKinds are all for txlock, and for a lock made by hand the one that shows what is wrong with it.
+// faultKinds are all for txlock, and for a lock made by hand the one that shows what is wrong with
+// it.
 func (t *trial) faultKinds() []faultKind {
 	switch t.Lock {
 	case lockLeaseRow:
@@ -109,7 +113,8 @@ func (t *trial) faultKinds() []faultKind {
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)
-		return slices.DeleteFunc(slices.Clone(faultKinds), func(k faultKind) bool { return k == killServer || k == pauseServer })
+		return slices.DeleteFunc(slices.Clone(faultKinds),
+			func(k faultKind) bool { return k == killServer || k == pauseServer })
 	}
 	return faultKinds
 }
@@ -168,8 +173,8 @@ func (t *trial) run(ctx context.Context) error {
 	}
 }
 
-// live is one epoch: a while without faults, for the order of waiters shows only then, then one fault after the other,
-// and rest.
+// live is one epoch: a while without faults, for the order of waiters shows only then, then one
+// fault after the other, and rest.
 func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error {
 	active, cancel := context.WithTimeout(ctx, length)
 	defer cancel()

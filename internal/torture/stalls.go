@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// processStalled is no fault that is caused: a busy machine did not run the process for a while. A lock cannot help what comes of that,
-// and a checker that guesses how long it may last is wrong on some machine. So every process measures it.
+// processStalled is no fault that is caused: a busy machine did not run the process for a while. A
+// lock cannot help what comes of that, and a checker that guesses how long it may last is wrong on
+// some machine. So every process measures it.
 const processStalled faultKind = "process not run by the machine"
 
 const (
 	tick = 10 * time.Millisecond
-	// shortestStall is told: a few that are shorter do not add up to a tenth of a lease, which is 100 ms at least.
+	// shortestStall is told: a few that are shorter do not add up to a tenth of a lease, which is
+	// 100 ms at least.
 	shortestStall = 25 * time.Millisecond
 )
 
@@ -42,7 +44,8 @@ func (c *clock) run(stop <-chan struct{}) {
 	}
 }
 
-// look reports the gap since the last look, if it is a stall. What is said behind it finds the stall reported.
+// look reports the gap since the last look, if it is a stall. What is said behind it finds the
+// stall reported.
 func (c *clock) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +62,8 @@ func inOrder(stalls []fault) []fault {
 	return stalls
 }
 
-// stalled is for how long, between two moments, a process was not run, or the parent, through whose network all of them go.
+// stalled is for how long, between two moments, a process was not run, or the parent, through whose
+// network all of them go.
 func (e *epoch) stalled(process int, from, to int64) (total int64) {
 	for _, s := range e.Stalls {
 		if s.Victim != process && s.Victim != everybody {
@@ -85,5 +89,6 @@ func (e *epoch) unprovoked() (total time.Duration) {
 	return total
 }
 
-// breaks reports whether a stall can have ended a session: that takes nearly a lease, if need be of a few stalls.
+// breaks reports whether a stall can have ended a session: that takes nearly a lease, if need be of
+// a few stalls.
 func (e *epoch) breaks(stall *fault) bool { return stall.Healed-stall.Start >= int64(e.lease/4) }

@@ -17,8 +17,8 @@ const (
 	ruleBelief  = "told before another has the lock"
 )
 
-// checkSet compares what was acknowledged with what took effect: every acknowledged Do once on each of its keys, no failed
-// one, and one whose end nobody knows on all of its keys or on none.
+// checkSet compares what was acknowledged with what took effect: every acknowledged Do once on each
+// of its keys, no failed one, and one whose end nobody knows on all of its keys or on none.
 func (e *epoch) checkSet() []violation {
 	var violations []violation
 	report := func(o *operation, text string) {
@@ -46,7 +46,10 @@ func (e *epoch) checkSet() []violation {
 	}
 	for a := range e.after.applied {
 		if !known[a.operation] {
-			violations = append(violations, violation{Rule: ruleSet, Text: fmt.Sprintf("key %d: an update of %v, which nobody called", a.key, a.operation)})
+			violations = append(violations, violation{
+				Rule: ruleSet,
+				Text: fmt.Sprintf("key %d: an update of %v, which nobody called", a.key, a.operation),
+			})
 		}
 	}
 	return violations
@@ -62,14 +65,16 @@ func (e *epoch) checkSums() []violation {
 	for key, value := range e.after.counters {
 		if grown := value - e.before.counters[key]; grown != members[key] {
 			violations = append(violations, violation{
-				Rule: ruleCounter, Text: fmt.Sprintf("key %d: the counter has grown by %d and its set by %d", key, grown, members[key]),
+				Rule: ruleCounter, Text: fmt.Sprintf("key %d: the counter has grown by %d and its set by %d", key,
+					grown, members[key]),
 			})
 		}
 	}
 	return violations
 }
 
-// checkDo checks the counters kept through Do, of which the set tells what took effect where a worker cannot.
+// checkDo checks the counters kept through Do, of which the set tells what took effect where a
+// worker cannot.
 func (e *epoch) checkDo(key int) []violation {
 	var history []porcupine.Operation
 	var operations []*operation
@@ -91,8 +96,8 @@ func (e *epoch) checkDo(key int) []violation {
 	return e.checkCounter(ruleCounter, key, history, operations, e.before.counters[key], e.after.counters[key])
 }
 
-// checkFenced checks the counters outside the lock's transaction. They must be right even where a holder went on after it
-// had lost the lock: the fence refuses it.
+// checkFenced checks the counters outside the lock's transaction. They must be right even where a
+// holder went on after it had lost the lock: the fence refuses it.
 func (e *epoch) checkFenced(key int) []violation {
 	var history []porcupine.Operation
 	var operations []*operation

@@ -11,9 +11,10 @@ type latest struct {
 // tokens checks fencing tokens over the whole run.
 type tokens struct{ byKey map[int]latest }
 
-// check checks that tokens rise with the order of the grants. Whoever saw its grant before the holder h saw its own was
-// granted before h, if h had the lock until it gave it back: else h would have shared it. For a holder that may have lost
-// the lock that does not follow, and only those count that were granted before it called.
+// check checks that tokens rise with the order of the grants. Whoever saw its grant before the
+// holder h saw its own was granted before h, if h had the lock until it gave it back: else h would
+// have shared it. For a holder that may have lost the lock that does not follow, and only those
+// count that were granted before it called.
 func (t *tokens) check(key int, holds []hold) []violation {
 	var violations []violation
 	report := func(text string, operations ...*operation) {

@@ -51,8 +51,9 @@ func TestLeaseRowLosesUpdates(t *testing.T) { foundOut(t, servers.Postgres(), lo
 
 func TestSwallowedDeadlockLosesUpdates(t *testing.T) { foundOut(t, servers.MariaDB, lockSwallowed) }
 
-// foundOut runs until the lock has let two in, and has lost an update by it. Most runs see both: of the few faults in a run each must
-// meet a holder, and for the update between its read and its write.
+// foundOut runs until the lock has let two in, and has lost an update by it. Most runs see both: of
+// the few faults in a run each must meet a holder, and for the update between its read and its
+// write.
 func foundOut(t *testing.T, kind servers.Kind, lock string) {
 	t.Helper()
 	missing := map[string]bool{ruleCounter: true, "mutual exclusion": true}
@@ -77,7 +78,10 @@ func made(operations ...*operation) *epoch {
 	e := &epoch{
 		Start: 1, End: 10_000e6, lease: time.Second, workers: 2, Operations: operations,
 		before: &ledger{counters: map[int]int64{}, fenced: map[int]int64{}},
-		after:  &ledger{counters: map[int]int64{}, fenced: map[int]int64{}, applied: map[application]int{}, seen: map[application]int64{}},
+		after: &ledger{
+			counters: map[int]int64{}, fenced: map[int]int64{}, applied: map[application]int{},
+			seen: map[application]int64{},
+		},
 	}
 	for _, o := range operations {
 		for _, at := range []*int64{&o.Call, &o.Granted, &o.Released, &o.Return, &o.Lost, &o.Died} {
@@ -131,8 +135,14 @@ func TestCheckersFindWhatIsWrong(t *testing.T) {
 		name, rule string
 		history    func() *epoch
 	}{
-		{"two Locks held at once", "mutual exclusion", func() *epoch { return made(lockAt(1, 10, 5), lockAt(2, 14, 6)) }},
-		{"a Do while a Lock is held", "mutual exclusion", func() *epoch { return made(lockAt(1, 10, 5), do(2, 14, 0)) }},
+		{"two Locks held at once", "mutual exclusion", func() *epoch {
+			return made(
+				lockAt(1, 10, 5), lockAt(2, 14, 6))
+		}},
+		{
+			"a Do while a Lock is held", "mutual exclusion",
+			func() *epoch { return made(lockAt(1, 10, 5), do(2, 14, 0)) },
+		},
 		{"two that read the same", ruleCounter, func() *epoch { return made(do(1, 10, 0), do(2, 30, 0)) }},
 		{"one that read what came later", ruleCounter, func() *epoch { return made(do(1, 10, 1), do(2, 30, 0)) }},
 		{"an acknowledged update that is lost", ruleSet, func() *epoch {
@@ -229,7 +239,8 @@ func TestCheckersFindWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A hold that a fault may have ended is certain only until then, and a write of unknown end may come at any time.
+// A hold that a fault may have ended is certain only until then, and a write of unknown end may
+// come at any time.
 func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
 	stopped := lockAt(1, 10, 5)
 	stopped.Outcome, stopped.Released, stopped.Return, stopped.Error = failed, 3000, 3001, "lock lost"
@@ -240,7 +251,8 @@ func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
 	require.Empty(t, checked(e))
 }
 
-// toldAt is a holder that the network cuts off, and that is told then, in milliseconds: 1901 is in time, and at 2001 another gets the lock.
+// toldAt is a holder that the network cuts off, and that is told then, in milliseconds: 1901 is in
+// time, and at 2001 another gets the lock.
 func toldAt(told int64) *epoch {
 	o := lockAt(1, 10, 5)
 	o.Outcome, o.Lost, o.Released, o.Return = failed, told, told+10, told+11
@@ -249,8 +261,9 @@ func toldAt(told int64) *epoch {
 	return e
 }
 
-// What a machine does that is too busy to run a process is no broken promise, and one that is kept from running for a shorter time than
-// the lock is wrong for, or at another time, or another one, is no excuse.
+// What a machine does that is too busy to run a process is no broken promise, and one that is kept
+// from running for a shorter time than the lock is wrong for, or at another time, or another one,
+// is no excuse.
 func TestCheckersAllowWhatStallsExplain(t *testing.T) {
 	late := func() *epoch { return toldAt(2190) }
 	overtaken := func() *epoch {
@@ -295,7 +308,8 @@ func TestCheckersAllowWhatStallsExplain(t *testing.T) {
 	}
 }
 
-// A holder that would have been told in time is late by less than it was not run for: by the tenth of the lease that it had left.
+// A holder that would have been told in time is late by less than it was not run for: by the tenth
+// of the lease that it had left.
 func TestStallsExcuseWhatExceedsTheMargin(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -324,7 +338,10 @@ func TestStallsExcuseWhatExceedsTheMargin(t *testing.T) {
 
 func TestStallsAreAddedUpOnce(t *testing.T) {
 	e := &epoch{Stalls: inOrder([]fault{
-		{processStalled, 1, 30, 50}, {processStalled, everybody, 10, 40}, {processStalled, 1, 15, 20}, {processStalled, 2, 0, 90},
+		{processStalled, 1, 30, 50},
+		{processStalled, everybody, 10, 40},
+		{processStalled, 1, 15, 20},
+		{processStalled, 2, 0, 90},
 	})}
 	require.EqualValues(t, 40, e.stalled(1, 0, 100))
 	require.EqualValues(t, 25, e.stalled(1, 20, 45))

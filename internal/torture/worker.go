@@ -141,7 +141,8 @@ func (w *worker) obey(in io.Reader) error {
 
 // toil does one operation after the other.
 func (w *worker) toil(ctx context.Context, goroutine int) {
-	random := rand.New(rand.NewPCG(uint64(w.plan.Seed), uint64(newOperationID(w.plan.Process, w.plan.Start, int64(goroutine)))))
+	random := rand.New(rand.NewPCG(uint64(w.plan.Seed),
+		uint64(newOperationID(w.plan.Process, w.plan.Start, int64(goroutine)))))
 	for {
 		w.gate.RLock()
 		if w.ending.Load() {
@@ -163,7 +164,8 @@ func (w *worker) toil(ctx context.Context, goroutine int) {
 	}
 }
 
-// choose plans an operation: one key, or two. A third of all go for key 0, to have a long queue somewhere.
+// choose plans an operation: one key, or two. A third of all go for key 0, to have a long queue
+// somewhere.
 func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	o := &operation{
 		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),

@@ -1,5 +1,6 @@
-// Package unsafeengine_test holds Check against a server that takes every statement of a lock and locks nothing. It is a
-// module of its own to keep that server's dependencies out of the user's go.sum.
+// Package unsafeengine_test holds Check against a server that takes every statement of a lock and
+// locks nothing. It is a module of its own to keep that server's dependencies out of the user's
+// go.sum.
 package unsafeengine_test
 
 import (
@@ -30,7 +31,9 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 	db := goMySQLServer(t)
 
 	var log bytes.Buffer
-	locks := txlock.New(mysql.New(db), txlock.WithSlots(16), txlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))) // it is slow: 65536 take half a minute
+	// it is slow: 65536 take half a minute
+	locks := txlock.New(mysql.New(db), txlock.WithSlots(16),
+		txlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.NoError(t, locks.Install(ctx))
 	require.NoError(t, locks.Install(ctx))
 
@@ -41,7 +44,8 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 		holders = append(holders, tx)
 		var slot int
 		err = tx.QueryRowContext(ctx, "SELECT slot FROM txlock_slots WHERE slot = 2 FOR UPDATE").Scan(&slot)
-		require.NoError(t, err, "the %s session does not get the row; an engine that locks proves nothing here", session)
+		require.NoError(t, err, "the %s session does not get the row; an engine that locks proves nothing here",
+			session)
 		require.Equal(t, 2, slot)
 	}
 	for _, tx := range holders { // both open until here

@@ -1,5 +1,5 @@
-// Package wire is a TCP proxy for tests: it counts the round trips that really happen between a client and a server, and
-// delays, silences and cuts connections.
+// Package wire is a TCP proxy for tests: it counts the round trips that really happen between a
+// client and a server, and delays, silences and cuts connections.
 package wire
 
 import (
@@ -46,15 +46,16 @@ func Listen(address string) (*Proxy, error) {
 // Addr is where clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Bursts is how often a client began to send after the server had sent, on all connections: the number of round trips.
-// However many packets a request has, it is one burst.
+// Bursts is how often a client began to send after the server had sent, on all connections: the
+// number of round trips. However many packets a request has, it is one burst.
 func (p *Proxy) Bursts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bursts
 }
 
-// Open is how many connections there are; those that are not counted any more are closed, as their clients' kernels know.
+// Open is how many connections there are; those that are not counted any more are closed, as their
+// clients' kernels know.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +146,8 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 	_ = errors.Join(pair.client.Close(), pair.server.Close())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pair.directions--; pair.directions == 0 { // not before: a connection is open until the last one who reads from it has stopped
+	// not before: a connection is open until the last one who reads from it has stopped
+	if pair.directions--; pair.directions == 0 {
 		delete(p.pairs, pair)
 	}
 }

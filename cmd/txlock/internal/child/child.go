@@ -1,5 +1,5 @@
-// Package child runs a command as the child of a process that guards it: it passes signals on, and ends the command, with what
-// the command has started, when told to.
+// Package child runs a command as the child of a process that guards it: it passes signals on, and
+// ends the command, with what the command has started, when told to.
 package child
 
 import (
@@ -37,7 +37,8 @@ type Command struct {
 
 	// Signals are passed on, but for those that the terminal has sent to the command itself.
 	Signals <-chan os.Signal
-	// Stop ends the command: with SIGTERM, and what is left of it after Grace with SIGKILL. Stopping is called then, to tell of it.
+	// Stop ends the command: with SIGTERM, and what is left of it after Grace with SIGKILL.
+	// Stopping is called then, to tell of it.
 	Stop     <-chan struct{}
 	Grace    time.Duration
 	Stopping func()
@@ -60,8 +61,9 @@ type tree interface {
 	left() bool
 }
 
-// Run runs a command with this process's standard input and outputs and returns when it has ended; where it was stopped, when what
-// it had started has ended too. An error means that it could not be started.
+// Run runs a command with this process's standard input and outputs and returns when it has ended;
+// where it was stopped, when what it had started has ended too. An error means that it could not be
+// started.
 func Run(c Command) (Result, error) {
 	stops := newHalt() // before the command begins: what stopped this process alone would leave the command running
 	defer stops.close()
@@ -79,7 +81,8 @@ type started struct {
 	err  error
 }
 
-// start stays on one thread of the system until the command has ended: with the death of that thread the kernel would end the command.
+// start stays on one thread of the system until the command has ended: with the death of that
+// thread the kernel would end the command.
 func start(c Command, report chan<- started, exited chan<- Result) {
 	runtime.LockOSThread()
 	treeOf := prepare()
@@ -122,7 +125,8 @@ const (
 	beat = 10 * time.Millisecond
 	// tellFor is how long is waited for Stopping to return.
 	tellFor = time.Second
-	// killFor is how long what the command has started may take to end by SIGKILL: what is in the kernel, or another user's, may not.
+	// killFor is how long what the command has started may take to end by SIGKILL: what is in the
+	// kernel, or another user's, may not.
 	killFor = time.Second
 )
 

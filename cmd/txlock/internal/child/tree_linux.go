@@ -14,13 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWithParent has the kernel end the command when this process dies without having ended it, killed by the kernel for want of
-// memory say: the server gives the lock to another at once then. SIGKILL, because nobody would be there to send a second signal.
+// endWithParent has the kernel end the command when this process dies without having ended it,
+// killed by the kernel for want of memory say: the server gives the lock to another at once then.
+// SIGKILL, because nobody would be there to send a second signal.
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// adopt makes this process the parent of what loses its own below it. A daemon would become a child of the system's first process otherwise,
-// and nobody could tell any more whose it was. It does not where there are children already, of the program that was this process before:
-// their orphans would come here, too, and look like the command's.
+// adopt makes this process the parent of what loses its own below it. A daemon would become a child
+// of the system's first process otherwise, and nobody could tell any more whose it was. It does not
+// where there are children already, of the program that was this process before: their orphans
+// would come here, too, and look like the command's.
 func adopt() bool {
 	for {
 		pid, err := endedChild()
@@ -34,7 +36,8 @@ func adopt() bool {
 	}
 }
 
-// bury waits for orphans that have ended, or the kernel would keep what is left of them. The command is left to whoever waits for that.
+// bury waits for orphans that have ended, or the kernel would keep what is left of them. The
+// command is left to whoever waits for that.
 func bury(command int) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
@@ -50,13 +53,15 @@ func bury(command int) {
 	}
 }
 
-// endedChild is a child that has ended and was not waited for, 0 if there is none. It stays so. ECHILD says that there are no children at all.
+// endedChild is a child that has ended and was not waited for, 0 if there is none. It stays so.
+// ECHILD says that there are no children at all.
 func endedChild() (pid int, err error) {
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
 		return 0, err
 	}
-	// Behind three numbers stands a union that is aligned as a pointer, and begins with the process: see sigaction(2).
+	// Behind three numbers stands a union that is aligned as a pointer, and begins with the
+	// process: see sigaction(2).
 	return int((*struct {
 		_   [3]int32
 		_   [0]uintptr
@@ -64,7 +69,8 @@ func endedChild() (pid int, err error) {
 	})(unsafe.Pointer(&info)).pid), nil
 }
 
-// descendant is a process below this one. When it began tells it from another that gets its number later.
+// descendant is a process below this one. When it began tells it from another that gets its number
+// later.
 type descendant struct {
 	pid   int
 	group int
@@ -90,8 +96,9 @@ func runningAt(pid int) []descendant {
 	return nil
 }
 
-// find finds what of before still runs, the children of parent, the members of group if that is theirs, and what runs below all these.
-// The group is theirs when the caller knows it, or one of them is in it. Nothing is found where processes are not known.
+// find finds what of before still runs, the children of parent, the members of group if that is
+// theirs, and what runs below all these. The group is theirs when the caller knows it, or one of
+// them is in it. Nothing is found where processes are not known.
 func find(before []descendant, parent, group int, theirs bool) (found []descendant, known bool) {
 	all := processes()
 	inside := map[int]bool{parent: true}
@@ -120,7 +127,8 @@ type stat struct {
 
 func (s stat) descendant() descendant { return descendant{s.pid, s.group, s.began} }
 
-// processes are all that there are: none where /proc is not mounted, or is that of another namespace, in which numbers mean others.
+// processes are all that there are: none where /proc is not mounted, or is that of another
+// namespace, in which numbers mean others.
 func processes() (all []stat) {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return nil
@@ -141,8 +149,8 @@ func processes() (all []stat) {
 	return all
 }
 
-// statOf reads /proc/pid/stat, see proc(5): behind the name, which is in parentheses and may hold some, are the state, the parent, the
-// group, and as the 22nd field when it began.
+// statOf reads /proc/pid/stat, see proc(5): behind the name, which is in parentheses and may hold
+// some, are the state, the parent, the group, and as the 22nd field when it began.
 func statOf(pid int) (s stat, found bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])

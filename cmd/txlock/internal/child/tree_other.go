@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// There are no signals here but the end of a process, and ctrl-C, which reaches the command by itself.
+// There are no signals here but the end of a process, and ctrl-C, which reaches the command by
+// itself.
 var (
 	terminate = os.Kill
 	continued = os.Interrupt

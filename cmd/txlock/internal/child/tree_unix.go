@@ -24,8 +24,9 @@ var Passed = []os.Signal{
 
 // terminal is the terminal that this process belongs to, nil without one.
 //
-// With a terminal the command shares the group of this process, as it would under env or time: ctrl-C and ctrl-Z reach both, the shell's job
-// control and pipelines work, and the command may read the terminal. Without one, in a cron job say, the command leads a group of its own, so that
+// With a terminal the command shares the group of this process, as it would under env or time:
+// ctrl-C and ctrl-Z reach both, the shell's job control and pipelines work, and the command may
+// read the terminal. Without one, in a cron job say, the command leads a group of its own, so that
 // all of it can be ended.
 var terminal = func() *os.File {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
@@ -70,16 +71,18 @@ func prepare() func(*os.Process) tree {
 // descendants are a command and what runs below it.
 type descendants struct {
 	process *os.Process
-	parent  int // whose children are the command and its orphans, and nothing else; nobody, where they are not told from others
-	group   int // of the command alone, or nobody
-	found   []descendant
-	known   bool // else nothing is found here
+	// whose children are the command and its orphans, and nothing else; nobody, where they are not
+	// told from others
+	parent int
+	group  int // of the command alone, or nobody
+	found  []descendant
+	known  bool // else nothing is found here
 }
 
 func (d *descendants) look() { d.found, d.known = find(d.found, d.parent, d.group, d.numbered()) }
 
-// numbered reports whether the command was not waited for yet: until then the kernel gives its number to no other process or group.
-// That it may not be sent a signal is no sign of its end.
+// numbered reports whether the command was not waited for yet: until then the kernel gives its
+// number to no other process or group. That it may not be sent a signal is no sign of its end.
 func (d *descendants) numbered() bool {
 	return !errors.Is(d.process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
@@ -95,7 +98,8 @@ func (d *descendants) left() bool {
 
 func (d *descendants) run() bool { return slices.ContainsFunc(d.found, descendant.runs) }
 
-// group is a command that leads a group of processes. What it has started may have left that: under timeout, setsid, or a shell's job control.
+// group is a command that leads a group of processes. What it has started may have left that: under
+// timeout, setsid, or a shell's job control.
 type group struct{ descendants }
 
 func (g *group) signal(sig os.Signal) {
@@ -106,7 +110,8 @@ func (g *group) signal(sig os.Signal) {
 	}
 }
 
-// send does not ask whether the command is seen: /proc may hide it, one that is setuid or not readable say.
+// send does not ask whether the command is seen: /proc may hide it, one that is setuid or not
+// readable say.
 func (g *group) send(sig os.Signal) {
 	inside := !g.known || g.numbered()
 	for _, d := range g.found {
@@ -163,7 +168,8 @@ func codeOf(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// halt has a command in a group of its own stop and go on together with this process. With a terminal the kernel does that.
+// halt has a command in a group of its own stop and go on together with this process. With a
+// terminal the kernel does that.
 type halt struct{ asked, resumed chan os.Signal }
 
 func newHalt() halt {

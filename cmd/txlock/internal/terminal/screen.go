@@ -24,7 +24,9 @@ func Open(in, out *os.File) (*Screen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the terminal: %w", err)
 	}
-	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l\x1b[?7l") // terminals differ in how wide they take a character for: what is too wide must not begin a new line
+	// terminals differ in how wide they take a character for: what is too wide must not begin a new
+	// line
+	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l\x1b[?7l")
 	quit := make(chan struct{})
 	go func() {
 		defer close(quit)
@@ -54,7 +56,8 @@ func (s *Screen) Size() (width, height int) {
 	return width, height
 }
 
-// Draw shows lines, as many as there is room for. It overwrites the old ones rather than to clear them, which would flicker.
+// Draw shows lines, as many as there is room for. It overwrites the old ones rather than to clear
+// them, which would flicker.
 func (s *Screen) Draw(lines []string) {
 	_, height := s.Size()
 	fmt.Fprint(s.out, "\x1b[H"+strings.Join(lines[:min(len(lines), height)], "\x1b[K\r\n")+"\x1b[K\x1b[J")

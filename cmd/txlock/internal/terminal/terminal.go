@@ -1,5 +1,5 @@
-// Package terminal is what the command knows of the terminal that it writes to: its width, its colours, and a screen that can be
-// drawn again and again.
+// Package terminal is what the command knows of the terminal that it writes to: its width, its
+// colours, and a screen that can be drawn again and again.
 package terminal
 
 import (
@@ -32,7 +32,8 @@ func size(f *os.File) (width, height int) {
 // Style writes text in colours, or as it is.
 type Style bool
 
-// StyleOf is how to write to f: in colours on a terminal that has some, unless NO_COLOR is set (no-color.org).
+// StyleOf is how to write to f: in colours on a terminal that has some, unless NO_COLOR is set
+// (no-color.org).
 func StyleOf(f *os.File) Style {
 	return Style(Is(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != "")
 }
@@ -66,7 +67,8 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Columns is how many columns of a terminal text takes: two for each character of Chinese, say, and for most emoji.
+// Columns is how many columns of a terminal text takes: two for each character of Chinese, say, and
+// for most emoji.
 func Columns(text string) (columns int) {
 	for _, r := range text {
 		columns += columnsOf(r)
@@ -78,7 +80,8 @@ func columnsOf(r rune) int {
 	switch kind := width.LookupRune(r).Kind(); {
 	case r == '\ufe0f': // makes an emoji of the character before it, which is then as wide as one
 		return 1
-	case unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x1160 && r <= 0x11ff: // joins what is before it, as the latter half of a Korean syllable does
+	case unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x1160 && r <= 0x11ff:
+		// joins what is before it, as the latter half of a Korean syllable does
 		return 0
 	case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
 		return 2
@@ -108,7 +111,8 @@ func Fill(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Columns(text)))
 }
 
-// Wrap breaks text between words into lines that, with indent columns in front, fit into most columns; into one when most is 0.
+// Wrap breaks text between words into lines that, with indent columns in front, fit into most
+// columns; into one when most is 0.
 func Wrap(text string, most, indent int) (lines []string) {
 	const least = 20 // columns, or it is not worth it
 	room := most - indent

@@ -38,7 +38,8 @@ func TestCut(t *testing.T) {
 // What takes two columns, and what none.
 func TestColumns(t *testing.T) {
 	for text, want := range map[string]int{
-		"": 0, "plain": 5, "ünï": 3, "e\u0301": 1, "鍵:42": 5, "한국어": 6, "\u1112\u1161\u11ab": 2, "ＡＢ": 4, "ｱ": 1, "🔒": 2, "❤\ufe0f": 2, "…": 1,
+		"": 0, "plain": 5, "ünï": 3, "e\u0301": 1, "鍵:42": 5, "한국어": 6, "\u1112\u1161\u11ab": 2, "ＡＢ": 4, "ｱ": 1,
+		"🔒": 2, "❤\ufe0f": 2, "…": 1,
 	} {
 		require.Equal(t, want, terminal.Columns(text), text)
 		require.Equal(t, 12, terminal.Columns(terminal.Fill(text, 12)), text)
