@@ -6,6 +6,22 @@ import (
 	"sync/atomic"
 )
 
+// lock is Lock and TryLock.
+func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
+	ctx, trace := m.asked(ctx, verb, true)
+	var lock *Lock
+	g, err := m.acquire(ctx, try, false)
+	if err == nil {
+		lock = &Lock{ctx: g.own(context.WithoutCancel(ctx), g.handle), token: g.token}
+		// The handle ends the context first: the holder's work must have ended when the server lets
+		// go.
+		lock.release = func(ctx context.Context) error { return g.leave(ctx, g.handle) }
+	}
+	err = m.failed(verb, err)
+	trace.follow(lock, err)
+	return lock, err
+}
+
 // Lock is a held lock. Its methods may be called from many goroutines.
 type Lock struct {
 	ctx      context.Context
@@ -37,9 +53,7 @@ func (l *Lock) Token() int64 { return l.token }
 // Unlock releases the lock. It works on a cancelled ctx, whose values alone it uses, and returns
 // within 5 seconds: a connection on which the release is not confirmed is closed, and the server
 // then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the session
-// broke before: since when others may have held the lock is not known. When a Do ran in the
-// session, the last Unlock of the session commits its work, which may take 30 seconds, and an error
-// means that it is not committed, unless it says that the connection broke during COMMIT.
+// broke before: since when others may have held the lock is not known.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if !l.released.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)

@@ -8,13 +8,13 @@ import "context"
 // moment one gets it; of tries that name several keys each may find some of them taken by the
 // others.
 func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
-	return m.hold(ctx, "TryLock", true)
+	return m.lock(ctx, "TryLock", true)
 }
 
 // TryDo is Do without waiting: work does not run when another session holds the lock, or waits for
 // it, and the error is [ErrNotAcquired].
 func (m *Mutex[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	return m.run(ctx, "TryDo", true, work)
+	return m.do(ctx, "TryDo", true, work)
 }
 
 // TryLockTx is LockTx without waiting: a lock that another session holds, or waits for, is

@@ -67,10 +67,8 @@ func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context
 	if call.Table == "" {
 		call.Table = l.config.table
 	}
-	if f, carried := ctx.Value(ownerKey[Tx]{l}).(*frame[Tx]); carried && joins {
-		f.mu.Lock()
-		call.Nested = !f.over
-		f.mu.Unlock()
+	if s, _ := l.owned(ctx); s != nil && joins {
+		call.Nested = s.life.Open()
 	}
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
 	return t.ctx, t

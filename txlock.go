@@ -96,6 +96,11 @@ var (
 	// in which it was taken has released.
 	ErrNotHeld = errors.New("lock not held")
 
+	// ErrInsideLock occurs when Do or TryDo is called with the context of a session that a Lock
+	// began. Its work could only be committed by the Unlock, whose error nobody reads. Begin with
+	// Do instead, and Lock in its work; or call with [Apart] of the context, as another owner.
+	ErrInsideLock = errors.New("a Do inside a Lock")
+
 	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL
 	// and MariaDB that rolls the whole transaction back, locks included; on PostgreSQL locks held
 	// before are kept.
@@ -118,14 +123,6 @@ var (
 )
 
 var errClosed = errors.New("the Locker is closed")
-
-const (
-	// releaseTimeout bounds Unlock and every rollback. A connection that has not confirmed by then
-	// is closed.
-	releaseTimeout = 5 * time.Second
-	// commitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
-	commitTimeout = 30 * time.Second
-)
 
 // Locker locks rows of one database. It is safe for use by many goroutines; a program needs one for
 // each database. Tx is the transaction type of its driver, pgx.Tx or *sql.Tx.
@@ -225,11 +222,11 @@ func (l *Locker[Tx]) Close() error {
 	l.mu.Unlock()
 	closed := make(chan error, 1)
 	for _, s := range open {
-		go s.abort(errClosed)
+		go s.abort()
 	}
 	go func() {
 		for _, s := range open {
-			<-s.ended
+			<-s.life.Ended()
 		}
 		if l.driver == nil {
 			closed <- nil
@@ -308,7 +305,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // holding. After an error nothing is held: [ErrNotAcquired] when the wait was ended, and when ctx
 // ends while the lock is being granted it is released again. Every Lock needs its Unlock.
 func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
-	return m.hold(ctx, "Lock", false)
+	return m.lock(ctx, "Lock", false)
 }
 
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
@@ -329,7 +326,7 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 // is one hole inside a Lock: after a ROLLBACK that work sends as SQL, what it sends then is
 // committed at once; the errors of Do and Unlock say that the lock was lost.
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	return m.run(ctx, "Do", false, work)
+	return m.do(ctx, "Do", false, work)
 }
 
 // LockTx waits for the lock in a transaction that the caller began and will end; it is released
