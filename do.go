@@ -51,7 +51,8 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 
 // run runs work in scope, with a context that carries the session until work returns.
 func (s *session[Tx]) run(ctx context.Context, scope *lifecycle.Scope, tx Tx,
-	work func(context.Context, Tx) error) error {
+	work func(context.Context, Tx) error,
+) error {
 	handle := s.life.Enter(scope)
 	if handle == nil {
 		return errOutlived
