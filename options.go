@@ -81,7 +81,7 @@ const (
 // default. It matters when a holder is stopped, or cut off from the network without the server being
 // told. A crash frees the lock at once.
 //
-// A heartbeat, every sixth of d at the latest, keeps a healthy Lock alive for as long as it is held.
+// A heartbeat, every twelfth to sixth of d, keeps a healthy Lock alive for as long as it is held.
 // When no answer comes, its Context ends before the server can end the session: a tenth of d before,
 // at most a second, counted from when the last answered heartbeat was sent.
 //

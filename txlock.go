@@ -29,8 +29,9 @@
 //
 // # Order
 //
-// Waiters are served in the order in which they came, across processes. A waiter that gives up or
-// dies leaves the queue. On MySQL and MariaDB a session that holds other rows already may overtake.
+// Waiters are served in the order in which they reach the server, across processes. On MySQL and
+// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves the queue at once.
+// One that dies delays the next by half a second at most.
 //
 // # Reentry
 //
@@ -65,8 +66,8 @@
 // # Long holds
 //
 // Each held lock occupies a connection and an open transaction. On PostgreSQL that transaction holds
-// back vacuum in the whole database, on MariaDB purge. Hold locks for as long as the work takes, not
-// for the life of a process.
+// back vacuum in the whole database, and CREATE INDEX CONCURRENTLY waits for it. On MariaDB it holds
+// back purge. Hold locks for as long as the work takes, not for the life of a process.
 //
 // A session that is silent for its lease, 30 s unless [WithLease] says otherwise, is ended by the
 // server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The work
