@@ -8,7 +8,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jonboulle/clockwork v0.5.0
 	github.com/stretchr/testify v1.12.1
-	github.com/txlock/txlock v0.0.0
+	github.com/txlock/txlock v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 
@@ -50,5 +50,3 @@ require (
 	golang.org/x/text v0.41.0 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 )
-
-replace github.com/txlock/txlock => ../

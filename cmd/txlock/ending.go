@@ -15,7 +15,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 )
 
 // What the command exits with; 64 to 78 as in sysexits.h, which mail and cron know.

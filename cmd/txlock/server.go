@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/dsn"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
 // locker is what the commands use of a txlock.Locker, whatever its transactions are.

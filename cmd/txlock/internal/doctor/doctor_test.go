@@ -18,7 +18,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/servers"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/txlock/txlock"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/dsn"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
 func none(string) string { return "" }
