@@ -50,7 +50,8 @@ var etcd = servers.Software{
 		url := "http://" + local(port)
 		return servers.Run{
 			Arguments: []string{
-				"--data-dir", filepath.Join(folder, "data"), "--listen-client-urls", url, "--advertise-client-urls", url,
+				"--data-dir", filepath.Join(folder, "data"),
+				"--listen-client-urls", url, "--advertise-client-urls", url,
 				"--listen-peer-urls", "http://127.0.0.1:0", // any port: it has no peers
 			},
 			DSN: url,
@@ -84,9 +85,9 @@ var zooKeeper = servers.Software{
 	Answers: func(ctx context.Context, dsn string) error { return line(ctx, dsn, "srvr", "Mode:") },
 }
 
-// zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All clients
-// come from this machine, so there is no limit for one machine. The administration page is off: its
-// port is fixed.
+// zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All
+// clients come from this machine, so there is no limit for one machine. The administration page is
+// off: its port is fixed.
 func zooKeeperFile(folder string, port int) string {
 	return strings.Join([]string{
 		"tickTime=2000", "dataDir=" + filepath.Join(folder, "data"), fmt.Sprintf("clientPort=%d", port),
@@ -94,8 +95,8 @@ func zooKeeperFile(folder string, port int) string {
 	}, "\n") + "\n"
 }
 
-// zooKeeperIn returns the command line of the ZooKeeper whose jars are below a root. It gets the memory
-// that ZooKeeper's own script gives it.
+// zooKeeperIn returns the command line of the ZooKeeper whose jars are below a root. It gets the
+// memory that ZooKeeper's own script gives it.
 func zooKeeperIn(root string) ([]string, error) {
 	var path []string
 	for _, name := range []string{
@@ -114,7 +115,8 @@ func zooKeeperIn(root string) ([]string, error) {
 	}, nil
 }
 
-// programOf finds a program of the machine, or in a tree of packages, where the script run starts it.
+// programOf finds a program of the machine, or in a tree of packages, where the script run starts
+// it.
 func programOf(name string) func(root string) ([]string, error) {
 	return func(root string) ([]string, error) {
 		if root != "" {

@@ -1,9 +1,9 @@
 // Command containers runs one container for the process that started it.
 //
 // It reads a Request from its standard input, one line of JSON, and answers on its standard output
-// with a line of JSON, a Response: where the container listens, or why there is none. The container is
-// removed when the standard input ends or a signal comes, so that none is left when the other process
-// dies.
+// with a line of JSON, a Response: where the container listens, or why there is none. The container
+// is removed when the standard input ends or a signal comes, so that none is left when the other
+// process dies.
 //
 // It is a program in a module of its own so that the libraries of container engines are in nobody
 // else's go.sum. internal/servers runs it.

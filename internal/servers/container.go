@@ -117,8 +117,8 @@ func engineAnswers(ctx context.Context) error {
 	return nil
 }
 
-// containerProgram is the program internal/containers. It is a module of its own, with the libraries
-// for containers, and is built when it is needed.
+// containerProgram is the program internal/containers. It is a module of its own, with the
+// libraries for containers, and is built when it is needed.
 func containerProgram() (*exec.Cmd, error) {
 	_, file, _, _ := runtime.Caller(0)
 	folder := filepath.Join(filepath.Dir(file), "..", "containers")
@@ -131,8 +131,8 @@ func containerProgram() (*exec.Cmd, error) {
 	return program, nil
 }
 
-// runContainer has the program run a container until stop is called. The program removes the container
-// when its standard input ends, so also when this process dies.
+// runContainer has the program run a container until stop is called. The program removes the
+// container when its standard input ends, so also when this process dies.
 func runContainer(ctx context.Context, program *exec.Cmd, image Image) (address string, stop func() error, err error) {
 	request, err := json.Marshal(image)
 	if err != nil {
@@ -155,7 +155,8 @@ func runContainer(ctx context.Context, program *exec.Cmd, image Image) (address 
 	stop = func() error {
 		_ = input.Close()
 		if err := program.Wait(); err != nil {
-			return fmt.Errorf("container %s:%s: %w: %s", image.Repository, image.Tag, err, lastLines(complaints.Bytes()))
+			return fmt.Errorf("container %s:%s: %w: %s", image.Repository, image.Tag, err,
+				lastLines(complaints.Bytes()))
 		}
 		return nil
 	}

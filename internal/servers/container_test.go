@@ -103,10 +103,11 @@ func TestServerInAContainerThatDoesNotAnswerIsRemoved(t *testing.T) {
 	engine := startEngine(t, own)
 	t.Setenv("DOCKER_HOST", engine.host)
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err := startContainer(ctx, "PostgreSQL 18", Postgres18.image(Options{}), func(ctx context.Context, _ string) error {
+	never := func(ctx context.Context, _ string) error {
 		cancel()
 		return ctx.Err()
-	})
+	}
+	_, err := startContainer(ctx, "PostgreSQL 18", Postgres18.image(Options{}), never)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, engine.removed, 1)
 }

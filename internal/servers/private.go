@@ -160,16 +160,16 @@ func onOff(on bool) string {
 func command(ctx context.Context, folder string, line []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, line[0], line[1:]...)
 	c.Dir = folder
-	// TMPDIR is the folder of this server: a MariaDB that starts removes the temporary tables that it
-	// finds there, whosever they are.
+	// TMPDIR is the folder of this server: a MariaDB that starts removes the temporary tables that
+	// it finds there, whosever they are.
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "TMPDIR=" + folder, "LC_ALL=C", "TZ=UTC"}
 	c.SysProcAttr = asNobody()
 	return c
 }
 
-// freePort returns a port below those of outgoing connections, so that none of them takes it while a
-// server is down. It is reserved for the life of this process, even while no server listens on it: the
-// process holds the UDP port of the same number, and other processes look at that.
+// freePort returns a port below those of outgoing connections, so that none of them takes it while
+// a server is down. It is reserved for the life of this process, even while no server listens on
+// it: the process holds the UDP port of the same number, and other processes look at that.
 func freePort() (int, error) {
 	var failed error
 	for range 100 {

@@ -24,8 +24,8 @@ import (
 
 // Options change how a database is started. They do not matter for one that is given by address.
 type Options struct {
-	// Durable makes a private instance flush at every commit, as servers do by default. Measurements
-	// need that, tests do not.
+	// Durable makes a private instance flush at every commit, as servers do by default.
+	// Measurements need that, tests do not.
 	Durable bool
 	// Connections is how many connections the server accepts. 0 stands for 300.
 	Connections int
@@ -69,8 +69,8 @@ func (s *Server) Stop() (err error) {
 }
 
 // Start finds or starts a database. A server that it starts ends with this process, however the
-// process ends. The DSN is a postgres:// URL or a data source name of go-sql-driver/mysql. It names a
-// database that exists.
+// process ends. The DSN is a postgres:// URL or a data source name of go-sql-driver/mysql. It names
+// a database that exists.
 func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	if len(options.Settings) > 0 {
 		return startOwn(ctx, kind, options)
@@ -103,7 +103,8 @@ func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	return server, nil
 }
 
-// firstOf returns the server whose address is in the variable, or else the first that can be started.
+// firstOf returns the server whose address is in the variable, or else the first that can be
+// started.
 func firstOf(ctx context.Context, name, variable string,
 	installed, container, unpacked func(context.Context) (*Server, error),
 ) (*Server, error) {

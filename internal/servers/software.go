@@ -16,8 +16,8 @@ type Software struct {
 	Packages Packages
 	Image    Image
 	Ending   syscall.Signal // makes it shut down at once and leave nothing behind
-	// Find returns the command line of the program: of the machine, or, if root is not empty, of the
-	// unpacked packages there.
+	// Find returns the command line of the program: of the machine, or, if root is not empty, of
+	// the unpacked packages there.
 	Find func(root string) ([]string, error)
 	// Run says how to run a private instance, with its files in a folder and listening on a port of
 	// 127.0.0.1.

@@ -1,5 +1,5 @@
-// Package wire is a TCP proxy for tests. It counts the round trips between clients and a server, and
-// it behaves like a bad network: slow, silent, or one that cuts connections.
+// Package wire is a TCP proxy for tests. It counts the round trips between clients and a server,
+// and it behaves like a bad network: slow, silent, or one that cuts connections.
 package wire
 
 import (
@@ -68,8 +68,8 @@ func Listen(address string) (*Proxy, error) {
 // Addr is where clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Bursts is the number of round trips on all connections: how often a client began to send after the
-// server had sent. A request is one burst, however many packets it has.
+// Bursts is the number of round trips on all connections: how often a client began to send after
+// the server had sent. A request is one burst, however many packets it has.
 func (p *Proxy) Bursts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
