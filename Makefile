@@ -15,7 +15,7 @@ DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/po
 	internal/containers internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/wire \
 	bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
 
-.PHONY: demo test check bench bench-full
+.PHONY: demo test check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
@@ -43,3 +43,11 @@ bench: ## every lock people use today, side by side: less than 5 minutes
 
 bench-full: ## the same, for publishing: about 20 minutes
 	cd bench && go run . -full
+
+# The root module stands for the release that the others require, as in go.work, which go mod tidy does not look at.
+tidy: ## go.mod and go.sum of every module, when imports have changed
+	@for module in $(MODULES); do \
+		echo "== go mod tidy in $$module"; \
+		(cd $$module && export GOWORK=off && go mod edit -replace=github.com/txlock/txlock=$(CURDIR) && \
+			{ go mod tidy; done=$$?; go mod edit -dropreplace=github.com/txlock/txlock; exit $$done; }) || exit 1; \
+	done
