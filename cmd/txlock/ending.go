@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/doctor"
 )
 
 // What the command exits with; 64 to 78 as in sysexits.h, which mail and cron know.

@@ -105,7 +105,8 @@ func slowToTell(t *testing.T, e *engine) {
 	admit := f.crowded(t)
 	p := f.start(t, "run", "-v", "k", "--", "echo", "mine")
 	f.waiters(t, 1)
-	eventually.True(t, "a word without the holder", func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
+	eventually.True(t, "a word without the holder",
+		func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
 	admit()
 	eventually.True(t, "a word about the holder", func() bool {
 		return strings.HasPrefix(p.stderr.String(), "txlock: waiting for k\ntxlock: waiting for k: held ")

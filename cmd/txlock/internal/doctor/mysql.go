@@ -74,7 +74,8 @@ func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
 	return run(ctx, m.checks(), func(err error) bool {
-		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sql.ErrConnDone)
+		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+			errors.Is(err, sql.ErrConnDone)
 	})
 }
 
@@ -91,8 +92,8 @@ func (m *mysqlServer) open() (*sql.DB, error) {
 	return db, nil
 }
 
-// connect does not wait for longer than the DSN says, also where the server takes the connection and is silent: the driver bounds
-// the dialling only.
+// connect does not wait for longer than the DSN says, also where the server takes the connection
+// and is silent: the driver bounds the dialling only.
 func (m *mysqlServer) connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	if m.config.Timeout == 0 {
 		return db.Conn(ctx)
@@ -138,7 +139,8 @@ func (m *mysqlServer) introduce(ctx context.Context) (err error) {
 	m.identify()
 	m.schema, m.name = parts(m.quoted)
 	var account, database string
-	if err = m.conn.QueryRowContext(ctx, "SELECT CURRENT_USER(), COALESCE(DATABASE(), '')").Scan(&account, &database); err != nil {
+	row := m.conn.QueryRowContext(ctx, "SELECT CURRENT_USER(), COALESCE(DATABASE(), '')")
+	if err = row.Scan(&account, &database); err != nil {
 		return err
 	}
 	if m.schema == "" {

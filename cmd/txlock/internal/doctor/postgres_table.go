@@ -30,14 +30,20 @@ func (t postgresTable) isTable() bool { return t.kind == "r" || t.kind == "p" }
 
 const postgresTableSQL = `SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
 	EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = 'slot'
-		WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum),
-	coalesce((SELECT string_agg(quote_ident(tgname), ', ' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal), ''),
-	coalesce((SELECT string_agg(format('DROP TRIGGER %I ON %I.%I', tgname, n.nspname, c.relname), E';\n' ORDER BY tgname)
+		WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1
+			AND i.indkey[0] = a.attnum),
+	coalesce((SELECT string_agg(quote_ident(tgname), ', ' ORDER BY tgname)
 		FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal), ''),
-	coalesce((SELECT string_agg(i.indexrelid::regclass::text, ', ' ORDER BY i.indexrelid) FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisprimary), ''),
+	coalesce((
+		SELECT string_agg(format('DROP TRIGGER %I ON %I.%I', tgname, n.nspname, c.relname), E';\n' ORDER BY tgname)
+		FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal), ''),
+	coalesce((SELECT string_agg(i.indexrelid::regclass::text, ', ' ORDER BY i.indexrelid)
+		FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisprimary), ''),
 	coalesce((SELECT string_agg(CASE WHEN k.conname IS NULL THEN format('DROP INDEX %I.%I', n.nspname, x.relname)
-			ELSE format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, c.relname, k.conname) END, E';\n' ORDER BY i.indexrelid)
-		FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.conrelid = c.oid
+			ELSE format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, c.relname, k.conname) END,
+			E';\n' ORDER BY i.indexrelid)
+		FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+			LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.conrelid = c.oid
 		WHERE i.indrelid = c.oid AND NOT i.indisprimary), '')
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)`
 
@@ -47,7 +53,9 @@ func (p *postgresServer) locate(ctx context.Context) error {
 		p.schema = schema + `"`
 		return nil
 	}
-	const query = `SELECT coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)), current_schema(), '')`
+	const query = `SELECT coalesce((
+		SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)
+		), current_schema(), '')`
 	var schema string
 	if err := p.conn.QueryRow(ctx, query, p.quoted).Scan(&schema); err != nil {
 		return err
@@ -64,7 +72,8 @@ func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
 		return advice("name a schema that there is: --table schema." + p.table + ", or in the search_path of " +
 			p.role), nil
 	}
-	const query = `SELECT count(*) > 0, coalesce(bool_or(has_schema_privilege(oid, 'CREATE')), has_database_privilege(current_database(), 'CREATE'))
+	const query = `SELECT count(*) > 0,
+			coalesce(bool_or(has_schema_privilege(oid, 'CREATE')), has_database_privilege(current_database(), 'CREATE'))
 		FROM pg_namespace WHERE '"' || replace(nspname, '"', '""') || '"' = $1`
 	var exists, may bool
 	err := p.conn.QueryRow(ctx, query, p.schema).Scan(&exists, &may)

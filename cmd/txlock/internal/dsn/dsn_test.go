@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/dsn"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
 func none(string) string { return "" }
@@ -46,7 +46,8 @@ func TestMySQL(t *testing.T) {
 }
 
 func TestMySQLParameters(t *testing.T) {
-	server, err := dsn.Parse("mysql://h/d?charset=utf8mb4&time_zone=%27%2B01%3A00%27&timeout=3s&connectionAttributes=program_name:mine", none)
+	server, err := dsn.Parse("mysql://h/d?charset=utf8mb4&time_zone=%27%2B01%3A00%27&timeout=3s"+
+		"&connectionAttributes=program_name:mine", none)
 	require.NoError(t, err)
 	config, err := mysql.ParseDSN(server.Driver)
 	require.NoError(t, err)
@@ -182,7 +183,8 @@ func TestRefused(t *testing.T) {
 		"", "host=h password=hush", "u:hush@tcp(h)/d", "redis://u:hush@h", "postgres:u:hush@h", "mysql:/u:hush@h",
 		"mysql://u:hush%zz@h/d", "mysql://u:hush@h:port/d", "mysql://u:hush@h x/d", "mysql://u%3Av:hush@h/d",
 		"mysql://u:hush@h/d?timeout=soon",
-		"postgres://u:hush%zz@h/d", "postgres://u:hush@h:port/d", "postgres://u:hush@h/d?sslmode=perhaps", "postgres://u:hush`: @h:x/d",
+		"postgres://u:hush%zz@h/d", "postgres://u:hush@h:port/d", "postgres://u:hush@h/d?sslmode=perhaps",
+		"postgres://u:hush`: @h:x/d",
 	} {
 		_, err := dsn.Parse(text, none)
 		require.ErrorIs(t, err, dsn.ErrURL, text)
@@ -214,7 +216,9 @@ func TestRedact(t *testing.T) {
 
 // Whatever the password is, it comes out at the driver as it went in, and Scrub and Redact find it.
 func FuzzPassword(f *testing.F) {
-	for _, password := range []string{"plain", "a/b:c@d%e?f#g&h=i", "ünï", " ", "''", "x)y(z", "://", "@tcp(h)/d?", "\x00\xff"} {
+	for _, password := range []string{
+		"plain", "a/b:c@d%e?f#g&h=i", "ünï", " ", "''", "x)y(z", "://", "@tcp(h)/d?", "\x00\xff",
+	} {
 		f.Add(password)
 	}
 	f.Fuzz(func(t *testing.T, password string) {

@@ -116,7 +116,8 @@ func (m *mysqlServer) lookAtIndexes(ctx context.Context) ([]Finding, error) {
 }
 
 func (m *mysqlServer) lookAtTriggers(ctx context.Context) ([]Finding, error) {
-	names, err := m.texts(ctx, "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = "+quoteText(m.schema)+
+	names, err := m.texts(ctx, "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"+
+		" WHERE EVENT_OBJECT_SCHEMA = "+quoteText(m.schema)+
 		" AND EVENT_OBJECT_TABLE = "+quoteText(m.name)+" ORDER BY TRIGGER_NAME")
 	if err != nil || len(names) == 0 {
 		return nil, err

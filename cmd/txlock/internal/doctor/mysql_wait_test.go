@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/servers"
 )
 

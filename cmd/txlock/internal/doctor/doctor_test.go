@@ -18,7 +18,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -226,5 +226,6 @@ func TestJSON(t *testing.T) {
 		{Check: "a", Severity: doctor.Failure, Found: "b", Why: "c", Fix: doctor.Fix{Text: "d;", Kind: doctor.SQL}},
 	})
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"check":"version","severity":"ok","found":"MySQL"},{"check":"a","severity":"failure","found":"b","why":"c","fix":"d;","fix_kind":"sql"}]`, string(text))
+	require.JSONEq(t, `[{"check":"version","severity":"ok","found":"MySQL"},
+		{"check":"a","severity":"failure","found":"b","why":"c","fix":"d;","fix_kind":"sql"}]`, string(text))
 }
