@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Server error numbers (MySQL: server error reference; MariaDB: error codes) that mean something to
@@ -42,7 +43,7 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
 	case noSuchTable, unknownColumn, unknownDatabase:
 		if request.Slots > 0 {
-			return dialects.NotInstalled(request.Table, err)
+			return locktable.NotInstalled(request.Table, err)
 		}
 	}
 	return err

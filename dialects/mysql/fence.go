@@ -8,7 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // fence is what tokens are made of: the server's UUID_SHORT(), a counter in its memory that every
@@ -70,7 +71,7 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 		if count <= start || count-start >= 1<<40 { // more than a run has room for, or the row is another's, and was brought here by a dump
 			return nil, 0, errNoRun
 		}
-		made, err := dialects.Token(epoch, count-start)
+		made, err := fencing.Token(epoch, count-start)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -152,7 +153,7 @@ func (f fence) number(ctx context.Context, conn *sql.Conn) error {
 func (f fence) explain(table string, err error) error {
 	switch number(err) {
 	case noSuchTable:
-		return dialects.NoFence(table, err)
+		return locktable.NoFence(table, err)
 	case refusedByPlugin:
 		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: lock without WithFencing: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // lookAtMariaDB reads InnoDB's views. They show a row lock only when somebody waits for it; of what
@@ -47,8 +48,8 @@ func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 			Session: line[0], User: line[1], Host: line[2], Database: line[3],
 			Idle: line[4] == "Sleep", Statement: line[5],
 		}
-		if label := labelIn(line[5]); label != "" {
-			_, party.Process, party.Claims = dialects.ReadLabel(label)
+		if shown := labelIn(line[5]); shown != "" {
+			_, party.Process, party.Claims = label.Read(shown)
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
 			party.For = time.Duration(milliseconds * float64(time.Millisecond))
 			party.Since = s.since(party.For)
@@ -73,7 +74,7 @@ func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
 		if party == nil {
 			continue
 		}
-		_, process, claims := dialects.ReadLabel(line[1])
+		_, process, claims := label.Read(line[1])
 		party.Process, party.Claims = max(party.Process, process), append(party.Claims, claims...)
 		if party.Statement == "" {
 			party.Statement = line[2]

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/exclusion"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
@@ -111,19 +113,19 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 
 // census counts the slots, before the first of them is locked, and learns on the way whether the
 // server shows what sessions say of themselves.
-func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotCensus, error) {
+func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (locktable.Census, error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
-		return dialects.SlotCensus{}, err
+		return locktable.Census{}, err
 	}
 	var shows bool // not in the statement below: of a table with rows, MariaDB answers 0 there
 	switch err := conn.QueryRowContext(ctx, "SELECT @@performance_schema").Scan(&shows); {
 	case err == nil:
 		d.mute.Store(!shows)
 	case number(err) == 0: // not what the server says
-		return dialects.SlotCensus{}, err
+		return locktable.Census{}, err
 	}
-	var c dialects.SlotCensus
+	var c locktable.Census
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
 		"COALESCE(MIN(slots), 0), "+
 		"COALESCE(MAX(slots), 0) FROM "+quoted).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
@@ -151,7 +153,7 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
 		defer cancel()
 		return d.withConn(second, func(rival *sql.Conn) error {
-			return dialects.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})
+			return exclusion.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})
 		})
 	})
 }
@@ -188,7 +190,7 @@ type probe struct {
 
 func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
 	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		return 0, false, dialects.NoVerdict(err)
+		return 0, false, exclusion.NoVerdict(err)
 	}
 	query := "SELECT slot FROM " + p.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
 	if " "+clause == skipLocked {
@@ -199,7 +201,7 @@ func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool,
 	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
 	case 0, noPrivilege, noColumnPrivilege:
-		err = dialects.NoVerdict(err)
+		err = exclusion.NoVerdict(err)
 	}
 	return len(column), false, err
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // What a session locks is shown to others as dialects.Request.Label spells it: by a comment of the
@@ -25,7 +26,7 @@ func commentOf(request dialects.Request, tag string) string {
 	if tag != "" {
 		tag += " "
 	}
-	return commentMark + tag + dialects.Process + " " + request.Label() + " */ "
+	return commentMark + tag + label.Process + " " + label.Of(request) + " */ "
 }
 
 // labelIn is the label that a statement shows, empty without one.
@@ -54,11 +55,11 @@ const (
 // value is the variable's new value. SYSDATE is when a row is at hand, and locked: NOW would be
 // when the statement began to wait.
 func (s showing) value(request dialects.Request) string {
-	before := "'" + dialects.Process + " "
+	before := "'" + label.Process + " "
 	if s == asFurther {
 		before = "@" + variable + ", ' "
 	}
-	return "CONCAT(" + before + request.Label() + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
+	return "CONCAT(" + before + label.Of(request) + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
 }
 
 // into tells whether the locking statement itself sets the variable: that of one slot, of which
@@ -74,5 +75,5 @@ func (s showing) behind(request dialects.Request) string {
 
 // announceSQL is an assignment that travels with the settings in front of the lock.
 func announceSQL(request dialects.Request) string {
-	return "@" + variable + " = '" + dialects.Process + " " + request.Label() + "'"
+	return "@" + variable + " = '" + label.Process + " " + label.Of(request) + "'"
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
 // errRowsMissing says that fewer rows were locked than asked for.
@@ -36,11 +38,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	if request.Try {
 		clause = skipLocked
 	}
-	limit, told := dialects.ServerTimeout(ctx)
-	told = told && !request.Try
-	if !told {
-		limit = 0
-	}
+	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil && !request.Try {
 		tag = rand.Text()
@@ -65,9 +63,9 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	}
 	var locked []string
 	unreached := false
-	err = dialects.Await(ctx, told, func(ctx context.Context) error {
-		err := d.kill(ctx, tag, dialects.PatienceWith(d.control))
-		unreached = errors.Is(err, dialects.ErrNoInterrupt)
+	err = interrupt.Await(ctx, limit > 0, func(ctx context.Context) error {
+		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
+		unreached = errors.Is(err, interrupt.ErrNoConnection)
 		return err
 	}, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, q, query)
@@ -130,7 +128,7 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
 		return token, nil // released in the meantime, and ours now
 	}
-	return 0, request.Missed(existing)
+	return 0, missing.Rows(request, existing)
 }
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx.
@@ -217,7 +218,7 @@ func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) e
 	defer cancel()
 	conn, err := d.control.Conn(brief)
 	if err != nil {
-		return dialects.ErrNoInterrupt
+		return interrupt.ErrNoConnection
 	}
 	defer conn.Close()
 	thread, err := threadOf(ctx, conn, tag)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, of a statement and of a
@@ -47,7 +48,7 @@ func lookAtMySQL(ctx context.Context, conn *sql.Conn, s *scene, rows bool) error
 	}
 	for _, line := range history {
 		if party := s.people[line[0]]; party != nil && untold[line[0]] { // it may have locked by several statements
-			_, process, claims := dialects.ReadLabel(labelIn(line[1]))
+			_, process, claims := label.Read(labelIn(line[1]))
 			party.Process, party.Claims = cmp.Or(process, party.Process), append(party.Claims, claims...)
 		}
 	}
@@ -154,15 +155,15 @@ func (s *scene) meet(line []string) {
 		party.Statement = line[7]
 	}
 	span := line[9] // of the transaction
-	label := labelIn(line[5])
-	if _, party.Process, party.Claims = dialects.ReadLabel(label); label != "" { // it waits: since its statement began
+	shown := labelIn(line[5])
+	if _, party.Process, party.Claims = label.Read(shown); shown != "" { // it waits: since its statement began
 		span = line[8]
 	}
 	if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
 		party.For = time.Duration(picoseconds / 1000)
 		party.Since = s.since(party.For)
 	}
-	_, process, claims := dialects.ReadLabel(line[6])
+	_, process, claims := label.Read(line[6])
 	party.Claims = append(party.Claims, claims...)
 	if party.Process = max(party.Process, process); party.Process == 0 {
 		party.Process, _ = strconv.Atoi(line[10])

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
 const (
@@ -174,7 +175,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	if err != nil {
 		return classify(err, request)
 	}
-	return request.Missed(valuesOf(request, existing))
+	return missing.Rows(request, valuesOf(request, existing))
 }
 
 func (s *session) Tx() *sql.Tx { return s.tx }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // lockSQL is the one statement that locks the rows of request, in the order of its values. Its
@@ -159,7 +160,7 @@ func literal(value dialects.Value) (string, error) {
 func quoteTable(name string) (string, error) { return quoteIdentifier(name, 2) }
 
 func quoteIdentifier(name string, maxParts int) (string, error) {
-	return dialects.QuoteIdentifier(name, '`', func(plain string) string { return plain }, maxParts)
+	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }
 
 // schema is the SQL text that creates and seeds a lock table. Every row carries the number of slots: rows that are

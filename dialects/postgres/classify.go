@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
@@ -47,7 +48,7 @@ func classify(err error, request dialects.Request) error {
 			"default_query_exec_mode=simple_protocol: %w", err)
 	case undefinedTable, undefinedColumn, undefinedSchema:
 		if request.Slots > 0 {
-			return dialects.NotInstalled(request.Table, err)
+			return locktable.NotInstalled(request.Table, err)
 		}
 	}
 	return err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // fence is what tokens are made of: the number of the server's run, and a sequence that counts in
@@ -59,7 +61,7 @@ func tokenOf(column []string) (int64, error) {
 	if _, err := fmt.Sscanf(column[0], "%d %d", &epoch, &count); err != nil {
 		return 0, fmt.Errorf("no token: %q: %w", column[0], err)
 	}
-	return dialects.Token(epoch, count)
+	return fencing.Token(epoch, count)
 }
 
 // schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
@@ -137,7 +139,7 @@ func (l line) explainFence(ctx context.Context, request dialects.Request, missin
 	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
 		"to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
-		return dialects.NoFence(request.Fence, missing)
+		return locktable.NoFence(request.Fence, missing)
 	}
 	return otherwise
 }

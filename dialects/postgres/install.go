@@ -8,7 +8,44 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
+
+// Slots implements dialects.Driver.
+func (d *driver[Tx]) Slots(ctx context.Context, table string) (slots int, err error) {
+	err = d.withLine(ctx, func(l line) (err error) {
+		slots, err = l.slots(ctx, table)
+		return err
+	})
+	return slots, err
+}
+
+// Install implements dialects.Driver.
+func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
+	err = d.withLine(ctx, func(l line) (err error) {
+		installed, err = l.install(ctx, layout)
+		return err
+	})
+	return installed, err
+}
+
+// Schema implements dialects.Driver.
+func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
+	quoted, err := quoteTable(layout.Table)
+	if err != nil {
+		return "", err
+	}
+	create, seed := schema(quoted, layout.Slots)
+	statements := []string{create, seed}
+	if layout.Fencing {
+		f, err := fenceOf(layout.Table)
+		if err != nil {
+			return "", err
+		}
+		statements = append(statements, f.schema()...)
+	}
+	return strings.Join(statements, ";\n\n") + ";\n", nil
+}
 
 func (l line) slots(ctx context.Context, table string) (int, error) {
 	census, err := l.census(ctx, table)
@@ -53,7 +90,7 @@ func (l line) install(ctx context.Context, layout dialects.Layout) (int, error) 
 		l.abandon(ctx)
 		return 0, err
 	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	clean, cancel := detached(ctx)
 	defer cancel()
 	_, err = l.run(clean, script{{sql: "commit"}})
 	return wanted, err
@@ -88,23 +125,6 @@ func (l line) seed(ctx context.Context, table, quoted string, slots int) (int, e
 	return l.slots(ctx, table)
 }
 
-func schemaText(layout dialects.Layout) (string, error) {
-	quoted, err := quoteTable(layout.Table)
-	if err != nil {
-		return "", err
-	}
-	create, seed := schema(quoted, layout.Slots)
-	statements := []string{create, seed}
-	if layout.Fencing {
-		f, err := fenceOf(layout.Table)
-		if err != nil {
-			return "", err
-		}
-		statements = append(statements, f.schema()...)
-	}
-	return strings.Join(statements, ";\n\n") + ";\n", nil
-}
-
 // schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the
 // server finds a free name. Every row carries the number of slots: rows that are missing show, and
 // a client that has an old number finds no row to lock instead of the wrong one. slots is 0 when
@@ -121,55 +141,21 @@ func schema(table string, slots int) (create, seed string) {
 	return create, seed
 }
 
-// check proves exclusion on two connections.
-func check(ctx context.Context, table string, withLine func(context.Context, func(line) error) error) error {
-	return withLine(ctx, func(holder line) error {
-		slots, err := holder.slots(ctx, table)
-		if err != nil {
-			return err
-		}
-		quoted, err := quoteTable(table)
-		if err != nil {
-			return err
-		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
-		defer cancel()
-		return withLine(second, func(rival line) error {
-			return dialects.Prove(second, slots, &probe{line: holder, table: quoted},
-				&probe{line: rival, table: quoted})
-		})
-	})
-}
-
-type probe struct {
-	line
-	table string
-	begun bool
-}
-
-func (p *probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
-	p.begun = true
-	columns, err := p.run(ctx, script{
-		{sql: beginSQL},
-		{"select slot from " + p.table + " where slot = $1 for update " + clause, []any{strconv.Itoa(slot)}},
-	})
-	if sqlState(err) == lockNotAvailable {
-		return 0, true, nil
-	}
-	if state := sqlState(err); err != nil && (state == "" || state == noPrivilege) {
-		return 0, false, dialects.NoVerdict(err)
-	}
+// census reads what a lock table says of itself.
+func (l line) census(ctx context.Context, table string) (locktable.Census, error) {
+	quoted, err := quoteTable(table)
 	if err != nil {
-		return 0, false, err
+		return locktable.Census{}, err
 	}
-	return len(columns[1]), false, nil
-}
-
-func (p *probe) Rollback(ctx context.Context) error {
-	if !p.begun {
-		return nil
+	columns, err := l.run(ctx, script{{sql: "select concat_ws(' ', count(*), " +
+		"coalesce(min(slot), 0), coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted}})
+	if err != nil {
+		return locktable.Census{}, classify(err, dialects.Request{Table: table, Slots: 1})
 	}
-	p.begun = false
-	_, err := p.run(ctx, script{{sql: "rollback"}})
-	return err
+	var c locktable.Census
+	_, err = fmt.Sscan(strings.Join(columns[0], ""), &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	if err != nil {
+		return c, locktable.NotInstalled(table, err)
+	}
+	return c, nil
 }

@@ -1,6 +1,9 @@
 package postgres
 
-import "github.com/txlock/txlock/dialects"
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
+)
 
 // What a transaction locks is shown to others, as dialects.Request.Label spells it, behind the
 // application's name, for as long as the transaction lasts: that is what every role sees of a
@@ -20,7 +23,7 @@ const (
 		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"
 )
 
-func labelOf(request dialects.Request) string { return dialects.Process + " " + request.Label() }
+func labelOf(request dialects.Request) string { return label.Process + " " + label.Of(request) }
 
 // alsoSQL shows a further lock of the same transaction, if there is room. A savepoint that is
 // rolled back takes it back.
@@ -30,7 +33,7 @@ func alsoSQL(argument string) string {
 		" end, true)"
 }
 
-func furtherLabelOf(request dialects.Request) string { return " " + request.Label() }
+func furtherLabelOf(request dialects.Request) string { return " " + label.Of(request) }
 
 // granted is a column that notes the grant, if the transaction is ours, and its argument. Of a
 // further lock it is noted if that is what the name shows last.

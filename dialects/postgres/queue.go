@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // rowName is a row: of slots, Column is empty.
@@ -85,7 +86,7 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 		slot(n)
 	}
 	for _, s := range p.sessions {
-		_, _, claims := dialects.ReadLabel(s.Application)
+		_, _, claims := label.Read(s.Application)
 		for _, claim := range claims {
 			for _, value := range claim.Items {
 				if number := turnstileOf(claim.Table, claim.Column, value); claim.Table != "" && present[number] {
@@ -151,7 +152,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 	if a == nil || err != nil {
 		return false, 0
 	}
-	_, _, claims := dialects.ReadLabel(a.Application)
+	_, _, claims := label.Read(a.Application)
 	for _, claim := range claims {
 		if claim.Table == name.table && claim.Column == name.column && slices.Contains(claim.Items, name.value) {
 			claimed = len(claim.Items)
@@ -180,7 +181,7 @@ func (p picture) party(pid int) *dialects.Party {
 		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User),
 		Database: text(a.Database), Host: text(a.Host),
 	}
-	party.Application, party.Process, party.Claims = dialects.ReadLabel(a.Application)
+	party.Application, party.Process, party.Claims = label.Read(a.Application)
 	if a.Port != nil && *a.Port > 0 {
 		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(*a.Port))
 	}
