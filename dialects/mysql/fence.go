@@ -103,7 +103,7 @@ func lift(ctx context.Context, conn *sql.Conn, table string) error {
 		return err
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		clean, cancel := detached(ctx)
 		defer cancel()
 		if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+turnOfLift+"')"); failed != nil {
 			destroy(conn)
@@ -158,4 +158,52 @@ func (f fence) explain(table string, err error) error {
 		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: lock without WithFencing: %w", err)
 	}
 	return err
+}
+
+// lift numbers the server's run, which settle reads then.
+func (s *session) lift(ctx context.Context, table string) error {
+	if s.owned != nil {
+		s.owned.fence = ""
+	}
+	return lift(ctx, s.conn, table)
+}
+
+// readRun makes tokens possible in a session that began without them. It does not lift in its own
+// transaction, and the pool may be waiting for this very session.
+func (s *session) readRun(ctx context.Context, table string) error {
+	if table == "" || table == s.fence {
+		return nil
+	}
+	f, err := fenceOf(table)
+	if err != nil {
+		return err
+	}
+	clean, cancel := detached(ctx)
+	defer cancel()
+	if s.owned != nil {
+		s.owned.fence = "" // until it is known what the variable holds
+	}
+	for range 2 {
+		if err := s.exec(clean, "SET "+f.read()); err != nil {
+			return f.explain(table, err)
+		}
+		run, err := firstColumn(clean, s.statements(), "SELECT @txlock_run IS NULL")
+		if err != nil {
+			return err
+		}
+		if len(run) == 1 && run[0] == "0" {
+			s.fence = table
+			if s.owned != nil {
+				s.owned.fence = table
+			}
+			return nil
+		}
+		brief, cancel := context.WithTimeout(ctx, liftPatience)
+		err = s.driver.withConn(brief, func(conn *sql.Conn) error { return lift(brief, conn, table) })
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return errNoRun
 }

@@ -7,11 +7,24 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/internal/locktable"
 )
+
+// Slots implements dialects.Driver.
+func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
+	err = d.withConn(ctx, func(conn *sql.Conn) error {
+		census, err := d.census(ctx, conn, table)
+		if err != nil {
+			return err
+		}
+		slots, err = census.Seeded(table)
+		return err
+	})
+	return slots, err
+}
 
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
 // at once; the rows follow in one statement, so that a crash leaves an empty table, or a complete
@@ -37,7 +50,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 			return err
 		}
 		defer func() {
-			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+			clean, cancel := detached(ctx)
 			defer cancel()
 			if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+turn+"')"); failed != nil {
 				destroy(conn) // which releases it
@@ -52,6 +65,24 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 		return err
 	})
 	return installed, err
+}
+
+// Schema implements dialects.Driver.
+func (d *Driver) Schema(layout dialects.Layout) (string, error) {
+	quoted, err := quoteTable(layout.Table)
+	if err != nil {
+		return "", err
+	}
+	create, seed := schema(quoted, layout.Slots)
+	statements := []string{create, seed}
+	if layout.Fencing {
+		f, err := fenceOf(layout.Table)
+		if err != nil {
+			return "", err
+		}
+		statements = append(statements, f.schema()...)
+	}
+	return strings.Join(statements, ";\n\n") + ";\n", nil
 }
 
 func waitForTurn(ctx context.Context, conn *sql.Conn, turn string) error {
@@ -111,6 +142,35 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	return census.Seeded(table)
 }
 
+// schema is the SQL text that creates and seeds a lock table. Every row carries the number of slots: rows that are
+// missing show, and a client that has an old number finds no row to lock instead of the wrong one. Seeding is one
+// statement, so that a crash leaves all of it or nothing; it skips rows that exist without waiting for their locks.
+func schema(table string, slots int) (create, seed string) {
+	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
+		"    slot INT NOT NULL PRIMARY KEY,\n" +
+		"    slots INT NOT NULL,\n" +
+		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
+	digits := ""
+	for digit := range 16 {
+		if digit > 0 {
+			digits += " UNION ALL "
+		}
+		digits += "SELECT " + strconv.Itoa(digit)
+		if digit == 0 {
+			digits += " AS d"
+		}
+	}
+	number, from, factor := "d0.d", "("+digits+") AS d0", 16
+	for place := 1; factor < slots; place++ {
+		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
+		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
+		factor *= 16
+	}
+	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
+		"WHERE n < %d AND NOT EXISTS (SELECT 1 FROM %s AS present WHERE present.slot = n)", table, slots, number, from, slots, table)
+	return create, seed
+}
+
 // census counts the slots, before the first of them is locked, and learns on the way whether the
 // server shows what sessions say of themselves.
 func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (locktable.Census, error) {
@@ -130,83 +190,4 @@ func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (lock
 		"COALESCE(MIN(slots), 0), "+
 		"COALESCE(MAX(slots), 0) FROM "+quoted).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	return c, classify(err, dialects.Request{Table: table, Slots: 1})
-}
-
-// Check implements dialects.Driver.
-func (d *Driver) Check(ctx context.Context, table string) error {
-	return d.withConn(ctx, func(holder *sql.Conn) error {
-		census, err := d.census(ctx, holder, table)
-		if err != nil {
-			return err
-		}
-		slots, err := census.Seeded(table)
-		if err != nil {
-			return err
-		}
-		if err := refuseMultiPrimary(ctx, holder); err != nil {
-			return err
-		}
-		quoted, err := quoteTable(table)
-		if err != nil {
-			return err
-		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
-		defer cancel()
-		return d.withConn(second, func(rival *sql.Conn) error {
-			return exclusion.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})
-		})
-	})
-}
-
-// multiPrimary are questions whether all nodes of a cluster take writes, by what kind of cluster it
-// is then. Servers that know no such cluster do not know the variables either.
-var multiPrimary = map[string]string{
-	"Galera cluster": "SELECT @@wsrep_on",
-	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT " +
-		"@@group_replication_single_primary_mode",
-}
-
-// refuseMultiPrimary: two sessions on one node prove nothing about the other nodes, to which row
-// locks do not reach.
-func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
-	for cluster, question := range multiPrimary {
-		var yes bool
-		err := conn.QueryRowContext(ctx, question).Scan(&yes)
-		if err == nil && yes {
-			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only",
-				dialects.ErrUnsafeEngine, cluster)
-		}
-		if number(err) == 0 && err != nil { // not what the server says
-			return err
-		}
-	}
-	return nil
-}
-
-type probe struct {
-	conn  *sql.Conn
-	table string
-}
-
-func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
-	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		return 0, false, exclusion.NoVerdict(err)
-	}
-	query := "SELECT slot FROM " + p.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
-	if " "+clause == skipLocked {
-		query = onMariaDB(someWait) + query
-	}
-	column, err := firstColumn(ctx, p.conn, query)
-	switch number(err) {
-	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
-		return 0, true, nil
-	case 0, noPrivilege, noColumnPrivilege:
-		err = exclusion.NoVerdict(err)
-	}
-	return len(column), false, err
-}
-
-func (p probe) Rollback(ctx context.Context) error {
-	_, err := p.conn.ExecContext(ctx, "ROLLBACK")
-	return err
 }

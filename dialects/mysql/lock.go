@@ -7,11 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 )
+
+const (
+	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
+	cleanUpTimeout = 5 * time.Second
+	// liftPatience bounds the wait for a second connection from the pool.
+	liftPatience = time.Second
+)
+
+// detached is a context for what must be sent also after the end of ctx.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+}
 
 // errRowsMissing says that fewer rows were locked than asked for.
 var errRowsMissing = errors.New("rows missing")
@@ -90,6 +103,19 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	return token, nil
 }
 
+// explain says which of the rows that could not be locked exist.
+func (s *session) explain(ctx context.Context, request dialects.Request) error {
+	query, err := existSQL(request)
+	if err != nil {
+		return err
+	}
+	existing, err := firstColumn(ctx, s.statements(), query)
+	if err != nil {
+		return classify(err, request)
+	}
+	return missing.Rows(request, valuesOf(request, existing))
+}
+
 // guestLock locks rows in a transaction that has more to lose than this lock. Errors of single
 // statements leave an InnoDB transaction and its locks alone, a deadlock's apart.
 func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (
@@ -100,7 +126,7 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
 	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	clean, cancel := detached(ctx)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",

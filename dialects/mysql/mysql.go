@@ -9,13 +9,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx.
@@ -80,14 +78,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{driver: d, conn: conn, socket: socketOf(conn)}
-	lifted := false
-	for {
+	s := &session{driver: d, conn: conn}
+	s.owned, s.socket = below(conn)
+	for lifted := false; ; {
 		token, err := s.begin(ctx, request)
 		if err == nil {
 			return s, token, nil
 		}
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		clean, cancel := detached(ctx)
 		if errors.Is(err, errRowsMissing) {
 			err = s.explain(clean, request)
 		}
@@ -128,37 +126,6 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	}
 	_, err := d.guestLock(ctx, tx, request, inComment)
 	return err
-}
-
-// Slots implements dialects.Driver.
-func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		census, err := d.census(ctx, conn, table)
-		if err != nil {
-			return err
-		}
-		slots, err = census.Seeded(table)
-		return err
-	})
-	return slots, err
-}
-
-// Schema implements dialects.Driver.
-func (d *Driver) Schema(layout dialects.Layout) (string, error) {
-	quoted, err := quoteTable(layout.Table)
-	if err != nil {
-		return "", err
-	}
-	create, seed := schema(quoted, layout.Slots)
-	statements := []string{create, seed}
-	if layout.Fencing {
-		f, err := fenceOf(layout.Table)
-		if err != nil {
-			return "", err
-		}
-		statements = append(statements, f.schema()...)
-	}
-	return strings.Join(statements, ";\n\n") + ";\n", nil
 }
 
 // MinLease implements dialects.Driver. The server's timer counts whole seconds.
@@ -202,65 +169,10 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	}
 	defer conn.Close()
 	err = work(conn)
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	clean, cancel := detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
 		destroy(conn) // with whatever was open on it
 	}
 	return err
-}
-
-// kill ends the statement that carries tag, from another connection, and leaves its transaction as
-// it is. The driver itself would close the socket, and leave the waiter in the server's queue until
-// its turn comes.
-func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) error {
-	brief, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := d.control.Conn(brief)
-	if err != nil {
-		return interrupt.ErrNoConnection
-	}
-	defer conn.Close()
-	thread, err := threadOf(ctx, conn, tag)
-	if err != nil || thread == "" {
-		return err
-	}
-	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
-	return err
-}
-
-// threadOf finds the thread whose statement carries tag; every user sees at least the threads of
-// its own.
-func threadOf(ctx context.Context, conn *sql.Conn, tag string) (string, error) {
-	rows, err := conn.QueryContext(ctx, "SHOW FULL PROCESSLIST")
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return "", err
-	}
-	row := make([]any, len(names))
-	var id, info sql.NullString
-	for i, name := range names {
-		switch strings.ToLower(name) {
-		case "id":
-			row[i] = &id
-		case "info":
-			row[i] = &info
-		default:
-			row[i] = new(sql.RawBytes)
-		}
-	}
-	thread := ""
-	for rows.Next() {
-		if err := rows.Scan(row...); err != nil {
-			return "", err
-		}
-		if strings.Contains(info.String, tag) {
-			thread = id.String
-		}
-	}
-	return thread, rows.Err()
 }

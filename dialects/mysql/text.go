@@ -162,32 +162,3 @@ func quoteTable(name string) (string, error) { return quoteIdentifier(name, 2) }
 func quoteIdentifier(name string, maxParts int) (string, error) {
 	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }
-
-// schema is the SQL text that creates and seeds a lock table. Every row carries the number of slots: rows that are
-// missing show, and a client that has an old number finds no row to lock instead of the wrong one. Seeding is one
-// statement, so that a crash leaves all of it or nothing; it skips rows that exist without waiting for their locks.
-func schema(table string, slots int) (create, seed string) {
-	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
-		"    slot INT NOT NULL PRIMARY KEY,\n" +
-		"    slots INT NOT NULL,\n" +
-		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
-	digits := ""
-	for digit := range 16 {
-		if digit > 0 {
-			digits += " UNION ALL "
-		}
-		digits += "SELECT " + strconv.Itoa(digit)
-		if digit == 0 {
-			digits += " AS d"
-		}
-	}
-	number, from, factor := "d0.d", "("+digits+") AS d0", 16
-	for place := 1; factor < slots; place++ {
-		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
-		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
-		factor *= 16
-	}
-	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %d AND NOT EXISTS (SELECT 1 FROM %s AS present WHERE present.slot = n)", table, slots, number, from, slots, table)
-	return create, seed
-}

@@ -12,16 +12,17 @@ import (
 const (
 	nameSQL = "current_setting('application_name')"
 
-	// showSQL and what is behind it have the label between them.
-	showSQL       = "set_config('application_name', left(left(" + nameSQL + ", 20) || "
-	behindShowSQL = ", 50), true)"
-
 	// grantedSQL notes how long after the begin of the transaction the lock was granted, if it was
 	// not at once.
 	grantedSQL = "case when clock_timestamp() - now() > interval '5 ms' then " + markSQL + " end"
 	markSQL    = "set_config('application_name', " + nameSQL +
 		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"
 )
+
+// showSQL shows a label.
+func showSQL(argument string) string {
+	return "set_config('application_name', left(left(" + nameSQL + ", 20) || " + argument + ", 50), true)"
+}
 
 func labelOf(request dialects.Request) string { return label.Process + " " + label.Of(request) }
 

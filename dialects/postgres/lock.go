@@ -45,10 +45,7 @@ func (l line) await(ctx context.Context, request dialects.Request, as role,
 	if err != nil {
 		return 0, classify(err, request)
 	}
-	if p.turnstiles >= 0 {
-		err = passed(request, as, columns[p.turnstiles])
-	}
-	if err == nil {
+	if err = passed(request, as, columns[p.turnstiles]); err == nil {
 		err = complete(request, columns[p.rows])
 	}
 	if err != nil || request.Fence == "" {
