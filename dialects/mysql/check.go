@@ -10,14 +10,10 @@ import (
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 )
 
-// Check implements dialects.Driver.
+// Check implements dialects.Driver. It proves exclusion on two connections.
 func (d *Driver) Check(ctx context.Context, table string) error {
 	return d.withConn(ctx, func(holder *sql.Conn) error {
-		census, err := d.census(ctx, holder, table)
-		if err != nil {
-			return err
-		}
-		slots, err := census.Seeded(table)
+		slots, err := d.slots(ctx, holder, table)
 		if err != nil {
 			return err
 		}
@@ -36,16 +32,16 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 	})
 }
 
-// multiPrimary are questions whether all nodes of a cluster take writes, by what kind of cluster it
-// is then. Servers that know no such cluster do not know the variables either.
+// multiPrimary has, for each kind of cluster, a query whether all its nodes take writes. A server
+// that knows no such cluster does not know the variable either.
 var multiPrimary = map[string]string{
 	"Galera cluster": "SELECT @@wsrep_on",
 	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT " +
 		"@@group_replication_single_primary_mode",
 }
 
-// refuseMultiPrimary: two sessions on one node prove nothing about the other nodes, to which row
-// locks do not reach.
+// refuseMultiPrimary refuses clusters where two sessions on one node prove nothing: row locks do not
+// reach the other nodes.
 func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
 	for cluster, question := range multiPrimary {
 		var yes bool
@@ -54,7 +50,7 @@ func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
 			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only",
 				dialects.ErrUnsafeEngine, cluster)
 		}
-		if number(err) == 0 && err != nil { // not what the server says
+		if number(err) == 0 && err != nil { // the server has not answered
 			return err
 		}
 	}

@@ -49,15 +49,14 @@ func classify(err error, request dialects.Request) error {
 	return err
 }
 
-// lost says that the session is not the one any more that took the locks.
+// lost says that the session has lost the transaction that took the locks.
 func lost(err error) error {
 	if err == nil || errors.Is(err, dialects.ErrLost) {
 		return err
 	}
 	if number(err) == noSuchSavepoint {
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did, by a deadlock, COMMIT, "+
-			"ROLLBACK or DDL; "+
-			"what came after it is not committed: %w", dialects.ErrLost, err)
+			"ROLLBACK or DDL; what came after it is not committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
 }

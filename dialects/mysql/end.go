@@ -55,8 +55,8 @@ func (s *session) Rollback(ctx context.Context) error {
 }
 
 // unattended is a context for statements up to the call of attend. When ctx ends, they are not
-// cancelled: the socket is closed under them instead. go-sql-driver would wake a goroutine twice for
-// each statement whose context can end, which is a tenth of what a lock costs.
+// cancelled: the socket is closed under them instead. go-sql-driver would wake a goroutine twice
+// for each statement whose context can end, which is a tenth of what a lock costs.
 func (s *session) unattended(ctx context.Context) (statements context.Context, attend func()) {
 	if s.socket == nil {
 		return ctx, func() {}
@@ -103,7 +103,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// destroy closes a connection instead of giving it back to the pool, once it is given back.
+// destroy has a connection closed when it is given back.
 func destroy(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -15,32 +15,23 @@ import (
 
 // Slots implements dialects.Driver.
 func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		census, err := d.census(ctx, conn, table)
-		if err != nil {
-			return err
-		}
-		slots, err = census.Seeded(table)
+	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+		slots, err = d.slots(ctx, conn, table)
 		return err
 	})
 	return slots, err
 }
 
-// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
-// at once; the rows follow in one statement, so that a crash leaves an empty table, or a complete
-// one.
+// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits at
+// once, and the rows follow in one statement: a crash leaves an empty table, or a complete one.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return 0, err
 	}
-	var fencing []string
-	if layout.Fencing {
-		f, err := fenceOf(layout.Table)
-		if err != nil {
-			return 0, err
-		}
-		fencing = f.schema()
+	fence, err := fenceSchema(layout)
+	if err != nil {
+		return 0, err
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(quoted))
@@ -56,13 +47,15 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 				destroy(conn) // which releases it
 			}
 		}()
-		installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots)
-		for _, create := range fencing {
-			if err == nil {
-				_, err = conn.ExecContext(ctx, create)
+		if installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots); err != nil {
+			return err
+		}
+		for _, create := range fence {
+			if _, err := conn.ExecContext(ctx, create); err != nil {
+				return err
 			}
 		}
-		return err
+		return nil
 	})
 	return installed, err
 }
@@ -73,25 +66,18 @@ func (d *Driver) Schema(layout dialects.Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	fence, err := fenceSchema(layout)
 	create, seed := schema(quoted, layout.Slots)
-	statements := []string{create, seed}
-	if layout.Fencing {
-		f, err := fenceOf(layout.Table)
-		if err != nil {
-			return "", err
-		}
-		statements = append(statements, f.schema()...)
-	}
-	return strings.Join(statements, ";\n\n") + ";\n", nil
+	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
 }
 
 func waitForTurn(ctx context.Context, conn *sql.Conn, turn string) error {
 	for {
-		var granted sql.NullInt64
-		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+turn+"', 5)").Scan(&granted); err != nil {
+		granted, err := firstColumn(ctx, conn, "SELECT GET_LOCK('"+turn+"', 5)")
+		if err != nil {
 			return fmt.Errorf("wait for another Install: %w", err)
 		}
-		if granted.Int64 == 1 {
+		if granted[0] == "1" {
 			return nil
 		}
 	}
@@ -116,8 +102,8 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	if _, err := census.Seeded(table); err == nil {
 		return wanted, nil
 	}
-	// A transaction of our own, whatever the session's autocommit is; at READ COMMITTED, so that
-	// reading which rows are there locks none. The census above may have begun one.
+	// The transaction is our own, whatever the session's autocommit is. It runs at READ COMMITTED,
+	// so that reading which rows exist locks none. The census above may have begun another.
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
@@ -129,36 +115,28 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	if _, err := tx.ExecContext(ctx, insert); err != nil {
 		return 0, errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
 	}
-	// Not tx.Commit, which on a pool of Open commits work under a lock.
+	// Not tx.Commit, which on a pool of Open releases the savepoint of a lock first.
 	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
 		return 0, errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Rollback(); err != nil {
 		return 0, err
 	}
-	if census, err = d.census(ctx, conn, table); err != nil {
-		return 0, err
-	}
-	return census.Seeded(table)
+	return d.slots(ctx, conn, table)
 }
 
-// schema is the SQL text that creates and seeds a lock table. Every row carries the number of slots: rows that are
-// missing show, and a client that has an old number finds no row to lock instead of the wrong one. Seeding is one
-// statement, so that a crash leaves all of it or nothing; it skips rows that exist without waiting for their locks.
+// schema is the SQL text that creates and seeds a lock table. Every row states the number of slots:
+// missing rows show, and a client with an old number finds no row to lock instead of a wrong one.
+// Seeding is one statement, so that a crash leaves all of it or nothing. It skips rows that exist
+// without waiting for their locks. Slots is 0 when only create is used.
 func schema(table string, slots int) (create, seed string) {
 	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
 		"    slot INT NOT NULL PRIMARY KEY,\n" +
 		"    slots INT NOT NULL,\n" +
 		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
-	digits := ""
-	for digit := range 16 {
-		if digit > 0 {
-			digits += " UNION ALL "
-		}
-		digits += "SELECT " + strconv.Itoa(digit)
-		if digit == 0 {
-			digits += " AS d"
-		}
+	digits := "SELECT 0 AS d"
+	for digit := 1; digit < 16; digit++ {
+		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
 	}
 	number, from, factor := "d0.d", "("+digits+") AS d0", 16
 	for place := 1; factor < slots; place++ {
@@ -167,27 +145,35 @@ func schema(table string, slots int) (create, seed string) {
 		factor *= 16
 	}
 	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %d AND NOT EXISTS (SELECT 1 FROM %s AS present WHERE present.slot = n)", table, slots, number, from, slots, table)
+		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)",
+		table, slots, number, from)
 	return create, seed
 }
 
-// census counts the slots, before the first of them is locked, and learns on the way whether the
-// server shows what sessions say of themselves.
-func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (locktable.Census, error) {
+func (d *Driver) slots(ctx context.Context, conn *sql.Conn, table string) (int, error) {
+	census, err := d.census(ctx, conn, table)
+	if err != nil {
+		return 0, err
+	}
+	return census.Seeded(table)
+}
+
+// census reads what a lock table says of itself, before the first of its rows is locked. On the way
+// it learns whether the server shows the variables of sessions.
+func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (c locktable.Census, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
-		return locktable.Census{}, err
+		return c, err
 	}
-	var shows bool // not in the statement below: of a table with rows, MariaDB answers 0 there
+	var shows bool // not in the statement below: there MariaDB answers 0 for a table with rows
 	switch err := conn.QueryRowContext(ctx, "SELECT @@performance_schema").Scan(&shows); {
 	case err == nil:
 		d.mute.Store(!shows)
-	case number(err) == 0: // not what the server says
-		return locktable.Census{}, err
+	case number(err) == 0: // the server has not answered
+		return c, err
 	}
-	var c locktable.Census
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
-		"COALESCE(MIN(slots), 0), "+
-		"COALESCE(MAX(slots), 0) FROM "+quoted).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+quoted).
+		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	return c, classify(err, dialects.Request{Table: table, Slots: 1})
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
-// kill ends the statement that carries tag, from another connection, and leaves its transaction as
-// it is. The driver itself would close the socket, and leave the waiter in the server's queue until
-// its turn comes.
+// kill ends the statement that carries tag, from another connection. The transaction goes on. The
+// client library itself would close the socket, and leave the waiter in the server's queue.
 func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) error {
 	brief, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -28,8 +27,7 @@ func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) e
 	return err
 }
 
-// threadOf finds the thread whose statement carries tag; every user sees at least the threads of
-// its own.
+// threadOf finds the thread whose statement carries tag. Every user sees at least its own threads.
 func threadOf(ctx context.Context, conn *sql.Conn, tag string) (string, error) {
 	rows, err := conn.QueryContext(ctx, "SHOW FULL PROCESSLIST")
 	if err != nil {

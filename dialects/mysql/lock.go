@@ -29,21 +29,21 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 // errRowsMissing says that fewer rows were locked than asked for.
 var errRowsMissing = errors.New("rows missing")
 
-// errUnreached says that the wait could be ended only with its connection.
+// errUnreached says that only closing its connection could end the wait.
 var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
-// querier is a transaction, or the connection that it runs on.
+// querier is a transaction, or the connection below it.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// lock locks the rows of request in one round trip, with save in a transaction that the savepoint
-// is set in. On a pool of Open statements can travel together.
+// lock locks the rows of request in one round trip. With save, which takes a pool of Open, where
+// statements can travel together, it sets the savepoint as well.
 func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (
 	token int64, err error,
 ) {
-	patient := show != inComment && !d.owned // the session is ours, and its settings are the caller's
+	patient := show != inComment && !d.owned // in a session of ours with settings of the caller's
 	if d.mute.Load() {
 		show = inComment
 	}
@@ -86,7 +86,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	})
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
-		// Closing the waiter's connection has made room in the pool.
+		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
 	}
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	return missing.Rows(request, valuesOf(request, existing))
 }
 
-// guestLock locks rows in a transaction that has more to lose than this lock. Errors of single
-// statements leave an InnoDB transaction and its locks alone, a deadlock's apart.
+// guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
+// statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
 func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (
 	token int64, err error,
 ) {
@@ -138,8 +138,8 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
 		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's
-	// snapshot before its lock.
+	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
+	// transaction's snapshot before its lock.
 	query, err := lockSQL(request, nowait, 0, "", inComment, false)
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func rollsBackOnTimeout(ctx context.Context, q querier) bool {
 	return err != nil || len(on) != 1 || on[0] != "0"
 }
 
-// valuesOf are the values of request that a result of lockSQL names, each once.
+// valuesOf are the values of request that a result of lockSQL names, without repetition.
 func valuesOf(request dialects.Request, result []string) []string {
 	seen := make(map[string]bool, len(result))
 	values := make([]string, 0, len(result))
@@ -183,8 +183,8 @@ func valuesOf(request dialects.Request, result []string) []string {
 	return values
 }
 
-// onlyRow runs one or more statements, of which the last puts one row into a variable, and returns
-// that row's value in request if there was one.
+// onlyRow runs statements of which the last puts one row into a variable. It returns that row's
+// value in request, if there was a row.
 func onlyRow(request dialects.Request) func(ctx context.Context, q querier, query string) ([]string, error) {
 	return func(ctx context.Context, q querier, query string) ([]string, error) {
 		result, err := q.ExecContext(ctx, query)
@@ -199,7 +199,7 @@ func onlyRow(request dialects.Request) func(ctx context.Context, q querier, quer
 	}
 }
 
-// firstColumn runs one or more statements and returns the first column of the first's rows.
+// firstColumn runs statements, and returns the first column of the rows of the first.
 func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
@@ -214,7 +214,7 @@ func firstColumn(ctx context.Context, q querier, query string) ([]string, error)
 		}
 		column = append(column, string(value))
 	}
-	for rows.NextResultSet() { // an error of a later statement shows when its result is read
+	for rows.NextResultSet() { // reading its result shows the error of a later statement
 	}
 	return column, rows.Err()
 }

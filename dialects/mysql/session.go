@@ -10,9 +10,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// savepoint is set in the transaction that took the lock, before work runs in it. It can be released
-// as long as that transaction lives: a deadlock rolls all of it back, COMMIT and DDL end it, and no
-// later one has the savepoint.
+// savepoint is set in the transaction that took the lock, before work runs in it. It can be
+// released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and DDL end
+// it, and no later one has the savepoint.
 const savepoint = "txlock"
 
 // session is a pooled connection with its transaction.
@@ -82,8 +82,8 @@ func (s *session) Tx() *sql.Tx { return s.tx }
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An interrupted statement is an answer too: somebody's KILL QUERY
-// ends no session.
+// Ping implements dialects.Session. An interrupted statement is an answer too: somebody's KILL
+// QUERY ends no session.
 func (s *session) Ping(ctx context.Context) error {
 	_, err := firstColumn(ctx, s.statements(), "SELECT "+pingMark+"1")
 	switch number(err) {

@@ -14,7 +14,7 @@ import (
 func below(conn *sql.Conn) (owned *ownedConn, socket net.Conn) {
 	_ = conn.Raw(func(pooled any) error {
 		if owned, _ = pooled.(*ownedConn); owned != nil {
-			pooled = owned.statementConn
+			pooled = owned.pooledConn
 		}
 		socket = fieldOf(pooled, "rawConn") // below TLS; nil without
 		if socket == nil {

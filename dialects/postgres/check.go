@@ -21,7 +21,8 @@ func (d *driver[Tx]) Check(ctx context.Context, table string) error {
 		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
 		defer cancel()
 		return d.withLine(second, func(rival line) error {
-			return exclusion.Prove(second, slots, &probe{line: holder, table: quoted}, &probe{line: rival, table: quoted})
+			first := &probe{line: holder, table: quoted}
+			return exclusion.Prove(second, slots, first, &probe{line: rival, table: quoted})
 		})
 	})
 }

@@ -76,7 +76,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session[Tx]{line: line, client: client, withLine: d.withLine}
+	s := &session[Tx]{line: line, client: client, driver: d}
 	if request.Work {
 		s.mark = newMark()
 	}

@@ -16,8 +16,8 @@ import (
 type session[Tx any] struct {
 	line
 	client     client[Tx]
-	withLine   func(context.Context, func(line) error) error // gives another connection
-	mark       string                                        // the value that this transaction alone carries; empty: no work runs in it
+	driver     *driver[Tx]
+	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints int
 }
 
@@ -75,7 +75,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 	// for this very session.
 	brief, cancel := context.WithTimeout(ctx, liftPatience)
 	defer cancel()
-	if err := s.withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
+	if err := s.driver.withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
 		return 0, err
 	}
 	return s.guestLock(ctx, request, guest)

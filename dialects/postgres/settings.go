@@ -68,8 +68,9 @@ func settingsOf(request dialects.Request, limit time.Duration, as role) (set, re
 	}
 	until := func(value time.Duration) string { return bind(milliseconds(value)) }
 	lend := func(setting, column string) {
-		columns = append(columns, fmt.Sprintf("set_config('txlock.%s', current_setting('%[1]s'), true)", setting), column)
-		back = append(back, fmt.Sprintf("set_config('%s', current_setting('txlock.%[1]s'), true)", setting))
+		kept := "txlock." + setting
+		columns = append(columns, setSQL(kept, "current_setting('"+setting+"')"), column)
+		back = append(back, setSQL(setting, "current_setting('"+kept+"')"))
 	}
 	switch {
 	case as == owner:

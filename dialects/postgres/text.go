@@ -48,8 +48,8 @@ func (p *plan) add(s statement) (at int) {
 // lockScript locks the rows of request in an open transaction. Limit bounds the wait on the server;
 // 0 does not.
 //
-// The row is the truth. The turnstile, an advisory lock of the same transaction that is taken before
-// the row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
+// The row is the truth. The turnstile, an advisory lock of the same transaction taken before the
+// row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
 // wake-up of the first waiter (16 tight loops: 58 of 1600 out of order). The lock manager grants an
 // advisory lock to the first waiter in the act of releasing it. Every session locks in the same
 // order, turnstiles by number and then rows by value, so that two requests cannot block each other.
@@ -95,7 +95,9 @@ func turnstileStatement(request dialects.Request, as role) statement {
 		pass = "set_config('" + turnSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true)"
 	}
 	args = append([]any{arrayOf(numbers)}, args...)
-	return statement{"select " + pass + ", " + note + " from unnest($1::bigint[]) t" + where + " having count(*) > 0", args}
+	return statement{
+		"select " + pass + ", " + note + " from unnest($1::bigint[]) t" + where + " having count(*) > 0", args,
+	}
 }
 
 func rowStatement(request dialects.Request, rows rowSet, as role) statement {
@@ -167,8 +169,8 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	return rows, nil
 }
 
-// arrayOf is the text form of an array: elements in double quotes, with \ before " and \ (manual,
-// section 8.15.6).
+// arrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
+// (manual, section 8.15.6).
 func arrayOf[T string | int64](elements []T) string {
 	var b strings.Builder
 	b.WriteByte('{')

@@ -86,7 +86,8 @@ func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err
 	case err != nil:
 		return false, fmt.Errorf("NOWAIT on a held row failed with the wrong error: %w", err)
 	case !refused:
-		return false, fmt.Errorf("two sessions hold slot %d at once: NOWAIT on a held row returned %d rows", slot, rows)
+		return false, fmt.Errorf("two sessions hold slot %d at once: NOWAIT on a held row returned %d rows",
+			slot, rows)
 	}
 	if err := rival.Rollback(ctx); err != nil {
 		return false, err
