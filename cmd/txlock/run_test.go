@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -307,7 +307,7 @@ func TestSameProcess(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
 		c.Path = "/bin/sh"
 		p := start(t, c)
-		dialects.Process = "#" + strconv.Itoa(p.Process.Pid) // nobody else in this process locks
+		label.Process = "#" + strconv.Itoa(p.Process.Pid) // nobody else in this process locks
 		holder, err := locks.Mutex("k").Lock(background)
 		require.NoError(t, err)
 		ahead := make(chan error, 1)

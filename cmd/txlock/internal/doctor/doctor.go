@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Severity is how bad a finding is.
@@ -140,7 +140,7 @@ func missing(err error, table string, creation Fix) Finding {
 
 // slots judges what a lock table says of itself. asked is the error of asking. drop is what takes a
 // table away that Install cannot complete.
-func slots(census dialects.SlotCensus, asked error, table, drop string) Finding {
+func slots(census locktable.Census, asked error, table, drop string) Finding {
 	finding := Finding{Check: "table", Severity: Failure, Why: slotted, Fix: renewal(drop, table)}
 	if asked != nil {
 		finding.Found = "table " + table + " has another shape: " + asked.Error()
@@ -150,7 +150,7 @@ func slots(census dialects.SlotCensus, asked error, table, drop string) Finding 
 	if err == nil {
 		return Finding{Check: "table", Severity: OK, Found: fmt.Sprintf("%s is complete, with %d slots", table, number)}
 	}
-	finding.Found = dialects.WithoutAdvice(err)
+	finding.Found = locktable.WithoutAdvice(err)
 	if _, hopeless := census.Wanted(table, 0); hopeless == nil && (census.Rows < census.MaxSlots || census.Rows == 0) {
 		finding.Fix = command(install(table) + "  # as a user who may INSERT there, such as the table's owner")
 	}

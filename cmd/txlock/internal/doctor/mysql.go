@@ -13,8 +13,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Server error numbers that say what is wrong with the server's set-up.
@@ -48,7 +48,7 @@ type mysqlServer struct {
 // go-sql-driver/mysql takes it, table the lock table as its user spells it. A server that cannot be
 // reached, or does not know the user or the database, is an error; everything else is a finding.
 func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
-	quoted, err := dialects.QuoteIdentifier(table, '`', func(plain string) string { return plain }, 2)
+	quoted, err := identifier.Quote(table, '`', func(plain string) string { return plain }, 2)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 func (m *mysqlServer) lookAtTable(ctx context.Context) ([]Finding, error) {
@@ -61,7 +61,7 @@ func (m *mysqlServer) exact() string { return quoteName(m.schema) + "." + quoteN
 
 // lookAtSlots counts them. exists is false for a table that this user does not see.
 func (m *mysqlServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
-	var c dialects.SlotCensus
+	var c locktable.Census
 	err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
 		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+m.quoted).
 		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // SQLSTATEs (manual, appendix A) that say what is wrong with the server's set-up.
@@ -48,7 +48,7 @@ type postgresServer struct {
 // takes it, table the lock table as its user spells it. A server that cannot be reached, or does
 // not know the user or the database, is an error; everything else is a finding.
 func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
-	quoted, err := dialects.QuoteIdentifier(table, '"', strings.ToLower, 2)
+	quoted, err := identifier.Quote(table, '"', strings.ToLower, 2)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}

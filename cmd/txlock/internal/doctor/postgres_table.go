@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // postgresTable is what the server's catalog says of the lock table.
@@ -125,7 +125,7 @@ func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 
 // lookAtSlots counts them. exists is false for a table that is not there.
 func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
-	var c dialects.SlotCensus
+	var c locktable.Census
 	err := p.conn.QueryRow(ctx, "SELECT count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), "+
 		"coalesce(min(slots), 0), coalesce(max(slots), 0) FROM "+p.quoted).
 		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)

@@ -13,12 +13,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// scene is what the server's views show: sessions, and the row locks that they hold or wait for.
+// scene is what the server's views show: sessions, and the row locks that they have or wait for.
 type scene struct {
 	mariadb  bool
 	table    string // the lock table, as its user spells it
 	database string // of the connection
-	folds    bool   // names of tables are kept in small letters
+	folds    bool   // the server keeps names of tables in small letters
 	now      float64
 	people   map[string]*dialects.Party // by the number of the connection
 	locks    []rowLock
@@ -28,10 +28,10 @@ type scene struct {
 // rowLock is the lock of an index record.
 type rowLock struct {
 	session     string
-	party       *dialects.Party // whose number that is, as of then; nil if the views did not show it
+	party       *dialects.Party // the session as it was then; nil if the views did not show it
 	transaction string
 	waiting     bool
-	place       int  // of one that waits: how many locks are in front
+	place       int  // in the queue: how many locks are in front
 	shared      bool // FOR SHARE
 	table       tableName
 	index       string
@@ -41,7 +41,7 @@ type rowLock struct {
 // tableName is a table as the server's views name it.
 type tableName struct{ database, name string }
 
-// tableColumn is a column of a table, in small letters: there, case never matters.
+// tableColumn is a column of a table, in small letters: case never matters in names of columns.
 type tableColumn struct {
 	tableName
 	column string
@@ -65,8 +65,8 @@ func newScene(ctx context.Context, conn *sql.Conn, table string) (*scene, error)
 		leading: map[tableName]map[string]string{},
 	}
 	if !s.mariadb && lines[0][4] == "0" {
-		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: set " +
-			"performance_schema=ON and restart it")
+		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
+			"set performance_schema=ON and restart it")
 	}
 	s.now, err = strconv.ParseFloat(lines[0][2], 64)
 	return s, err
@@ -75,7 +75,7 @@ func newScene(ctx context.Context, conn *sql.Conn, table string) (*scene, error)
 // slots is the lock table.
 func (s *scene) slots() tableName { return s.named(s.table, s.database) }
 
-// named is the table that a session in database spells so; the zero value for what is no name.
+// named is the table that a session in database spells so, or the zero value for an invalid name.
 func (s *scene) named(spelled, database string) tableName {
 	quoted, err := quoteTable(spelled)
 	if err != nil {
@@ -101,8 +101,7 @@ func (s *scene) nameOf(database, name string) tableName {
 	return tableName{database, name}
 }
 
-// upTo is the text as far as the quote that ends it, which is one that is not doubled, and what
-// follows that.
+// upTo is the text before the quote that ends it, which is not doubled, and the rest behind it.
 func upTo(text string, quote byte) (inside, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -121,8 +120,8 @@ func (s *scene) since(d time.Duration) time.Time {
 	return time.UnixMicro(int64(s.now * 1e6)).Add(-d).Round(time.Millisecond)
 }
 
-// recordValue is the first column of an index record as the views print it: columns separated by
-// commas, text in quotes.
+// recordValue is the first column of an index record. The views separate columns by commas, and put
+// text in quotes.
 func recordValue(data string) string {
 	if text, quoted := strings.CutPrefix(data, "'"); quoted {
 		value, _ := upTo(text, '\'')
@@ -135,7 +134,7 @@ func recordValue(data string) string {
 // rowName is a row as its user spells it: of slots, column is empty.
 type rowName struct{ table, column, value string }
 
-// rowOf tells rows apart that sessions in several databases spell alike.
+// rowOf tells rows apart that sessions in different databases spell alike.
 type rowOf struct {
 	table tableName
 	rowName
@@ -181,10 +180,11 @@ func (s *scene) claimed() map[tableColumn]map[string]rowName {
 	return names
 }
 
-// rowOf names the row that is locked. A record of an index that begins with another column says nothing of it.
+// rowOf names the row that is locked. A record of an index that begins with another column does not
+// tell.
 func (s *scene) rowOf(lock rowLock, names map[tableColumn]map[string]rowName) (name rowName, known bool) {
 	if lock.table == s.slots() {
-		_, err := strconv.Atoi(lock.value) // not that of the end of the index, or of a page that is not in memory
+		_, err := strconv.Atoi(lock.value) // else the end of the index, or a page that is not in memory
 		return rowName{s.table, "", lock.value}, lock.index == primary && err == nil
 	}
 	column, known := s.leading[lock.table][lock.index]
@@ -194,8 +194,8 @@ func (s *scene) rowOf(lock rowLock, names map[tableColumn]map[string]rowName) (n
 	return name, known
 }
 
-// readIndexes reads the first columns of indexes of the callers' tables in which something is locked. The server shows them to who may read
-// the tables.
+// readIndexes reads the first column of each index of those callers' tables in which something is
+// locked. The server shows the indexes to users who may read the tables.
 func (s *scene) readIndexes(ctx context.Context, conn *sql.Conn) error {
 	claimed := s.tables()
 	for _, lock := range s.locks {
@@ -206,7 +206,8 @@ func (s *scene) readIndexes(ctx context.Context, conn *sql.Conn) error {
 		if err != nil {
 			return err
 		}
-		lines, err := grid(ctx, conn, "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+condition)
+		lines, err := grid(ctx, conn,
+			"SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+condition)
 		if err != nil {
 			return err
 		}
@@ -218,11 +219,11 @@ func (s *scene) readIndexes(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// tables are those that sessions say they lock rows of, with the values of these.
+// tables are the tables that sessions say they lock rows of, with the values of the rows.
 func (s *scene) tables() map[tableName][]string {
 	values := map[tableName][]string{}
 	for of, rows := range s.claimed() {
-		_, err := of.is("", "") // a name that is none is nobody's table
+		_, err := of.is("", "") // no table has an invalid name
 		if err != nil || of.database == "" || of.name == "" || of.tableName == s.slots() {
 			continue
 		}
@@ -233,7 +234,7 @@ func (s *scene) tables() map[tableName][]string {
 	return values
 }
 
-// is is the condition that two columns name the table. Nothing is done to the columns, so that the server can look it up.
+// is is the condition that two columns name the table. The bare columns let the server look it up.
 func (t tableName) is(database, name string) (string, error) {
 	first, err := literal(dialects.Value{Text: t.database})
 	second, failed := literal(dialects.Value{Text: t.name})
@@ -243,8 +244,8 @@ func (t tableName) is(database, name string) (string, error) {
 func state(name rowName, locks []rowLock) dialects.RowState {
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value}
 	slices.SortFunc(locks, func(a, b rowLock) int {
-		return cmp.Or(cmp.Compare(a.place, b.place), compareBool(a.shared, b.shared), cmp.Compare(len(a.session), len(b.session)),
-			cmp.Compare(a.session, b.session))
+		return cmp.Or(cmp.Compare(a.place, b.place), compareBool(a.shared, b.shared),
+			cmp.Compare(len(a.session), len(b.session)), cmp.Compare(a.session, b.session))
 	})
 	waits := map[string]bool{}
 	for _, lock := range locks {
@@ -252,7 +253,8 @@ func state(name rowName, locks []rowLock) dialects.RowState {
 	}
 	seen := map[string]bool{}
 	for _, lock := range locks {
-		if lock.party == nil || seen[lock.session] || lock.shared && !lock.waiting && waits[lock.session] { // it shares the row and waits to own it
+		sharing := lock.shared && !lock.waiting && waits[lock.session] // and it waits to own the row
+		if lock.party == nil || seen[lock.session] || sharing {
 			continue
 		}
 		seen[lock.session] = true

@@ -1,10 +1,11 @@
-package dialects
+// Package fencing makes fencing tokens.
+package fencing
 
 import "fmt"
 
-// Token makes a fencing token of the number of a server's run and of what was counted in that run.
-// Runs are numbered in the order in which they were, so that tokens increase from one to the next,
-// whatever the counter does.
+// Token makes a fencing token of the number of a server's run and of a count in that run. Later
+// runs have higher numbers, so tokens increase from one run to the next, wherever the counter
+// begins.
 func Token(epoch, count uint64) (int64, error) {
 	const countBits, epochBits = 40, 23
 	if epoch == 0 || epoch >= 1<<epochBits || count == 0 || count >= 1<<countBits {

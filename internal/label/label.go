@@ -1,4 +1,15 @@
-package dialects
+// Package label writes and reads what a session shows to others of what it locks, in the server's
+// own views:
+//
+//	#4711 [sku:42 sku:43]+12ms (inventory.sku 42)
+//
+// A label begins with the number of the client's process. Keys of slots are in brackets, rows of a
+// caller's table in parentheses. Behind a bracket may follow when the lock was granted: how long
+// after the begin of the transaction (+), or in seconds since 1970 (@). Bytes that have a meaning
+// here, that SQL would have to quote, or that a server would replace, are written as in URLs. A
+// label that was cut ends inside a bracket. A label is a hint: the server's lock tables say what is
+// locked.
+package label
 
 import (
 	"os"
@@ -6,38 +17,30 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
 )
 
-// A label is what a session shows to others of what it locks, in the server's own views:
-//
-//	#4711 [sku:42 sku:43]+12ms (inventory.sku 42)
-//
-// It begins with the client's process. Keys of slots are in brackets, rows of a caller's table in
-// parentheses; what may follow says how long after the begin of the transaction they were granted
-// (+), or when, in seconds since 1970 (@). Bytes that have a meaning here, that SQL would have to
-// quote, or that a server would replace, are written as in URLs. A label that was cut ends inside a
-// bracket. It is a hint: what is locked, the server's lock tables say.
-
-// maxLabel bounds what is shown of a request: it travels with every lock.
-const maxLabel = 256
+// longest bounds a bracket, in bytes: it travels with every lock.
+const longest = 256
 
 // Process begins every label of this process.
 var Process = "#" + strconv.Itoa(os.Getpid())
 
-// Label is what a session shows of the request.
-func (r Request) Label() string {
-	if r.Slots > 0 {
-		return bracket("[", r.Keys, "]")
+// Of is the bracket of a label that shows request.
+func Of(request dialects.Request) string {
+	if request.Slots > 0 {
+		return bracket("[", request.Keys, "]")
 	}
-	values := make([]string, 0, min(len(r.Values), maxLabel))
-	for _, value := range r.Values[:cap(values)] {
+	values := make([]string, 0, min(len(request.Values), longest))
+	for _, value := range request.Values[:cap(values)] {
 		values = append(values, value.Text)
 	}
-	column := strings.ReplaceAll(escape(r.Column), ".", "%2E")
-	return bracket("("+escape(r.Table)+"."+column+" ", values, ")")
+	column := strings.ReplaceAll(escape(request.Column), ".", "%2E")
+	return bracket("("+escape(request.Table)+"."+column+" ", values, ")")
 }
 
-// bracket leaves the bracket open when not all items have room.
+// bracket leaves the bracket open when there is no room for all items.
 func bracket(opening string, items []string, closing string) string {
 	var b strings.Builder
 	b.WriteString(opening)
@@ -46,7 +49,7 @@ func bracket(opening string, items []string, closing string) string {
 			b.WriteByte(' ')
 		}
 		item = escape(item)
-		if room := maxLabel - b.Len(); len(item) >= room {
+		if room := longest - b.Len(); len(item) >= room {
 			b.WriteString(item[:max(room, 0)])
 			return b.String()
 		}
@@ -66,7 +69,7 @@ func escape(text string) string {
 		return text
 	}
 	var b strings.Builder
-	for _, c := range []byte(text[:min(len(text), maxLabel)]) {
+	for _, c := range []byte(text[:min(len(text), longest)]) {
 		if isPlain(c) {
 			b.WriteByte(c)
 		} else {
@@ -81,7 +84,7 @@ func isPlain(c byte) bool {
 		strings.IndexByte("_.,:;/=~!&-{}|<>^$", c) >= 0
 }
 
-// unescape drops an escape that was cut.
+// unescape undoes escape. It drops an escape that was cut.
 func unescape(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -100,19 +103,9 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// Claim is a bracket of a label: what a session says that it locks.
-type Claim struct {
-	Table, Column string   // of rows of the caller's; empty for slots
-	Items         []string // keys of slots, or values of Column
-	Cut           bool     // the last item is the beginning of one, and more may be missing
-	Granted       bool     // it was granted After the begin of the transaction, or At a time
-	After         time.Duration
-	At            time.Time
-}
-
-// ReadLabel takes apart a text that ends with a label: what is in front of it, the client's
-// process, 0 where there is no label, and what it claims.
-func ReadLabel(text string) (before string, process int, claims []Claim) {
+// Read takes apart a text that ends with a label: what is in front of the label, the number of the
+// client's process, and the claims. Without a label, process is 0 and before is the whole text.
+func Read(text string) (before string, process int, claims []dialects.Claim) {
 	at := strings.LastIndexByte(text, '#')
 	number, rest, _ := strings.Cut(text[at+1:], " ")
 	process, err := strconv.Atoi(number)
@@ -120,7 +113,7 @@ func ReadLabel(text string) (before string, process int, claims []Claim) {
 		return text, 0, nil
 	}
 	for len(rest) > 1 && (rest[0] == '[' || rest[0] == '(') {
-		var c Claim
+		var c dialects.Claim
 		c, rest = readClaim(rest)
 		claims = append(claims, c)
 	}
@@ -128,7 +121,7 @@ func ReadLabel(text string) (before string, process int, claims []Claim) {
 }
 
 // readClaim reads the bracket that text begins with.
-func readClaim(text string) (c Claim, rest string) {
+func readClaim(text string) (c dialects.Claim, rest string) {
 	rows := text[0] == '('
 	end := strings.IndexAny(text, "])+@")
 	if end < 0 {
@@ -141,7 +134,7 @@ func readClaim(text string) (c Claim, rest string) {
 		c.Cut = true
 	}
 	grant, rest, _ := strings.Cut(rest, " ")
-	c.readGrant(grant)
+	readGrant(&c, grant)
 	c.Items = strings.Split(body, " ")
 	if rows {
 		name := c.Items[0]
@@ -168,7 +161,7 @@ func wholeRunes(text string) string {
 	return text
 }
 
-func (c *Claim) readGrant(text string) {
+func readGrant(c *dialects.Claim, text string) {
 	if after, ok := strings.CutPrefix(text, "+"); ok {
 		number, complete := strings.CutSuffix(after, "ms") // the server may have cut it
 		milliseconds, err := strconv.ParseInt(number, 10, 64)

@@ -1,4 +1,4 @@
-package dialects
+package locktable
 
 import (
 	"errors"
@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects"
 )
 
 func TestWithoutAdvice(t *testing.T) {
-	census := func(c SlotCensus) error {
+	census := func(c Census) error {
 		_, err := c.Seeded("t")
 		return err
 	}
@@ -24,13 +26,13 @@ func TestWithoutAdvice(t *testing.T) {
 			NoFence("t", errOdd), "table t has no fence: odd (run Install) (run Install with WithFencing)",
 			"table t has no fence: odd (run Install)",
 		},
-		{census(SlotCensus{}), "table t is empty (run Install)", "table t is empty"},
+		{census(Census{}), "table t is empty (run Install)", "table t is empty"},
 		{
-			census(SlotCensus{Rows: 2, MaxSlot: 1, MinSlots: 3, MaxSlots: 3}),
+			census(Census{Rows: 2, MaxSlot: 1, MinSlots: 3, MaxSlots: 3}),
 			"table t has 2 of 3 slots (run Install to complete it)", "table t has 2 of 3 slots",
 		},
 	} {
-		require.ErrorIs(t, test.err, ErrNotInstalled)
+		require.ErrorIs(t, test.err, dialects.ErrNotInstalled)
 		require.EqualError(t, test.err, "lock table not installed: "+test.text)
 		above := fmt.Errorf("txlock: Lock of k: %w (tried twice)", test.err)
 		require.Equal(t, "txlock: Lock of k: lock table not installed: "+test.without+" (tried twice)",

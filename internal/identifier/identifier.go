@@ -1,4 +1,5 @@
-package dialects
+// Package identifier quotes the names of tables and columns.
+package identifier
 
 import (
 	"fmt"
@@ -7,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// plainIdentifier tells whether a part can do without quotes: letters, _, and behind the first of
-// these digits and $.
-func plainIdentifier(part string) bool {
+// isPlain tells whether a part needs no quotes: it consists of letters and _, and behind the first
+// character also of digits and $.
+func isPlain(part string) bool {
 	for i, r := range part {
 		if r != '_' && !unicode.IsLetter(r) && (i == 0 || r != '$' && !unicode.IsNumber(r)) {
 			return false
@@ -18,11 +19,11 @@ func plainIdentifier(part string) bool {
 	return part != ""
 }
 
-// QuoteIdentifier turns a name as its user spells it into quoted SQL: parts separated by dots, each
-// plain or in quotes, where a doubled quote stands for one. fold is applied to plain parts, as the
-// database does to unquoted names. A part without quotes may hold other characters than a plain SQL
-// name has, and is then taken to the letter.
-func QuoteIdentifier(name string, quote rune, fold func(string) string, maxParts int) (string, error) {
+// Quote turns a name as its user spells it into quoted SQL. Parts are separated by dots. Each is
+// plain or in quotes, where a doubled quote stands for one. Fold is applied to plain parts, as the
+// database does to unquoted names. A part without quotes that is no plain SQL name is taken to the
+// letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
+func Quote(name string, quote rune, fold func(string) string, maxParts int) (string, error) {
 	invalid := func(reason string) (string, error) {
 		return "", fmt.Errorf("invalid name %.100q: %s", name, reason)
 	}
@@ -38,7 +39,7 @@ func QuoteIdentifier(name string, quote rune, fold func(string) string, maxParts
 				quote))
 		case part == "":
 			return invalid("it has an empty part")
-		case !quoted && plainIdentifier(part):
+		case !quoted && isPlain(part):
 			part = fold(part)
 		}
 		doubled := strings.ReplaceAll(part, string(quote), string(quote)+string(quote))

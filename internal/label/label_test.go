@@ -1,4 +1,4 @@
-package dialects_test
+package label_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // A label is read back as what it was made of, and a cut one as its beginning.
@@ -28,13 +29,13 @@ func FuzzLabel(f *testing.F) {
 			{Slots: 1, Keys: []string{first, second}},
 			{Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}}},
 		} {
-			label := request.Label()
-			require.NotContains(t, label, "*/")
-			require.NotContains(t, label, "'")
-			require.NotContains(t, label, `\`)
-			require.LessOrEqual(t, len(label), 256)
-			before, process, claims := dialects.ReadLabel(
-				"an app" + dialects.Process + " " + label + "+12ms [more]@1.5")
+			shown := label.Of(request)
+			require.NotContains(t, shown, "*/")
+			require.NotContains(t, shown, "'")
+			require.NotContains(t, shown, `\`)
+			require.LessOrEqual(t, len(shown), 256)
+			before, process, claims := label.Read(
+				"an app" + label.Process + " " + shown + "+12ms [more]@1.5")
 			require.Equal(t, "an app", before)
 			require.Equal(t, os.Getpid(), process)
 			require.Len(t, claims, 2)
@@ -48,9 +49,9 @@ func FuzzLabel(f *testing.F) {
 				require.Equal(t, []string{first, second}, claims[0].Items)
 			}
 
-			name := len(dialects.Process) + len(" (shop.inventory.%22a%2Eb%22 ") // which is not cut
-			text := dialects.Process + " " + label
-			_, _, claims = dialects.ReadLabel(text[:min(max(cut, name), len(text))])
+			name := len(label.Process) + len(" (shop.inventory.%22a%2Eb%22 ") // which is not cut
+			text := label.Process + " " + shown
+			_, _, claims = label.Read(text[:min(max(cut, name), len(text))])
 			require.Len(t, claims, 1)
 			begins(t, claims[0], first, second)
 		}
@@ -76,7 +77,7 @@ func TestReadCutLabel(t *testing.T) {
 		"#1 [a]+1000000ms": true, "#1 [a]+1000000m": false,
 		"#1 [a]+1000000": false, "#1 [a]+": false, "#1 [a]": false,
 	} {
-		_, _, claims := dialects.ReadLabel(text)
+		_, _, claims := label.Read(text)
 		require.Len(t, claims, 1)
 		require.Equal(t, granted, claims[0].Granted, text)
 	}
@@ -84,10 +85,10 @@ func TestReadCutLabel(t *testing.T) {
 
 // A character is there whole, or not at all.
 func TestReadCutCharacter(t *testing.T) {
-	label := dialects.Process + " " + dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}}.Label()
+	shown := label.Process + " " + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
 	read := map[string]bool{}
-	for end := len(dialects.Process) + 3; end < len(label); end++ {
-		_, _, claims := dialects.ReadLabel(label[:end])
+	for end := len(label.Process) + 3; end < len(shown); end++ {
+		_, _, claims := label.Read(shown[:end])
 		require.Len(t, claims, 1)
 		read[claims[0].Items[0]] = true
 	}
@@ -103,7 +104,7 @@ func FuzzReadLabel(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		before, _, claims := dialects.ReadLabel(text)
+		before, _, claims := label.Read(text)
 		require.True(t, strings.HasPrefix(text, before))
 		for _, claim := range claims {
 			require.NotEmpty(t, append(claim.Items, claim.Table+"."), "%q", text)

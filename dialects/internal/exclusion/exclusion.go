@@ -1,24 +1,27 @@
-package dialects
+// Package exclusion proves on two sessions that a server locks rows.
+package exclusion
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/txlock/txlock/dialects"
 )
 
 // Probe is a session in which Prove tries to lock slots.
 type Probe interface {
-	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. refused
-	// says that the server answered with exactly the error that it has for a row that another
-	// session holds; any other error is err.
+	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. Refused
+	// is true when the server answered with exactly the error for a row that another session
+	// holds. Any other error is err.
 	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
 	// Rollback ends the probe's transaction.
 	Rollback(ctx context.Context) error
 }
 
-// NoVerdict marks an error that says nothing about the engine: a broken connection, a missing
-// privilege.
+// NoVerdict marks an error that says nothing about the engine, as of a broken connection or a
+// missing privilege. Prove returns it as it is.
 func NoVerdict(err error) error {
 	if err == nil {
 		return nil
@@ -35,12 +38,12 @@ const (
 	skipLocked = "SKIP LOCKED"
 )
 
-// Prove shows on two sessions that the server locks rows: a slot that one holds is refused to the
-// other with the exact error and skipped by SKIP LOCKED, and free for it afterwards. "An error came
-// back" would not be proof: some engines answer NOWAIT with a syntax error, and wait for nobody
-// without it.
+// Prove shows that the server locks rows. A slot that holder has must be refused to rival with the
+// exact error, skipped by SKIP LOCKED, and free for rival afterwards. Otherwise the error is
+// dialects.ErrUnsafeEngine. "An error came back" would be no proof: some engines answer NOWAIT with
+// a syntax error, and without it wait for nobody.
 func Prove(ctx context.Context, slots int, holder, rival Probe) error {
-	const attempts = 10 // other clients use the same table: a slot may be taken by one of them
+	const attempts = 10 // another client of the same table may hold a slot
 	var reason error
 	for range attempts {
 		var busy bool
@@ -54,17 +57,17 @@ func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", ErrUnsafeEngine,
+			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", dialects.ErrUnsafeEngine,
 				ctx.Err())
 		}
 		if errors.As(reason, new(noVerdict)) {
 			return reason
 		}
 		if reason != nil && !busy {
-			return fmt.Errorf("%w: %w", ErrUnsafeEngine, reason)
+			return fmt.Errorf("%w: %w", dialects.ErrUnsafeEngine, reason)
 		}
 	}
-	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on", ErrUnsafeEngine, attempts)
+	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on", dialects.ErrUnsafeEngine, attempts)
 }
 
 func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err error) {
@@ -83,7 +86,8 @@ func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err
 	case err != nil:
 		return false, fmt.Errorf("NOWAIT on a held row failed with the wrong error: %w", err)
 	case !refused:
-		return false, fmt.Errorf("two sessions hold slot %d at once: NOWAIT on a held row returned %d rows", slot, rows)
+		return false, fmt.Errorf("two sessions hold slot %d at once: NOWAIT on a held row returned %d rows",
+			slot, rows)
 	}
 	if err := rival.Rollback(ctx); err != nil {
 		return false, err

@@ -1,4 +1,4 @@
-package dialects_test
+package identifier_test
 
 import (
 	"strings"
@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // A quoted name is spelled in a way that means itself: quoting it again changes nothing, so no part
 // of it can end a quotation early.
-func FuzzQuoteIdentifier(f *testing.F) {
+func FuzzQuote(f *testing.F) {
 	for _, name := range []string{
 		"a", "a.b", `"a"`, `"a.b"."c""d"`, "`x`.y", `a"b`, "", ".", "a..b", "Größe",
 		"with space", "\x00", "\xff", `"`, `""`, `"""`,
@@ -24,14 +24,14 @@ func FuzzQuoteIdentifier(f *testing.F) {
 		if double {
 			quote = '"'
 		}
-		quoted, err := dialects.QuoteIdentifier(name, quote, strings.ToLower, 2)
+		quoted, err := identifier.Quote(name, quote, strings.ToLower, 2)
 		if err != nil {
 			require.Empty(t, quoted)
 			require.ErrorContains(t, err, "invalid name")
 			return
 		}
 		require.NotContains(t, quoted, "\x00")
-		again, err := dialects.QuoteIdentifier(quoted, quote, strings.ToLower, 2)
+		again, err := identifier.Quote(quoted, quote, strings.ToLower, 2)
 		require.NoError(t, err)
 		require.Equal(t, quoted, again)
 	})
