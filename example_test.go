@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txlock/txlock"
@@ -17,7 +19,7 @@ import (
 
 // open connects to the PostgreSQL that the tests have started.
 func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] {
-	for _, e := range engines {
+	for _, e := range testbed.Engines {
 		if e.Kind == servers.Postgres18 {
 			driver, err := postgres.Open(ctx, e.DSN)
 			if err != nil {

@@ -1,0 +1,74 @@
+//go:build unix
+
+package faults
+
+import (
+	"database/sql"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+func TestHolderStopped(t *testing.T) { eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx]) }
+
+// A holder that is stopped for longer than its lease loses the lock, is told so when it goes on,
+// and cannot commit.
+func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	t.Setenv("TXLOCK_TEST_STATEMENT", "INSERT INTO "+table+" VALUES (1)")
+	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
+	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
+		holders[part], grants[part] = stoppedPartner(f, t, part, ready)
+	}
+	for part, holder := range holders {
+		testbed.Receive(t, grants[part])
+		require.NoError(t, holder.Process.Signal(syscall.SIGCONT))
+		require.Equal(t, "lost", holder.Next(t), "its context")
+		require.Equal(t, "lost", holder.Next(t), "Unlock, or Do")
+		holder.Ended(t)
+	}
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// stoppedPartner is a process that has said that it is ready, and was stopped when a stranger
+// waited for its key, and says when the stranger got that. The work is silent from the start: its
+// lease of a few seconds is to be over behind the stop, and not before.
+func stoppedPartner[Tx any](f *testbed.Fixture[Tx], t *testing.T, part, ready string) (*testbed.Partner, <-chan time.Time) {
+	t.Helper()
+	stranger := testbed.NewParallelFixture(t, f.Engine, f.Client, 2, "")
+	stranger.Free(t, f.Key(part)) // so that it need not connect, and read the number of slots, while the lease runs
+	holder := f.StartPartner(t, part, f.Dsn(f.Label, "", nil), f.Key(part), 3*time.Second, os.Stderr)
+	for holder.Next(t) != ready {
+	}
+	granted := stranger.Waits(t, f.Key(part))
+	require.NoError(t, holder.Process.Signal(syscall.SIGSTOP))
+	return holder, granted
+}
+
+func TestStoppedHolderAsksAgain(t *testing.T) {
+	eachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
+}
+
+// A holder that was stopped and asks, as soon as it goes on, for what it holds is not told that it
+// holds it.
+func stoppedHolderAsksAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	holder, granted := stoppedPartner(f, t, "again", "holds")
+	testbed.Receive(t, granted)
+	continued := time.Now()
+	require.NoError(t, holder.Process.Signal(syscall.SIGCONT))
+	last, err := strconv.ParseInt(holder.Next(t), 10, 64)
+	require.NoError(t, err)
+	require.Less(t, last, continued.UnixNano())
+	require.Equal(t, "lost", holder.Next(t), "its context")
+	require.Equal(t, "lost", holder.Next(t), "Unlock")
+	holder.Ended(t)
+}
