@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 

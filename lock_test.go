@@ -17,7 +17,8 @@ type guarantee struct {
 	sql  func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx])
 }
 
-var promises = []guarantee{
+// sideBySide are the guarantees that are shown at the same time, on all lines.
+var sideBySide = []guarantee{
 	// One holder
 	{"at most one session holds a key", guarantees.OneHolder[pgx.Tx], guarantees.OneHolder[*sql.Tx]},
 	{"no update is lost under Do", guarantees.NoLostUpdate[pgx.Tx], guarantees.NoLostUpdate[*sql.Tx]},
@@ -49,10 +50,6 @@ var promises = []guarantee{
 		"thirty waiters are served in the order in which they queued",
 		guarantees.ServedInOrder[pgx.Tx], guarantees.ServedInOrder[*sql.Tx],
 	},
-	{
-		"tight loops are served in order, and nobody starves",
-		guarantees.TightLoops[pgx.Tx], guarantees.TightLoops[*sql.Tx],
-	},
 	{"a try does not overtake a waiter", guarantees.TryBehindWaiter[pgx.Tx], guarantees.TryBehindWaiter[*sql.Tx]},
 
 	// Waiting ends
@@ -69,7 +66,6 @@ var promises = []guarantee{
 		"a waiter that gives up does not disturb the next one",
 		guarantees.MiddleWaiterLeaves[pgx.Tx], guarantees.MiddleWaiterLeaves[*sql.Tx],
 	},
-	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[pgx.Tx], guarantees.CancelRace[*sql.Tx]},
 
 	// The caller's transaction
 	{
@@ -125,15 +121,7 @@ var promises = []guarantee{
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[pgx.Tx], guarantees.ReadsCurrent[*sql.Tx]},
 
 	// Loss and leases
-	{
-		"a lost session is announced at once, to the Lock and in the work",
-		guarantees.LossAnnounced[pgx.Tx], guarantees.LossAnnounced[*sql.Tx],
-	},
 	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[pgx.Tx], guarantees.NoFalseAlarm[*sql.Tx]},
-	{
-		"ten thousand handles need no goroutine each",
-		guarantees.FewGoroutines[pgx.Tx], guarantees.FewGoroutines[*sql.Tx],
-	},
 	{"the lease is kept, on both sides", guarantees.LeaseKept[pgx.Tx], guarantees.LeaseKept[*sql.Tx]},
 	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[pgx.Tx], guarantees.Logged[*sql.Tx]},
 
@@ -169,16 +157,8 @@ var promises = []guarantee{
 		guarantees.ConcurrentNestedDos[pgx.Tx], guarantees.ConcurrentNestedDos[*sql.Tx],
 	},
 	{
-		"a nested Do that outlives its Do is undone",
-		guarantees.NestedDoLeftBehind[pgx.Tx], guarantees.NestedDoLeftBehind[*sql.Tx],
-	},
-	{
 		"what a failed nested Do has locked is not believed in",
 		guarantees.UndoneLocks[pgx.Tx], guarantees.UndoneLocks[*sql.Tx],
-	},
-	{
-		"a call that a failed nested Do has left behind gets nothing",
-		guarantees.UndoneWhileJoining[pgx.Tx], guarantees.UndoneWhileJoining[*sql.Tx],
 	},
 	{"a loss elsewhere is not the session's", guarantees.ForeignLoss[pgx.Tx], guarantees.ForeignLoss[*sql.Tx]},
 	{
@@ -280,36 +260,88 @@ var promises = []guarantee{
 	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
 }
 
+// alone are the guarantees that are shown one after the other: neighbours would disturb an order or
+// a count that is measured, and would hide a goroutine that is left behind.
+var alone = []guarantee{
+	{
+		"tight loops are served in order, and nobody starves",
+		guarantees.TightLoops[pgx.Tx], guarantees.TightLoops[*sql.Tx],
+	},
+	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[pgx.Tx], guarantees.CancelRace[*sql.Tx]},
+	{
+		"a lost session is announced at once, to the Lock and in the work",
+		guarantees.LossAnnounced[pgx.Tx], guarantees.LossAnnounced[*sql.Tx],
+	},
+	{
+		"ten thousand handles need no goroutine each",
+		guarantees.FewGoroutines[pgx.Tx], guarantees.FewGoroutines[*sql.Tx],
+	},
+	{
+		"a nested Do that outlives its Do is undone",
+		guarantees.NestedDoLeftBehind[pgx.Tx], guarantees.NestedDoLeftBehind[*sql.Tx],
+	},
+	{
+		"a call that a failed nested Do has left behind gets nothing",
+		guarantees.UndoneWhileJoining[pgx.Tx], guarantees.UndoneWhileJoining[*sql.Tx],
+	},
+}
+
 func TestMain(m *testing.M) { testbed.Main(m) }
 
 func TestGuarantees(t *testing.T) {
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			onPgx, onSQL := testbed.Clients(e.Kind)
-			for _, c := range onPgx {
-				t.Run(c.Name, func(t *testing.T) { guaranteed(t, e, c, pgxTest) })
-			}
-			for _, c := range onSQL {
-				t.Run(c.Name, func(t *testing.T) { guaranteed(t, e, c, sqlTest) })
-			}
-		})
-	}
-	t.Run("PgBouncer", func(t *testing.T) {
-		e := testbed.PgBouncer(t)
-		t.Run(testbed.PgxOpened().Name, func(t *testing.T) { guaranteed(t, e, testbed.PgxOpened(), pgxTest) })
-		t.Run(testbed.PostgresSQL[0].Name, func(t *testing.T) { guaranteed(t, e, testbed.PostgresSQL[0], sqlTest) })
+	lines := lines(t)
+	t.Run("alone", func(t *testing.T) {
+		for _, line := range lines {
+			t.Run(line.name, func(t *testing.T) {
+				for _, g := range alone {
+					t.Run(g.says, func(t *testing.T) {
+						testbed.NoGoroutines(t)
+						line.show(t, g)
+					})
+				}
+			})
+		}
+	})
+	t.Run("side by side", func(t *testing.T) {
+		for _, line := range lines {
+			t.Run(line.name, func(t *testing.T) {
+				t.Parallel()
+				for _, g := range sideBySide {
+					t.Run(g.says, func(t *testing.T) {
+						t.Parallel()
+						line.show(t, g)
+					})
+				}
+			})
+		}
 	})
 }
 
-// guaranteed runs every guarantee for one line of the table.
-func guaranteed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx],
-	test func(guarantee) func(*testing.T, *testbed.Engine, testbed.Client[Tx]),
-) {
-	for _, g := range promises {
-		t.Run(g.says, func(t *testing.T) { test(g)(t, e, c) })
-	}
+// line is an engine and a client, and shows guarantees with them.
+type line struct {
+	name string
+	show func(*testing.T, guarantee)
 }
 
-func pgxTest(g guarantee) func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx]) { return g.pgx }
-
-func sqlTest(g guarantee) func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]) { return g.sql }
+// lines are all of the table engine × client.
+func lines(t *testing.T) (lines []line) {
+	onPgx := func(e *testbed.Engine, c testbed.Client[pgx.Tx]) {
+		lines = append(lines, line{e.Name + " " + c.Name, func(t *testing.T, g guarantee) { g.pgx(t, e, c) }})
+	}
+	onSQL := func(e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+		lines = append(lines, line{e.Name + " " + c.Name, func(t *testing.T, g guarantee) { g.sql(t, e, c) }})
+	}
+	for _, e := range testbed.Engines {
+		pgxClients, sqlClients := testbed.Clients(e.Kind)
+		for _, c := range pgxClients {
+			onPgx(e, c)
+		}
+		for _, c := range sqlClients {
+			onSQL(e, c)
+		}
+	}
+	pooled := testbed.PgBouncer(t)
+	onPgx(pooled, testbed.PgxOpened())
+	onSQL(pooled, testbed.PostgresSQL[0])
+	return lines
+}

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -39,7 +38,7 @@ func unlockDuringHeartbeat[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cl
 // for ever.
 func nestedDoGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
-	f := testbed.NewParallelFixture(t, e, c, 4, "", log.Option())
+	f := testbed.NewSizedFixture(t, e, c, 4, "", log.Option())
 	goOn, started, nested := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	start := time.Now()
 	err := f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
@@ -75,8 +74,8 @@ func waitedForCalls(t *testing.T, start time.Time) {
 
 // A call that goes on in a nested Do does not keep that for ever either.
 func nestedLockGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewParallelFixture(t, e, c, 4, "")
-	other := testbed.NewParallelFixture(t, e, c, 2, "")
+	f := testbed.NewSizedFixture(t, e, c, 4, "")
+	other := testbed.NewSizedFixture(t, e, c, 2, "")
 	held, err := other.Locks.Mutex(f.Key("held")).Lock(background)
 	require.NoError(t, err)
 	failed := make(chan error, 1)
@@ -103,7 +102,7 @@ func nestedLockGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 // Nested Dos that take turns for longer than the lease are no reason to refuse one.
 func patientNestedDos[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 3 * time.Second
-	f := testbed.NewParallelFixture(t, e, c, 4, "", txlock.WithLease(lease))
+	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(lease))
 	m := f.Locks.Mutex(f.Key("turns"))
 	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
 		var group errgroup.Group
@@ -146,7 +145,7 @@ func closeIsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	log := &testbed.Logbook{}
-	f := testbed.NewParallelFixture(t, e, c, 8, proxy.Addr(), log.Option())
+	f := testbed.NewSizedFixture(t, e, c, 8, proxy.Addr(), log.Option())
 	for i := range 8 {
 		_, err := f.Locks.Mutex(f.Key(strconv.Itoa(i))).Lock(background)
 		require.NoError(t, err)

@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// cancelledFarAway: a wait in a transaction that has more to lose is cancelled, while the pool has
+// CancelledFarAway: a wait in a transaction that has more to lose is cancelled, while the pool has
 // no connection open to interrupt it from, and the server is so far away that opening one takes a
 // while.
 func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

@@ -12,12 +12,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 var (
@@ -62,7 +61,7 @@ func OneHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func NoLostUpdate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1, 0)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0)")
 	mutexes := []*txlock.Mutex[Tx]{f.Locks.Mutex(f.Key("counter")), f.Locks.Rows(table, "id", 1)}
 	for round, m := range mutexes {
 		var group errgroup.Group
@@ -102,7 +101,7 @@ func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		t.Error("the work must not run")
 		return nil
 	}), txlock.ErrNotAcquired)
-	require.Zero(t, f.Count(t, f.Queued))
+	require.Zero(t, f.Waiting(t))
 
 	require.NoError(t, lock.Unlock(background))
 	ran := false
@@ -115,11 +114,11 @@ func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Free(t, f.Key("try"))
 }
 
-// oneTryWins: a scheduler on several machines tries on all of them at the same moment.
+// OneTryWins: a scheduler on several machines tries on all of them at the same moment.
 func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	const rivals, rounds = 4, 100
 	f.Warm(t, rivals)
 	for name, m := range map[string]*txlock.Mutex[Tx]{
@@ -157,7 +156,7 @@ func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "sku varchar(20) primary key, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES ('a', 1), ('b', 1), ('c', 1)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES ('a', 1), ('b', 1), ('c', 1)")
 	lock, err := f.Locks.Rows(table, "sku", "b", "a", "b").Lock(background)
 	require.NoError(t, err)
 	for _, held := range []string{"a", "b"} {
@@ -170,7 +169,7 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, other.Unlock(background))
 
 	// A statement by hand meets the same lock.
-	tx := f.Begin(t, f.Dsn(f.Label, "", nil), 0)
+	tx := f.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 	require.Error(t, f.Exec(background, tx, "SELECT 1 FROM "+table+" WHERE sku = 'a' FOR UPDATE NOWAIT"))
 	require.NoError(t, f.End(background, tx, false))
 	require.NoError(t, lock.Unlock(background))
@@ -185,7 +184,7 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		_, err = m.TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNoRow)
 		require.ErrorIs(t, m.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNoRow)
-		tx := f.Begin(t, f.Dsn(f.Label, "", nil), 0)
+		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 		require.ErrorIs(t, m.LockTx(background, tx), txlock.ErrNoRow)
 		require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrNoRow)
 		require.NoError(t, f.Exec(background, tx, "INSERT INTO "+table+" VALUES ('z', 1)"), "the transaction is usable")
@@ -233,7 +232,7 @@ func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		_, err := f.Admin.Exec("INSERT INTO "+table+" VALUES ("+placeholder+")", text)
 		require.NoError(t, err)
 	}
-	f.Admitted(t, "INSERT INTO "+table+" VALUES ('0a0b', -5, '\x01a'), ('42', 9007199254740993, NULL)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES ('0a0b', -5, '\x01a'), ('42', 9007199254740993, NULL)")
 	raw := []byte("\x01a")
 	held := func(column string, values ...any) {
 		t.Helper()
@@ -277,7 +276,7 @@ func SeveralKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1), (2), (3), (10), (20)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2), (3), (10), (20)")
 	keys := []string{f.Key("1"), f.Key("2"), f.Key("3")}
 	mutexes := []*txlock.Mutex[Tx]{
 		f.Locks.Mutex(keys[0], keys[1], keys[2]), f.Locks.Mutex(keys[2], keys[1]), f.Locks.Mutex(keys[1], keys[0]),
@@ -311,7 +310,7 @@ func ThousandKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	for i := range rows {
 		rows[i] = fmt.Sprintf("(%d)", i)
 	}
-	f.Admitted(t, "INSERT INTO "+table+" VALUES "+strings.Join(rows, ","))
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES "+strings.Join(rows, ","))
 	for _, m := range []*txlock.Mutex[Tx]{f.Locks.Mutex(keys...), f.Locks.Rows(table, "id", values...)} {
 		lock, err := m.Lock(background)
 		require.NoError(t, err)

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -70,7 +69,7 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.NoError(t, lock.Unlock(background))
 	}
 	require.Empty(t, f.Look(t, key))
-	unlabelled(f, t)
+	unlabelled(t, f)
 }
 
 // A waiter's hold begins when it is granted, not when its transaction began.
@@ -124,30 +123,34 @@ func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, nested.Unlock(background))
 	require.NoError(t, lock.Unlock(background))
 	require.Empty(t, look())
-	unlabelled(f, t)
+	unlabelled(t, f)
 }
 
 // unlabelled shows that no session in the pool still says that it locks something.
-func unlabelled[Tx any](f *testbed.Fixture[Tx], t *testing.T) {
+func unlabelled[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	t.Helper()
-	if f.Postgres {
-		require.Zero(t, f.Count(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) "+
-			"= $1 AND application_name LIKE '%#%'"))
+	query := `SELECT COUNT(*) FROM performance_schema.user_variables_by_thread v
+		JOIN performance_schema.threads t ON t.THREAD_ID = v.THREAD_ID
+		WHERE t.PROCESSLIST_DB = ? AND v.VARIABLE_NAME = 'txlock' AND v.VARIABLE_VALUE IS NOT NULL`
+	switch {
+	case f.Postgres:
+		query = `SELECT COUNT(*) FROM pg_stat_activity
+			WHERE split_part(application_name, '#', 1) = $1 AND application_name LIKE '%#%'`
+	case f.Kind != servers.MySQL || f.Client.Name != testbed.MySQLSQL[0].Name:
 		return
 	}
-	if f.Kind == servers.MySQL && f.Client.Name == testbed.MysqlSQL[0].Name {
-		require.Zero(t, f.Count(t, `SELECT COUNT(*) FROM performance_schema.user_variables_by_thread v JOIN performance_schema.threads t
-			ON t.THREAD_ID = v.THREAD_ID WHERE t.PROCESSLIST_DB = ? AND v.VARIABLE_NAME = 'txlock' AND v.VARIABLE_VALUE IS NOT NULL`))
-	}
+	var n int
+	require.NoError(t, f.Admin.QueryRow(query, f.Label).Scan(&n))
+	require.Zero(t, n)
 }
 
 func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key := f.Key("tx")
 	table := f.MakeTable(t, "sku int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
 	rows := f.Locks.Rows(table, "sku", 1, 2)
-	tx := c.Begin(t, f.Dsn(f.Label, "", nil), 0)
+	tx := c.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 	require.NoError(t, f.Locks.Mutex(key).LockTx(background, tx))
 	granted := f.Queue(t, 1, key)
 	h := f.Look(t, key)
@@ -240,7 +243,7 @@ func InspectRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	cancel()
 	_, err = f.Locks.Inspect(ended)
 	require.ErrorIs(t, err, context.Canceled)
-	driver, p := f.Connect(t, f.Dsn(f.Label, "", nil), 1)
+	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 	defer p.Close()
 	_, err = txlock.New(driver, txlock.WithTable("no_such_table")).Inspect(background)
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)

@@ -8,33 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// ownTable makes a Locker with a lock table of its own; name is the table's as the administrator
-// spells it.
-func ownTable[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options ...txlock.Option) (f *testbed.Fixture[Tx], name string) {
-	t.Helper()
-	label := testbed.LabelOf(testbed.Labels.Load() + 1) // of the fixture that is made next
-	name = label + "_locks"
-	if !e.Postgres {
-		name = label + ".locks"
-	}
-	f = testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", append([]txlock.Option{txlock.WithTable(name)}, options...)...)
-	if e.Postgres {
-		t.Cleanup(func() { f.Admitted(t, "DROP TABLE IF EXISTS "+name) })
-	}
-	return f, name
-}
-
 func InstallTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, name := ownTable(t, e, c)
+	f, name := testbed.NewFixtureWithTable(t, e, c)
 	start := time.Now()
 	var group errgroup.Group
 	for range 10 {
@@ -51,7 +34,7 @@ func InstallTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 }
 
 func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, name := ownTable(t, e, c, txlock.WithSlots(1000))
+	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1000))
 	require.NoError(t, f.Locks.Install(background))
 	require.Equal(t, 1000, f.Total(t, "SELECT COUNT(*) FROM "+name))
 	// As a crash between two statements would leave it, and as nobody should: empty, and with
@@ -60,7 +43,7 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		"DELETE FROM " + name, "DELETE FROM " + name + " WHERE slot > 500",
 		"DELETE FROM " + name + " WHERE slot = 7",
 	} {
-		f.Admitted(t, damage)
+		f.AsAdmin(t, damage)
 		fresh := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name))
 		_, err := fresh.Locks.Mutex("k").Lock(background)
 		require.ErrorIs(t, err, txlock.ErrNotInstalled)
@@ -81,13 +64,13 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	// A holder does not hold up an installation that has nothing to do, or other rows to add.
 	lock, err := f.Locks.Mutex("k").Lock(background)
 	require.NoError(t, err)
-	f.Admitted(t, "DELETE FROM "+name+fmt.Sprintf(" WHERE slot = %d", (int(testbed.SlotOf("k", 1000))+1)%1000))
+	f.AsAdmin(t, "DELETE FROM "+name+fmt.Sprintf(" WHERE slot = %d", (int(testbed.SlotOf("k", 1000))+1)%1000))
 	require.NoError(t, f.Locks.Install(background))
 	require.NoError(t, lock.Unlock(background))
 }
 
 func NotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, name := ownTable(t, e, c, txlock.WithSlots(64))
+	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64))
 	all := func() map[string]error {
 		_, lock := f.Locks.Mutex("k").Lock(background)
 		_, try := f.Locks.Mutex("k").TryLock(background)
@@ -104,17 +87,17 @@ func NotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
 		require.ErrorContains(t, err, "Install", verb)
 	}
-	f.Admitted(t, "CREATE TABLE "+name+" (id int primary key)")
+	f.AsAdmin(t, "CREATE TABLE "+name+" (id int primary key)")
 	for verb, err := range all() {
 		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
 	}
 	require.ErrorIs(t, f.Locks.Install(background), txlock.ErrNotInstalled)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+name))
-	f.Admitted(t, "DROP TABLE "+name)
+	f.AsAdmin(t, "DROP TABLE "+name)
 	require.NoError(t, f.Locks.Install(background))
 	f.Free(t, "k")
 	// Dropped while a client is running.
-	f.Admitted(t, "DROP TABLE "+name)
+	f.AsAdmin(t, "DROP TABLE "+name)
 	for verb, err := range all() {
 		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
 	}
@@ -123,10 +106,10 @@ func NotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 }
 
 func SlotsChanged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, name := ownTable(t, e, c, txlock.WithSlots(64))
+	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64))
 	require.NoError(t, f.Locks.Install(background))
 	f.Free(t, "k")
-	f.Admitted(t, "DROP TABLE "+name)
+	f.AsAdmin(t, "DROP TABLE "+name)
 	other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name), txlock.WithSlots(128))
 	require.NoError(t, other.Locks.Install(background))
 	_, err := f.Locks.Mutex("k").Lock(background) // with the number of before
@@ -139,13 +122,13 @@ func SlotsChanged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 }
 
 func SchemaText[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, name := ownTable(t, e, c, txlock.WithSlots(300))
+	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(300))
 	statements := strings.Split(strings.TrimSpace(f.Locks.Schema()), ";")
 	require.Len(t, statements, 3)
 	require.Empty(t, statements[2])
 	for range 2 { // idempotent
 		for _, statement := range statements[:2] {
-			f.Admitted(t, statement)
+			f.AsAdmin(t, statement)
 		}
 	}
 	require.Equal(t, 300, f.Total(t, "SELECT COUNT(*) FROM "+name))
@@ -160,8 +143,8 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	quote := map[bool]string{true: `"`, false: "`"}[e.Postgres]
 	schema := f.Label
 	if e.Postgres {
-		f.Admitted(t, "CREATE SCHEMA "+schema)
-		t.Cleanup(func() { f.Admitted(t, "DROP SCHEMA "+schema+" CASCADE") })
+		f.AsAdmin(t, "CREATE SCHEMA "+schema)
+		t.Cleanup(func() { f.AsAdmin(t, "DROP SCHEMA "+schema+" CASCADE") })
 	}
 	quoted := func(name string) string {
 		return quote + strings.ReplaceAll(name, quote, quote+quote) + quote
@@ -243,7 +226,7 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.True(t, strings.HasPrefix(err.Error(), "txlock: TryLock"), err.Error())
 		require.Equal(t, 1, strings.Count(err.Error(), "txlock: "), err.Error())
 	}
-	driver, p := c.Connect(t, e.Dsn(f.Label, "", nil), 2)
+	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 2)
 	defer p.Close()
 	for text, option := range map[string]txlock.Option{
 		"WithSlots(0)": txlock.WithSlots(0), "WithSlots(-1)": txlock.WithSlots(-1), "WithSlots(1048577)": txlock.WithSlots(1<<20 + 1),
@@ -276,7 +259,8 @@ func manyKeys(n int) []string {
 }
 
 func CheckAccepts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
+	f, _ := testbed.NewFixtureWithTable(t, e, c)
+	require.NoError(t, f.Locks.Install(background))
 	require.NoError(t, f.Locks.Check(background))
 	// Also beside holders of many slots.
 	lock, err := f.Locks.Mutex(manyKeys(1000)...).Lock(background)
@@ -290,8 +274,6 @@ func CheckAccepts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	ctx, cancel := context.WithTimeout(background, 300*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, alone.Locks.Check(ctx), context.DeadlineExceeded)
-	if testing.Short() {
-		return // the rest waits for the limit of Check's own
-	}
+	// Without a deadline Check's own limit ends it.
 	require.ErrorContains(t, alone.Locks.Check(background), "1 of 1 are in use", "one connection cannot prove anything")
 }

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -25,7 +24,7 @@ func endOf(ctx context.Context) <-chan time.Time {
 	return ended
 }
 
-// lossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
+// LossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
 func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	proxy, err := wire.Listen(e.Address()) // which knows when the connections are gone
 	require.NoError(t, err)
@@ -54,7 +53,7 @@ func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 
 	// Everything works again, with what the pool has left.
 	left := map[bool]int{true: 1}[e.Pooled] // a pooler keeps a client that is idle
-	eventually.Every(t, "the connections are gone", f.PollEvery, func() bool { return proxy.Open() == left })
+	eventually.Every(t, "the connections are gone", testbed.PollEvery, func() bool { return proxy.Open() == left })
 	next, err := f.Locks.Mutex(f.Key("lost")).Lock(background)
 	require.NoError(t, err)
 	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
@@ -102,33 +101,30 @@ func FewGoroutines[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, first.Unlock(background))
 }
 
-// leaseKept runs what has to wait for a lease side by side. A holder that must not lose its lock
+// LeaseKept runs what has to wait for a lease side by side. A holder that must not lose its lock
 // has a lease of some seconds: a machine that stalls for one would be a holder that is silent.
 func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	testbed.NoGoroutines(t)
-	t.Run("side by side", func(t *testing.T) {
-		for name, scenario := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[Tx]){
-			"a healthy Lock outlives its lease":                         healthyOutlivesLease[Tx],
-			"a silent network is announced before the server lets go":   silentNetwork[Tx],
-			"a hiccup shorter than the lease is no loss":                hiccup[Tx],
-			"work that is silent for longer than the lease is lost":     silentWork[Tx],
-			"work learns of a network that drops every packet":          silentNetworkInWork[Tx],
-			"a nested wait learns of a network that drops every packet": silentNetworkInNestedWait[Tx],
-			"a cancelled statement ends no session":                     cancelledHolder[Tx],
-			"Unlock comes behind a heartbeat that is under way":         unlockDuringHeartbeat[Tx],
-			"a Do is bounded though a nested one goes on":               nestedDoGoesOn[Tx],
-			"a nested Do is bounded though a call in it goes on":        nestedLockGoesOn[Tx],
-			"nested Dos may take turns for longer than the lease":       patientNestedDos[Tx],
-			"Close is bounded in time":                                  closeIsBounded[Tx],
-			"LockTx leaves it to the caller's settings":                 leaseOfLockTx[Tx],
-			"a nested Do suspends the heartbeat, and the lock lives on": heartbeatAroundWork[Tx],
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				scenario(t, e, c)
-			})
-		}
-	})
+	for name, scenario := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[Tx]){
+		"a healthy Lock outlives its lease":                         healthyOutlivesLease[Tx],
+		"a silent network is announced before the server lets go":   silentNetwork[Tx],
+		"a hiccup shorter than the lease is no loss":                hiccup[Tx],
+		"work that is silent for longer than the lease is lost":     silentWork[Tx],
+		"work learns of a network that drops every packet":          silentNetworkInWork[Tx],
+		"a nested wait learns of a network that drops every packet": silentNetworkInNestedWait[Tx],
+		"a cancelled statement ends no session":                     cancelledHolder[Tx],
+		"Unlock comes behind a heartbeat that is under way":         unlockDuringHeartbeat[Tx],
+		"a Do is bounded though a nested one goes on":               nestedDoGoesOn[Tx],
+		"a nested Do is bounded though a call in it goes on":        nestedLockGoesOn[Tx],
+		"nested Dos may take turns for longer than the lease":       patientNestedDos[Tx],
+		"Close is bounded in time":                                  closeIsBounded[Tx],
+		"LockTx leaves it to the caller's settings":                 leaseOfLockTx[Tx],
+		"a nested Do suspends the heartbeat, and the lock lives on": heartbeatAroundWork[Tx],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, e, c)
+		})
+	}
 }
 
 // leased is a fixture behind a proxy, with a lease.
@@ -136,7 +132,7 @@ func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
-	return testbed.NewParallelFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(lease)), proxy
+	return testbed.NewSizedFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(lease)), proxy
 }
 
 func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -221,7 +217,7 @@ func cancelledHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 
 func leaseOfLockTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = time.Second
-	f := testbed.NewParallelFixture(t, e, c, 2, "", txlock.WithLease(lease))
+	f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease))
 	read, set := "SELECT @@wait_timeout", "SET wait_timeout = 3"
 	if f.Postgres {
 		read = "SELECT current_setting('idle_in_transaction_session_timeout') || " +
@@ -229,7 +225,7 @@ func leaseOfLockTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		set = "SET idle_in_transaction_session_timeout = '3s'"
 	}
 	f.Free(t, f.Key("guest")) // reads the number of slots, for which LockTx would wait no longer than a second
-	tx := f.Begin(t, f.Dsn(f.Label, "", nil), sql.LevelDefault)
+	tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelDefault)
 	before, err := f.Query(background, tx, read)
 	require.NoError(t, err)
 	require.NoError(t, f.Locks.Mutex(f.Key("guest")).LockTx(background, tx))

@@ -4,11 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

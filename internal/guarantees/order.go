@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 func ServedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -66,7 +65,7 @@ func TightLoops[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Warm(t, workers)
 	inversions, starved := workers*rounds, 0.0
 	for run := 0; run < runs && (inversions >= tolerated || starved < fair); run++ {
-		turns := loop(f, t, f.Key("loop"), workers, rounds)
+		turns := loop(t, f, f.Key("loop"), workers, rounds)
 		inversions, starved = overtakings(turns), leastServed(turns, workers, rounds)
 		t.Logf("%d of %d neighbours provably out of order, least served at worst %.2f of the mean", inversions,
 			len(turns), starved)
@@ -84,7 +83,7 @@ type turn struct {
 
 // loop lets workers lock and unlock one key, and returns their turns in the order in which they had
 // it.
-func loop[Tx any](f *testbed.Fixture[Tx], t *testing.T, key string, workers, rounds int) []turn {
+func loop[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string, workers, rounds int) []turn {
 	t.Helper()
 	m := f.Locks.Mutex(key)
 	var mu sync.Mutex

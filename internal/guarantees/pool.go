@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -162,7 +161,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 }
 
-// nestedWaitFarAway: the server's answer to a wait that ends crosses with the attempt to interrupt
+// NestedWaitFarAway: the server's answer to a wait that ends crosses with the attempt to interrupt
 // it, for which the pool has no connection.
 func NestedWaitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	proxy, err := wire.Listen(e.Address())

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 type contextKey string

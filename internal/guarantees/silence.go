@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 func silentNetwork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -81,7 +80,7 @@ func silentNetworkInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 func silentNetworkInNestedWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 6 * time.Second // of which a tenth is the margin
 	f, proxy := leased(t, e, c, lease)
-	other := testbed.NewParallelFixture(t, e, c, 2, "")
+	other := testbed.NewSizedFixture(t, e, c, 2, "")
 	held, err := other.Locks.Mutex(f.Key("held")).Lock(background)
 	require.NoError(t, err)
 	lock, err := f.Locks.Mutex(f.Key("silent")).Lock(background)

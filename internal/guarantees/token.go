@@ -7,18 +7,21 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/txlock/txlock/internal/guarantees/testbed"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-var installFences sync.Map // of engines, once
+var (
+	installFences sync.Map // of engines, once
+	fenceTables   atomic.Int64
+)
 
 func newFencingFixture[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) *testbed.Fixture[Tx] {
 	t.Helper()
@@ -28,13 +31,13 @@ func newFencingFixture[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	return f
 }
 
-// tokensIncrease: over keys, sessions, tries, rows and nested locks, and whatever the last holder
+// TokensIncrease: over keys, sessions, tries, rows and nested locks, and whatever the last holder
 // did with its transaction.
 func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	other := newFencingFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
 	last := int64(0)
 	later := func(lock *txlock.Lock, err error) *txlock.Lock {
 		t.Helper()
@@ -73,7 +76,7 @@ func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 }
 
-// tokensInOrder: holders of one key, in the order in which they held it.
+// TokensInOrder: holders of one key, in the order in which they held it.
 func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	var tokens []int64 // guarded by the lock
@@ -101,7 +104,7 @@ func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 }
 
 func FenceMissing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	table := testbed.TableOf(e, fmt.Sprintf("unfenced_%d_%d", os.Getpid(), testbed.Labels.Add(1)))
+	table := testbed.TableOf(e, fmt.Sprintf("unfenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
 	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(table))
 	plain := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithSlots(16))
 	for _, locks := range []*txlock.Locker[Tx]{plain.Locks, f.Locks} {
@@ -115,21 +118,28 @@ func FenceMissing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, lock.Unlock(background))
 	require.Contains(t, f.Locks.Schema(), "_runs")
 	require.NotContains(t, plain.Locks.Schema(), "_runs")
-	dropFenced(f.Engine, t, table)
+	dropFenced(t, f.Engine, table)
 }
 
-func dropFenced(e *testbed.Engine, t *testing.T, table string) {
+func dropFenced(t *testing.T, e *testbed.Engine, table string) {
 	t.Helper()
-	e.Admitted(t, "DROP TABLE "+table+", "+table+"_runs, "+table+"_epochs")
+	e.AsAdmin(t, "DROP TABLE "+table+", "+table+"_runs, "+table+"_epochs")
 	if e.Postgres {
-		e.Admitted(t, "DROP SEQUENCE "+table+"_tokens")
+		e.AsAdmin(t, "DROP SEQUENCE "+table+"_tokens")
 	}
 }
 
-// newRun: the table that a crash empties is empty, and many find it so at once; or holds what is
+// NewRun: the table that a crash empties is empty, and many find it so at once; or it holds what is
 // not of this run of this server.
 func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	runs := testbed.TableOf(e, "txlock_slots_runs")
+	// Runs are counted for each lock table, so this one's are its own.
+	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
+	require.NoError(t, owner.Locks.Install(background))
+	t.Cleanup(func() { dropFenced(t, e, table) })
+	runs, epochs := table+"_runs", table+"_epochs"
+	locker := func() *testbed.Fixture[Tx] {
+		return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTable(table), txlock.WithFencing())
+	}
 	spoilt := []string{"DELETE FROM " + runs}
 	if !e.Postgres {
 		spoilt = append(spoilt,
@@ -137,27 +147,25 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			"UPDATE "+runs+" SET start = 18446744073709551615",
 			"UPDATE "+runs+" SET start = 1", // or long before
 			// another has taken over since
-			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+testbed.TableOf(
-				e, "txlock_slots_epochs"),
+			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+epochs,
 		)
 	}
 	for _, spoil := range spoilt {
-		former := newFencingFixture(t, e, c)
-		lock, err := former.Locks.Mutex(former.Key("a")).Lock(background)
+		former := locker()
+		lock, err := former.Locks.Mutex("a").Lock(background)
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(background))
 		if strings.Contains(spoil, "4242") { // its number is drawn, too
-			former.Admitted(t, "INSERT INTO "+testbed.TableOf(e, "txlock_slots_epochs")+" VALUES ()")
-			t.Cleanup(func() { former.Admitted(t, "DELETE FROM "+runs+" WHERE server = 4242") })
+			former.AsAdmin(t, "INSERT INTO "+epochs+" VALUES ()")
 		}
-		former.Admitted(t, spoil)
+		former.AsAdmin(t, spoil)
 
-		f := newFencingFixture(t, e, c)
+		f := locker()
 		tokens := make([]int64, 8)
 		var group errgroup.Group
 		for i := range tokens {
 			group.Go(func() error {
-				lock, err := f.Locks.Mutex(f.Key(fmt.Sprint(i))).Lock(background)
+				lock, err := f.Locks.Mutex(fmt.Sprint(i)).Lock(background)
 				if err != nil {
 					return err
 				}
@@ -173,23 +181,23 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 }
 
-// twoFences: sessions of one pool take their tokens from two lock tables in turn.
+// TwoFences: sessions of one pool take their tokens from two lock tables in turn.
 func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
-	driver, pool := c.Connect(t, e.Dsn(f.Label, "", nil), 1)
+	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	t.Cleanup(pool.Close)
-	table := testbed.TableOf(e, fmt.Sprintf("fenced_%d_%d", os.Getpid(), testbed.Labels.Add(1)))
+	table := testbed.TableOf(e, fmt.Sprintf("fenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
 	first := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithFencing())
 	second := txlock.New(driver, txlock.WithTable(table), txlock.WithSlots(4), txlock.WithFencing())
 	require.NoError(t, second.Install(background))
-	t.Cleanup(func() { dropFenced(e, t, table) })
+	t.Cleanup(func() { dropFenced(t, e, table) })
 	// Its runs are to be numbered far behind those of the other table, of which other tests draw
 	// some.
 	draw := "INSERT INTO " + table + "_epochs VALUES (1000)"
 	if e.Postgres {
 		draw = "INSERT INTO " + table + "_epochs (begun) SELECT false FROM generate_series(1, 1000)"
 	}
-	e.Admitted(t, draw)
+	e.AsAdmin(t, draw)
 	last := map[*txlock.Locker[Tx]]int64{}
 	check := func(locks *txlock.Locker[Tx], token int64) {
 		t.Helper()

@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 // story is what a tracer was told, in its order: a line for each call, "<the call's number> <what>
@@ -145,7 +144,7 @@ func TracedCalls[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	other.Free(t, f.Key("m"))
 }
 
-// tracedFailures: what was not granted does not end.
+// TracedFailures: what was not granted does not end.
 func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	m := f.Locks.Mutex(f.Key("m"))
@@ -186,11 +185,11 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	s.take(t)
 }
 
-// tracedWork: the end of a Do is told with its error, however its work ends.
+// TracedWork: the end of a Do is told with its error, however its work ends.
 func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (42)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (42)")
 	rows := f.Locks.Rows(table, "id", 42)
 	for name, do := range map[string]func(context.Context, func(context.Context, Tx) error) error{
 		"Do":    rows.Do,
@@ -226,7 +225,7 @@ func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		background, func(context.Context, Tx) error { return nil }))
 }
 
-// tracedNesting: calls that join a session are told of one by one.
+// TracedNesting: calls that join a session are told of one by one.
 func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	a, b := f.Locks.Mutex(f.Key("a")), f.Locks.Mutex(f.Key("b"))
@@ -274,7 +273,7 @@ func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	other.Free(t, f.Key("a"), f.Key("b"))
 }
 
-// tracedLoss: the end of a Lock that is lost is told before its Unlock, and once.
+// TracedLoss: the end of a Lock that is lost is told before its Unlock, and once.
 func TracedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	for _, lose := range []func(){func() { f.KillSessions(t) }, func() { require.NoError(t, f.Locks.Close()) }} {

@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -32,8 +31,8 @@ func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		f.Free(t, a, b)
 		require.Equal(t, map[bool]int{true: 1, false: 1}[commit], f.Total(t, "SELECT COUNT(*) FROM "+table))
 		if commit {
-			f.Admitted(t, "DELETE FROM "+table)
-			f.Admitted(t, "INSERT INTO "+table+" VALUES (2)")
+			f.AsAdmin(t, "DELETE FROM "+table)
+			f.AsAdmin(t, "INSERT INTO "+table+" VALUES (2)")
 		}
 	}
 }
@@ -121,7 +120,7 @@ func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("stale"))
-	dsn := f.Dsn(f.Label, "", nil)
+	dsn := f.DSNFor(f.Label, "", nil)
 	f.Free(t, f.Key("stale")) // as in lockTxHolds
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		tx := f.Begin(t, dsn, level)
@@ -138,13 +137,13 @@ func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		} else {
 			// InnoDB takes the snapshot at the first plain read, which comes after the lock here.
 			table := f.MakeTable(t, "level int primary key, n int")
-			f.Admitted(t, "INSERT INTO "+table+" VALUES (1, 10)")
+			f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
 			require.NoError(t, m.TryLockTx(background, tx))
-			f.Admitted(t, "UPDATE "+table+" SET n = 9")
+			f.AsAdmin(t, "UPDATE "+table+" SET n = 9")
 			n, err := f.Query(background, tx, "SELECT n FROM "+table)
 			require.NoError(t, err)
 			require.Equal(t, "9", n)
-			admittedLater(f, t, tx, "DROP TABLE "+table)
+			asAdminLater(t, f, tx, "DROP TABLE "+table)
 			continue
 		}
 		require.NoError(t, f.End(background, tx, false))
@@ -157,11 +156,11 @@ func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 }
 
-// admittedLater ends tx first, which would block the statement.
-func admittedLater[Tx any](f *testbed.Fixture[Tx], t *testing.T, tx Tx, query string) {
+// asAdminLater ends tx first, which would block the statement.
+func asAdminLater[Tx any](t *testing.T, f *testbed.Fixture[Tx], tx Tx, query string) {
 	t.Helper()
 	require.NoError(t, f.End(background, tx, false))
-	f.Admitted(t, query)
+	f.AsAdmin(t, query)
 }
 
 func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -172,7 +171,7 @@ func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.Error(t, f.Locks.Mutex(f.Key("ended")).TryLockTx(background, tx))
 	// Its connection may be somebody else's by now.
 	if pooled, ok := any(f).(*testbed.Fixture[pgx.Tx]); ok {
-		endedOnPool(pooled, t)
+		endedOnPool(t, pooled)
 	}
 	var none Tx
 	require.ErrorContains(t, f.Locks.Mutex(f.Key("ended")).LockTx(background, none), "nil transaction")
@@ -181,8 +180,8 @@ func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 
 // endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks
 // in the first.
-func endedOnPool[Tx any](f *testbed.Fixture[Tx], t *testing.T) {
-	config, err := pgxpool.ParseConfig(f.Dsn(f.Label, "", nil))
+func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
+	config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
 	config.MaxConns = 1
 	pool, err := pgxpool.NewWithConfig(background, config)

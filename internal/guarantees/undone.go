@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 // PostgreSQL releases what was locked since a savepoint when that is rolled back: nobody may go on
@@ -84,7 +83,7 @@ func UndoneLocks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
 }
 
-// undoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when
+// UndoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when
 // that Do is undone.
 func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 // promptly is how long after its end a wait may take to return here, beside everything else that
@@ -59,7 +58,7 @@ func verbs[Tx any](f *testbed.Fixture[Tx], m *txlock.Mutex[Tx]) map[string]func(
 			return m.Do(ctx, func(context.Context, Tx) error { return nil })
 		},
 		"LockTx": func(ctx context.Context) error {
-			tx, leave, err := f.Start(f.Dsn(f.Label, "", nil), 0)
+			tx, leave, err := f.Start(f.DSNFor(f.Label, "", nil), 0)
 			if err != nil {
 				return err
 			}
@@ -190,7 +189,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	// The limit is on the wait: work may wait longer for other things afterwards.
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	if !e.Postgres {
 		return // the limit is on the statement there
 	}
@@ -289,7 +288,7 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Transactions(t, 0) // the server may see a little later that the connection of a wait was closed
 	f.Free(t, f.Key("race"))
 	if f.Pool.InUse != nil {
-		eventually.Every(t, "the pool has its connections back", f.PollEvery,
+		eventually.Every(t, "the pool has its connections back", testbed.PollEvery,
 			func() bool { return f.Pool.InUse() == 0 })
 	}
 }

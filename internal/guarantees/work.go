@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -76,7 +75,7 @@ func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			if ending[0] == "ROLLBACK" {
 				before = 0
 			}
-			f.Admitted(t, "DELETE FROM "+table)
+			f.AsAdmin(t, "DELETE FROM "+table)
 			work := func(ctx context.Context, tx Tx) error {
 				if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
 					return err
@@ -106,7 +105,7 @@ func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id > 1"), name)
 			f.Free(t, f.Key("self"))
 			if name == "DDL" {
-				f.Admitted(t, "DROP TABLE "+f.Label+".made")
+				f.AsAdmin(t, "DROP TABLE "+f.Label+".made")
 			}
 		}
 	}
@@ -133,7 +132,7 @@ func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // error of its statement: InnoDB rolls back the one that wrote less, and PostgreSQL the first that
 // has waited as long as its deadlock_timeout
 // (https://www.postgresql.org/docs/current/runtime-config-locks.html).
-func deadlock[Tx any](f *testbed.Fixture[Tx], t *testing.T, ctx context.Context, tx Tx, table string) error {
+func deadlock[Tx any](t *testing.T, f *testbed.Fixture[Tx], ctx context.Context, tx Tx, table string) error {
 	t.Helper()
 	require.NoError(t, f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 1"))
 	other := f.Guest(t)
@@ -151,19 +150,19 @@ func deadlock[Tx any](f *testbed.Fixture[Tx], t *testing.T, ctx context.Context,
 	return err
 }
 
-func makeDeadlockTable[Tx any](f *testbed.Fixture[Tx], t *testing.T) string {
+func makeDeadlockTable[Tx any](t *testing.T, f *testbed.Fixture[Tx]) string {
 	table := f.MakeTable(t, "id int primary key, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)")
 	return table
 }
 
 func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
-	table := makeDeadlockTable(f, t)
+	table := makeDeadlockTable(t, f)
 	for _, nested := range []bool{false, true} {
 		work := func(ctx context.Context, tx Tx) error {
-			_ = deadlock(f, t, ctx, tx, table) // swallowed
+			_ = deadlock(t, f, ctx, tx, table) // swallowed
 			_ = f.Exec(ctx, tx, "UPDATE "+table+" SET n = 100 WHERE id = 6")
 			return nil
 		}
@@ -352,7 +351,7 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 func ReadsCurrent[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1, 10)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
 	m := f.Locks.Mutex(f.Key("current"))
 	read := ""
 	done := make(chan error, 1)
@@ -374,7 +373,7 @@ func ReadsCurrent[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		if _, err := f.Query(ctx, tx, "SELECT n FROM "+table); err != nil {
 			return err
 		}
-		f.Admitted(t, "UPDATE "+table+" SET n = 8")
+		f.AsAdmin(t, "UPDATE "+table+" SET n = 8")
 		return f.Locks.Mutex(f.Key("joined")).Do(ctx, func(ctx context.Context, tx Tx) error {
 			n, err := f.Query(ctx, tx, "SELECT n FROM "+table)
 			require.Equal(t, "8", n)

@@ -28,7 +28,7 @@ type Options struct {
 	// Durable has a private instance flush at every commit, as servers do by default. Tests do
 	// without it, measurements do not.
 	Durable bool
-	// Connections is how many the server accepts: 300, if it is 0.
+	// Connections is how many the server accepts: 600, if it is 0.
 	Connections int
 	// Settings are further options of the server's command line. With any, it is a private instance
 	// whatever address is given.
@@ -37,7 +37,7 @@ type Options struct {
 
 func (o Options) connections() string {
 	if o.Connections == 0 {
-		return "300"
+		return "600"
 	}
 	return strconv.Itoa(o.Connections)
 }

@@ -3,11 +3,10 @@ package engines
 import (
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -20,15 +19,15 @@ func TestNodeOfCluster(t *testing.T) {
 			node, err := servers.StartNode(background, kind)
 			require.NoError(t, err)
 			e := testbed.Owned(t, node)
-			f := testbed.NewParallelFixture(t, e, testbed.MysqlSQL[0], 2, "") // which installs
+			f := testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], 2, "") // which installs
 			err = f.Locks.Check(background)
 			require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
 			require.ErrorContains(t, err, "one node only")
 
 			if kind == servers.MySQL {
-				f.Admitted(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
+				f.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
 				require.NoError(t, f.Locks.Check(background))
-				driver, p := f.Connect(t, f.Dsn(f.Label, "", nil), 1)
+				driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 				defer p.Close()
 				fencing := txlock.New(driver, txlock.WithTable(f.Label+".fencing"), txlock.WithFencing())
 				require.NoError(t, fencing.Install(background))
@@ -49,6 +48,6 @@ func TestNodeOfNoCluster(t *testing.T) {
 		"--loose-group-replication-start-on-boot=OFF",
 	}})
 	require.NoError(t, err)
-	f := testbed.NewFixture(t, testbed.Owned(t, server), testbed.MysqlSQL[0])
+	f := testbed.NewFixture(t, testbed.Owned(t, server), testbed.MySQLSQL[0])
 	require.NoError(t, f.Locks.Check(background))
 }

@@ -3,11 +3,10 @@ package engines
 import (
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 

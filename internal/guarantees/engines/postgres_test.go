@@ -6,12 +6,11 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 // Rows that the work has left unread keep COMMIT from being sent.

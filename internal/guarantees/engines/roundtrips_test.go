@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
 )
@@ -28,8 +27,8 @@ func TestRoundTrips(t *testing.T) {
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
 				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the
 				// savepoint, there and back.
-				t.Run(testbed.MysqlSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.MysqlSQL[0], trips{lock: 3, do: 7}) })
-				t.Run(testbed.MysqlSQL[1].Name, func(t *testing.T) { countTrips(t, e, testbed.MysqlSQL[1], least) })
+				t.Run(testbed.MySQLSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[0], trips{lock: 3, do: 7}) })
+				t.Run(testbed.MySQLSQL[1].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[1], least) })
 				return
 			}
 			for _, c := range testbed.PostgresPgx {
@@ -47,7 +46,7 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 	t.Cleanup(func() { _ = proxy.Close() })
 	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
 	table := f.MakeTable(t, "id int primary key, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
 	const rounds = 20
 	for name, m := range map[string]*txlock.Mutex[Tx]{
 		"one key":      f.Locks.Mutex(f.Key("a")),

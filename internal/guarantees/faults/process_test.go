@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -21,7 +20,7 @@ func eachOpened(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Cl
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
-				onSQL(t, e, testbed.MysqlOpened())
+				onSQL(t, e, testbed.MySQLOpened())
 				return
 			}
 			onPgx(t, e, testbed.PgxOpened())
@@ -38,7 +37,7 @@ func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	table := f.MakeTable(t, "id int primary key")
 	t.Setenv("TXLOCK_TEST_STATEMENT", "INSERT INTO "+table+" VALUES (1)")
 	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
-		holder := e.StartPartner(t, part, e.Dsn(f.Label, "", nil), f.Key(part), time.Minute, os.Stderr)
+		holder := e.StartPartner(t, part, e.DSNFor(f.Label, "", nil), f.Key(part), time.Minute, os.Stderr)
 		for holder.Next(t) != ready {
 		}
 		granted := f.Stranger(t, f.Key(part))
@@ -60,7 +59,7 @@ func waiterKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		key := f.Key("queue")
 		lock, err := f.Locks.Mutex(key).Lock(background)
 		require.NoError(t, err)
-		waiter := e.StartPartner(t, "hold", e.Dsn(other.Label, "", nil), key, time.Minute, os.Stderr)
+		waiter := e.StartPartner(t, "hold", e.DSNFor(other.Label, "", nil), key, time.Minute, os.Stderr)
 		require.Equal(t, "asks", waiter.Next(t))
 		other.Waiters(t, 1)
 		granted := f.Stranger(t, key)

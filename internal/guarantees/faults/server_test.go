@@ -8,17 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
 // back waits until the administrator's pool has got rid of its dead connections.
-func back(e *testbed.Engine, t *testing.T) {
+func back(t *testing.T, e *testbed.Engine) {
 	t.Helper()
 	eventually.Every(t, "the server answers", 5*time.Millisecond, func() bool { return e.Admin.Ping() == nil })
 }
@@ -36,7 +35,7 @@ func TestServerKilled(t *testing.T) {
 				t.Run(testbed.PostgresSQL[0].Name, func(t *testing.T) { serverKilled(t, testbed.Mortal(t, e.Kind), testbed.PostgresSQL[0]) })
 				return
 			}
-			for _, c := range testbed.MysqlSQL {
+			for _, c := range testbed.MySQLSQL {
 				t.Run(c.Name, func(t *testing.T) { serverKilled(t, testbed.Mortal(t, e.Kind), c) })
 			}
 		})
@@ -82,7 +81,7 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.Greater(t, testbed.RunOf(lock.Token()), testbed.RunOf(last), "round %d", round)
 		last = lock.Token()
 		require.NoError(t, lock.Unlock(background))
-		back(e, t)
+		back(t, e)
 		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	}
 }
@@ -98,7 +97,7 @@ func TestUnlockBounded(t *testing.T) {
 				unlockBounded(t, testbed.Mortal(t, e.Kind), testbed.PgxOpened())
 				return
 			}
-			unlockBounded(t, testbed.Mortal(t, e.Kind), testbed.MysqlOpened())
+			unlockBounded(t, testbed.Mortal(t, e.Kind), testbed.MySQLOpened())
 		})
 	}
 }
@@ -109,7 +108,7 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	log := &testbed.Logbook{}
 	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for the answer
 	// to that, and not for its own.
-	f := testbed.NewParallelFixture(t, e, c, 4, "", log.Option(), txlock.WithLease(time.Hour))
+	f := testbed.NewSizedFixture(t, e, c, 4, "", log.Option(), txlock.WithLease(time.Hour))
 	lock, err := f.Locks.Mutex(f.Key("held")).Lock(background)
 	require.NoError(t, err)
 	require.NoError(t, e.Pause())
@@ -151,14 +150,14 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 
 	// One address for both, as a program has it that is to survive a failover.
 	hosts := first.Address() + "," + second.Address()
-	dsn := strings.Replace(first.Dsn("failover", "", url.Values{"target_session_attrs": {"read-write"}}),
+	dsn := strings.Replace(first.DSNFor("failover", "", url.Values{"target_session_attrs": {"read-write"}}),
 		first.Address(), hosts, 1)
 	driver, pool := c.Connect(t, dsn, 4)
 	t.Cleanup(pool.Close)
 	locks := txlock.New(driver, txlock.WithFencing(), txlock.WithSlots(16))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	require.NoError(t, locks.Install(background))
-	first.Admitted(t, "CREATE TABLE done (id int primary key)")
+	first.AsAdmin(t, "CREATE TABLE done (id int primary key)")
 	work := func(id int) func(context.Context, Tx) error {
 		return func(ctx context.Context, tx Tx) error {
 			return c.Exec(ctx, tx, fmt.Sprintf("INSERT INTO done VALUES (%d)", id))

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 func TestHolderStopped(t *testing.T) { eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx]) }
@@ -26,7 +26,7 @@ func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	t.Setenv("TXLOCK_TEST_STATEMENT", "INSERT INTO "+table+" VALUES (1)")
 	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
 	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
-		holders[part], grants[part] = stoppedPartner(f, t, part, ready)
+		holders[part], grants[part] = stoppedPartner(t, f, part, ready)
 	}
 	for part, holder := range holders {
 		testbed.Receive(t, grants[part])
@@ -41,11 +41,11 @@ func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // stoppedPartner is a process that has said that it is ready, and was stopped when a stranger
 // waited for its key, and says when the stranger got that. The work is silent from the start: its
 // lease of a few seconds is to be over behind the stop, and not before.
-func stoppedPartner[Tx any](f *testbed.Fixture[Tx], t *testing.T, part, ready string) (*testbed.Partner, <-chan time.Time) {
+func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready string) (*testbed.Partner, <-chan time.Time) {
 	t.Helper()
-	stranger := testbed.NewParallelFixture(t, f.Engine, f.Client, 2, "")
+	stranger := testbed.NewSizedFixture(t, f.Engine, f.Client, 2, "")
 	stranger.Free(t, f.Key(part)) // so that it need not connect, and read the number of slots, while the lease runs
-	holder := f.StartPartner(t, part, f.Dsn(f.Label, "", nil), f.Key(part), 3*time.Second, os.Stderr)
+	holder := f.StartPartner(t, part, f.DSNFor(f.Label, "", nil), f.Key(part), 3*time.Second, os.Stderr)
 	for holder.Next(t) != ready {
 	}
 	granted := stranger.Waits(t, f.Key(part))
@@ -61,7 +61,7 @@ func TestStoppedHolderAsksAgain(t *testing.T) {
 // holds it.
 func stoppedHolderAsksAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	holder, granted := stoppedPartner(f, t, "again", "holds")
+	holder, granted := stoppedPartner(t, f, "again", "holds")
 	testbed.Receive(t, granted)
 	continued := time.Now()
 	require.NoError(t, holder.Process.Signal(syscall.SIGCONT))

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -46,13 +45,13 @@ func visitor[Tx any](t *testing.T, f *testbed.Fixture[Tx], dsn string) *txlock.L
 func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	role := f.Label
-	f.Admitted(t, "CREATE ROLE "+role+" LOGIN")
-	f.Admitted(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+role)
+	f.AsAdmin(t, "CREATE ROLE "+role+" LOGIN")
+	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+role)
 	t.Cleanup(func() {
-		f.Admitted(t, "DROP OWNED BY "+role)
-		f.Admitted(t, "DROP ROLE "+role)
+		f.AsAdmin(t, "DROP OWNED BY "+role)
+		f.AsAdmin(t, "DROP ROLE "+role)
 	})
-	u, err := url.Parse(f.Dsn(f.Label+"v", "", nil))
+	u, err := url.Parse(f.DSNFor(f.Label+"v", "", nil))
 	require.NoError(t, err)
 	u.User = url.User(role)
 	locks := visitor(t, f, u.String())
@@ -76,7 +75,7 @@ func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 	err = locks.Break(background, h[0])
 	require.ErrorContains(t, err, "pg_signal_backend")
 
-	f.Admitted(t, "GRANT pg_read_all_stats TO "+role)
+	f.AsAdmin(t, "GRANT pg_read_all_stats TO "+role)
 	h, err = locks.Inspect(background, key)
 	require.NoError(t, err)
 	require.NotEmpty(t, h[0].Holder.Statement)
@@ -89,13 +88,13 @@ func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 }
 
 func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
-	f := testbed.NewFixture(t, e, testbed.MysqlSQL[1])
+	f := testbed.NewFixture(t, e, testbed.MySQLSQL[1])
 	user := "'" + f.Label + "'@'%'"
-	f.Admitted(t, "CREATE USER "+user)
-	t.Cleanup(func() { f.Admitted(t, "DROP USER "+user) })
-	f.Admitted(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
-	f.Admitted(t, "GRANT ALL ON "+f.Label+".* TO "+user)
-	config, err := mysql.ParseDSN(f.Dsn(f.Label, "", nil))
+	f.AsAdmin(t, "CREATE USER "+user)
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+	f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
 	config.User = f.Label
 	locks := visitor(t, f, config.FormatDSN())
@@ -109,7 +108,7 @@ func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 	}
 	_, err = look()
 	require.ErrorContains(t, err, views[:len(views)-len(" TO %s")])
-	f.Admitted(t, fmt.Sprintf(views, user))
+	f.AsAdmin(t, fmt.Sprintf(views, user))
 	locks = visitor(t, f, config.FormatDSN()) // a session has the rights with which it began
 	h, err := look()
 	require.NoError(t, err)

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -25,7 +24,7 @@ func TestImpatientMariaDB(t *testing.T) {
 		servers.Options{Settings: []string{"--innodb-lock-wait-timeout=0"}})
 	require.NoError(t, err)
 	e := testbed.Owned(t, server)
-	for _, c := range testbed.MysqlSQL {
+	for _, c := range testbed.MySQLSQL {
 		t.Run(c.Name, func(t *testing.T) {
 			for _, test := range []struct {
 				says string
@@ -107,10 +106,10 @@ func inspectWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*s
 func limited(t *testing.T, f *testbed.Fixture[*sql.Tx]) *txlock.Locker[*sql.Tx] {
 	t.Helper()
 	user := "'" + f.Label + "'@'%'"
-	f.Admitted(t, "CREATE USER "+user+" WITH MAX_USER_CONNECTIONS 1")
-	t.Cleanup(func() { f.Admitted(t, "DROP USER "+user) })
-	f.Admitted(t, "GRANT ALL ON *.* TO "+user)
-	config, err := driver.ParseDSN(f.Dsn(f.Label, "", nil))
+	f.AsAdmin(t, "CREATE USER "+user+" WITH MAX_USER_CONNECTIONS 1")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	f.AsAdmin(t, "GRANT ALL ON *.* TO "+user)
+	config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
 	config.User = f.Label
 	return visitor(t, f, config.FormatDSN())
@@ -120,7 +119,7 @@ func unknownHolder(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key := f.Key("unnamed")
 	session, release := f.HoldInDo(t, key)
-	small, p := f.Connect(t, f.Dsn(f.Label, "", nil), 1)
+	small, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 	defer p.Close()
 	full := txlock.New(small, txlock.WithTable(f.Table()))
 	for name, locks := range map[string]*txlock.Locker[*sql.Tx]{

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -50,13 +49,13 @@ func TestInspectInnoDB(t *testing.T) {
 }
 
 func innodbFixture(t *testing.T, e *testbed.Engine) *testbed.Fixture[*sql.Tx] {
-	return testbed.NewParallelFixture(t, e, testbed.MysqlSQL[0], testbed.PoolSize, "")
+	return testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], testbed.PoolSize, "")
 }
 
 // slotTable is a Locker with a lock table, and a pool, that nobody else uses.
 func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (locks *txlock.Locker[*sql.Tx], db *sql.DB, name string) {
 	t.Helper()
-	db, err := sql.Open("mysql", f.Dsn(f.Label, "", nil))
+	db, err := sql.Open("mysql", f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	name = f.Label + ".own_slots"
@@ -110,7 +109,7 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key, filler varchar(3000) character set latin1")
 	for _, id := range []int{10, 20, 30, 40} {
-		f.Admitted(t, fmt.Sprintf("INSERT INTO %s VALUES (%d, REPEAT('x', 3000))", table, id))
+		f.AsAdmin(t, fmt.Sprintf("INSERT INTO %s VALUES (%d, REPEAT('x', 3000))", table, id))
 	}
 	owner, err := f.Locks.Rows(table, "id", 30, 40).Lock(background)
 	require.NoError(t, err)
@@ -132,7 +131,7 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 func rowsOfOneIndex(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key, sku int unique, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (5, 1, 0), (1, 2, 0)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (5, 1, 0), (1, 2, 0)")
 	bySku, err := f.Locks.Rows(table, "`sku`", 1).Lock(background)
 	require.NoError(t, err)
 	tx, session := outsider(t, f, "UPDATE "+table+" SET n = 1 WHERE id = 1")
@@ -157,8 +156,8 @@ func rowsOfOneIndex(t *testing.T, e *testbed.Engine) {
 
 func unqualifiedRows(t *testing.T, e *testbed.Engine) {
 	f, other := innodbFixture(t, e), innodbFixture(t, e)
-	f.Admitted(t, "INSERT INTO "+f.MakeTable(t, "id int primary key")+" VALUES (1)")
-	f.Admitted(t, "INSERT INTO "+other.MakeTable(t, "id int primary key")+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+f.MakeTable(t, "id int primary key")+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+other.MakeTable(t, "id int primary key")+" VALUES (1)")
 	owner, err := f.Locks.Rows("things", "id", 1).Lock(background)
 	require.NoError(t, err)
 	later := testbed.LockLater(f.Locks.Rows("things", "id", 1))
@@ -178,7 +177,7 @@ func unqualifiedRows(t *testing.T, e *testbed.Engine) {
 func sharedHolder(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	tx, session := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
 	locked := testbed.LockLater(f.Locks.Rows(table, "id", 1))
 	f.Waiters(t, 1)
@@ -193,7 +192,7 @@ func sharedHolder(t *testing.T, e *testbed.Engine) {
 func sharedWaiter(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	tx, waiting := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
 	other, holding := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
 	ended := make(chan error, 1)
@@ -278,7 +277,7 @@ func manyLocks(t *testing.T, e *testbed.Engine) {
 	}
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < "+
+	f.AsAdmin(t, "INSERT INTO "+table+" WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < "+
 		"340) SELECT a.n * 341 + b.n FROM d a, d b")
 	tx, session := outsider(t, f, "SELECT COUNT(*) FROM (SELECT id FROM "+table+" FOR UPDATE) everything")
 	locked := testbed.LockLater(f.Locks.Rows(table, "id", 7))

@@ -4,12 +4,11 @@ import (
 	"context"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees"
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -22,10 +21,10 @@ func TestTellingMariaDB(t *testing.T) {
 	require.NoError(t, err)
 	e := testbed.Owned(t, server)
 	e.Tells = true
-	for _, c := range testbed.MysqlSQL {
+	for _, c := range testbed.MySQLSQL {
 		t.Run(c.Name, func(t *testing.T) {
 			f := testbed.NewFixture(t, e, c)
-			require.NotEmpty(t, variable(f, t, f.Key("variable")))
+			require.NotEmpty(t, variable(t, f, f.Key("variable")))
 			t.Run("shows", func(t *testing.T) { guarantees.InspectShows(t, e, c) })
 			t.Run("since", func(t *testing.T) { guarantees.InspectSince(t, e, c) })
 			t.Run("nested", func(t *testing.T) { guarantees.InspectNested(t, e, c) })
@@ -40,12 +39,12 @@ func TestMuteMySQL(t *testing.T) {
 		servers.Options{Settings: []string{"--performance-schema=OFF"}})
 	require.NoError(t, err)
 	e := testbed.Owned(t, server)
-	for _, c := range testbed.MysqlSQL {
+	for _, c := range testbed.MySQLSQL {
 		f := testbed.NewFixture(t, e, c)
 		require.NoError(t, f.Locks.Check(background))
-		require.Empty(t, variable(f, t, f.Key("variable")), "nobody could read it")
+		require.Empty(t, variable(t, f, f.Key("variable")), "nobody could read it")
 	}
-	f := testbed.NewFixture(t, e, testbed.MysqlSQL[0])
+	f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
 	key := f.Key("mute")
 	_, release := f.HoldInDo(t, key)
 	_, err = f.Locks.Mutex(key).TryLock(background)
@@ -56,7 +55,7 @@ func TestMuteMySQL(t *testing.T) {
 }
 
 // variable is what a session says of itself while it holds a key.
-func variable[Tx any](f *testbed.Fixture[Tx], t *testing.T, key string) (label string) {
+func variable[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string) (label string) {
 	t.Helper()
 	require.NoError(t, f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) (err error) {
 		label, err = f.Query(ctx, tx, "SELECT COALESCE(@txlock, '')")

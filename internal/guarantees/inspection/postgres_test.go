@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -71,8 +70,8 @@ func pictureOfOneMoment(t *testing.T, e *testbed.Engine) {
 func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	table := f.MakeTable(t, "id int primary key, n int")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1, 0), (99, 0)")
-	stranger := f.Begin(t, f.Dsn(f.Label+"s", "", nil), 0)
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (99, 0)")
+	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	require.NoError(t, f.Exec(background, stranger, "UPDATE "+table+" SET n = 1 WHERE id = 99"))
 	done, session := make(chan error, 1), make(chan string, 1)
 	go func() {
@@ -84,7 +83,7 @@ func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
 	}()
 	holder := <-session
 	f.Waiters(t, 1)
-	shown := rowOf(f, t, table, "1")
+	shown := rowOf(t, f, table, "1")
 	require.Empty(t, shown.Waiters)
 	require.NotNil(t, shown.Holder)
 	require.Equal(t, holder, shown.Holder.ID)
@@ -94,7 +93,7 @@ func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
 }
 
 // rowOf is what Inspect shows of a row of the caller's.
-func rowOf[Tx any](f *testbed.Fixture[Tx], t *testing.T, table, value string) txlock.Holding {
+func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) txlock.Holding {
 	t.Helper()
 	for _, h := range f.LookAtRows(t) {
 		if h.Table == table && h.Row == value {
@@ -110,8 +109,8 @@ func rowOf[Tx any](f *testbed.Fixture[Tx], t *testing.T, table, value string) tx
 func strangerHolds(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	table := f.MakeTable(t, "id int primary key")
-	f.Admitted(t, "INSERT INTO "+table+" VALUES (1)")
-	stranger := f.Begin(t, f.Dsn(f.Label+"s", "", nil), 0)
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	id, err := f.Query(background, stranger, f.SessionSQL())
 	require.NoError(t, err)
 	require.NoError(t, f.Exec(background, stranger, "SELECT FROM "+table+" WHERE id = 1 FOR UPDATE"))
@@ -123,7 +122,7 @@ func strangerHolds(t *testing.T, e *testbed.Engine) {
 		}
 	}()
 	f.Waiters(t, 1)
-	shown := rowOf(f, t, table, "1")
+	shown := rowOf(t, f, table, "1")
 	require.NotNil(t, shown.Holder)
 	require.Equal(t, id, shown.Holder.ID)
 	require.Len(t, shown.Waiters, 1)
@@ -189,12 +188,12 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	}
 	original, copied := administrator.Label+"_original", administrator.Label+"_copied"
 	create := func(statement, database string) {
-		administrator.Admitted(t, statement)
-		t.Cleanup(func() { administrator.Admitted(t, "DROP DATABASE "+database+" WITH (FORCE)") })
+		administrator.AsAdmin(t, statement)
+		t.Cleanup(func() { administrator.AsAdmin(t, "DROP DATABASE "+database+" WITH (FORCE)") })
 	}
 	create("CREATE DATABASE "+original, original)
 	seeding := in(original)
-	driver, p := administrator.Connect(t, seeding.Dsn(administrator.Label, "", nil), 1)
+	driver, p := administrator.Connect(t, seeding.DSNFor(administrator.Label, "", nil), 1)
 	seed := txlock.New(driver, txlock.WithTable(seeding.Table()))
 	require.NoError(t, seed.Install(background))
 	require.NoError(t, seed.Close())

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-
 	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -33,7 +32,7 @@ func probesAreSpared(t *testing.T, e *testbed.Engine) {
 	db.SetMaxIdleConns(size)
 	tx, _ := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
 	inspected := make(chan error, 1)
-	f.Views.Ask(func() { // and nobody else does meanwhile
+	f.Apart(func() { // and nobody else does meanwhile
 		go func() {
 			_, err := few.Inspect(background)
 			inspected <- err
@@ -76,14 +75,14 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	table := f.MakeTable(t, "id int auto_increment primary key, filler char(100) default ''")
 	as := func(name, grants string) *txlock.Locker[*sql.Tx] {
 		user := "'" + f.Label + name + "'@'%'"
-		f.Admitted(t, "CREATE USER "+user)
-		t.Cleanup(func() { f.Admitted(t, "DROP USER "+user) })
-		f.Admitted(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
-		f.Admitted(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+		f.AsAdmin(t, "CREATE USER "+user)
+		t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+		f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+		f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
 		if grants != "" {
-			f.Admitted(t, grants+" TO "+user)
+			f.AsAdmin(t, grants+" TO "+user)
 		}
-		config, err := driver.ParseDSN(f.Dsn(f.Label, "", nil))
+		config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
 		require.NoError(t, err)
 		config.User = f.Label + name
 		return visitor(t, f, config.FormatDSN())
@@ -94,7 +93,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	}
 	breaker := as("b", grants[0])
 	if len(grants) > 1 {
-		f.Admitted(t, grants[1]+" TO '"+f.Label+"b'@'%'")
+		f.AsAdmin(t, grants[1]+" TO '"+f.Label+"b'@'%'")
 	}
 	key := f.Key("stranger")
 	written, ended := make(chan error, 1), make(chan error, 1)
@@ -132,8 +131,8 @@ func signsOfLife(t *testing.T, e *testbed.Engine) {
 	if !e.Tells {
 		return
 	}
-	for _, c := range testbed.MysqlSQL {
-		f := testbed.NewParallelFixture(t, e, c, testbed.PoolSize, "", txlock.WithLease(6*time.Second))
+	for _, c := range testbed.MySQLSQL {
+		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithLease(6*time.Second))
 		key := f.Key("alive")
 		lock, err := f.Locks.Mutex(key).Lock(background)
 		require.NoError(t, err)
@@ -151,7 +150,7 @@ func silentWhenBroken(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	key := f.Key("silent")
 	var written bytes.Buffer
-	holder := e.StartPartner(t, "hold", f.Dsn(f.Label, "", nil), key, time.Minute, &written)
+	holder := e.StartPartner(t, "hold", f.DSNFor(f.Label, "", nil), key, time.Minute, &written)
 	require.Equal(t, "asks", holder.Next(t))
 	require.Equal(t, "holds", holder.Next(t)) // the server shows that earlier than the process knows it
 	shown := f.Look(t, key)
@@ -168,12 +167,12 @@ func timeZones(t *testing.T, e *testbed.Engine) {
 	var err error
 	key := f.Key("zone")
 	_, release := f.HoldInDo(t, key)
-	zoned, p := f.Connect(t, f.Dsn(f.Label, "", url.Values{"time_zone": {"'+07:00'"}}), testbed.PoolSize)
+	zoned, p := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"time_zone": {"'+07:00'"}}), testbed.PoolSize)
 	defer p.Close()
 	locks := txlock.New(zoned, txlock.WithTable(f.Table()))
 	defer locks.Close()
 	var h []txlock.Holding
-	f.Views.Ask(func() { h, err = locks.Inspect(background, key) })
+	f.Apart(func() { h, err = locks.Inspect(background, key) })
 	require.NoError(t, err)
 	require.Len(t, h, 1)
 	const soon = 10 * time.Minute // and not 7 hours: the turn to look may come late

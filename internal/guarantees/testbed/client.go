@@ -17,7 +17,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// client is one way to reach an engine.
+// Client is one way to reach an engine.
 type Client[Tx any] struct {
 	Name string
 	// connect returns a driver with a pool of at most size connections, and what the test needs of
@@ -40,7 +40,7 @@ type pool struct {
 	Db    *sql.DB // where it is one
 }
 
-// begin is start for a test that goes on with the transaction.
+// Begin is start for a test that goes on with the transaction.
 func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx {
 	t.Helper()
 	tx, leave, err := c.Start(dsn, level)
@@ -164,7 +164,7 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 	return c
 }
 
-func MysqlOpened() Client[*sql.Tx] {
+func MySQLOpened() Client[*sql.Tx] {
 	c := sqlClient("mysql")
 	c.Name = "mysql.Open"
 	c.open = func(dsn string, _ int) (dialects.Driver[*sql.Tx], error) { return mysql.Open(background, dsn) }
@@ -187,16 +187,16 @@ var (
 	PostgresSQL = []Client[*sql.Tx]{
 		sqlOnPool("pgx", func(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db) }),
 	}
-	MysqlSQL = []Client[*sql.Tx]{
+	MySQLSQL = []Client[*sql.Tx]{
 		sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
-		MysqlOpened(),
+		MySQLOpened(),
 	}
 )
 
-// clients are the lines of the table engine × client.
+// Clients are the lines of the table engine × client.
 func Clients(kind servers.Kind) ([]Client[pgx.Tx], []Client[*sql.Tx]) {
 	if kind == servers.MySQL || kind == servers.MariaDB {
-		return nil, MysqlSQL
+		return nil, MySQLSQL
 	}
 	return PostgresPgx, PostgresSQL
 }

@@ -12,14 +12,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/leaks"
 )
 
-// fixture is a Locker on its own connections, for one test.
+// Fixture is a Locker on its own connections, for one test.
 type Fixture[Tx any] struct {
 	Client[Tx]
 	*Engine
@@ -29,59 +27,62 @@ type Fixture[Tx any] struct {
 	Pool  pool
 }
 
-var Labels atomic.Int64
+var labels atomic.Int64
 
-// labelOf is the name of this run's nth fixture, as short as can be: PostgreSQL shows 50 bytes of
-// the application, the process and the key together, and the numbers of processes have up to seven
+// newLabel names a fixture of this run, as short as can be: PostgreSQL shows 50 bytes of the
+// application, the process and the key together, and the numbers of processes have up to seven
 // digits. A server that outlives the run may be given to several.
-func LabelOf(n int64) string {
-	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(n, 36)
+func newLabel() string {
+	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(labels.Add(1), 36)
 }
 
+// PoolSize is the limit of a fixture's connections.
 const PoolSize = 40
 
+// NewFixture is a fixture on the shared lock table. When the test has ended, it asks the server
+// whether a session of the fixture is left in a transaction.
 func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
 	return NewSizedFixture(t, e, c, PoolSize, "")
 }
 
-// newSizedFixture connects through address, if it is not empty. Behind the test it asks the server
-// whether anything of the fixture is left.
+// NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that is
+// not empty.
 func NewSizedFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, address string,
 	options ...txlock.Option,
 ) *Fixture[Tx] {
 	t.Helper()
-	NoGoroutines(t)
-	return NewParallelFixture(t, e, c, size, address, options...)
+	return newFixture(t, e, c, newLabel(), size, address, options...)
 }
 
-// noGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is
-// left.
-func NoGoroutines(t *testing.T) {
+// NewFixtureWithTable is NewFixture on a lock table of its own, which is not installed. Name is the
+// table's as the administrator spells it.
+func NewFixtureWithTable[Tx any](t *testing.T, e *Engine, c Client[Tx], options ...txlock.Option) (
+	f *Fixture[Tx], name string,
+) {
 	t.Helper()
-	// panics in a test that others run beside, whose goroutines would be found
-	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes")
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() {
-		require.NoError(t, leaks.FindBesidesPools(before,
-			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
-			// of a server that the test restarted
-			goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/servers.launch.func1"),
-			goleak.IgnoreAnyFunction("os/exec.(*Cmd).writerDescriptor.func1")))
-	})
+	label := newLabel()
+	name = label + "_locks"
+	if !e.Postgres {
+		name = label + ".locks"
+	}
+	f = newFixture(t, e, c, label, PoolSize, "", append([]txlock.Option{txlock.WithTable(name)}, options...)...)
+	if e.Postgres {
+		t.Cleanup(func() { f.AsAdmin(t, "DROP TABLE IF EXISTS "+name) })
+	}
+	return f, name
 }
 
-// newParallelFixture leaves goroutines to the test that other tests run beside.
-func NewParallelFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, address string,
+func newFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], label string, size int, address string,
 	options ...txlock.Option,
 ) *Fixture[Tx] {
 	t.Helper()
-	f := &Fixture[Tx]{Client: c, Engine: e, Label: LabelOf(Labels.Add(1)), keys: map[string]string{}}
+	f := &Fixture[Tx]{Client: c, Engine: e, Label: label, keys: map[string]string{}}
 	t.Cleanup(f.giveKeysBack)
 	if !e.Postgres {
-		f.Admitted(t, "CREATE DATABASE "+f.Label+" CHARACTER SET utf8mb4")
+		f.AsAdmin(t, "CREATE DATABASE "+f.Label+" CHARACTER SET utf8mb4")
 		t.Cleanup(func() { f.drop(t, "DATABASE "+f.Label) })
 	}
-	driver, p := c.Connect(t, e.Dsn(f.Label, address, nil), size)
+	driver, p := c.Connect(t, e.DSNFor(f.Label, address, nil), size)
 	f.Pool = p
 	e.install.Do(func() { require.NoError(t, txlock.New(driver, txlock.WithTable(e.Table())).Install(background)) })
 	f.Locks = txlock.New(driver, append([]txlock.Option{txlock.WithTable(e.Table())}, options...)...)
@@ -102,7 +103,7 @@ var usedSlots = struct {
 
 func SlotOf(key string, slots int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(slots) }
 
-// key is a key that no other test uses.
+// Key is a key that no other test uses.
 func (f *Fixture[Tx]) Key(name string) string {
 	usedSlots.mu.Lock()
 	defer usedSlots.mu.Unlock()
@@ -126,7 +127,7 @@ func (f *Fixture[Tx]) giveKeysBack() {
 	}
 }
 
-// startWork runs a Do in the background that inserts a row, waits for the end of its context, says
+// StartWork runs a Do in the background that inserts a row, waits for the end of its context, says
 // when that came, and does not look at it otherwise. It returns when the work has begun, or failed.
 func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-chan time.Time) {
 	working, result, end := make(chan struct{}), make(chan error, 1), make(chan time.Time, 1)
@@ -146,14 +147,14 @@ func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-c
 	return result, end
 }
 
-// makeTable creates a table of the fixture's own and returns its name, good from every connection.
+// MakeTable creates a table of the fixture's own and returns its name, good from every connection.
 func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 	t.Helper()
 	name := f.Label + "." + "things"
 	if f.Postgres {
 		name = f.Label
 	}
-	f.Admitted(t, "CREATE TABLE "+name+" ("+columns+")")
+	f.AsAdmin(t, "CREATE TABLE "+name+" ("+columns+")")
 	if f.Postgres {
 		t.Cleanup(func() { f.drop(t, "TABLE "+name) })
 	}
@@ -167,17 +168,17 @@ func (f *Fixture[Tx]) drop(t *testing.T, what string) {
 	if t.Failed() {
 		f.KillSessions(t)
 	}
-	f.Admitted(t, "DROP "+what)
+	f.AsAdmin(t, "DROP "+what)
 }
 
-// total reads a number as somebody else sees it: what is committed.
+// Total reads a number as somebody else sees it: what is committed.
 func (f *Fixture[Tx]) Total(t *testing.T, query string) (n int) {
 	t.Helper()
 	require.NoError(t, f.Admin.QueryRow(query).Scan(&n))
 	return n
 }
 
-// free fails the test unless other connections can take the keys at once.
+// Free fails the test unless other connections can take the keys at once.
 func (f *Fixture[Tx]) Free(t *testing.T, keys ...string) {
 	t.Helper()
 	lock, err := f.Locks.Mutex(keys...).TryLock(context.Background())
@@ -185,7 +186,7 @@ func (f *Fixture[Tx]) Free(t *testing.T, keys ...string) {
 	require.NoError(t, lock.Unlock(context.Background()))
 }
 
-// taken fails the test unless the keys are held by somebody.
+// Taken fails the test unless the keys are held by somebody.
 func (f *Fixture[Tx]) Taken(t *testing.T, keys ...string) {
 	t.Helper()
 	_, err := f.Locks.Mutex(keys...).TryLock(context.Background())

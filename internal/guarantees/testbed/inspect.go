@@ -10,17 +10,17 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// apart calls what reads the server's views. On MariaDB it keeps its distance from others who read
+// Apart calls what reads the server's views. On MariaDB it keeps its distance from others who read
 // them.
 func (e *Engine) Apart(read func()) {
 	if e.Kind == servers.MariaDB {
-		e.Views.Ask(read)
+		e.views.Ask(read)
 	} else {
 		read()
 	}
 }
 
-// look is Inspect of keys.
+// Look is Inspect of keys.
 func (f *Fixture[Tx]) Look(t *testing.T, keys ...string) (holdings []txlock.Holding) {
 	t.Helper()
 	f.Apart(func() {
@@ -31,11 +31,11 @@ func (f *Fixture[Tx]) Look(t *testing.T, keys ...string) (holdings []txlock.Hold
 	return holdings
 }
 
-// listsHeld says whether the server lists rows that are held without being awaited, and the last
+// ListsHeld says whether the server lists rows that are held without being awaited, and the last
 // statements of their holders.
 func (e *Engine) ListsHeld() bool { return e.Kind != servers.MariaDB }
 
-// sessionSQL is the number that the server has for the session.
+// SessionSQL is the number that the server has for the session.
 func (e *Engine) SessionSQL() string {
 	if e.Postgres {
 		return "SELECT pg_backend_pid()"
@@ -43,7 +43,7 @@ func (e *Engine) SessionSQL() string {
 	return "SELECT CONNECTION_ID()"
 }
 
-// holdInDo has a Do hold a key, until release is called, and returns its session's number.
+// HoldInDo has a Do hold a key, until release is called, and returns its session's number.
 func (f *Fixture[Tx]) HoldInDo(t *testing.T, key string) (session string, release func() error) {
 	t.Helper()
 	held, done, ended := make(chan string, 1), make(chan struct{}), make(chan error, 1)
@@ -64,7 +64,7 @@ func (f *Fixture[Tx]) HoldInDo(t *testing.T, key string) (session string, releas
 	return session, func() error { close(done); return <-ended }
 }
 
-// queue has n callers of Lock wait for a key, one after the other. Each unlocks when it is told to.
+// Queue has n callers of Lock wait for a key, one after the other. Each unlocks when it is told to.
 func (f *Fixture[Tx]) Queue(t *testing.T, n int, key string) (granted chan *txlock.Lock) {
 	t.Helper()
 	granted = make(chan *txlock.Lock, n)
@@ -80,14 +80,14 @@ func (f *Fixture[Tx]) Queue(t *testing.T, n int, key string) (granted chan *txlo
 	return granted
 }
 
-// lookAtRows is Inspect of all that a Locker with a lock table of the fixture's own sees.
+// LookAtRows is Inspect of all that a Locker with a lock table of the fixture's own sees.
 func (f *Fixture[Tx]) LookAtRows(t *testing.T) []txlock.Holding {
 	t.Helper()
 	_, look := f.FewSlots(t)
 	return look()
 }
 
-// fewSlots is a Locker with a lock table of the fixture's own, and Inspect of all of it: on MariaDB
+// FewSlots is a Locker with a lock table of the fixture's own, and Inspect of all of it: on MariaDB
 // that waits for all that is held, which other tests must not meet.
 func (f *Fixture[Tx]) FewSlots(t *testing.T) (few *txlock.Locker[Tx], look func() []txlock.Holding) {
 	t.Helper()
@@ -95,14 +95,14 @@ func (f *Fixture[Tx]) FewSlots(t *testing.T) (few *txlock.Locker[Tx], look func(
 	if f.Postgres {
 		name = f.Label + "_few"
 	}
-	driver, p := f.Connect(t, f.Dsn(f.Label, "", nil), 8)
+	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 8)
 	few = txlock.New(driver, txlock.WithTable(name), txlock.WithSlots(4))
 	require.NoError(t, few.Install(background))
 	t.Cleanup(func() {
 		require.NoError(t, few.Close())
 		p.Close()
 		if f.Postgres {
-			f.Admitted(t, "DROP TABLE IF EXISTS "+name)
+			f.AsAdmin(t, "DROP TABLE IF EXISTS "+name)
 		}
 	})
 	return few, func() (holdings []txlock.Holding) {

@@ -2,7 +2,7 @@ package testbed
 
 import "github.com/txlock/txlock"
 
-// lockLater has a goroutine lock, and tells whether that succeeded when it has.
+// LockLater has a goroutine lock, and tells whether that succeeded when it has.
 func LockLater[Tx any](m *txlock.Mutex[Tx]) <-chan error {
 	ended := make(chan error, 1)
 	go func() {

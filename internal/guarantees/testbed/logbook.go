@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// logbook is a log that a test reads.
+// Logbook is a log that a test reads.
 type Logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -30,7 +30,7 @@ func (l *Logbook) Option() txlock.Option {
 	return txlock.WithLogger(slog.New(slog.NewJSONHandler(l, nil)))
 }
 
-// records are the lines so far.
+// Records are the lines so far.
 func (l *Logbook) Records(t *testing.T) (records []map[string]any) {
 	t.Helper()
 	l.mu.Lock()
@@ -45,7 +45,7 @@ func (l *Logbook) Records(t *testing.T) (records []map[string]any) {
 	return records
 }
 
-// one waits for the only line, and checks what it says.
+// One waits for the only line, and checks what it says.
 func (l *Logbook) One(t *testing.T, level, message string) (record map[string]any) {
 	t.Helper()
 	eventually.Every(t, "a line in the log", time.Millisecond, func() bool { return len(l.Records(t)) > 0 })

@@ -29,7 +29,7 @@ type Partner struct {
 	Exit   func() error // Wait, for all who call it
 }
 
-// startPartner starts a process that plays a part with one key: "hold", "again" or "work".
+// StartPartner starts a process that plays a part with one key: "hold", "again" or "work".
 func (e *Engine) StartPartner(t *testing.T, part, dsn, key string, lease time.Duration, stderr io.Writer) *Partner {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -44,7 +44,7 @@ func (e *Engine) StartPartner(t *testing.T, part, dsn, key string, lease time.Du
 	return &Partner{c, bufio.NewScanner(output), exit}
 }
 
-// next waits for the next event.
+// Next waits for the next event.
 func (p *Partner) Next(t *testing.T) string {
 	t.Helper()
 	scanned := make(chan bool, 1)
@@ -53,7 +53,7 @@ func (p *Partner) Next(t *testing.T) string {
 	return p.events.Text()
 }
 
-// ended waits until the process has exited, with success and without another event.
+// Ended waits until the process has exited, with success and without another event.
 func (p *Partner) Ended(t *testing.T) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -74,7 +74,7 @@ func playPart(part string) int {
 	if err == nil && strings.HasPrefix(dsn, "postgres") {
 		err = playOn(PgxOpened(), part, dsn, key, txlock.WithTable(table), txlock.WithLease(lease))
 	} else if err == nil {
-		err = playOn(MysqlOpened(), part, dsn, key, txlock.WithTable(table), txlock.WithLease(lease))
+		err = playOn(MySQLOpened(), part, dsn, key, txlock.WithTable(table), txlock.WithLease(lease))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the other process:", err)

@@ -9,15 +9,15 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// through is the engine as clients of a pooler reach it.
+// Through is the engine as clients of a pooler reach it.
 func (e *Engine) Through(pooler *servers.Server) *Engine {
 	return &Engine{
-		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Queued: e.Queued, sessions: e.sessions,
-		PollEvery: e.PollEvery, Pooled: true,
+		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,
+		waiting: e.waiting, open: e.open, views: e.views,
 	}
 }
 
-// pgBouncer is the newest PostgreSQL behind a PgBouncer in transaction mode, which shares the
+// PgBouncer is the newest PostgreSQL behind a PgBouncer in transaction mode, which shares the
 // server's sessions between its clients, from one transaction to the next. When the test has ended,
 // no session of the server may have a setting that a txlock session made.
 func PgBouncer(t *testing.T) *Engine {

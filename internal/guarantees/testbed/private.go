@@ -8,7 +8,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// mortal is an engine of the test's own, whose server it may kill. Servers that are given by
+// Mortal is an engine of the test's own, whose server it may kill. Servers that are given by
 // address are not killed, so where one is given for the other tests there is none of its kind here.
 func Mortal(t *testing.T, kind servers.Kind) *Engine {
 	t.Helper()
@@ -17,7 +17,7 @@ func Mortal(t *testing.T, kind servers.Kind) *Engine {
 	return Owned(t, server)
 }
 
-// owned is the engine of a server that ends with the test.
+// Owned is the engine of a server that ends with the test.
 func Owned(t *testing.T, server *servers.Server) *Engine {
 	t.Helper()
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })

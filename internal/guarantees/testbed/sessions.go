@@ -3,7 +3,6 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,38 +12,32 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// count asks the server for a number about the fixture.
-func (f *Fixture[Tx]) Count(t *testing.T, query string) (n int) {
+// Waiting is how many sessions of the fixture wait for a lock at the server.
+func (f *Fixture[Tx]) Waiting(t *testing.T) int {
 	t.Helper()
-	ask := func() { require.NoError(t, f.Admin.QueryRow(query, f.Label).Scan(&n)) }
-	if strings.Contains(query, "innodb_trx") {
-		f.Views.Ask(ask)
-	} else {
-		ask()
-	}
-	return n
+	return f.waiting.of(t, f.Label).waiting
 }
 
-// waiters waits until the server has exactly n waiters of the fixture.
+// Waiters waits until exactly n sessions of the fixture wait for a lock at the server.
 func (f *Fixture[Tx]) Waiters(t *testing.T, n int) {
 	t.Helper()
-	eventually.Every(t, fmt.Sprintf("%d waiters", n), f.PollEvery, func() bool { return f.Count(t, f.Queued) == n })
+	eventually.Every(t, fmt.Sprintf("%d waiters", n), PollEvery, func() bool { return f.Waiting(t) == n })
 }
 
-// transactions waits until exactly n sessions of the fixture are in a transaction.
+// Transactions waits until exactly n sessions of the fixture are in a transaction.
 func (f *Fixture[Tx]) Transactions(t *testing.T, n int) {
 	t.Helper()
-	eventually.Every(t, fmt.Sprintf("%d transactions", n), f.PollEvery,
-		func() bool { return f.Count(t, f.sessions) == n })
+	eventually.Every(t, fmt.Sprintf("%d transactions", n), PollEvery,
+		func() bool { return f.Engine.open.of(t, f.Label).open == n })
 }
 
-// killSessions ends all sessions of the fixture, as an administrator does.
+// KillSessions ends all sessions of the fixture, as an administrator does.
 func (f *Fixture[Tx]) KillSessions(t *testing.T) {
 	t.Helper()
 	f.eachSession(t, "pg_terminate_backend", "KILL")
 }
 
-// cancelStatements ends what the sessions of the fixture run, and no session, as an administrator
+// CancelStatements ends what the sessions of the fixture run, and no session, as an administrator
 // does.
 func (f *Fixture[Tx]) CancelStatements(t *testing.T) {
 	t.Helper()
@@ -72,10 +65,10 @@ func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	require.NoError(t, rows.Err())
 }
 
-// guest begins a caller's own transaction in the fixture's name.
-func (f *Fixture[Tx]) Guest(t *testing.T) Tx { return f.Begin(t, f.Dsn(f.Label, "", nil), 0) }
+// Guest begins a caller's own transaction in the fixture's name.
+func (f *Fixture[Tx]) Guest(t *testing.T) Tx { return f.Begin(t, f.DSNFor(f.Label, "", nil), 0) }
 
-// receive waits for what must come, much later than it is due.
+// Receive waits for what must come, much later than it is due.
 func Receive[T any](t *testing.T, from <-chan T) (value T) {
 	t.Helper()
 	select {
@@ -86,13 +79,13 @@ func Receive[T any](t *testing.T, from <-chan T) (value T) {
 	return value
 }
 
-// stranger locks the key from elsewhere, and says when it got it.
+// Stranger locks the key from elsewhere, and says when it got it.
 func (f *Fixture[Tx]) Stranger(t *testing.T, key string) <-chan time.Time {
 	t.Helper()
-	return NewParallelFixture(t, f.Engine, f.Client, 2, "").Waits(t, key)
+	return NewSizedFixture(t, f.Engine, f.Client, 2, "").Waits(t, key)
 }
 
-// waits locks the key, which is held, and says when it got it.
+// Waits locks the key, which is held, and says when it got it.
 func (f *Fixture[Tx]) Waits(t *testing.T, key string) <-chan time.Time {
 	t.Helper()
 	granted, done := make(chan time.Time, 1), make(chan struct{})
@@ -114,7 +107,7 @@ func (f *Fixture[Tx]) Waits(t *testing.T, key string) <-chan time.Time {
 	return granted
 }
 
-// warm opens connections and prepares their statements.
+// Warm opens connections and prepares their statements.
 func (f *Fixture[Tx]) Warm(t *testing.T, connections int) {
 	t.Helper()
 	for _, name := range []string{"warm", "warmer"} {
@@ -130,7 +123,7 @@ func (f *Fixture[Tx]) Warm(t *testing.T, connections int) {
 	}
 }
 
-// killSession ends the connection that tx runs on, as an administrator does.
+// KillSession ends the connection that tx runs on, as an administrator does.
 func (f *Fixture[Tx]) KillSession(t *testing.T, tx Tx) {
 	t.Helper()
 	number, kill := "SELECT CONNECTION_ID()", "KILL "
@@ -142,5 +135,5 @@ func (f *Fixture[Tx]) KillSession(t *testing.T, tx Tx) {
 	if f.Postgres {
 		id += ")"
 	}
-	f.Admitted(t, kill+id)
+	f.AsAdmin(t, kill+id)
 }
