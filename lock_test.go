@@ -308,7 +308,9 @@ func TestGuarantees(t *testing.T) {
 				t.Parallel()
 				for _, g := range sideBySide {
 					t.Run(g.says, func(t *testing.T) {
-						t.Parallel()
+						if !line.inTurn {
+							t.Parallel()
+						}
 						line.show(t, g)
 					})
 				}
@@ -319,29 +321,29 @@ func TestGuarantees(t *testing.T) {
 
 // line is an engine and a client, and shows guarantees with them.
 type line struct {
-	name string
-	show func(*testing.T, guarantee)
+	name   string
+	inTurn bool // one guarantee after the other
+	show   func(*testing.T, guarantee)
 }
 
-// lines are all of the table engine × client.
+// lines are those of the tier, and a pooler's.
 func lines(t *testing.T) (lines []line) {
-	onPgx := func(e *testbed.Engine, c testbed.Client[pgx.Tx]) {
-		lines = append(lines, line{e.Name + " " + c.Name, func(t *testing.T, g guarantee) { g.pgx(t, e, c) }})
+	testbed.Lines(
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { lines = append(lines, onPgx(e, c)) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { lines = append(lines, onSQL(e, c)) })
+	if testing.Short() {
+		return lines
 	}
-	onSQL := func(e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-		lines = append(lines, line{e.Name + " " + c.Name, func(t *testing.T, g guarantee) { g.sql(t, e, c) }})
-	}
-	for _, e := range testbed.Engines {
-		pgxClients, sqlClients := testbed.Clients(e.Kind)
-		for _, c := range pgxClients {
-			onPgx(e, c)
-		}
-		for _, c := range sqlClients {
-			onSQL(e, c)
-		}
-	}
-	pooled := testbed.PgBouncer(t)
-	onPgx(pooled, testbed.PgxOpened())
-	onSQL(pooled, testbed.PostgresSQL[0])
-	return lines
+	e := testbed.PgBouncer(t)
+	return append(lines, onPgx(e, testbed.PgxOpened()), onSQL(e, testbed.PostgresSQL[0]))
+}
+
+// A pooler gives a session to one client after the other. Guarantees that kill or spoil sessions
+// would spoil those of their neighbours there.
+func onPgx(e *testbed.Engine, c testbed.Client[pgx.Tx]) line {
+	return line{e.Name + " " + c.Name, e.Pooled, func(t *testing.T, g guarantee) { g.pgx(t, e, c) }}
+}
+
+func onSQL(e *testbed.Engine, c testbed.Client[*sql.Tx]) line {
+	return line{e.Name + " " + c.Name, e.Pooled, func(t *testing.T, g guarantee) { g.sql(t, e, c) }}
 }

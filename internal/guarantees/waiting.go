@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // promptly is how long after its end a wait may take to return here, beside everything else that
@@ -248,10 +249,7 @@ func MiddleWaiterLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 }
 
 func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 50
-	}
+	rounds := tier.Pick(50, 200, 1000)
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("race"))
 	won := 0

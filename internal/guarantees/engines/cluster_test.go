@@ -13,6 +13,7 @@ import (
 // A node of a cluster all of whose nodes take writes is refused: locks that are held there exclude
 // nobody on the others.
 func TestNodeOfCluster(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
@@ -43,6 +44,7 @@ func TestNodeOfCluster(t *testing.T) {
 
 // A server that could be a member of a group, and is in none, is no node.
 func TestNodeOfNoCluster(t *testing.T) {
+	t.Parallel()
 	server, err := servers.Start(background, servers.MySQL, servers.Options{Settings: []string{
 		"--plugin-load-add=group_replication.so", "--loose-group-replication-single-primary-mode=OFF",
 		"--loose-group-replication-start-on-boot=OFF",

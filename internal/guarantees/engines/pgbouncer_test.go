@@ -13,6 +13,7 @@ import (
 // A pooler that does not track prepared statements is named in the error, and the simple protocol
 // works through it.
 func TestOldPgBouncer(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if e.Kind != servers.Postgres18 {
 			continue

@@ -15,6 +15,7 @@ import (
 
 // Rows that the work has left unread keep COMMIT from being sent.
 func TestUnreadRowsAreNotACommit(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue
@@ -36,6 +37,7 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 
 // Work that commits through its handle cannot go on beside it.
 func TestWorkCommitsByItself(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue
@@ -60,11 +62,13 @@ func TestWorkCommitsByItself(t *testing.T) {
 // An error that work has swallowed keeps a nested Do from running, and is no loss: a savepoint of
 // the work's own mends it.
 func TestNestedDoInAbortedTransaction(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
 			t.Run("pgx", func(t *testing.T) { nestedInAborted(t, e, testbed.PgxOpened()) })
 			t.Run("sql.DB", func(t *testing.T) { nestedInAborted(t, e, testbed.PostgresSQL[0]) })
 		})
@@ -91,6 +95,7 @@ func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 // The last handle may be a nested Do that fails: it tells that the commit of the others before it
 // was refused.
 func TestLastHandleTellsOfTheCommit(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres { // which alone has constraints that are checked at COMMIT
 			continue
@@ -122,11 +127,13 @@ func TestLastHandleTellsOfTheCommit(t *testing.T) {
 
 // Showing the key does not make a statement of its own of each key.
 func TestKeysShareStatements(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue // nothing is prepared there
 		}
 		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range testbed.PostgresPgx {
 				if c.Name != testbed.PgxOnPool("simple protocol").Name {
 					t.Run(c.Name, func(t *testing.T) { keysShareStatements(t, e, c) })

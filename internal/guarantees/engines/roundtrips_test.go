@@ -21,9 +21,11 @@ type trips struct {
 }
 
 func TestRoundTrips(t *testing.T) {
+	t.Parallel()
 	least := trips{lock: 2, do: 2}
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
 				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the
 				// savepoint, there and back.

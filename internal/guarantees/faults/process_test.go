@@ -2,7 +2,6 @@ package faults
 
 import (
 	"database/sql"
-	"os"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ func eachOpened(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Cl
 ) {
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
 				onSQL(t, e, testbed.MySQLOpened())
 				return
@@ -28,16 +28,21 @@ func eachOpened(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Cl
 	}
 }
 
-func TestHolderKilled(t *testing.T) { eachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx]) }
+func TestHolderKilled(t *testing.T) {
+	t.Parallel()
+	eachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx])
+}
 
 // A holder that dies frees the lock at once, and not with its lease, whether it holds a Lock or
 // works in a Do.
 func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	t.Setenv("TXLOCK_TEST_STATEMENT", "INSERT INTO "+table+" VALUES (1)")
+	insert := "INSERT INTO " + table + " VALUES (1)"
 	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
-		holder := e.StartPartner(t, part, e.DSNFor(f.Label, "", nil), f.Key(part), time.Minute, os.Stderr)
+		holder := e.StartPartner(t, testbed.Part{
+			Plays: part, DSN: e.DSNFor(f.Label, "", nil), Key: f.Key(part), Lease: time.Minute, Statement: insert,
+		})
 		for holder.Next(t) != ready {
 		}
 		granted := f.Stranger(t, f.Key(part))
@@ -47,7 +52,10 @@ func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-func TestWaiterKilled(t *testing.T) { eachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx]) }
+func TestWaiterKilled(t *testing.T) {
+	t.Parallel()
+	eachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx])
+}
 
 // A waiter that dies does not let the next one in early, nor keep it out for as long as it would
 // have held.
@@ -59,7 +67,9 @@ func waiterKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		key := f.Key("queue")
 		lock, err := f.Locks.Mutex(key).Lock(background)
 		require.NoError(t, err)
-		waiter := e.StartPartner(t, "hold", e.DSNFor(other.Label, "", nil), key, time.Minute, os.Stderr)
+		waiter := e.StartPartner(t, testbed.Part{
+			Plays: "hold", DSN: e.DSNFor(other.Label, "", nil), Key: key, Lease: time.Minute,
+		})
 		require.Equal(t, "asks", waiter.Next(t))
 		other.Waiters(t, 1)
 		granted := f.Stranger(t, key)

@@ -2,12 +2,14 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -23,23 +25,19 @@ func back(t *testing.T, e *testbed.Engine) {
 }
 
 func TestServerKilled(t *testing.T) {
-	for _, e := range testbed.Engines {
-		if strings.HasPrefix(e.Origin, "given") {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			if e.Postgres {
-				for _, c := range testbed.PostgresPgx {
-					t.Run(c.Name, func(t *testing.T) { serverKilled(t, testbed.Mortal(t, e.Kind), c) })
-				}
-				t.Run(testbed.PostgresSQL[0].Name, func(t *testing.T) { serverKilled(t, testbed.Mortal(t, e.Kind), testbed.PostgresSQL[0]) })
-				return
-			}
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) { serverKilled(t, testbed.Mortal(t, e.Kind), c) })
-			}
-		})
+	testbed.Lines(
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { killed(t, e, c) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { killed(t, e, c) })
+}
+
+func killed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	if strings.HasPrefix(e.Origin, "given") {
+		return // the tests may not kill it
 	}
+	t.Run(e.Name+" "+c.Name, func(t *testing.T) {
+		t.Parallel()
+		serverKilled(t, testbed.Mortal(t, e.Kind), c)
+	})
 }
 
 // A server that is killed, and comes again: what is held is lost and said to be so at once, waiters
@@ -129,8 +127,15 @@ func TestFailover(t *testing.T) {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
-			t.Run("postgres.Open", func(t *testing.T) { failover(t, e.Kind, testbed.PgxOpened()) })
-			t.Run("sql.DB", func(t *testing.T) { failover(t, e.Kind, testbed.PostgresSQL[0]) })
+			t.Parallel()
+			t.Run("postgres.Open", func(t *testing.T) {
+				t.Parallel()
+				failover(t, e.Kind, testbed.PgxOpened())
+			})
+			t.Run("sql.DB", func(t *testing.T) {
+				t.Parallel()
+				failover(t, e.Kind, testbed.PostgresSQL[0])
+			})
 		})
 	}
 }

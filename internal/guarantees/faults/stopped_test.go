@@ -4,7 +4,6 @@ package faults
 
 import (
 	"database/sql"
-	"os"
 	"strconv"
 	"syscall"
 	"testing"
@@ -16,17 +15,20 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-func TestHolderStopped(t *testing.T) { eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx]) }
+func TestHolderStopped(t *testing.T) {
+	t.Parallel()
+	eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx])
+}
 
 // A holder that is stopped for longer than its lease loses the lock, is told so when it goes on,
 // and cannot commit.
 func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	t.Setenv("TXLOCK_TEST_STATEMENT", "INSERT INTO "+table+" VALUES (1)")
+	insert := "INSERT INTO " + table + " VALUES (1)"
 	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
 	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
-		holders[part], grants[part] = stoppedPartner(t, f, part, ready)
+		holders[part], grants[part] = stoppedPartner(t, f, part, ready, insert)
 	}
 	for part, holder := range holders {
 		testbed.Receive(t, grants[part])
@@ -41,11 +43,15 @@ func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // stoppedPartner is a process that has said that it is ready, and was stopped when a stranger
 // waited for its key, and says when the stranger got that. The work is silent from the start: its
 // lease of a few seconds is to be over behind the stop, and not before.
-func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready string) (*testbed.Partner, <-chan time.Time) {
+func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready, statement string) (
+	*testbed.Partner, <-chan time.Time,
+) {
 	t.Helper()
 	stranger := testbed.NewSizedFixture(t, f.Engine, f.Client, 2, "")
 	stranger.Free(t, f.Key(part)) // so that it need not connect, and read the number of slots, while the lease runs
-	holder := f.StartPartner(t, part, f.DSNFor(f.Label, "", nil), f.Key(part), 3*time.Second, os.Stderr)
+	holder := f.StartPartner(t, testbed.Part{
+		Plays: part, DSN: f.DSNFor(f.Label, "", nil), Key: f.Key(part), Lease: 3 * time.Second, Statement: statement,
+	})
 	for holder.Next(t) != ready {
 	}
 	granted := stranger.Waits(t, f.Key(part))
@@ -54,6 +60,7 @@ func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready st
 }
 
 func TestStoppedHolderAsksAgain(t *testing.T) {
+	t.Parallel()
 	eachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
 }
 
@@ -61,7 +68,7 @@ func TestStoppedHolderAsksAgain(t *testing.T) {
 // holds it.
 func stoppedHolderAsksAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	holder, granted := stoppedPartner(t, f, "again", "holds")
+	holder, granted := stoppedPartner(t, f, "again", "holds", "")
 	testbed.Receive(t, granted)
 	continued := time.Now()
 	require.NoError(t, holder.Process.Signal(syscall.SIGCONT))

@@ -16,8 +16,10 @@ import (
 
 // What Inspect and Break show and do for a user with few rights, as their comments say.
 func TestGrants(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
 			switch {
 			case e.Postgres:
 				grantsOnPostgres(t, e)

@@ -20,6 +20,7 @@ import (
 // row undoes what the transaction has written, and goes on. The locks do what they promise all the
 // same, and Inspect shows who holds them, or that it does not know.
 func TestImpatientMariaDB(t *testing.T) {
+	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB,
 		servers.Options{Settings: []string{"--innodb-lock-wait-timeout=0"}})
 	require.NoError(t, err)

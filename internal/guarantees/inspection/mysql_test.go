@@ -15,6 +15,7 @@ import (
 
 // What InnoDB's views say of locks is not always what it seems.
 func TestInspectInnoDB(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		says string
 		run  func(*testing.T, *testbed.Engine)

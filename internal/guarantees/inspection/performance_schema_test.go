@@ -15,6 +15,7 @@ import (
 // MariaDB shows what its sessions say of themselves where performance_schema is on, and the last
 // statement of one that is idle where that keeps them. Neither is its default.
 func TestTellingMariaDB(t *testing.T) {
+	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
 		"--performance-schema=ON", "--performance-schema-consumer-events-statements-current=ON",
 	}})
@@ -35,6 +36,7 @@ func TestTellingMariaDB(t *testing.T) {
 
 // MySQL shows no locks where performance_schema is off. Locks are locks all the same.
 func TestMuteMySQL(t *testing.T) {
+	t.Parallel()
 	server, err := servers.Start(background, servers.MySQL,
 		servers.Options{Settings: []string{"--performance-schema=OFF"}})
 	require.NoError(t, err)

@@ -18,11 +18,13 @@ import (
 // What is special about PostgreSQL's picture: it is read from several views, and rows themselves
 // say little of who locked them.
 func TestInspectPostgres(t *testing.T) {
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
 			t.Run("of one moment", func(t *testing.T) { pictureOfOneMoment(t, e) })
 			t.Run("work that waits for another row", func(t *testing.T) { workWaitsElsewhere(t, e) })
 			t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })

@@ -150,7 +150,9 @@ func silentWhenBroken(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	key := f.Key("silent")
 	var written bytes.Buffer
-	holder := e.StartPartner(t, "hold", f.DSNFor(f.Label, "", nil), key, time.Minute, &written)
+	holder := e.StartPartner(t, testbed.Part{
+		Plays: "hold", DSN: f.DSNFor(f.Label, "", nil), Key: key, Lease: time.Minute, Stderr: &written,
+	})
 	require.Equal(t, "asks", holder.Next(t))
 	require.Equal(t, "holds", holder.Next(t)) // the server shows that earlier than the process knows it
 	shown := f.Look(t, key)

@@ -16,6 +16,7 @@ import (
 // MariaDB's views are read by one at a time of a Locker, and serve an old picture to whoever asks
 // soon after another.
 func TestCrowdedViewsMariaDB(t *testing.T) {
+	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{})
 	require.NoError(t, err)
 	e := testbed.Owned(t, server)

@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // Client is one way to reach an engine.
@@ -181,7 +180,7 @@ func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)
 	}
 }
 
-// The clients of each database: every guarantee below holds for every one of them.
+// The clients of each database: every guarantee holds for every one of them.
 var (
 	PostgresPgx = []Client[pgx.Tx]{PgxOnPool(""), PgxOnPool("simple protocol"), PgxOpened()}
 	PostgresSQL = []Client[*sql.Tx]{
@@ -192,11 +191,3 @@ var (
 		MySQLOpened(),
 	}
 )
-
-// Clients are the lines of the table engine × client.
-func Clients(kind servers.Kind) ([]Client[pgx.Tx], []Client[*sql.Tx]) {
-	if kind == servers.MySQL || kind == servers.MariaDB {
-		return nil, MySQLSQL
-	}
-	return PostgresPgx, PostgresSQL
-}

@@ -18,24 +18,36 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// The test binary runs itself again as another process that takes part in a test: TestMain sees
-// partVariable, which says in what part, and partner is the beginning of such a process. Each line
-// that it prints is an event.
+// The test binary runs itself again as another process that takes part in a test. Main sees by this
+// variable that it is one.
 const partVariable = "TXLOCK_TEST_PART"
 
+// Partner is such a process. Each line that it prints is an event.
 type Partner struct {
 	*exec.Cmd
 	events *bufio.Scanner
 	Exit   func() error // Wait, for all who call it
 }
 
-// StartPartner starts a process that plays a part with one key: "hold", "again" or "work".
-func (e *Engine) StartPartner(t *testing.T, part, dsn, key string, lease time.Duration, stderr io.Writer) *Partner {
+// Part is what a partner does with one key.
+type Part struct {
+	Plays     string // "hold", "again" or "work"
+	DSN, Key  string
+	Lease     time.Duration
+	Statement string    // of the work
+	Stderr    io.Writer // the test's own, if it is nil
+}
+
+// StartPartner starts a process that plays a part.
+func (e *Engine) StartPartner(t *testing.T, part Part) *Partner {
 	t.Helper()
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), partVariable+"="+part, "TXLOCK_TEST_DSN="+dsn, "TXLOCK_TEST_KEY="+key,
-		"TXLOCK_TEST_TABLE="+e.Table(), "TXLOCK_TEST_LEASE="+lease.String())
-	c.Stderr = stderr
+	c.Env = append(os.Environ(), partVariable+"="+part.Plays, "TXLOCK_TEST_DSN="+part.DSN,
+		"TXLOCK_TEST_KEY="+part.Key, "TXLOCK_TEST_TABLE="+e.Table(), "TXLOCK_TEST_LEASE="+part.Lease.String(),
+		"TXLOCK_TEST_STATEMENT="+part.Statement)
+	if c.Stderr = part.Stderr; part.Stderr == nil {
+		c.Stderr = os.Stderr
+	}
 	output, err := c.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
