@@ -149,12 +149,12 @@ var sideBySide = []guarantee{
 	{"nested locks need one connection", guarantees.OneConnection[pgx.Tx], guarantees.OneConnection[*sql.Tx]},
 	{"a nested Do is a savepoint", guarantees.NestedDo[pgx.Tx], guarantees.NestedDo[*sql.Tx]},
 	{
-		"a Do inside a Lock is committed by its Unlock",
+		"a Do inside a Lock is refused, and Apart is the way out",
 		guarantees.DoInsideLock[pgx.Tx], guarantees.DoInsideLock[*sql.Tx],
 	},
 	{
-		"nested Dos side by side take turns, each with its own end",
-		guarantees.ConcurrentNestedDos[pgx.Tx], guarantees.ConcurrentNestedDos[*sql.Tx],
+		"a call beside a nested Do, or in it with the wrong context, is refused at once",
+		guarantees.BesideNestedDo[pgx.Tx], guarantees.BesideNestedDo[*sql.Tx],
 	},
 	{
 		"what a failed nested Do has locked is not believed in",

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
@@ -97,46 +96,6 @@ func nestedLockGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.NoError(t, held.Unlock(background))
 	f.Transactions(t, 0)
 	f.Free(t, f.Key("outer"), f.Key("inner"), f.Key("held"))
-}
-
-// Nested Dos that take turns for longer than the lease are no reason to refuse one.
-func patientNestedDos[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const lease = 3 * time.Second
-	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(lease))
-	m := f.Locks.Mutex(f.Key("turns"))
-	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
-		var group errgroup.Group
-		for range 8 {
-			group.Go(func() error {
-				return m.Do(ctx, func(ctx context.Context, tx Tx) error {
-					<-time.After(lease / 5)
-					return f.Exec(ctx, tx, "SELECT 1")
-				})
-			})
-		}
-		return group.Wait()
-	}))
-	// But one that waits for itself, by the wrong context, is told.
-	require.NoError(t, m.Do(background, func(outer context.Context, _ Tx) error {
-		return m.Do(outer, func(ctx context.Context, tx Tx) error {
-			statements, stop := context.WithCancel(ctx)
-			var alive sync.WaitGroup
-			alive.Go(func() {
-				for statements.Err() == nil {
-					if err := f.Exec(ctx, tx, "SELECT 1"); err != nil {
-						t.Error(err)
-						return
-					}
-					<-time.After(lease / 10)
-				}
-			})
-			_, err := f.Locks.Mutex(f.Key("other")).Lock(outer)
-			stop()
-			alive.Wait()
-			require.ErrorContains(t, err, "must use the context that the work got")
-			return nil
-		})
-	}))
 }
 
 // Close does not wait for one session after the other.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 type contextKey string
@@ -80,20 +82,14 @@ func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, err)
 	inner, err := f.Locks.Mutex(f.Key("2")).Lock(context.WithoutCancel(outer.Context()))
 	require.NoError(t, err)
-	nested := func(ctx context.Context, _ Tx) error {
-		return f.Locks.Mutex(f.Key("5")).TryDo(ctx, func(context.Context, Tx) error { return nil })
-	}
-	err = f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(inner.Context(), nested)
-	if !e.Postgres && f.Pool.InUse != nil {
-		// On a caller's pool a Lock's session is at the server's default, REPEATABLE READ: what the
-		// work has read would stay as it was, under the lock of key 5 too.
-		require.ErrorIs(t, err, txlock.ErrIsolation)
-	} else {
-		require.NoError(t, err)
-	}
 	require.NoError(t, outer.Unlock(ctx))
 	require.NoError(t, inner.Unlock(ctx))
-	require.NoError(t, f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(ctx, nested))
+	require.NoError(t, f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(ctx, func(ctx context.Context, _ Tx) error {
+		inWork, err := f.Locks.Mutex(f.Key("6")).Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), func(context.Context, Tx) error { return nil }))
+		return inWork.Unlock(ctx)
+	}))
 }
 
 func NestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -133,73 +129,165 @@ func NestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, 4, f.Total(t, "SELECT COUNT(*) FROM "+table), "the outer's failure undoes the inner's work")
 }
 
+// DoInsideLock: nobody would read the error of the Unlock that commits it.
 func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	// No heartbeat is sent in the first minutes of such a lease.
+	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(time.Hour))
 	table := f.MakeTable(t, "id int primary key")
 	insert := func(id string) func(context.Context, Tx) error {
 		return func(ctx context.Context, tx Tx) error {
 			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+")")
 		}
 	}
-	lock, err := f.Locks.Mutex(f.Key("lock")).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, f.Locks.Mutex(f.Key("lock")).Do(lock.Context(), insert("1")))
-	require.Equal(t, errWork, f.Locks.Mutex(f.Key("lock")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
-		require.NoError(t, insert("2")(ctx, tx))
-		return errWork
-	}))
-	require.NoError(t, f.Locks.Mutex(f.Key("lock"), f.Key("lock")).Do(lock.Context(), insert("3")))
-	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table), "nothing is visible before the Unlock")
-	require.NoError(t, lock.Unlock(background))
-	require.Equal(t, 1+3, f.Total(t, "SELECT SUM(id) FROM "+table))
-
-	// Work that ends the transaction makes the Unlock an error, not a commit.
-	lock, err = f.Locks.Mutex(f.Key("lock")).Lock(background)
-	require.NoError(t, err)
-	require.ErrorIs(t, f.Locks.Mutex(f.Key("lock")).Do(lock.Context(), func(ctx context.Context, tx Tx) error {
-		require.NoError(t, insert("4")(ctx, tx))
-		require.NoError(t, f.Exec(ctx, tx, "ROLLBACK"))
-		// there the client library sees that the transaction is gone, and the pool's default is the
-		// caller's
-		if !e.Postgres {
-			_ = insert("5")(ctx, tx)
-		}
+	never := func(context.Context, Tx) error {
+		t.Error("the work must not run")
 		return nil
-	}), txlock.ErrLost)
-	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	}
+	m, other, free := f.Locks.Mutex(f.Key("m")), f.Locks.Mutex(f.Key("other")), f.Locks.Mutex(f.Key("free"))
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	joined, err := other.Lock(lock.Context())
+	require.NoError(t, err)
+	derived, cancel := context.WithCancel(context.WithValue(joined.Context(), contextKey("who"), "me"))
+	defer cancel()
+	before := proxy.Bursts()
+	for name, ctx := range map[string]context.Context{
+		"the Lock's": lock.Context(), "that of a Lock which joined it": joined.Context(), "a derived one": derived,
+		"one without cancellation": context.WithoutCancel(lock.Context()),
+	} {
+		for _, m := range []*txlock.Mutex[Tx]{m, other, free} {
+			require.ErrorIs(t, m.Do(ctx, never), txlock.ErrInsideLock, name)
+			require.ErrorIs(t, m.TryDo(ctx, never), txlock.ErrInsideLock, name)
+		}
+	}
+	require.Equal(t, before, proxy.Bursts(), "nothing is sent")
+	require.NoError(t, lock.Context().Err(), "the lock is still held")
+	f.Transactions(t, 1)
+	again, err := free.Lock(joined.Context())
+	require.NoError(t, err, "the session is usable")
+	require.NoError(t, again.Unlock(background))
+	f.Taken(t, f.Key("m"))
+	f.Taken(t, f.Key("other"))
+
+	// Apart from the Lock it is an ordinary Do of another owner, which commits by itself.
+	apart := txlock.Apart(derived)
+	require.Equal(t, "me", apart.Value(contextKey("who")))
+	require.ErrorIs(t, m.TryDo(apart, never), txlock.ErrNotAcquired, "another owner holds it")
+	require.NoError(t, f.Locks.Mutex(f.Key("apart")).Do(apart, insert("1")))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table), "it is committed before the Unlock")
+	cancel()
+	require.ErrorIs(t, apart.Err(), context.Canceled)
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("apart")).Do(apart, never), context.Canceled)
+	require.NoError(t, joined.Unlock(background))
+	require.NoError(t, lock.Unlock(background))
+	f.Free(t, f.Key("m"), f.Key("other"), f.Key("free"), f.Key("apart"))
+	require.NoError(t, m.Do(context.WithoutCancel(lock.Context()), insert("2")), "the Lock has ended")
+
+	// A Lock that is taken in the work of a Do belongs to that Do: there a Do is a savepoint.
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		inWork, err := other.Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, free.Do(inWork.Context(), insert("4")))
+		require.Equal(t, errWork, m.Do(inWork.Context(), func(ctx context.Context, tx Tx) error {
+			require.NoError(t, insert("8")(ctx, tx))
+			return errWork
+		}))
+		require.ErrorIs(t, m.TryDo(txlock.Apart(inWork.Context()), never), txlock.ErrNotAcquired)
+		require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table), "the outer Do has not committed")
+		return inWork.Unlock(ctx)
+	}))
+	require.Equal(t, 1+2+4, f.Total(t, "SELECT SUM(id) FROM "+table))
 }
 
-// Savepoints are a stack: nested Dos of several goroutines must not undo each other.
-func ConcurrentNestedDos[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+// BesideNestedDo: savepoints are a stack, so only one nested Do runs at a time. While one runs, calls
+// with a context that is not the one of its work are refused.
+func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, undone int")
-	m := f.Locks.Mutex(f.Key("m"))
-	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+	table := f.MakeTable(t, "id int primary key")
+	outer, inner, other := f.Locks.Mutex(f.Key("outer")), f.Locks.Mutex(f.Key("inner")), f.Locks.Mutex(f.Key("other"))
+	insert := func(id int) func(context.Context, Tx) error {
+		return func(ctx context.Context, tx Tx) error {
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+strconv.Itoa(id)+")")
+		}
+	}
+	refused := func(ctx context.Context) {
+		t.Helper()
+		never := func(context.Context, Tx) error {
+			t.Error("the work must not run")
+			return nil
+		}
+		start := time.Now()
+		_, lockErr := other.Lock(ctx)
+		_, tryErr := other.TryLock(ctx)
+		for verb, err := range map[string]error{
+			"Lock": lockErr, "TryLock": tryErr, "Do": other.Do(ctx, never), "TryDo": other.TryDo(ctx, never),
+			"Do of the same key": inner.Do(ctx, never),
+		} {
+			require.ErrorIs(t, err, txlock.ErrNotAcquired, verb)
+			require.NotErrorIs(t, err, txlock.ErrLost, verb)
+			require.ErrorContains(t, err, "nested Do", verb)
+		}
+		require.Less(t, time.Since(start), promptly)
+	}
+	var kept atomic.Int64
+	require.NoError(t, outer.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, insert(1)(ctx, tx))
+		// Beside it.
+		inside, goOn, nested := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			nested <- inner.Do(ctx, func(ctx context.Context, tx Tx) error {
+				close(inside)
+				<-goOn
+				return insert(2)(ctx, tx)
+			})
+		}()
+		select {
+		case <-inside:
+		case err := <-nested:
+			return fmt.Errorf("the nested Do did not come to its work: %w", err)
+		}
+		refused(ctx)
+		close(goOn)
+		require.NoError(t, <-nested)
+
+		// Inside it, with the wrong context.
+		require.NoError(t, inner.Do(ctx, func(nested context.Context, tx Tx) error {
+			refused(ctx)
+			lock, err := other.Lock(nested)
+			require.NoError(t, err, "with its own context")
+			require.NoError(t, other.Do(nested, func(deeper context.Context, tx Tx) error {
+				refused(ctx)
+				refused(nested)
+				return insert(4)(deeper, tx)
+			}))
+			require.NoError(t, lock.Unlock(nested))
+			return insert(8)(nested, tx)
+		}))
+
+		// Behind it the outer context works again.
+		lock, err := other.Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+		require.Equal(t, errWork, other.Do(ctx, func(ctx context.Context, tx Tx) error {
+			require.NoError(t, insert(16)(ctx, tx))
+			return errWork
+		}))
+		require.NoError(t, other.Do(ctx, insert(32)))
+		require.NoError(t, insert(64)(ctx, tx))
+
+		// Of many at once some run, the others are refused, and none undoes another.
 		var group errgroup.Group
 		for i := range 8 {
 			group.Go(func() error {
 				for j := range 5 {
-					undone := (i + j) % 2
-					failure := []error{nil, errWork}[undone]
-					err := m.Do(ctx, func(ctx context.Context, tx Tx) error {
-						id := strconv.Itoa(10*i + j)
-						if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+", "+strconv.Itoa(
-							undone)+")"); err != nil {
-							return err
-						}
-						own, err := f.Locks.Mutex(f.Key(id)).Lock(ctx) // in the turn of this nested Do
-						if err != nil {
-							return err
-						}
-						if err := own.Unlock(ctx); err != nil {
-							return err
-						}
-						return failure
-					})
-					if !errors.Is(err, failure) {
-						return fmt.Errorf("nested Do %d of %d: %w", j, i, err)
+					err := inner.Do(ctx, insert(1000+10*i+j))
+					if err == nil {
+						kept.Add(1)
+					} else if !errors.Is(err, txlock.ErrNotAcquired) {
+						return err
 					}
 				}
 				return nil
@@ -207,8 +295,10 @@ func ConcurrentNestedDos[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 		}
 		return group.Wait()
 	}))
-	require.Equal(t, 20, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	require.Zero(t, f.Total(t, "SELECT SUM(undone) FROM "+table))
+	require.Equal(t, 1+2+4+8+32+64, f.Total(t, "SELECT SUM(id) FROM "+table+" WHERE id < 1000"))
+	require.Positive(t, kept.Load())
+	require.Equal(t, int(kept.Load()), f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id >= 1000"))
+	f.Free(t, f.Key("outer"), f.Key("inner"), f.Key("other"))
 }
 
 // A nested Do whose goroutine the outer one does not wait for: its context ends, it is undone, and
@@ -247,12 +337,11 @@ func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	m := f.Locks.Mutex(f.Key("m"))
 	loss := fmt.Errorf("of another: %w", txlock.ErrLost)
 	lose := func(context.Context, Tx) error { return loss }
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
-	require.Equal(t, loss, m.Do(lock.Context(), lose))
-	require.NoError(t, lock.Context().Err())
-	require.NoError(t, m.Do(lock.Context(), func(context.Context, Tx) error { return nil }))
-	require.NoError(t, lock.Unlock(background))
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		require.Equal(t, loss, m.Do(ctx, lose))
+		require.NoError(t, ctx.Err())
+		return m.Do(ctx, func(context.Context, Tx) error { return nil })
+	}))
 	require.Equal(t, loss, m.Do(background, lose))
 	f.Free(t, f.Key("m"))
 }

@@ -249,16 +249,29 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.ErrorIs(t, m.LockTx(background, tx), txlock.ErrLost)
 	_ = f.End(background, tx, false)
 
-	// A Lock is told so by its Unlock, and by a Do in it.
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
-	require.ErrorIs(t, m.Do(lock.Context(), func(_ context.Context, tx Tx) error {
-		f.KillSession(t, tx)
+	// A nested Do, and the Do around it.
+	err = m.Do(background, func(ctx context.Context, _ Tx) error {
+		require.ErrorIs(t, m.Do(ctx, func(_ context.Context, tx Tx) error {
+			f.KillSession(t, tx)
+			return nil
+		}), txlock.ErrLost)
+		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 		return nil
-	}), txlock.ErrLost)
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+
+	// A Lock is told so by its context, and by its Unlock.
+	one := testbed.NewSizedFixture(t, e, c, 1, "")
+	lock, err := one.Locks.Mutex(f.Key("killed")).Lock(background)
+	require.NoError(t, err)
+	nested, err := one.Locks.Mutex(f.Key("nested")).Lock(lock.Context())
+	require.NoError(t, err)
+	one.KillSessions(t)
+	testbed.Receive(t, lock.Context().Done())
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	next, err := m.Lock(background)
 	require.NoError(t, err)
+	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	f.Taken(t, f.Key("killed"))
 	require.NoError(t, next.Unlock(background))
@@ -331,20 +344,23 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		f.Free(t, f.Key("ctx"))
 	}
 	// And when the session breaks at the same time, the error says both.
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(lock.Context())
-	err = m.Do(ctx, func(ctx context.Context, tx Tx) error {
-		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-		f.KillSessions(t)
-		f.Transactions(t, 0)
-		cancel()
+	var nestedErr error
+	err := m.Do(background, func(outer context.Context, _ Tx) error {
+		ctx, cancel := context.WithCancel(outer)
+		defer cancel()
+		nestedErr = m.Do(ctx, func(ctx context.Context, tx Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			f.KillSessions(t)
+			f.Transactions(t, 0)
+			cancel()
+			return nil
+		})
 		return nil
 	})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, nestedErr, context.Canceled)
+	require.ErrorIs(t, nestedErr, txlock.ErrLost)
+	require.NotContains(t, nestedErr.Error(), "the work failed")
 	require.ErrorIs(t, err, txlock.ErrLost)
-	require.NotContains(t, err.Error(), "the work failed")
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 

@@ -2,7 +2,6 @@ package engines
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"testing"
 
@@ -92,9 +91,9 @@ func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// The last handle may be a nested Do that fails: it tells that the commit of the others before it
-// was refused.
-func TestLastHandleTellsOfTheCommit(t *testing.T) {
+// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a nested
+// Do, and with a lock that its work has left open.
+func TestDoTellsOfTheCommit(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
 		if !e.Postgres { // which alone has constraints that are checked at COMMIT
@@ -102,25 +101,22 @@ func TestLastHandleTellsOfTheCommit(t *testing.T) {
 		}
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		table := f.MakeTable(t, "id int unique deferrable initially deferred")
-		m := f.Locks.Mutex(f.Key("last"))
-		for _, failure := range []error{errWork, context.Canceled} {
-			lock, err := m.Lock(background)
-			require.NoError(t, err)
-			require.NoError(t, m.Do(lock.Context(), func(ctx context.Context, tx pgx.Tx) error {
-				return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1), (1)")
-			}))
-			ctx, cancel := context.WithCancel(context.WithoutCancel(lock.Context()))
-			err = m.Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
-				require.NoError(t, lock.Unlock(ctx))
-				if cancel(); errors.Is(failure, context.Canceled) {
-					return nil
+		m := f.Locks.Mutex(f.Key("commit"))
+		insert := func(ctx context.Context, tx pgx.Tx) error {
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1), (1)")
+		}
+		for _, nested := range []bool{false, true} {
+			err := m.Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
+				require.NoError(t, err)
+				if nested {
+					return m.Do(ctx, insert)
 				}
-				return failure
+				return insert(ctx, tx)
 			})
-			require.ErrorIs(t, err, failure)
 			require.ErrorContains(t, err, "unique")
 			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-			f.Free(t, f.Key("last"))
+			f.Free(t, f.Key("commit"), f.Key("left"))
 		}
 	}
 }
