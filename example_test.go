@@ -12,12 +12,13 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
 // open connects to the PostgreSQL that the tests have started.
 func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] {
-	for _, e := range engines {
+	for _, e := range testbed.Engines {
 		if e.Kind == servers.Postgres18 {
 			driver, err := postgres.Open(ctx, e.DSN)
 			if err != nil {

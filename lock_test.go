@@ -6,208 +6,344 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/guarantees"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
-
-// The clients of each database: every guarantee below holds for every one of them.
-var (
-	postgresPgx = []client[pgx.Tx]{pgxOnPool(""), pgxOnPool("simple protocol"), pgxOpened()}
-	postgresSQL = []client[*sql.Tx]{
-		sqlOnPool("pgx", func(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db) }),
-	}
-	mysqlSQL = []client[*sql.Tx]{
-		sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
-		mysqlOpened(),
-	}
-)
-
-// clients are the lines of the table engine × client.
-func clients(kind servers.Kind) ([]client[pgx.Tx], []client[*sql.Tx]) {
-	if kind == servers.MySQL || kind == servers.MariaDB {
-		return nil, mysqlSQL
-	}
-	return postgresPgx, postgresSQL
-}
 
 // guarantee is a promise in a sentence, and the test that shows it for each transaction type.
 type guarantee struct {
 	says string
-	pgx  func(*testing.T, *engine, client[pgx.Tx])
-	sql  func(*testing.T, *engine, client[*sql.Tx])
+	pgx  func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx])
+	sql  func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx])
 }
 
-var guarantees = []guarantee{
+// sideBySide are the guarantees that are shown at the same time, on all lines.
+var sideBySide = []guarantee{
 	// One holder
-	{"at most one session holds a key", oneHolder[pgx.Tx], oneHolder[*sql.Tx]},
-	{"no update is lost under Do", noLostUpdate[pgx.Tx], noLostUpdate[*sql.Tx]},
-	{"a try misses what is held and takes what is free", tries[pgx.Tx], tries[*sql.Tx]},
-	{"of several tries of one key at once exactly one wins", oneTryWins[pgx.Tx], oneTryWins[*sql.Tx]},
-	{"rows of the caller's own table are locked, and no others", ownRows[pgx.Tx], ownRows[*sql.Tx]},
-	{"keys of any bytes and any length work", strangeKeys[pgx.Tx], strangeKeys[*sql.Tx]},
-	{"values of any type and any text name their row", strangeValues[pgx.Tx], strangeValues[*sql.Tx]},
+	{"at most one session holds a key", guarantees.OneHolder[pgx.Tx], guarantees.OneHolder[*sql.Tx]},
+	{"no update is lost under Do", guarantees.NoLostUpdate[pgx.Tx], guarantees.NoLostUpdate[*sql.Tx]},
+	{"a try misses what is held and takes what is free", guarantees.Tries[pgx.Tx], guarantees.Tries[*sql.Tx]},
+	{
+		"of several tries of one key at once exactly one wins",
+		guarantees.OneTryWins[pgx.Tx], guarantees.OneTryWins[*sql.Tx],
+	},
+	{
+		"rows of the caller's own table are locked, and no others",
+		guarantees.OwnRows[pgx.Tx], guarantees.OwnRows[*sql.Tx],
+	},
+	{"keys of any bytes and any length work", guarantees.StrangeKeys[pgx.Tx], guarantees.StrangeKeys[*sql.Tx]},
+	{
+		"values of any type and any text name their row",
+		guarantees.StrangeValues[pgx.Tx], guarantees.StrangeValues[*sql.Tx],
+	},
 
 	// Several keys
-	{"several keys are locked together, duplicates once", severalKeys[pgx.Tx], severalKeys[*sql.Tx]},
-	{"opposite orders of keys never deadlock", oppositeOrders[pgx.Tx], oppositeOrders[*sql.Tx]},
-	{"a thousand keys at once work", thousandKeys[pgx.Tx], thousandKeys[*sql.Tx]},
+	{
+		"several keys are locked together, duplicates once",
+		guarantees.SeveralKeys[pgx.Tx], guarantees.SeveralKeys[*sql.Tx],
+	},
+	{"opposite orders of keys never deadlock", guarantees.OppositeOrders[pgx.Tx], guarantees.OppositeOrders[*sql.Tx]},
+	{"a thousand keys at once work", guarantees.ThousandKeys[pgx.Tx], guarantees.ThousandKeys[*sql.Tx]},
 
 	// Order
-	{"thirty waiters are served in the order in which they queued", servedInOrder[pgx.Tx], servedInOrder[*sql.Tx]},
-	{"tight loops are served in order, and nobody starves", tightLoops[pgx.Tx], tightLoops[*sql.Tx]},
-	{"a try does not overtake a waiter", tryBehindWaiter[pgx.Tx], tryBehindWaiter[*sql.Tx]},
+	{
+		"thirty waiters are served in the order in which they queued",
+		guarantees.ServedInOrder[pgx.Tx], guarantees.ServedInOrder[*sql.Tx],
+	},
+	{"a try does not overtake a waiter", guarantees.TryBehindWaiter[pgx.Tx], guarantees.TryBehindWaiter[*sql.Tx]},
 
 	// Waiting ends
-	{"a cancelled wait ends at once and leaves the queue", cancelledWait[pgx.Tx], cancelledWait[*sql.Tx]},
-	{"a deadline of the context ends the wait and not the hold", deadlineOfContext[pgx.Tx], deadlineOfContext[*sql.Tx]},
-	{"Within ends the wait, for every verb", within[pgx.Tx], within[*sql.Tx]},
-	{"a waiter that gives up does not disturb the next one", middleWaiterLeaves[pgx.Tx], middleWaiterLeaves[*sql.Tx]},
-	{"a cancel that races with the grant leaks nothing", cancelRace[pgx.Tx], cancelRace[*sql.Tx]},
+	{
+		"a cancelled wait ends at once and leaves the queue",
+		guarantees.CancelledWait[pgx.Tx], guarantees.CancelledWait[*sql.Tx],
+	},
+	{
+		"a deadline of the context ends the wait and not the hold",
+		guarantees.DeadlineOfContext[pgx.Tx], guarantees.DeadlineOfContext[*sql.Tx],
+	},
+	{"Within ends the wait, for every verb", guarantees.Within[pgx.Tx], guarantees.Within[*sql.Tx]},
+	{
+		"a waiter that gives up does not disturb the next one",
+		guarantees.MiddleWaiterLeaves[pgx.Tx], guarantees.MiddleWaiterLeaves[*sql.Tx],
+	},
 
 	// The caller's transaction
-	{"LockTx holds until the caller's transaction ends", lockTxHolds[pgx.Tx], lockTxHolds[*sql.Tx]},
 	{
-		"the caller's transaction stays usable after a missed try, a timeout, a cancel", callersTransaction[pgx.Tx],
-		callersTransaction[*sql.Tx],
+		"LockTx holds until the caller's transaction ends",
+		guarantees.LockTxHolds[pgx.Tx], guarantees.LockTxHolds[*sql.Tx],
 	},
-	{"the caller's settings are what they were", callersSettings[pgx.Tx], callersSettings[*sql.Tx]},
-	{"a transaction that would read stale data is refused", staleSnapshot[pgx.Tx], staleSnapshot[*sql.Tx]},
-	{"a transaction of the caller's that has ended is an error", endedTransaction[pgx.Tx], endedTransaction[*sql.Tx]},
+	{
+		"the caller's transaction stays usable after a missed try, a timeout, a cancel",
+		guarantees.CallersTransaction[pgx.Tx], guarantees.CallersTransaction[*sql.Tx],
+	},
+	{
+		"the caller's settings are what they were",
+		guarantees.CallersSettings[pgx.Tx], guarantees.CallersSettings[*sql.Tx],
+	},
+	{
+		"a transaction that would read stale data is refused",
+		guarantees.StaleSnapshot[pgx.Tx], guarantees.StaleSnapshot[*sql.Tx],
+	},
+	{
+		"a transaction of the caller's that has ended is an error",
+		guarantees.EndedTransaction[pgx.Tx], guarantees.EndedTransaction[*sql.Tx],
+	},
 
 	// The work dies with the lock
-	{"Do commits on success and rolls back on an error, a panic and Goexit", doEnds[pgx.Tx], doEnds[*sql.Tx]},
-	{"work that ends its own transaction is not committed without the lock", selfEnded[pgx.Tx], selfEnded[*sql.Tx]},
-	{"work that swallows a deadlock is not committed", swallowedDeadlock[pgx.Tx], swallowedDeadlock[*sql.Tx]},
 	{
-		"work that swallows a failed statement is not reported as done when it is not", swallowedError[pgx.Tx],
-		swallowedError[*sql.Tx],
+		"Do commits on success and rolls back on an error, a panic and Goexit",
+		guarantees.DoEnds[pgx.Tx], guarantees.DoEnds[*sql.Tx],
 	},
 	{
-		"a connection killed in the middle is an error, from every verb", killedConnection[pgx.Tx],
-		killedConnection[*sql.Tx],
+		"work that ends its own transaction is not committed without the lock",
+		guarantees.SelfEnded[pgx.Tx], guarantees.SelfEnded[*sql.Tx],
 	},
-	{"a connection cut by the network is an error, and bounded in time", cutConnection[pgx.Tx], cutConnection[*sql.Tx]},
-	{"a context that ends in the work prevents the commit", contextEndsInWork[pgx.Tx], contextEndsInWork[*sql.Tx]},
-	{"Do reads what the last holder wrote", readsCurrent[pgx.Tx], readsCurrent[*sql.Tx]},
+	{
+		"work that swallows a deadlock is not committed",
+		guarantees.SwallowedDeadlock[pgx.Tx], guarantees.SwallowedDeadlock[*sql.Tx],
+	},
+	{
+		"work that swallows a failed statement is not reported as done when it is not",
+		guarantees.SwallowedError[pgx.Tx], guarantees.SwallowedError[*sql.Tx],
+	},
+	{
+		"a connection killed in the middle is an error, from every verb",
+		guarantees.KilledConnection[pgx.Tx], guarantees.KilledConnection[*sql.Tx],
+	},
+	{
+		"a connection cut by the network is an error, and bounded in time",
+		guarantees.CutConnection[pgx.Tx], guarantees.CutConnection[*sql.Tx],
+	},
+	{
+		"a context that ends in the work prevents the commit",
+		guarantees.ContextEndsInWork[pgx.Tx], guarantees.ContextEndsInWork[*sql.Tx],
+	},
+	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[pgx.Tx], guarantees.ReadsCurrent[*sql.Tx]},
 
 	// Loss and leases
-	{"a lost session is announced at once, to the Lock and in the work", lossAnnounced[pgx.Tx], lossAnnounced[*sql.Tx]},
-	{"there is no false alarm, and Unlock is none", noFalseAlarm[pgx.Tx], noFalseAlarm[*sql.Tx]},
-	{"ten thousand handles need no goroutine each", fewGoroutines[pgx.Tx], fewGoroutines[*sql.Tx]},
-	{"the lease is kept, on both sides", leaseKept[pgx.Tx], leaseKept[*sql.Tx]},
-	{"the log tells of a loss, and is silent otherwise", logged[pgx.Tx], logged[*sql.Tx]},
+	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[pgx.Tx], guarantees.NoFalseAlarm[*sql.Tx]},
+	{"the lease is kept, on both sides", guarantees.LeaseKept[pgx.Tx], guarantees.LeaseKept[*sql.Tx]},
+	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[pgx.Tx], guarantees.Logged[*sql.Tx]},
 
 	// Fencing tokens
-	{"tokens increase over all holders", tokensIncrease[pgx.Tx], tokensIncrease[*sql.Tx]},
-	{"tokens increase in the order of holders", tokensInOrder[pgx.Tx], tokensInOrder[*sql.Tx]},
-	{"a new run of the server is numbered once, above all before", newRun[pgx.Tx], newRun[*sql.Tx]},
-	{"two lock tables on one pool have tokens of their own", twoFences[pgx.Tx], twoFences[*sql.Tx]},
-	{"fencing that is not installed is ErrNotInstalled", fenceMissing[pgx.Tx], fenceMissing[*sql.Tx]},
+	{"tokens increase over all holders", guarantees.TokensIncrease[pgx.Tx], guarantees.TokensIncrease[*sql.Tx]},
+	{"tokens increase in the order of holders", guarantees.TokensInOrder[pgx.Tx], guarantees.TokensInOrder[*sql.Tx]},
+	{
+		"a new run of the server is numbered once, above all before",
+		guarantees.NewRun[pgx.Tx], guarantees.NewRun[*sql.Tx],
+	},
+	{
+		"two lock tables on one pool have tokens of their own",
+		guarantees.TwoFences[pgx.Tx], guarantees.TwoFences[*sql.Tx],
+	},
+	{
+		"fencing that is not installed is ErrNotInstalled",
+		guarantees.FenceMissing[pgx.Tx], guarantees.FenceMissing[*sql.Tx],
+	},
 
 	// Reentry
-	{"reentry follows the context, counts, and ends with the last handle", reentry[pgx.Tx], reentry[*sql.Tx]},
-	{"nested locks need one connection", oneConnection[pgx.Tx], oneConnection[*sql.Tx]},
-	{"a nested Do is a savepoint", nestedDo[pgx.Tx], nestedDo[*sql.Tx]},
-	{"a Do inside a Lock is committed by its Unlock", doInsideLock[pgx.Tx], doInsideLock[*sql.Tx]},
 	{
-		"nested Dos side by side take turns, each with its own end", concurrentNestedDos[pgx.Tx],
-		concurrentNestedDos[*sql.Tx],
+		"reentry follows the context, counts, and ends with the last handle",
+		guarantees.Reentry[pgx.Tx], guarantees.Reentry[*sql.Tx],
 	},
-	{"a nested Do that outlives its Do is undone", nestedDoLeftBehind[pgx.Tx], nestedDoLeftBehind[*sql.Tx]},
-	{"what a failed nested Do has locked is not believed in", undoneLocks[pgx.Tx], undoneLocks[*sql.Tx]},
+	{"nested locks need one connection", guarantees.OneConnection[pgx.Tx], guarantees.OneConnection[*sql.Tx]},
+	{"a nested Do is a savepoint", guarantees.NestedDo[pgx.Tx], guarantees.NestedDo[*sql.Tx]},
 	{
-		"a call that a failed nested Do has left behind gets nothing", undoneWhileJoining[pgx.Tx],
-		undoneWhileJoining[*sql.Tx],
+		"a Do inside a Lock is refused, and Apart is the way out",
+		guarantees.DoInsideLock[pgx.Tx], guarantees.DoInsideLock[*sql.Tx],
 	},
-	{"a loss elsewhere is not the session's", foreignLoss[pgx.Tx], foreignLoss[*sql.Tx]},
-	{"a nested wait that ends leaves the outer lock held", nestedWaitEnds[pgx.Tx], nestedWaitEnds[*sql.Tx]},
-	{"a nested deadlock is an error and never a silent loss", nestedDeadlock[pgx.Tx], nestedDeadlock[*sql.Tx]},
-	{"goroutines that share a context take turns", sharedContext[pgx.Tx], sharedContext[*sql.Tx]},
+	{
+		"a call beside a nested Do, or in it with the wrong context, is refused at once",
+		guarantees.BesideNestedDo[pgx.Tx], guarantees.BesideNestedDo[*sql.Tx],
+	},
+	{
+		"what a failed nested Do has locked is not believed in",
+		guarantees.UndoneLocks[pgx.Tx], guarantees.UndoneLocks[*sql.Tx],
+	},
+	{"a loss elsewhere is not the session's", guarantees.ForeignLoss[pgx.Tx], guarantees.ForeignLoss[*sql.Tx]},
+	{
+		"a nested wait that ends leaves the outer lock held",
+		guarantees.NestedWaitEnds[pgx.Tx], guarantees.NestedWaitEnds[*sql.Tx],
+	},
+	{
+		"a nested deadlock is an error and never a silent loss",
+		guarantees.NestedDeadlock[pgx.Tx], guarantees.NestedDeadlock[*sql.Tx],
+	},
+	{"goroutines that share a context take turns", guarantees.SharedContext[pgx.Tx], guarantees.SharedContext[*sql.Tx]},
 
 	// Release
-	{"Unlock works on a cancelled context, once", unlock[pgx.Tx], unlock[*sql.Tx]},
-	{"Close ends what is held", closing[pgx.Tx], closing[*sql.Tx]},
+	{"Unlock works on a cancelled context, once", guarantees.Unlock[pgx.Tx], guarantees.Unlock[*sql.Tx]},
+	{"Close ends what is held", guarantees.Closing[pgx.Tx], guarantees.Closing[*sql.Tx]},
 
 	// Tracing
-	{"a tracer is told of each call once and in order", tracedCalls[pgx.Tx], tracedCalls[*sql.Tx]},
 	{
-		"a tracer is told why a lock was not granted, and of no end then", tracedFailures[pgx.Tx],
-		tracedFailures[*sql.Tx],
+		"a tracer is told of each call once and in order",
+		guarantees.TracedCalls[pgx.Tx], guarantees.TracedCalls[*sql.Tx],
 	},
-	{"a tracer is told how a Do ended", tracedWork[pgx.Tx], tracedWork[*sql.Tx]},
 	{
-		"a tracer is told of nested calls, and of what is released with a Do", tracedNesting[pgx.Tx],
-		tracedNesting[*sql.Tx],
+		"a tracer is told why a lock was not granted, and of no end then",
+		guarantees.TracedFailures[pgx.Tx], guarantees.TracedFailures[*sql.Tx],
 	},
-	{"a tracer is told of a loss before the Unlock", tracedLoss[pgx.Tx], tracedLoss[*sql.Tx]},
+	{"a tracer is told how a Do ended", guarantees.TracedWork[pgx.Tx], guarantees.TracedWork[*sql.Tx]},
+	{
+		"a tracer is told of nested calls, and of what is released with a Do",
+		guarantees.TracedNesting[pgx.Tx], guarantees.TracedNesting[*sql.Tx],
+	},
+	{"a tracer is told of a loss before the Unlock", guarantees.TracedLoss[pgx.Tx], guarantees.TracedLoss[*sql.Tx]},
 
 	// Inspection
-	{"Inspect shows the holder and the waiters, in their order", inspectShows[pgx.Tx], inspectShows[*sql.Tx]},
-	{"Inspect shows since when a lock is held, without the wait for it", inspectSince[pgx.Tx], inspectSince[*sql.Tx]},
-	{"Inspect shows joined keys, and nothing that was released", inspectNested[pgx.Tx], inspectNested[*sql.Tx]},
-	{"Inspect shows locks in callers' transactions, and rows of their tables", inspectTx[pgx.Tx], inspectTx[*sql.Tx]},
-	{"Break ends the holder that was shown, and no other", breaks[pgx.Tx], breaks[*sql.Tx]},
-	{"Inspect and Break refuse what makes no sense", inspectRefuses[pgx.Tx], inspectRefuses[*sql.Tx]},
+	{
+		"Inspect shows the holder and the waiters, in their order",
+		guarantees.InspectShows[pgx.Tx], guarantees.InspectShows[*sql.Tx],
+	},
+	{
+		"Inspect shows since when a lock is held, without the wait for it",
+		guarantees.InspectSince[pgx.Tx], guarantees.InspectSince[*sql.Tx],
+	},
+	{
+		"Inspect shows joined keys, and nothing that was released",
+		guarantees.InspectNested[pgx.Tx], guarantees.InspectNested[*sql.Tx],
+	},
+	{
+		"Inspect shows locks in callers' transactions, and rows of their tables",
+		guarantees.InspectTx[pgx.Tx], guarantees.InspectTx[*sql.Tx],
+	},
+	{"Break ends the holder that was shown, and no other", guarantees.Breaks[pgx.Tx], guarantees.Breaks[*sql.Tx]},
+	{
+		"Inspect and Break refuse what makes no sense",
+		guarantees.InspectRefuses[pgx.Tx], guarantees.InspectRefuses[*sql.Tx],
+	},
 
 	// Pools
 	{
-		"a nested wait ends without a loss, however far away the server is", nestedWaitFarAway[pgx.Tx],
-		nestedWaitFarAway[*sql.Tx],
+		"a nested wait ends without a loss, however far away the server is",
+		guarantees.NestedWaitFarAway[pgx.Tx], guarantees.NestedWaitFarAway[*sql.Tx],
 	},
 	{
-		"a limit on a wait costs no transaction, however far away the server is", limitFarAway[pgx.Tx],
-		limitFarAway[*sql.Tx],
+		"a limit on a wait costs no transaction, however far away the server is",
+		guarantees.LimitFarAway[pgx.Tx], guarantees.LimitFarAway[*sql.Tx],
 	},
 	{
-		"a cancelled wait costs no transaction, however far away the server is", cancelledFarAway[pgx.Tx],
-		cancelledFarAway[*sql.Tx],
+		"a cancelled wait costs no transaction, however far away the server is",
+		guarantees.CancelledFarAway[pgx.Tx], guarantees.CancelledFarAway[*sql.Tx],
 	},
-	{"a full pool is an error in time", fullPool[pgx.Tx], fullPool[*sql.Tx]},
-	{"after any error the pool has its connections back, clean", cleanPool[pgx.Tx], cleanPool[*sql.Tx]},
+	{"a full pool is an error in time", guarantees.FullPool[pgx.Tx], guarantees.FullPool[*sql.Tx]},
+	{
+		"after any error the pool has its connections back, clean",
+		guarantees.CleanPool[pgx.Tx], guarantees.CleanPool[*sql.Tx],
+	},
 
 	// Installation and bad input
-	{"ten replicas install at once", installTogether[pgx.Tx], installTogether[*sql.Tx]},
+	{"ten replicas install at once", guarantees.InstallTogether[pgx.Tx], guarantees.InstallTogether[*sql.Tx]},
 	{
-		"Install completes a half-seeded table and refuses another number of slots", installAgain[pgx.Tx],
-		installAgain[*sql.Tx],
+		"Install completes a half-seeded table and refuses another number of slots",
+		guarantees.InstallAgain[pgx.Tx], guarantees.InstallAgain[*sql.Tx],
 	},
 	{
-		"a table that is missing, incomplete or of another shape is ErrNotInstalled", notInstalled[pgx.Tx],
-		notInstalled[*sql.Tx],
+		"a table that is missing, incomplete or of another shape is ErrNotInstalled",
+		guarantees.NotInstalled[pgx.Tx], guarantees.NotInstalled[*sql.Tx],
 	},
-	{"clients that disagree on the number of slots get an error", slotsChanged[pgx.Tx], slotsChanged[*sql.Tx]},
-	{"Schema is what Install does", schemaText[pgx.Tx], schemaText[*sql.Tx]},
-	{"names in quotes and with a schema work, broken ones are errors", tableNames[pgx.Tx], tableNames[*sql.Tx]},
-	{"bad input is an error and changes nothing", badInput[pgx.Tx], badInput[*sql.Tx]},
-	{"a lease that cannot be kept is an error and changes nothing", badLeases[pgx.Tx], badLeases[*sql.Tx]},
-	{"Check accepts this engine", checkAccepts[pgx.Tx], checkAccepts[*sql.Tx]},
+	{
+		"clients that disagree on the number of slots get an error",
+		guarantees.SlotsChanged[pgx.Tx], guarantees.SlotsChanged[*sql.Tx],
+	},
+	{"Schema is what Install does", guarantees.SchemaText[pgx.Tx], guarantees.SchemaText[*sql.Tx]},
+	{
+		"names in quotes and with a schema work, broken ones are errors",
+		guarantees.TableNames[pgx.Tx], guarantees.TableNames[*sql.Tx],
+	},
+	{"bad input is an error and changes nothing", guarantees.BadInput[pgx.Tx], guarantees.BadInput[*sql.Tx]},
+	{
+		"a lease that cannot be kept is an error and changes nothing",
+		guarantees.BadLeases[pgx.Tx], guarantees.BadLeases[*sql.Tx],
+	},
+	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
 }
+
+// alone are the guarantees that are shown one after the other: neighbours would disturb an order or
+// a count that is measured, and would hide a goroutine that is left behind.
+var alone = []guarantee{
+	{
+		"tight loops are served in order, and nobody starves",
+		guarantees.TightLoops[pgx.Tx], guarantees.TightLoops[*sql.Tx],
+	},
+	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[pgx.Tx], guarantees.CancelRace[*sql.Tx]},
+	{
+		"a lost session is announced at once, to the Lock and in the work",
+		guarantees.LossAnnounced[pgx.Tx], guarantees.LossAnnounced[*sql.Tx],
+	},
+	{
+		"ten thousand handles need no goroutine each",
+		guarantees.FewGoroutines[pgx.Tx], guarantees.FewGoroutines[*sql.Tx],
+	},
+	{
+		"a nested Do that outlives its Do is undone",
+		guarantees.NestedDoLeftBehind[pgx.Tx], guarantees.NestedDoLeftBehind[*sql.Tx],
+	},
+	{
+		"a call that a failed nested Do has left behind gets nothing",
+		guarantees.UndoneWhileJoining[pgx.Tx], guarantees.UndoneWhileJoining[*sql.Tx],
+	},
+}
+
+func TestMain(m *testing.M) { testbed.Main(m) }
 
 func TestGuarantees(t *testing.T) {
-	for _, e := range engines {
-		t.Run(e.Name, func(t *testing.T) {
-			onPgx, onSQL := clients(e.Kind)
-			for _, c := range onPgx {
-				t.Run(c.name, func(t *testing.T) { guaranteed(t, e, c, pgxTest) })
-			}
-			for _, c := range onSQL {
-				t.Run(c.name, func(t *testing.T) { guaranteed(t, e, c, sqlTest) })
-			}
-		})
-	}
+	lines := lines(t)
+	t.Run("alone", func(t *testing.T) {
+		for _, line := range lines {
+			t.Run(line.name, func(t *testing.T) {
+				for _, g := range alone {
+					t.Run(g.says, func(t *testing.T) {
+						testbed.NoGoroutines(t)
+						line.show(t, g)
+					})
+				}
+			})
+		}
+	})
+	t.Run("side by side", func(t *testing.T) {
+		for _, line := range lines {
+			t.Run(line.name, func(t *testing.T) {
+				t.Parallel()
+				for _, g := range sideBySide {
+					t.Run(g.says, func(t *testing.T) {
+						if !line.inTurn {
+							t.Parallel()
+						}
+						line.show(t, g)
+					})
+				}
+			})
+		}
+	})
 }
 
-// guaranteed runs every guarantee for one line of the table.
-func guaranteed[Tx any](t *testing.T, e *engine, c client[Tx],
-	test func(guarantee) func(*testing.T, *engine, client[Tx]),
-) {
-	for _, g := range guarantees {
-		t.Run(g.says, func(t *testing.T) { test(g)(t, e, c) })
-	}
+// line is an engine and a client, and shows guarantees with them.
+type line struct {
+	name   string
+	inTurn bool // one guarantee after the other
+	show   func(*testing.T, guarantee)
 }
 
-func pgxTest(g guarantee) func(*testing.T, *engine, client[pgx.Tx]) { return g.pgx }
+// lines are those of the tier, and a pooler's.
+func lines(t *testing.T) (lines []line) {
+	testbed.Lines(
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { lines = append(lines, onPgx(e, c)) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { lines = append(lines, onSQL(e, c)) })
+	if testing.Short() {
+		return lines
+	}
+	e := testbed.PgBouncer(t)
+	return append(lines, onPgx(e, testbed.PgxOpened()), onSQL(e, testbed.PostgresSQL[0]))
+}
 
-func sqlTest(g guarantee) func(*testing.T, *engine, client[*sql.Tx]) { return g.sql }
+// A pooler gives a session to one client after the other. Guarantees that kill or spoil sessions
+// would spoil those of their neighbours there.
+func onPgx(e *testbed.Engine, c testbed.Client[pgx.Tx]) line {
+	return line{e.Name + " " + c.Name, e.Pooled, func(t *testing.T, g guarantee) { g.pgx(t, e, c) }}
+}
+
+func onSQL(e *testbed.Engine, c testbed.Client[*sql.Tx]) line {
+	return line{e.Name + " " + c.Name, e.Pooled, func(t *testing.T, g guarantee) { g.sql(t, e, c) }}
+}

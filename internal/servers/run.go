@@ -2,22 +2,33 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
-// RunOn starts a server of each kind, has prepare make of it what tests need, and runs them.
-// Whatever happens, and also when ctx ends, each server is stopped behind that, and before it what
-// prepare returned is closed, also beside an error. It returns an exit code.
+// RunOn starts a server of each kind, all at once, has prepare make of each what tests need, one
+// after the other, and runs them. Whatever happens, and also when ctx ends, it stops each server,
+// after closing what prepare returned, also beside an error. It returns an exit code.
 func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
-	for _, kind := range kinds {
-		server, err := Start(ctx, kind, Options{})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+	started, failed := make([]*Server, len(kinds)), make([]error, len(kinds))
+	var group sync.WaitGroup
+	for i, kind := range kinds {
+		group.Go(func() { started[i], failed[i] = Start(ctx, kind, Options{}) })
+	}
+	group.Wait()
+	for _, server := range started {
+		if server != nil {
+			defer server.Stop()
 		}
-		defer server.Stop()
+	}
+	if err := errors.Join(failed...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for _, server := range started {
 		prepared, err := prepare(server)
 		if prepared != nil {
 			defer prepared.Close()

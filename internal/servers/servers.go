@@ -27,7 +27,7 @@ type Options struct {
 	// Durable makes a private instance flush at every commit, as servers do by default.
 	// Measurements need that, tests do not.
 	Durable bool
-	// Connections is how many connections the server accepts. 0 stands for 300.
+	// Connections is how many connections the server accepts. 0 stands for 600.
 	Connections int
 	// Settings are further options of the server's command line. A server with any of them is a
 	// private instance, even if an address is given.
@@ -36,7 +36,7 @@ type Options struct {
 
 func (o Options) connections() string {
 	if o.Connections == 0 {
-		return "300"
+		return "600"
 	}
 	return strconv.Itoa(o.Connections)
 }

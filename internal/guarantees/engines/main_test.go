@@ -1,0 +1,17 @@
+// Package engines tests what one database has and the others have not.
+package engines
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+var (
+	background = context.Background()
+	errWork    = errors.New("the work failed")
+)
+
+func TestMain(m *testing.M) { testbed.Main(m) }

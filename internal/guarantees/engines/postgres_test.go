@@ -1,0 +1,165 @@
+package engines
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+// Rows that the work has left unread keep COMMIT from being sent.
+func TestUnreadRowsAreNotACommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
+		table := f.MakeTable(t, "id int primary key")
+		err := f.Locks.Mutex(f.Key("unread")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			_, err := tx.Query(ctx, "SELECT * FROM generate_series(1, 100000)")
+			return err
+		})
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.ErrorContains(t, err, "nothing is committed")
+		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+		f.Transactions(t, 0) // the server has seen the end of the connection
+		f.Free(t, f.Key("unread"))
+	}
+}
+
+// Work that commits through its handle cannot go on beside it.
+func TestWorkCommitsByItself(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		table := f.MakeTable(t, "id int primary key")
+		err := f.Locks.Mutex(f.Key("self")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			conn := tx.Conn()
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			require.NoError(t, tx.Commit(ctx))
+			require.ErrorIs(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"), pgx.ErrTxClosed)
+			_, err := conn.Exec(ctx, "INSERT INTO "+table+" VALUES (3)")
+			require.ErrorContains(t, err, "read-only")
+			return nil
+		})
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.Equal(t, 1, f.Total(t, "SELECT SUM(id) FROM "+table))
+		f.Free(t, f.Key("self"))
+	}
+}
+
+// An error that work has swallowed keeps a nested Do from running, and is no loss: a savepoint of
+// the work's own mends it.
+func TestNestedDoInAbortedTransaction(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("pgx", func(t *testing.T) { nestedInAborted(t, e, testbed.PgxOpened()) })
+			t.Run("sql.DB", func(t *testing.T) { nestedInAborted(t, e, testbed.PostgresSQL[0]) })
+		})
+	}
+}
+
+func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	m := f.Locks.Mutex(f.Key("aborted"))
+	insert := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)") }
+	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.Exec(ctx, tx, "SAVEPOINT mine"))
+		require.Error(t, f.Exec(ctx, tx, "SELECT 1 / 0"))
+		err := m.Do(ctx, insert)
+		require.ErrorContains(t, err, "a statement failed before")
+		require.NotErrorIs(t, err, txlock.ErrLost)
+		require.NoError(t, f.Exec(ctx, tx, "ROLLBACK TO SAVEPOINT mine"))
+		return m.Do(ctx, insert)
+	}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a nested
+// Do, and with a lock that its work has left open.
+func TestDoTellsOfTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres { // which alone has constraints that are checked at COMMIT
+			continue
+		}
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		table := f.MakeTable(t, "id int unique deferrable initially deferred")
+		m := f.Locks.Mutex(f.Key("commit"))
+		insert := func(ctx context.Context, tx pgx.Tx) error {
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1), (1)")
+		}
+		for _, nested := range []bool{false, true} {
+			err := m.Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
+				require.NoError(t, err)
+				if nested {
+					return m.Do(ctx, insert)
+				}
+				return insert(ctx, tx)
+			})
+			require.ErrorContains(t, err, "unique")
+			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+			f.Free(t, f.Key("commit"), f.Key("left"))
+		}
+	}
+}
+
+// Showing the key does not make a statement of its own of each key.
+func TestKeysShareStatements(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue // nothing is prepared there
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range testbed.PostgresPgx {
+				if c.Name != testbed.PgxOnPool("simple protocol").Name {
+					t.Run(c.Name, func(t *testing.T) { keysShareStatements(t, e, c) })
+				}
+			}
+		})
+	}
+}
+
+func keysShareStatements(t *testing.T, e *testbed.Engine, c testbed.Client[pgx.Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 1, "")
+	prepared := func() (n string) {
+		require.NoError(t, f.Locks.Mutex(f.Key("counts")).Do(
+			background, func(ctx context.Context, tx pgx.Tx) (err error) {
+				n, err = f.Query(ctx, tx, "SELECT count(*) FROM pg_prepared_statements")
+				return err
+			}))
+		return n
+	}
+	lockUnlock := func(key string) {
+		lock, err := f.Locks.Mutex(key).Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+	}
+	lockUnlock(f.Key("first"))
+	prepared()
+	before := prepared()
+	for i := range 20 {
+		lockUnlock(f.Key(strconv.Itoa(i)))
+	}
+	require.Equal(t, before, prepared())
+	require.NotEqual(t, "0", before)
+}

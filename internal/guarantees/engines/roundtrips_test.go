@@ -1,0 +1,96 @@
+package engines
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/wire"
+)
+
+// trips are the round trips of a client, once its connection is open and its statements are
+// prepared.
+type trips struct {
+	lock int // Lock and Unlock together
+	do   int // Do without what its work sends
+}
+
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	least := trips{lock: 2, do: 2}
+	for _, e := range testbed.Engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
+				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the
+				// savepoint, there and back.
+				t.Run(testbed.MySQLSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[0], trips{lock: 3, do: 7}) })
+				t.Run(testbed.MySQLSQL[1].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[1], least) })
+				return
+			}
+			for _, c := range testbed.PostgresPgx {
+				t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, least) })
+			}
+			// database/sql begins and commits by itself.
+			t.Run(testbed.PostgresSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.PostgresSQL[0], trips{lock: 3, do: 4}) })
+		})
+	}
+}
+
+func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], want trips) {
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
+	table := f.MakeTable(t, "id int primary key, n int")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+	const rounds = 20
+	for name, m := range map[string]*txlock.Mutex[Tx]{
+		"one key":      f.Locks.Mutex(f.Key("a")),
+		"several keys": f.Locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),
+		"rows":         f.Locks.Rows(table, "id", 1, 2),
+		"one row":      f.Locks.Rows(table, "id", 1),
+	} {
+		lockUnlock := func() {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		}
+		tryUnlock := func() {
+			lock, err := m.TryLock(background)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		}
+		do := func() {
+			require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+				return f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 1")
+			}))
+		}
+		count := func(what string, want int, call func()) {
+			t.Helper()
+			call() // connects and prepares
+			last, counted := time.Now(), 0
+			call() // is pinged by pgx's stdlib, the first time that a connection is used again
+			for range rounds {
+				begun, before := time.Now(), proxy.Bursts()
+				call()
+				sent := proxy.Bursts() - before
+				// else pgx may have pinged: the connection was not asked for in so long
+				if time.Since(last) < time.Second {
+					counted++
+					require.Equal(t, want, sent, "%s of %s", what, name)
+				}
+				last = begun
+			}
+			require.Positive(t, counted)
+		}
+		count("Lock and Unlock", want.lock, lockUnlock)
+		count("TryLock and Unlock", want.lock, tryUnlock)
+		count("Do with one statement", want.do+1, do)
+	}
+}

@@ -1,0 +1,13 @@
+// Package faults kills, stops and cuts off servers and processes.
+package faults
+
+import (
+	"context"
+	"testing"
+
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+var background = context.Background()
+
+func TestMain(m *testing.M) { testbed.Main(m) }

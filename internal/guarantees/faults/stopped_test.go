@@ -1,0 +1,81 @@
+//go:build unix
+
+package faults
+
+import (
+	"database/sql"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+func TestHolderStopped(t *testing.T) {
+	t.Parallel()
+	eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx])
+}
+
+// A holder that is stopped for longer than its lease loses the lock, is told so when it goes on,
+// and cannot commit.
+func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	insert := "INSERT INTO " + table + " VALUES (1)"
+	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
+	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
+		holders[part], grants[part] = stoppedPartner(t, f, part, ready, insert)
+	}
+	for part, holder := range holders {
+		testbed.Receive(t, grants[part])
+		require.NoError(t, holder.Process.Signal(syscall.SIGCONT))
+		require.Equal(t, "lost", holder.Next(t), "its context")
+		require.Equal(t, "lost", holder.Next(t), "Unlock, or Do")
+		holder.Ended(t)
+	}
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// stoppedPartner is a process that has said that it is ready, and was stopped when a stranger
+// waited for its key, and says when the stranger got that. The work is silent from the start: its
+// lease of a few seconds is to be over behind the stop, and not before.
+func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready, statement string) (
+	*testbed.Partner, <-chan time.Time,
+) {
+	t.Helper()
+	stranger := testbed.NewSizedFixture(t, f.Engine, f.Client, 2, "")
+	stranger.Free(t, f.Key(part)) // so that it need not connect, and read the number of slots, while the lease runs
+	holder := f.StartPartner(t, testbed.Part{
+		Plays: part, DSN: f.DSNFor(f.Label, "", nil), Key: f.Key(part), Lease: 3 * time.Second, Statement: statement,
+	})
+	for holder.Next(t) != ready {
+	}
+	granted := stranger.Waits(t, f.Key(part))
+	require.NoError(t, holder.Process.Signal(syscall.SIGSTOP))
+	return holder, granted
+}
+
+func TestStoppedHolderAsksAgain(t *testing.T) {
+	t.Parallel()
+	eachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
+}
+
+// A holder that was stopped and asks, as soon as it goes on, for what it holds is not told that it
+// holds it.
+func stoppedHolderAsksAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	holder, granted := stoppedPartner(t, f, "again", "holds", "")
+	testbed.Receive(t, granted)
+	continued := time.Now()
+	require.NoError(t, holder.Process.Signal(syscall.SIGCONT))
+	last, err := strconv.ParseInt(holder.Next(t), 10, 64)
+	require.NoError(t, err)
+	require.Less(t, last, continued.UnixNano())
+	require.Equal(t, "lost", holder.Next(t), "its context")
+	require.Equal(t, "lost", holder.Next(t), "Unlock")
+	holder.Ended(t)
+}

@@ -1,0 +1,67 @@
+package inspection
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// MariaDB shows what its sessions say of themselves where performance_schema is on, and the last
+// statement of one that is idle where that keeps them. Neither is its default.
+func TestTellingMariaDB(t *testing.T) {
+	t.Parallel()
+	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
+		"--performance-schema=ON", "--performance-schema-consumer-events-statements-current=ON",
+	}})
+	require.NoError(t, err)
+	e := testbed.Owned(t, server)
+	e.Tells = true
+	for _, c := range testbed.MySQLSQL {
+		t.Run(c.Name, func(t *testing.T) {
+			f := testbed.NewFixture(t, e, c)
+			require.NotEmpty(t, variable(t, f, f.Key("variable")))
+			t.Run("shows", func(t *testing.T) { guarantees.InspectShows(t, e, c) })
+			t.Run("since", func(t *testing.T) { guarantees.InspectSince(t, e, c) })
+			t.Run("nested", func(t *testing.T) { guarantees.InspectNested(t, e, c) })
+			t.Run("tx", func(t *testing.T) { guarantees.InspectTx(t, e, c) })
+		})
+	}
+}
+
+// MySQL shows no locks where performance_schema is off. Locks are locks all the same.
+func TestMuteMySQL(t *testing.T) {
+	t.Parallel()
+	server, err := servers.Start(background, servers.MySQL,
+		servers.Options{Settings: []string{"--performance-schema=OFF"}})
+	require.NoError(t, err)
+	e := testbed.Owned(t, server)
+	for _, c := range testbed.MySQLSQL {
+		f := testbed.NewFixture(t, e, c)
+		require.NoError(t, f.Locks.Check(background))
+		require.Empty(t, variable(t, f, f.Key("variable")), "nobody could read it")
+	}
+	f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
+	key := f.Key("mute")
+	_, release := f.HoldInDo(t, key)
+	_, err = f.Locks.Mutex(key).TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	_, err = f.Locks.Inspect(background, key)
+	require.ErrorContains(t, err, "performance_schema=ON")
+	require.NoError(t, release())
+}
+
+// variable is what a session says of itself while it holds a key.
+func variable[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string) (label string) {
+	t.Helper()
+	require.NoError(t, f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) (err error) {
+		label, err = f.Query(ctx, tx, "SELECT COALESCE(@txlock, '')")
+		return err
+	}))
+	return label
+}

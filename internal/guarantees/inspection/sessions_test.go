@@ -1,0 +1,184 @@
+package inspection
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// The holder releases while its slot is probed, and the pool's connections, the probe's among them,
+// have work to do by the time at which a probe is ended.
+func probesAreSpared(t *testing.T, e *testbed.Engine) {
+	if e.Kind != servers.MariaDB {
+		return // MySQL needs no probes
+	}
+	f := innodbFixture(t, e)
+	const size = 4
+	few, db, name := slotTable(t, f, 4)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	tx, _ := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
+	inspected := make(chan error, 1)
+	f.Apart(func() { // and nobody else does meanwhile
+		go func() {
+			_, err := few.Inspect(background)
+			inspected <- err
+		}()
+		eventually.Every(t, "a probe waits", time.Millisecond, func() bool {
+			// keeps the picture old: it goes on probing until it was seen
+			f.Total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx")
+			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.Label+"' AND INFO "+
+				"LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
+		})
+		require.NoError(t, f.End(background, tx, false))
+		keepBusy(t, db, size)
+		require.NoError(t, <-inspected)
+		keepBusy(t, db, size) // with the connection of Inspect among them
+	})
+}
+
+// keepBusy has n connections run a statement each that tells whether somebody ended it, or left
+// something behind.
+func keepBusy(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	worked := make(chan error, n)
+	for range n {
+		go func() {
+			var ended int
+			err := db.QueryRow("SELECT SLEEP(0.5) + (@txlock_seen IS NOT NULL)").Scan(&ended)
+			if err == nil && ended != 0 {
+				err = errors.New("interrupted, or Inspect left a variable behind")
+			}
+			worked <- err
+		}()
+	}
+	for range n {
+		require.NoError(t, <-worked)
+	}
+}
+
+func breakOfStranger(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int auto_increment primary key, filler char(100) default ''")
+	as := func(name, grants string) *txlock.Locker[*sql.Tx] {
+		user := "'" + f.Label + name + "'@'%'"
+		f.AsAdmin(t, "CREATE USER "+user)
+		t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+		f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+		f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+		if grants != "" {
+			f.AsAdmin(t, grants+" TO "+user)
+		}
+		config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.User = f.Label + name
+		return visitor(t, f, config.FormatDSN())
+	}
+	grants := []string{"GRANT CONNECTION_ADMIN ON *.*", "GRANT SELECT ON performance_schema.*"}
+	if e.Kind == servers.MariaDB {
+		grants = []string{"GRANT CONNECTION ADMIN, PROCESS ON *.*"}
+	}
+	breaker := as("b", grants[0])
+	if len(grants) > 1 {
+		f.AsAdmin(t, grants[1]+" TO '"+f.Label+"b'@'%'")
+	}
+	key := f.Key("stranger")
+	written, ended := make(chan error, 1), make(chan error, 1)
+	locks := as("a", "")
+	go func() {
+		ended <- locks.Mutex(key).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			err := f.Exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (NULL), (NULL), (NULL), (NULL)")
+			for range 6 { // the server takes a while to undo this, but not the seconds after which Break gives up
+				if err == nil {
+					err = f.Exec(ctx, tx, "INSERT INTO "+table+" (filler) SELECT a.filler FROM "+table+" a, (SELECT "+
+						"1 UNION ALL SELECT 2 UNION ALL SELECT 3) b")
+				}
+			}
+			written <- err
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	require.NoError(t, <-written)
+	h := f.Look(t, key)
+	require.Len(t, h, 1)
+	f.Apart(func() { require.NoError(t, breaker.Break(background, h[0])) })
+	f.Free(t, key)
+	require.ErrorIs(t, <-ended, txlock.ErrLost)
+
+	if e.Kind == servers.MySQL { // a session of root
+		_, release := f.HoldInDo(t, key)
+		require.ErrorContains(t, breaker.Break(background, f.Look(t, key)[0]), "SYSTEM_USER")
+		require.NoError(t, release())
+	}
+}
+
+// A holder that does nothing is idle, and what it ran last says that it was txlock's own.
+func signsOfLife(t *testing.T, e *testbed.Engine) {
+	if !e.Tells {
+		return
+	}
+	for _, c := range testbed.MySQLSQL {
+		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithLease(6*time.Second))
+		key := f.Key("alive")
+		lock, err := f.Locks.Mutex(key).Lock(background)
+		require.NoError(t, err)
+		eventually.Every(t, "a sign of life", 20*time.Millisecond, func() bool {
+			shown := f.Look(t, key)
+			return len(shown) == 1 && shown[0].Holder.Idle &&
+				strings.Contains(shown[0].Holder.Statement, "/* txlock ping */")
+		})
+		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+// Nothing is written by a process whose pool is mysql.Open's when its session is ended.
+func silentWhenBroken(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	key := f.Key("silent")
+	var written bytes.Buffer
+	holder := e.StartPartner(t, testbed.Part{
+		Plays: "hold", DSN: f.DSNFor(f.Label, "", nil), Key: key, Lease: time.Minute, Stderr: &written,
+	})
+	require.Equal(t, "asks", holder.Next(t))
+	require.Equal(t, "holds", holder.Next(t)) // the server shows that earlier than the process knows it
+	shown := f.Look(t, key)
+	require.Len(t, shown, 1)
+	f.Apart(func() { require.NoError(t, f.Locks.Break(background, shown[0])) })
+	require.Equal(t, "lost", holder.Next(t))
+	require.Equal(t, "lost", holder.Next(t))
+	holder.Ended(t)
+	require.Empty(t, written.String())
+}
+
+func timeZones(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	var err error
+	key := f.Key("zone")
+	_, release := f.HoldInDo(t, key)
+	zoned, p := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"time_zone": {"'+07:00'"}}), testbed.PoolSize)
+	defer p.Close()
+	locks := txlock.New(zoned, txlock.WithTable(f.Table()))
+	defer locks.Close()
+	var h []txlock.Holding
+	f.Apart(func() { h, err = locks.Inspect(background, key) })
+	require.NoError(t, err)
+	require.Len(t, h, 1)
+	const soon = 10 * time.Minute // and not 7 hours: the turn to look may come late
+	require.WithinDuration(t, time.Now(), h[0].Holder.Since, soon)
+	require.Less(t, h[0].Holder.For, soon)
+	require.NoError(t, release())
+}

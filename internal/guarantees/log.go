@@ -1,0 +1,38 @@
+package guarantees
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	log := &testbed.Logbook{}
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
+	m := f.Locks.Mutex(f.Key("a"))
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	_, err = m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	_, err = m.Lock(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, lock.Unlock(background))
+	require.ErrorIs(t, m.Do(background, func(context.Context, Tx) error { return errWork }), errWork)
+	require.NoError(t, f.Locks.Check(background))
+	require.Empty(t, log.Records(t), "silent otherwise")
+
+	lock, err = m.Lock(background)
+	require.NoError(t, err)
+	f.KillSessions(t)
+	<-lock.Context().Done()
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	record := log.One(t, "WARN", "lost a lock")
+	require.Contains(t, record["lock"], f.Key("a"))
+	require.Contains(t, record["error"], "server closed the connection")
+}

@@ -1,0 +1,193 @@
+package testbed
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+)
+
+// Client is one way to reach an engine.
+type Client[Tx any] struct {
+	Name string
+	// connect returns a driver with a pool of at most size connections, and what the test needs of
+	// that pool.
+	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
+	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
+	// start begins a caller's own transaction on a connection that belongs to it alone, and that
+	// leave closes.
+	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
+	End   func(ctx context.Context, tx Tx, commit bool) error
+	Exec  func(ctx context.Context, tx Tx, query string) error
+	Query func(ctx context.Context, tx Tx, query string) (string, error)
+}
+
+// pool is a caller's pool as its tests look at it.
+type pool struct {
+	Close func()
+	InUse func() int
+	Open  func() int
+	Db    *sql.DB // where it is one
+}
+
+// Begin is start for a test that goes on with the transaction.
+func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx {
+	t.Helper()
+	tx, leave, err := c.Start(dsn, level)
+	require.NoError(t, err)
+	t.Cleanup(leave)
+	return tx
+}
+
+var pgxClient = Client[pgx.Tx]{
+	Start: func(dsn string, level sql.IsolationLevel) (pgx.Tx, func(), error) {
+		conn, err := pgx.Connect(context.Background(), dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		leave := func() { _ = conn.Close(context.Background()) }
+		tx, err := conn.BeginTx(context.Background(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(
+			strings.ToLower(map[bool]string{true: "", false: level.String()}[level == sql.LevelDefault]))})
+		if err != nil {
+			leave()
+		}
+		return tx, leave, err
+	},
+	End: func(ctx context.Context, tx pgx.Tx, commit bool) error {
+		if commit {
+			return tx.Commit(ctx)
+		}
+		return tx.Rollback(ctx)
+	},
+	Exec: func(ctx context.Context, tx pgx.Tx, query string) error {
+		_, err := tx.Exec(ctx, query)
+		return err
+	},
+	Query: func(ctx context.Context, tx pgx.Tx, query string) (text string, err error) {
+		var value any
+		err = tx.QueryRow(ctx, query).Scan(&value)
+		return fmt.Sprint(value), err
+	},
+}
+
+func sqlClient(driverName string) Client[*sql.Tx] {
+	return Client[*sql.Tx]{
+		Start: func(dsn string, level sql.IsolationLevel) (*sql.Tx, func(), error) {
+			db, err := sql.Open(driverName, dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			leave := func() { _ = db.Close() }
+			tx, err := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: level})
+			if err != nil {
+				leave()
+			}
+			return tx, leave, err
+		},
+		End: func(_ context.Context, tx *sql.Tx, commit bool) error {
+			if commit {
+				return tx.Commit()
+			}
+			return tx.Rollback()
+		},
+		Exec: func(ctx context.Context, tx *sql.Tx, query string) error {
+			_, err := tx.ExecContext(ctx, query)
+			return err
+		},
+		Query: func(ctx context.Context, tx *sql.Tx, query string) (text string, err error) {
+			var value sql.NullString
+			err = tx.QueryRowContext(ctx, query).Scan(&value)
+			return value.String, err
+		},
+	}
+}
+
+func PgxOnPool(mode string) Client[pgx.Tx] {
+	c := pgxClient
+	c.Name = "pgxpool"
+	if mode != "" {
+		c.Name += " " + mode
+	}
+	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
+		config, err := pgxpool.ParseConfig(dsn)
+		require.NoError(t, err)
+		config.MaxConns = int32(size)
+		if mode != "" {
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		}
+		p, err := pgxpool.NewWithConfig(context.Background(), config)
+		require.NoError(t, err)
+		return postgres.New(p), pool{
+			Close: p.Close,
+			InUse: func() int { return int(p.Stat().AcquiredConns()) },
+			Open:  func() int { return int(p.Stat().TotalConns()) },
+		}
+	}
+	return c
+}
+
+func PgxOpened() Client[pgx.Tx] {
+	c := pgxClient
+	c.Name = "postgres.Open"
+	c.open = func(dsn string, size int) (dialects.Driver[pgx.Tx], error) {
+		return postgres.Open(background, dsn+fmt.Sprintf("&pool_max_conns=%d", size))
+	}
+	c.Connect = opened(c.open)
+	return c
+}
+
+func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.Tx]) Client[*sql.Tx] {
+	c := sqlClient(driverName)
+	c.Name = "sql.DB"
+	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
+		db, err := sql.Open(driverName, dsn)
+		require.NoError(t, err)
+		db.SetMaxOpenConns(size)
+		db.SetMaxIdleConns(size)
+		return newDriver(db), pool{
+			Close: func() { _ = db.Close() },
+			InUse: func() int { return db.Stats().InUse },
+			Open:  func() int { return db.Stats().OpenConnections },
+			Db:    db,
+		}
+	}
+	return c
+}
+
+func MySQLOpened() Client[*sql.Tx] {
+	c := sqlClient("mysql")
+	c.Name = "mysql.Open"
+	c.open = func(dsn string, _ int) (dialects.Driver[*sql.Tx], error) { return mysql.Open(background, dsn) }
+	c.Connect = opened(c.open)
+	return c
+}
+
+func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)) func(*testing.T, string, int) (
+	dialects.Driver[Tx], pool) {
+	return func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool) {
+		driver, err := open(dsn, size)
+		require.NoError(t, err)
+		return driver, pool{Close: func() { _ = driver.Close() }}
+	}
+}
+
+// The clients of each database: every guarantee holds for every one of them.
+var (
+	PostgresPgx = []Client[pgx.Tx]{PgxOnPool(""), PgxOnPool("simple protocol"), PgxOpened()}
+	PostgresSQL = []Client[*sql.Tx]{
+		sqlOnPool("pgx", func(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db) }),
+	}
+	MySQLSQL = []Client[*sql.Tx]{
+		sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
+		MySQLOpened(),
+	}
+)

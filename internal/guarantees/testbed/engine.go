@@ -1,0 +1,216 @@
+// Package testbed is what the tests of the guarantees run on: real servers, clients of each kind, and
+// fixtures with keys and tables of their own.
+package testbed
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/txlock/txlock/internal/leaks"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// Engine is a running server, and how a test asks it what only the server knows.
+type Engine struct {
+	*servers.Server
+	Admin    *sql.DB
+	Postgres bool
+	Pooled   bool // through a pooler, which has connections of its own to the server
+	Tells    bool // shows what an idle session says of itself
+
+	install sync.Once // of the lock table that all fixtures share
+	waiting *census
+	open    *census
+	views   *rested // InnoDB's, which serve an old picture when read again within 100 ms
+}
+
+// PollEvery is how often a test asks for what nothing tells of.
+const PollEvery = 2 * time.Millisecond
+
+// Engines are the servers that Main has started.
+var Engines []*Engine
+
+// Main runs the tests of a package on a server of each kind. It is what a TestMain calls.
+func Main(m *testing.M) {
+	if part := os.Getenv(partVariable); part != "" {
+		os.Exit(playPart(part))
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return servers.RunOn(ctx, servers.Kinds(), func(server *servers.Server) (io.Closer, error) {
+		fmt.Printf("%s: %s\n", server.Name, server.Origin)
+		e, err := NewEngine(server)
+		if err != nil {
+			return nil, err
+		}
+		Engines = append(Engines, e)
+		return e.Admin, nil
+	}, func() int {
+		before := goleak.IgnoreCurrent()
+		code := m.Run()
+		if err := leftBehind(before); code == 0 && err != nil {
+			fmt.Fprintln(os.Stderr, "behind all tests:", err)
+			code = 1
+		}
+		return code
+	})
+}
+
+// NoGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is
+// left. Nothing may run beside the test.
+func NoGoroutines(t *testing.T) {
+	t.Helper()
+	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes") // panics in a test that others run beside
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { require.NoError(t, leftBehind(before)) })
+}
+
+func leftBehind(before goleak.Option) error {
+	return leaks.FindBesidesPools(before,
+		goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/wire.(*Proxy).forward"),
+		// of a server that the test restarted
+		goleak.IgnoreAnyFunction("github.com/txlock/txlock/internal/servers.launch.func1"),
+		goleak.IgnoreAnyFunction("os/exec.(*Cmd).writerDescriptor.func1"))
+}
+
+// NewEngine connects to a server as its administrator.
+func NewEngine(server *servers.Server) (*Engine, error) {
+	e := &Engine{Server: server, Tells: server.Kind != servers.MariaDB}
+	driverName := "mysql"
+	if server.Kind != servers.MySQL && server.Kind != servers.MariaDB {
+		e.Postgres, driverName = true, "pgx"
+	}
+	var err error
+	if e.Admin, err = sql.Open(driverName, server.DSN); err != nil {
+		return nil, err
+	}
+	e.Admin.SetMaxOpenConns(8)
+	e.Admin.SetMaxIdleConns(8)
+	often := &rested{pause: PollEvery}
+	e.views = &rested{pause: 120 * time.Millisecond}
+	switch server.Kind {
+	case servers.MySQL:
+		e.waiting = &census{admin: e.Admin, views: often, query: `
+			SELECT t.PROCESSLIST_DB, COUNT(DISTINCT w.REQUESTING_THREAD_ID), 0
+			FROM performance_schema.data_lock_waits w
+			JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID
+			WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`}
+		e.open = &census{admin: e.Admin, views: e.views, query: `
+			SELECT t.PROCESSLIST_DB, 0, COUNT(*)
+			FROM information_schema.innodb_trx x
+			JOIN performance_schema.threads t ON t.PROCESSLIST_ID = x.trx_mysql_thread_id
+			WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`}
+	case servers.MariaDB:
+		e.open = &census{admin: e.Admin, views: e.views, query: `
+			SELECT p.db, SUM(x.trx_state = 'LOCK WAIT'), COUNT(*)
+			FROM information_schema.innodb_trx x
+			JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id
+			WHERE p.db IS NOT NULL GROUP BY p.db`}
+		e.waiting = e.open
+	default:
+		e.open = &census{admin: e.Admin, views: often, query: `
+			SELECT split_part(application_name, '#', 1),
+				COUNT(*) FILTER (WHERE wait_event_type = 'Lock'),
+				COUNT(*) FILTER (WHERE xact_start IS NOT NULL)
+			FROM pg_stat_activity GROUP BY 1`}
+		e.waiting = e.open
+	}
+	return e, nil
+}
+
+// DSNFor is the address for a fixture. Its label names it on the server: as the application on
+// PostgreSQL, as the database on MySQL and MariaDB.
+func (e *Engine) DSNFor(label, address string, parameters url.Values) string {
+	if e.Postgres {
+		u, err := url.Parse(e.DSN)
+		if err != nil {
+			panic(err)
+		}
+		query := u.Query()
+		query.Set("application_name", label)
+		for name, values := range parameters {
+			query.Set(name, values[0])
+		}
+		u.RawQuery = query.Encode()
+		if address != "" {
+			u.Host = address
+		}
+		return u.String()
+	}
+	dsn, query, _ := strings.Cut(e.DSN, "?")
+	dsn = dsn[:strings.LastIndexByte(dsn, '/')+1] + label
+	if address != "" {
+		dsn = mysqlAddress.ReplaceAllString(dsn, "("+address+")")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		panic(err)
+	}
+	for name, value := range parameters {
+		values[name] = value
+	}
+	if len(values) > 0 {
+		dsn += "?" + values.Encode()
+	}
+	return dsn
+}
+
+var mysqlAddress = regexp.MustCompile(`\([^)]*\)`)
+
+// Address is where the server listens.
+func (e *Engine) Address() string {
+	if e.Postgres {
+		u, err := url.Parse(e.DSN)
+		if err != nil {
+			panic(err)
+		}
+		return u.Host
+	}
+	return strings.Trim(mysqlAddress.FindString(e.DSN), "()")
+}
+
+// Table is the lock table as every fixture spells it.
+func (e *Engine) Table() string {
+	if e.Postgres {
+		return "public.txlock_slots"
+	}
+	dsn, _, _ := strings.Cut(e.DSN, "?")
+	return dsn[strings.LastIndexByte(dsn, '/')+1:] + ".txlock_slots"
+}
+
+// admitted runs a statement as the administrator.
+func (e *Engine) AsAdmin(t *testing.T, query string) {
+	t.Helper()
+	_, err := e.Admin.Exec(query)
+	require.NoError(t, err)
+}
+
+// RunOf is the number of the server's run in a token.
+func RunOf(token int64) int64 { return token >> 40 }
+
+// TableOf is a table beside the lock table.
+func TableOf(e *Engine, name string) string {
+	return e.Table()[:len(e.Table())-len("txlock_slots")] + name
+}
+
+var background = context.Background()

@@ -1,0 +1,194 @@
+package testbed
+
+import (
+	"context"
+	"hash/crc32"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+)
+
+// Fixture is a Locker on its own connections, for one test.
+type Fixture[Tx any] struct {
+	Client[Tx]
+	*Engine
+	Label string
+	keys  map[string]string // by name, as long as the test runs
+	Locks *txlock.Locker[Tx]
+	Pool  pool
+}
+
+var labels atomic.Int64
+
+// newLabel names a fixture of this run, as short as can be: PostgreSQL shows 50 bytes of the
+// application, the process and the key together, and the numbers of processes have up to seven
+// digits. A server that outlives the run may be given to several.
+func newLabel() string {
+	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(labels.Add(1), 36)
+}
+
+// PoolSize is the limit of a fixture's connections.
+const PoolSize = 40
+
+// NewFixture is a fixture on the shared lock table. When the test has ended, it asks the server
+// whether a session of the fixture is left in a transaction.
+func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
+	return NewSizedFixture(t, e, c, PoolSize, "")
+}
+
+// NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that is
+// not empty.
+func NewSizedFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, address string,
+	options ...txlock.Option,
+) *Fixture[Tx] {
+	t.Helper()
+	return newFixture(t, e, c, newLabel(), size, address, options...)
+}
+
+// NewFixtureWithTable is NewFixture on a lock table of its own, which is not installed. Name is the
+// table's as the administrator spells it.
+func NewFixtureWithTable[Tx any](t *testing.T, e *Engine, c Client[Tx], options ...txlock.Option) (
+	f *Fixture[Tx], name string,
+) {
+	t.Helper()
+	label := newLabel()
+	name = label + "_locks"
+	if !e.Postgres {
+		name = label + ".locks"
+	}
+	f = newFixture(t, e, c, label, PoolSize, "", append([]txlock.Option{txlock.WithTable(name)}, options...)...)
+	if e.Postgres {
+		t.Cleanup(func() { f.AsAdmin(t, "DROP TABLE IF EXISTS "+name) })
+	}
+	return f, name
+}
+
+func newFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], label string, size int, address string,
+	options ...txlock.Option,
+) *Fixture[Tx] {
+	t.Helper()
+	f := &Fixture[Tx]{Client: c, Engine: e, Label: label, keys: map[string]string{}}
+	t.Cleanup(f.giveKeysBack)
+	if !e.Postgres {
+		f.AsAdmin(t, "CREATE DATABASE "+f.Label+" CHARACTER SET utf8mb4")
+		t.Cleanup(func() { f.drop(t, "DATABASE "+f.Label) })
+	}
+	driver, p := c.Connect(t, e.DSNFor(f.Label, address, nil), size)
+	f.Pool = p
+	e.install.Do(func() { require.NoError(t, txlock.New(driver, txlock.WithTable(e.Table())).Install(background)) })
+	f.Locks = txlock.New(driver, append([]txlock.Option{txlock.WithTable(e.Table())}, options...)...)
+	t.Cleanup(func() {
+		require.NoError(t, f.Locks.Close())
+		p.Close()
+		f.Transactions(t, 0)
+	})
+	return f
+}
+
+// usedSlots are those of the keys of all fixtures whose tests run: side by side, they must not meet
+// in one.
+var usedSlots = struct {
+	mu    sync.Mutex
+	taken map[uint32]bool
+}{taken: map[uint32]bool{}}
+
+func SlotOf(key string, slots int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(slots) }
+
+// Key is a key that no other test uses.
+func (f *Fixture[Tx]) Key(name string) string {
+	usedSlots.mu.Lock()
+	defer usedSlots.mu.Unlock()
+	key, known := f.keys[name]
+	if known {
+		return key
+	}
+	key = name + ":" + strings.TrimPrefix(f.Label, "test_") // the name first: servers show the beginning
+	for usedSlots.taken[SlotOf(key, dialects.DefaultSlots)] {
+		key += "-" // shown as it is
+	}
+	f.keys[name], usedSlots.taken[SlotOf(key, dialects.DefaultSlots)] = key, true
+	return key
+}
+
+func (f *Fixture[Tx]) giveKeysBack() {
+	usedSlots.mu.Lock()
+	defer usedSlots.mu.Unlock()
+	for _, key := range f.keys {
+		delete(usedSlots.taken, SlotOf(key, dialects.DefaultSlots))
+	}
+}
+
+// StartWork runs a Do in the background that inserts a row, waits for the end of its context, says
+// when that came, and does not look at it otherwise. It returns when the work has begun, or failed.
+func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-chan time.Time) {
+	working, result, end := make(chan struct{}), make(chan error, 1), make(chan time.Time, 1)
+	go func() {
+		defer close(working)
+		result <- f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) error {
+			if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
+				return err
+			}
+			working <- struct{}{}
+			<-ctx.Done()
+			end <- time.Now()
+			return nil
+		})
+	}()
+	<-working
+	return result, end
+}
+
+// MakeTable creates a table of the fixture's own and returns its name, good from every connection.
+func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
+	t.Helper()
+	name := f.Label + "." + "things"
+	if f.Postgres {
+		name = f.Label
+	}
+	f.AsAdmin(t, "CREATE TABLE "+name+" ("+columns+")")
+	if f.Postgres {
+		t.Cleanup(func() { f.drop(t, "TABLE "+name) })
+	}
+	return name
+}
+
+// drop drops what the fixture has made. What a test that failed has left open there would keep it
+// waiting.
+func (f *Fixture[Tx]) drop(t *testing.T, what string) {
+	t.Helper()
+	if t.Failed() {
+		f.KillSessions(t)
+	}
+	f.AsAdmin(t, "DROP "+what)
+}
+
+// Total reads a number as somebody else sees it: what is committed.
+func (f *Fixture[Tx]) Total(t *testing.T, query string) (n int) {
+	t.Helper()
+	require.NoError(t, f.Admin.QueryRow(query).Scan(&n))
+	return n
+}
+
+// Free fails the test unless other connections can take the keys at once.
+func (f *Fixture[Tx]) Free(t *testing.T, keys ...string) {
+	t.Helper()
+	lock, err := f.Locks.Mutex(keys...).TryLock(context.Background())
+	require.NoError(t, err, "the lock should be free")
+	require.NoError(t, lock.Unlock(context.Background()))
+}
+
+// Taken fails the test unless the keys are held by somebody.
+func (f *Fixture[Tx]) Taken(t *testing.T, keys ...string) {
+	t.Helper()
+	_, err := f.Locks.Mutex(keys...).TryLock(context.Background())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired, "the lock should be taken")
+}

@@ -1,0 +1,116 @@
+package testbed
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// Apart calls what reads the server's views. On MariaDB it keeps its distance from others who read
+// them.
+func (e *Engine) Apart(read func()) {
+	if e.Kind == servers.MariaDB {
+		e.views.Ask(read)
+	} else {
+		read()
+	}
+}
+
+// Look is Inspect of keys.
+func (f *Fixture[Tx]) Look(t *testing.T, keys ...string) (holdings []txlock.Holding) {
+	t.Helper()
+	f.Apart(func() {
+		var err error
+		holdings, err = f.Locks.Inspect(background, keys...)
+		require.NoError(t, err)
+	})
+	return holdings
+}
+
+// ListsHeld says whether the server lists rows that are held without being awaited, and the last
+// statements of their holders.
+func (e *Engine) ListsHeld() bool { return e.Kind != servers.MariaDB }
+
+// SessionSQL is the number that the server has for the session.
+func (e *Engine) SessionSQL() string {
+	if e.Postgres {
+		return "SELECT pg_backend_pid()"
+	}
+	return "SELECT CONNECTION_ID()"
+}
+
+// HoldInDo has a Do hold a key, until release is called, and returns its session's number.
+func (f *Fixture[Tx]) HoldInDo(t *testing.T, key string) (session string, release func() error) {
+	t.Helper()
+	held, done, ended := make(chan string, 1), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) error {
+			session, err := f.Query(ctx, tx, f.SessionSQL())
+			held <- session
+			<-done
+			return err
+		})
+	}()
+	select {
+	case session = <-held:
+	case err := <-ended:
+		require.NoError(t, err)
+		require.Fail(t, "Do has not run its work")
+	}
+	return session, func() error { close(done); return <-ended }
+}
+
+// Queue has n callers of Lock wait for a key, one after the other. Each unlocks when it is told to.
+func (f *Fixture[Tx]) Queue(t *testing.T, n int, key string) (granted chan *txlock.Lock) {
+	t.Helper()
+	granted = make(chan *txlock.Lock, n)
+	for i := range n {
+		go func() {
+			lock, err := f.Locks.Mutex(key).Lock(background)
+			if err == nil {
+				granted <- lock
+			}
+		}()
+		f.Waiters(t, i+1)
+	}
+	return granted
+}
+
+// LookAtRows is Inspect of all that a Locker with a lock table of the fixture's own sees.
+func (f *Fixture[Tx]) LookAtRows(t *testing.T) []txlock.Holding {
+	t.Helper()
+	_, look := f.FewSlots(t)
+	return look()
+}
+
+// FewSlots is a Locker with a lock table of the fixture's own, and Inspect of all of it: on MariaDB
+// that waits for all that is held, which other tests must not meet.
+func (f *Fixture[Tx]) FewSlots(t *testing.T) (few *txlock.Locker[Tx], look func() []txlock.Holding) {
+	t.Helper()
+	name := f.Label + ".few_slots"
+	if f.Postgres {
+		name = f.Label + "_few"
+	}
+	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 8)
+	few = txlock.New(driver, txlock.WithTable(name), txlock.WithSlots(4))
+	require.NoError(t, few.Install(background))
+	t.Cleanup(func() {
+		require.NoError(t, few.Close())
+		p.Close()
+		if f.Postgres {
+			f.AsAdmin(t, "DROP TABLE IF EXISTS "+name)
+		}
+	})
+	return few, func() (holdings []txlock.Holding) {
+		f.Apart(func() {
+			var err error
+			holdings, err = few.Inspect(background)
+			require.NoError(t, err)
+		})
+		return holdings
+	}
+}

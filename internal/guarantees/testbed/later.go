@@ -1,0 +1,16 @@
+package testbed
+
+import "github.com/txlock/txlock"
+
+// LockLater has a goroutine lock, and tells whether that succeeded when it has.
+func LockLater[Tx any](m *txlock.Mutex[Tx]) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		lock, err := m.Lock(background)
+		if err == nil {
+			err = lock.Unlock(background)
+		}
+		ended <- err
+	}()
+	return ended
+}

@@ -1,0 +1,57 @@
+package testbed
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// Through is the engine as clients of a pooler reach it.
+func (e *Engine) Through(pooler *servers.Server) *Engine {
+	return &Engine{
+		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,
+		waiting: e.waiting, open: e.open, views: e.views,
+	}
+}
+
+// PgBouncer is the newest PostgreSQL behind a PgBouncer in transaction mode, which shares the
+// server's sessions between its clients, from one transaction to the next. When the test has ended,
+// no session of the server may have a setting that a txlock session made.
+func PgBouncer(t *testing.T) *Engine {
+	t.Helper()
+	var newest *Engine
+	for _, e := range Engines {
+		if e.Postgres {
+			newest = e
+		}
+	}
+	pooler, err := servers.StartPgBouncer(background, newest.Server, "default_pool_size=150", "max_client_conn=1000")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	t.Cleanup(func() { unchangedSettings(t, pooler) })
+	return newest.Through(pooler)
+}
+
+func unchangedSettings(t *testing.T, pooler *servers.Server) {
+	t.Helper()
+	var changed int
+	db, err := sql.Open("pgx", pooler.DSN)
+	require.NoError(t, err)
+	defer db.Close()
+	for range 20 {
+		conn, err := db.Conn(background)
+		require.NoError(t, err)
+		defer conn.Close()
+		tx, err := conn.BeginTx(background, nil) // pins one of the server's sessions
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM pg_settings WHERE source = 'session' AND "+
+			"name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', "+
+			"'client_connection_check_interval', 'lock_timeout') "+
+			"AND setting <> reset_val").Scan(&changed))
+		require.Zero(t, changed)
+	}
+}

@@ -1,0 +1,139 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
+)
+
+// Waiting is how many sessions of the fixture wait for a lock at the server.
+func (f *Fixture[Tx]) Waiting(t *testing.T) int {
+	t.Helper()
+	return f.waiting.of(t, f.Label).waiting
+}
+
+// Waiters waits until exactly n sessions of the fixture wait for a lock at the server.
+func (f *Fixture[Tx]) Waiters(t *testing.T, n int) {
+	t.Helper()
+	eventually.Every(t, fmt.Sprintf("%d waiters", n), PollEvery, func() bool { return f.Waiting(t) == n })
+}
+
+// Transactions waits until exactly n sessions of the fixture are in a transaction.
+func (f *Fixture[Tx]) Transactions(t *testing.T, n int) {
+	t.Helper()
+	eventually.Every(t, fmt.Sprintf("%d transactions", n), PollEvery,
+		func() bool { return f.Engine.open.of(t, f.Label).open == n })
+}
+
+// KillSessions ends all sessions of the fixture, as an administrator does.
+func (f *Fixture[Tx]) KillSessions(t *testing.T) {
+	t.Helper()
+	f.eachSession(t, "pg_terminate_backend", "KILL")
+}
+
+// CancelStatements ends what the sessions of the fixture run, and no session, as an administrator
+// does.
+func (f *Fixture[Tx]) CancelStatements(t *testing.T) {
+	t.Helper()
+	f.eachSession(t, "pg_cancel_backend", "KILL QUERY")
+}
+
+// eachSession calls a function about each session of the fixture on PostgreSQL, or runs a statement
+// on MySQL and MariaDB.
+func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
+	t.Helper()
+	if f.Postgres {
+		_, err := f.Admin.Exec("SELECT "+function+"(pid) FROM pg_stat_activity WHERE split_part(application_name, "+
+			"'#', 1) = $1", f.Label)
+		require.NoError(t, err)
+		return
+	}
+	rows, err := f.Admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", f.Label)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		_, _ = f.Admin.Exec(fmt.Sprintf("%s %d", statement, id)) // or it has ended by itself
+	}
+	require.NoError(t, rows.Err())
+}
+
+// Guest begins a caller's own transaction in the fixture's name.
+func (f *Fixture[Tx]) Guest(t *testing.T) Tx { return f.Begin(t, f.DSNFor(f.Label, "", nil), 0) }
+
+// Receive waits for what must come, much later than it is due.
+func Receive[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "it does not come")
+	}
+	return value
+}
+
+// Stranger locks the key from elsewhere, and says when it got it.
+func (f *Fixture[Tx]) Stranger(t *testing.T, key string) <-chan time.Time {
+	t.Helper()
+	return NewSizedFixture(t, f.Engine, f.Client, 2, "").Waits(t, key)
+}
+
+// Waits locks the key, which is held, and says when it got it.
+func (f *Fixture[Tx]) Waits(t *testing.T, key string) <-chan time.Time {
+	t.Helper()
+	granted, done := make(chan time.Time, 1), make(chan struct{})
+	ctx, cancel := context.WithCancel(background)
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		lock, err := f.Locks.Mutex(key).Lock(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		granted <- time.Now()
+		if err := lock.Unlock(background); err != nil {
+			t.Error(err)
+		}
+	}()
+	f.Waiters(t, 1)
+	return granted
+}
+
+// Warm opens connections and prepares their statements.
+func (f *Fixture[Tx]) Warm(t *testing.T, connections int) {
+	t.Helper()
+	for _, name := range []string{"warm", "warmer"} {
+		var locks []*txlock.Lock
+		for i := range connections + 1 {
+			lock, err := f.Locks.Mutex(f.Key(fmt.Sprint(name, i))).Lock(background)
+			require.NoError(t, err)
+			locks = append(locks, lock)
+		}
+		for _, lock := range locks {
+			require.NoError(t, lock.Unlock(background))
+		}
+	}
+}
+
+// KillSession ends the connection that tx runs on, as an administrator does.
+func (f *Fixture[Tx]) KillSession(t *testing.T, tx Tx) {
+	t.Helper()
+	number, kill := "SELECT CONNECTION_ID()", "KILL "
+	if f.Postgres {
+		number, kill = "SELECT pg_backend_pid()", "SELECT pg_terminate_backend("
+	}
+	id, err := f.Query(background, tx, number)
+	require.NoError(t, err)
+	if f.Postgres {
+		id += ")"
+	}
+	f.AsAdmin(t, kill+id)
+}

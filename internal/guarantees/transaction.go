@@ -1,0 +1,199 @@
+package guarantees
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	a, b := f.Key("a"), f.Key("b")
+	f.Free(t, a, b) // reads the number of slots, for which LockTx would wait no longer than a second
+	for _, commit := range []bool{true, false} {
+		tx := f.Guest(t)
+		require.NoError(t, f.Locks.Mutex(a).LockTx(background, tx))
+		require.NoError(t, f.Locks.Mutex(b).TryLockTx(background, tx))
+		require.NoError(t, f.Locks.Mutex(a, b).LockTx(background, tx), "the same session locks again")
+		require.NoError(t, f.Exec(background, tx, "INSERT INTO "+table+" VALUES (1)"))
+		f.Taken(t, a)
+		f.Taken(t, b)
+		require.NoError(t, f.End(background, tx, commit))
+		f.Free(t, a, b)
+		require.Equal(t, map[bool]int{true: 1, false: 1}[commit], f.Total(t, "SELECT COUNT(*) FROM "+table))
+		if commit {
+			f.AsAdmin(t, "DELETE FROM "+table)
+			f.AsAdmin(t, "INSERT INTO "+table+" VALUES (2)")
+		}
+	}
+}
+
+func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	held, own := f.Key("held"), f.Key("own")
+	holder, err := f.Locks.Mutex(held).Lock(background)
+	require.NoError(t, err)
+
+	tx := f.Guest(t)
+	require.NoError(t, f.Locks.Mutex(own).LockTx(background, tx))
+	require.NoError(t, f.Exec(background, tx, "INSERT INTO "+table+" VALUES (1)"))
+	usable := func() {
+		t.Helper()
+		f.Taken(t, own)
+		require.NoError(t, f.Exec(background, tx, "UPDATE "+table+" SET id = id + 1"))
+	}
+	require.ErrorIs(t, f.Locks.Mutex(held).TryLockTx(background, tx), txlock.ErrNotAcquired)
+	usable()
+	require.ErrorIs(t, f.Locks.Mutex(held, f.Key("free")).TryLockTx(background, tx), txlock.ErrNotAcquired)
+	usable()
+	err = f.Locks.Mutex(held).Within(50*time.Millisecond).LockTx(background, tx)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	usable()
+	ctx, cancel := context.WithCancel(background)
+	failed := make(chan error, 1)
+	go func() { failed <- f.Locks.Mutex(held).LockTx(ctx, tx) }()
+	f.Waiters(t, 1)
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	usable()
+	require.Error(t, f.Locks.Rows(table+"_missing", "id", 1).LockTx(background, tx))
+	usable()
+	require.NoError(t, holder.Unlock(background))
+	require.NoError(t, f.Locks.Mutex(held).LockTx(background, tx))
+	f.Taken(t, held)
+	require.NoError(t, f.End(background, tx, true))
+	require.Equal(t, 6, f.Total(t, "SELECT id FROM "+table))
+	f.Free(t, held, own)
+}
+
+func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, holder.Unlock(background)) }()
+
+	read, change := "SELECT CONCAT(@@innodb_lock_wait_timeout, ' ', @@autocommit)", "SET innodb_lock_wait_timeout = 7"
+	if f.Postgres {
+		read = "SELECT current_setting('lock_timeout') || current_setting('transaction_isolation') || " +
+			"current_setting('default_transaction_read_only') || " +
+			"current_setting('application_name') || current_setting('client_connection_check_interval')"
+		change = "SET LOCAL lock_timeout = '7s'"
+	}
+	for _, changed := range []bool{false, true} {
+		tx := f.Guest(t)
+		if changed {
+			require.NoError(t, f.Exec(background, tx, change))
+		}
+		before, err := f.Query(background, tx, read)
+		require.NoError(t, err)
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("held")).TryLockTx(background, tx), txlock.ErrNotAcquired)
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("held")).Within(30*time.Millisecond).LockTx(background, tx),
+			txlock.ErrNotAcquired)
+		require.NoError(t, f.Locks.Mutex(f.Key("a")).Within(time.Minute).LockTx(background, tx))
+		require.NoError(t, f.Locks.Mutex(f.Key("b")).LockTx(background, tx))
+		after, err := f.Query(background, tx, read)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		require.NoError(t, f.End(background, tx, true))
+	}
+	if f.Postgres { // a limit of the caller's own is kept as well
+		tx := f.Guest(t)
+		require.NoError(t, f.Exec(background, tx, "SET LOCAL lock_timeout = '30ms'"))
+		err := f.Locks.Mutex(f.Key("held")).LockTx(background, tx)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, f.End(background, tx, true))
+	}
+}
+
+func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	m := f.Locks.Mutex(f.Key("stale"))
+	dsn := f.DSNFor(f.Label, "", nil)
+	f.Free(t, f.Key("stale")) // as in lockTxHolds
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		tx := f.Begin(t, dsn, level)
+		if f.Postgres {
+			start := time.Now()
+			holder, err := m.Lock(background)
+			require.NoError(t, err)
+			err = m.Within(10*time.Second).LockTx(background, tx)
+			require.ErrorIs(t, err, txlock.ErrIsolation)
+			require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrIsolation)
+			require.Less(t, time.Since(start), 5*time.Second, "refused without waiting")
+			require.NoError(t, holder.Unlock(background))
+			require.NoError(t, f.Exec(background, tx, "SELECT 1"))
+		} else {
+			// InnoDB takes the snapshot at the first plain read, which comes after the lock here.
+			table := f.MakeTable(t, "level int primary key, n int")
+			f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
+			require.NoError(t, m.TryLockTx(background, tx))
+			f.AsAdmin(t, "UPDATE "+table+" SET n = 9")
+			n, err := f.Query(background, tx, "SELECT n FROM "+table)
+			require.NoError(t, err)
+			require.Equal(t, "9", n)
+			asAdminLater(t, f, tx, "DROP TABLE "+table)
+			continue
+		}
+		require.NoError(t, f.End(background, tx, false))
+		f.Free(t, f.Key("stale"))
+	}
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelReadUncommitted} {
+		tx := f.Begin(t, dsn, level)
+		require.NoError(t, m.LockTx(background, tx))
+		require.NoError(t, f.End(background, tx, false))
+	}
+}
+
+// asAdminLater ends tx first, which would block the statement.
+func asAdminLater[Tx any](t *testing.T, f *testbed.Fixture[Tx], tx Tx, query string) {
+	t.Helper()
+	require.NoError(t, f.End(background, tx, false))
+	f.AsAdmin(t, query)
+}
+
+func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	tx := f.Guest(t)
+	require.NoError(t, f.End(background, tx, true))
+	require.Error(t, f.Locks.Mutex(f.Key("ended")).LockTx(background, tx))
+	require.Error(t, f.Locks.Mutex(f.Key("ended")).TryLockTx(background, tx))
+	// Its connection may be somebody else's by now.
+	if pooled, ok := any(f).(*testbed.Fixture[pgx.Tx]); ok {
+		endedOnPool(t, pooled)
+	}
+	var none Tx
+	require.ErrorContains(t, f.Locks.Mutex(f.Key("ended")).LockTx(background, none), "nil transaction")
+	f.Free(t, f.Key("ended"))
+}
+
+// endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks
+// in the first.
+func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
+	config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(background, config)
+	require.NoError(t, err)
+	defer pool.Close()
+	ended, err := pool.Begin(background)
+	require.NoError(t, err)
+	require.NoError(t, ended.Rollback(background))
+	other, err := pool.Begin(background)
+	require.NoError(t, err)
+	pgxLocks := any(f.Locks).(*txlock.Locker[pgx.Tx])
+	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
+	f.Free(t, f.Key("ended"))
+	require.NoError(t, other.Rollback(background))
+}
