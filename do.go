@@ -37,7 +37,7 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 			_ = g.finish(ctx, false)
 		}
 	}()
-	failed = g.run(ctx, g.handle.Scope(), g.inner.Tx(), work)
+	failed = g.run(ctx, g.life.Enter(g.handle.Scope()), g.inner.Tx(), work)
 	returned = true
 	if failed != nil {
 		return failed, g.finish(ctx, false)
@@ -49,14 +49,10 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 	return nil, g.finish(ctx, true)
 }
 
-// run runs work in scope, with a context that carries the session until work returns.
-func (s *session[Tx]) run(ctx context.Context, scope *lifecycle.Scope, tx Tx,
+// run runs work with a context that carries the session until work returns.
+func (s *session[Tx]) run(ctx context.Context, handle *lifecycle.Handle, tx Tx,
 	work func(context.Context, Tx) error,
 ) error {
-	handle := s.life.Enter(scope)
-	if handle == nil {
-		return errOutlived
-	}
 	defer handle.Leave() // not the last: the Do that began the session has one
 	defer s.heartbeat.Await()()
 	return work(s.own(ctx, handle), tx)
@@ -74,33 +70,31 @@ var (
 // nest runs the work of a Do in a savepoint of its caller's session, whose turn it has. failed is
 // the error of work, err any other.
 func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
-	var inside *lifecycle.Scope // nil: work has not begun
-	var ended error
-	kept := false
-	defer func() { // also when work panicked: the savepoint is rolled back, and nobody else has the turn
-		if inside != nil && !kept {
-			g.life.Undo(inside, errUndone)
-		}
+	defer func() { // also when work panicked
 		g.turn.Give()
 		err = also(err, g.leave(ctx, g.handle))
 	}()
+	var inside *lifecycle.Scope
+	var ended error
 	err = g.inner.Nest(ctx, func(tx Tx) error {
 		inside = g.turns.Nest(g.turn)
-		// A call that work has left behind may be under way. Its context has ended; if it goes on
-		// without its cancellation, it is ended with the session.
-		defer g.turns.Unnest(inside, releaseTimeout, func() {
-			g.lose(errUnderWay)
-			g.heartbeat.Cut()
-		})
-		if failed = g.run(ctx, inside, tx, work); failed != nil {
+		kept := false
+		defer func() { g.leaveNest(inside, kept) }()
+		handle := g.life.Enter(inside)
+		if handle == nil {
+			ended = errOutlived
 			return errWorkFailed
 		}
-		if ended = ctx.Err(); ended != nil {
+		failed = g.run(ctx, handle, tx, work)
+		if ended = ctx.Err(); failed != nil || ended != nil {
 			return errWorkFailed
 		}
+		kept = true
 		return nil
 	})
-	kept = err == nil
+	if err != nil && inside != nil { // also when the server has refused to keep the savepoint
+		g.life.Undo(inside, errUndone)
+	}
 	if errors.Is(err, ErrLost) {
 		g.lose(err)
 		return failed, also(ended, err)
@@ -109,4 +103,17 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 		err = ended
 	}
 	return failed, err
+}
+
+// leaveNest ends the scope of a nested Do, before its savepoint is kept or rolled back. Who holds a
+// lock of that scope is told first, which also ends the calls that are under way with its context.
+// One that goes on all the same is ended with the session.
+func (s *session[Tx]) leaveNest(inside *lifecycle.Scope, kept bool) {
+	if !kept {
+		s.life.Undo(inside, errUndone)
+	}
+	s.turns.Unnest(inside, releaseTimeout, func() {
+		s.lose(errUnderWay)
+		s.heartbeat.Cut()
+	})
 }

@@ -62,6 +62,9 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 	}
 	defer cancel()
 	if s, scope := m.locker.owned(ctx); s != nil {
+		if work && !s.work && s.life.Open() {
+			return g, ErrInsideLock
+		}
 		if handle := s.life.Enter(scope); handle != nil { // else it has ended, and ctx has outlived it
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
@@ -117,11 +120,8 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 // join locks the rows of m in the caller's own session. After an error the handle was given back.
 // After a success a Do keeps the turn.
 func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
-	err := ErrInsideLock
-	if !work || g.work {
-		err = g.lock(wait, m, try, work)
-	}
-	if err = m.judge(ctx, wait, err); err != nil {
+	err := m.judge(ctx, wait, g.lock(wait, m, try, work))
+	if err != nil {
 		return grant[Tx]{}, also(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
 	}
 	return g, nil
@@ -142,10 +142,15 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	case errors.Is(err, lifecycle.ErrNested):
 		return fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	case errors.Is(err, lifecycle.ErrEnded):
-		return lost(ErrNotHeld)
+		return g.handle.Err()
 	case err != nil:
 		return fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, err)
 	}
+	defer func() {
+		if g.turn == nil { // also when the client library panicked
+			turn.Give()
+		}
+	}()
 	if err = g.handle.Err(); err == nil {
 		g.token, err = g.lockMissing(ctx, request)
 	}
@@ -154,9 +159,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	}
 	if work && err == nil {
 		g.turn = turn
-		return nil
 	}
-	turn.Give()
 	return err
 }
 
@@ -233,7 +236,7 @@ func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error
 
 // finish ends the session, whatever handles are left.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
-	if !s.life.End(errOutlived) { // Close ends it
+	if !s.life.End(errOutlived) { // Close has ended it
 		return s.life.Lost()
 	}
 	return s.end(ctx, commit)
@@ -271,7 +274,6 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	// until then.
 	if !s.turns.Close(bounded) {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
-		s.unconfirmed(ctx, broken, errUnderWay)
 		go func() {
 			defer s.over()
 			s.turns.Close(context.Background())
@@ -279,6 +281,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 			defer cancel()
 			_ = s.inner.Rollback(last)
 		}()
+		s.unconfirmed(ctx, broken, errUnderWay)
 		return lost(errUnderWay)
 	}
 	defer s.over()

@@ -54,7 +54,6 @@ type Heartbeat struct {
 	waits   int                // statements under way, which keep pings from being sent
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
-	silent  bool               // the session was lost because nothing was heard
 	stopped bool               // the connection may be another's
 }
 
@@ -202,15 +201,15 @@ func (h *Heartbeat) Check() {
 	}
 }
 
+// errSilent is the reason of a loss after which nobody should wait for an answer.
+var errSilent = errors.New("the network is silent")
+
 // fallSilent declares the session lost, and closes its connection a margin later, so that the owner
-// learns first: nobody should wait for an answer, but the server may let go when it sees the close.
+// learns first: the server may let go when it sees the close.
 func (h *Heartbeat) fallSilent(reason error) {
-	if !h.lose(reason) {
+	if !h.lose(fmt.Errorf("%w: %w", errSilent, reason)) {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.silent = true
 	time.AfterFunc(margin(h.lease), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -224,10 +223,11 @@ func (h *Heartbeat) fallSilent(reason error) {
 // closed, so that nobody waits for an answer on it.
 func (h *Heartbeat) Stop() {
 	h.stop()
+	silent := errors.Is(h.life.Lost(), errSilent)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true
-	if h.silent {
+	if silent {
 		_ = h.wire.Close()
 	}
 }

@@ -19,6 +19,7 @@ type kernel struct {
 	gone    bool
 	silence time.Duration
 	probes  int
+	asked   time.Duration // of Probe
 	closed  time.Time
 	watcher func()
 }
@@ -34,8 +35,9 @@ func (k *kernel) Close() error {
 	return nil
 }
 
-func (k *kernel) Probe(time.Duration) (restore func()) {
+func (k *kernel) Probe(silence time.Duration) (restore func()) {
 	k.probes++
+	k.asked = silence
 	return func() { k.probes-- }
 }
 
@@ -183,8 +185,9 @@ func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
 				p.kernel.silence = time.Hour // this process was stopped
 				p.lookFor(lease / lifecycle.BeatsPerLease)
 				require.Equal(t, 1, p.kernel.probes)
+				require.Equal(t, lease, p.kernel.asked)
 				require.NoError(t, p.life.Lost(), "silence from before the probes says nothing")
-				p.kernel.silence = lease / 2
+				p.kernel.silence = lease - 4*time.Second // a look comes before the lease is over
 				p.lookFor(5 * lease)
 				require.NoError(t, p.life.Lost())
 				p.kernel.silence = lease - 3*time.Second
@@ -235,12 +238,119 @@ func TestEarlyErrorsSayNothingOfTheServer(t *testing.T) {
 		time.Sleep(lease / 6)
 		p.Failed(time.Now())
 		p.Look()
-		require.Equal(t, 1, p.pings, "a ping is due")
-		time.Sleep(lease / 6)
-		p.Failed(time.Now().Add(-lease / 6)) // the server ended the wait, and answered
-		time.Sleep(lease / 24)
+		require.Equal(t, 1, p.pings, "one is due as before")
+		time.Sleep(lease - time.Second)
+		p.Failed(time.Now().Add(-lease / 6)) // the server has ended the wait, so it has answered
+		p.Check()
+		require.NoError(t, p.life.Lost())
 		p.Look()
-		require.Equal(t, 2, p.pings, "a slow answer calls for one at the next look")
+		require.Equal(t, 2, p.pings, "but the server's timer may have started before")
+	})
+}
+
+// The limits of a ping that is not answered, for a lease of which a tenth is less than a second.
+func TestLimitsOfAPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 6 * time.Second
+		turns, whole := lifecycle.NewTurns()
+		life, _ := lifecycle.NewLife(whole)
+		begun, told, cut := time.Now(), time.Duration(0), time.Duration(0)
+		slow := lease / 2
+		ping := func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				cut = time.Since(begun)
+				return ctx.Err()
+			case <-time.After(slow):
+				return nil
+			}
+		}
+		h := lifecycle.NewHeartbeat(lease, &kernel{}, ping, turns, life, func(reason error) bool {
+			if !life.Lose(reason) {
+				return false
+			}
+			told = time.Since(begun)
+			return true
+		}, begun)
+		h.Look()
+		require.Zero(t, time.Since(begun), "none is due")
+		time.Sleep(lease / 12)
+		h.Look() // is answered half a lease later; the server's timer may have begun when it was sent
+		slow = time.Hour
+		h.Look()
+		synctest.Wait()
+		sent := lease / 12
+		require.Equal(t, sent+lease-lease/10, told)
+		require.Equal(t, sent+lease, cut)
+		require.True(t, turns.Try(), "the turn was given back")
+	})
+}
+
+func TestAPingUnderWayHasItsOwnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.answer = func(context.Context) error {
+			time.Sleep(lease / 2)
+			return nil
+		}
+		p.kernel.silence = lease
+		time.Sleep(lease / 6)
+		go p.Look()
+		synctest.Wait()
+		p.Look()
+		require.NoError(t, p.life.Lost(), "whatever the kernel says")
+		time.Sleep(lease)
+	})
+}
+
+func TestSeveralCallsMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(true)
+		one, other := p.Await(), p.Await()
+		p.Look()
+		one()
+		require.Equal(t, 1, p.kernel.probes)
+		other()
+		require.Zero(t, p.kernel.probes)
+		defer p.Await()()
+		p.Look()
+		require.Equal(t, 1, p.kernel.probes, "it begins anew")
+	})
+}
+
+// The owner may release at once when it is told of the silence.
+func TestNobodyWaitsForASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, whole := lifecycle.NewTurns()
+		life, _ := lifecycle.NewLife(whole)
+		k := &kernel{silence: time.Hour}
+		var h *lifecycle.Heartbeat
+		h = lifecycle.NewHeartbeat(lease, k, nil, turns, life, func(reason error) bool {
+			first := life.Lose(reason)
+			life.End(errReturned)
+			h.Stop()
+			return first
+		}, time.Now())
+		h.Look()
+		require.Equal(t, time.Now(), k.closed)
+		k.closed = time.Time{}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.True(t, k.closed.IsZero(), "the connection may be another's")
+	})
+}
+
+// A loss that has another reason closes nothing.
+func TestALostSessionFallsSilentNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		time.Sleep(lease)
+		p.life.Lose(errLost)
+		p.Check()
+		p.Stop()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.True(t, p.kernel.closed.IsZero())
 	})
 }
 

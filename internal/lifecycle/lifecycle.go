@@ -36,7 +36,8 @@ func NewLife(whole *Scope) (*Life, *Handle) {
 	return l, l.Enter(whole)
 }
 
-// Enter returns a handle for a caller in scope, or nil when the session is not open any more.
+// Enter returns a handle for a caller in scope, or nil when the session is not open any more. In a
+// scope that was undone the handle holds nothing, as Err says.
 func (l *Life) Enter(scope *Scope) *Handle {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,6 +45,12 @@ func (l *Life) Enter(scope *Scope) *Handle {
 		return nil
 	}
 	h := &Handle{life: l, scope: scope}
+	for s := scope; s != nil; s = s.outer {
+		if s.undone != nil {
+			h.revoked = s.undone
+			return h
+		}
+	}
 	l.handles[h] = struct{}{}
 	return h
 }
@@ -87,9 +94,6 @@ func (l *Life) End(otherwise error) bool {
 		return false
 	}
 	l.phase = ending
-	if l.lost != nil {
-		otherwise = l.lost
-	}
 	for h := range l.handles {
 		h.revoke(otherwise)
 	}
@@ -97,10 +101,12 @@ func (l *Life) End(otherwise error) bool {
 }
 
 // Undo gives back the handles in scope, and in the scopes inside it, with cause reason: a savepoint
-// was rolled back, and what was locked behind it may be free. The session goes on.
+// is rolled back, and what was locked behind it may be free. The session goes on. It may be called
+// twice.
 func (l *Life) Undo(scope *Scope, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	scope.undone = reason
 	for h := range l.handles {
 		if h.scope.within(scope) {
 			h.revoke(reason)
@@ -168,7 +174,7 @@ func (h *Handle) Leave() (last bool, err error) {
 	defer h.life.mu.Unlock()
 	if _, held := h.life.handles[h]; held {
 		delete(h.life.handles, h)
-		if last = h.life.phase == open && len(h.life.handles) == 0; last {
+		if last = len(h.life.handles) == 0; last {
 			h.life.phase = ending
 		}
 	}
@@ -177,8 +183,12 @@ func (h *Handle) Leave() (last bool, err error) {
 	return last, err
 }
 
-// revoke gives the handle back in the name of its caller, with the mutex held.
+// revoke gives the handle back in the name of its caller, with the mutex held. A loss is the better
+// reason.
 func (h *Handle) revoke(reason error) {
+	if h.life.lost != nil {
+		reason = h.life.lost
+	}
 	delete(h.life.handles, h)
 	h.revoked = reason
 	h.end(reason)

@@ -73,9 +73,8 @@ func TestTheEndRevokesWhatIsLeft(t *testing.T) {
 		reason error
 	}{"alone": {false, errReturned}, "after a loss": {true, errLost}} {
 		t.Run(name, func(t *testing.T) {
-			life, _, turns := newLife()
-			_ = turns
-			left := life.Enter(nil)
+			life, first, _ := newLife()
+			left := life.Enter(first.Scope())
 			ctx := left.Context(background)
 			if test.lose {
 				life.Lose(errLost)
@@ -107,11 +106,30 @@ func TestUndoRevokesWhatWasTakenInside(t *testing.T) {
 	require.Equal(t, errUndone, context.Cause(inside.Context(background)), "that was granted just then")
 	require.NoError(t, before.Err())
 	require.True(t, life.Open())
-	for _, handle := range []*lifecycle.Handle{inside, deeper} {
+	for _, handle := range []*lifecycle.Handle{inside, deeper, life.Enter(inner), life.Enter(deepest)} {
+		require.Equal(t, errUndone, handle.Err(), "of who enters later as well")
 		last, err := handle.Leave()
 		require.False(t, last)
 		require.Equal(t, errUndone, err)
 	}
+	last, _ := before.Leave()
+	require.False(t, last)
+	last, err = first.Leave()
+	require.True(t, last, "what was undone is not waited for")
+	require.NoError(t, err)
+}
+
+func TestALossIsTheBetterReason(t *testing.T) {
+	life, first, turns := newLife()
+	outer, err := turns.Take(background, first.Scope())
+	require.NoError(t, err)
+	inner := turns.Nest(outer)
+	inside := life.Enter(inner)
+	life.Lose(errLost)
+	life.Undo(inner, errUndone)
+	require.Equal(t, errLost, inside.Err())
+	require.True(t, life.End(errReturned))
+	require.Equal(t, errLost, first.Err())
 }
 
 // Many callers leave, lose and end at once: one of them is told to give the connection back.

@@ -34,7 +34,8 @@ type Scope struct {
 	taken chan struct{} // full while somebody has the turn
 	ended chan struct{} // closed with the turn taken, which is never given back
 
-	nested chan struct{} // guarded by the mutex of Turns; closed when a nested Do begins; nil: nobody waits for that
+	nested chan struct{} // closed when a nested Do begins; nil: nobody waits for that; guarded by the mutex of Turns
+	undone error         // why what was locked here may be free; nil: it is not; guarded by the mutex of Life
 }
 
 func newScope(outer *Scope) *Scope {
@@ -84,20 +85,14 @@ func NewTurns() (*Turns, *Scope) {
 // none: [ErrNested] as soon as a nested Do is running there, [ErrEnded], or the error of ctx.
 func (t *Turns) Take(ctx context.Context, scope *Scope) (*Scope, error) {
 	for {
-		for scope != nil && scope.hasEnded() {
-			scope = scope.outer
-		}
-		if scope == nil {
-			return nil, ErrEnded
-		}
-		nested := t.untilNested(scope)
-		if nested == nil {
-			return nil, ErrNested
+		nearest, nested, err := t.nearest(scope)
+		if err != nil {
+			return nil, err
 		}
 		select {
-		case scope.taken <- struct{}{}:
-			return scope, nil
-		case <-scope.ended:
+		case nearest.taken <- struct{}{}:
+			return nearest, nil
+		case <-nearest.ended: // look again
 		case <-nested:
 			return nil, ErrNested
 		case <-ctx.Done():
@@ -106,17 +101,23 @@ func (t *Turns) Take(ctx context.Context, scope *Scope) (*Scope, error) {
 	}
 }
 
-// untilNested is closed when a nested Do begins in scope. It is nil when one is running there.
-func (t *Turns) untilNested(scope *Scope) <-chan struct{} {
+// nearest is the nearest scope around a call that has not ended, where no nested Do is running, and
+// a channel that is closed when one begins.
+func (t *Turns) nearest(scope *Scope) (nearest *Scope, nested <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if scope != t.innermost && !scope.hasEnded() {
-		return nil
+	for scope.hasEnded() {
+		if scope = scope.outer; scope == nil {
+			return nil, nil, ErrEnded
+		}
+	}
+	if scope != t.innermost {
+		return nil, nil, ErrNested
 	}
 	if scope.nested == nil {
 		scope.nested = make(chan struct{})
 	}
-	return scope.nested
+	return scope, scope.nested, nil
 }
 
 // Try takes the turn of the session as a whole if nobody has it.
@@ -141,9 +142,14 @@ func (t *Turns) Nest(scope *Scope) *Scope {
 // Unnest ends the work that Nest began, when the calls that are under way in it have returned. When
 // they have not done so for patience, it calls overdue, which must see to it that they do.
 func (t *Turns) Unnest(inner *Scope, patience time.Duration, overdue func()) {
-	late := time.AfterFunc(patience, overdue)
-	inner.taken <- struct{}{}
-	late.Stop()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case inner.taken <- struct{}{}:
+	case <-late.C:
+		overdue() // before anybody else may use the connection
+		inner.taken <- struct{}{}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.innermost = inner.outer

@@ -74,11 +74,12 @@ func TestWhatIsUnderWayInANestedDoIsWaitedFor(t *testing.T) {
 		overdue := false
 		start := time.Now()
 		turns.Unnest(inner, time.Second, func() {
-			overdue = true
 			call.Give()
+			time.Sleep(time.Second) // the connection is nobody else's before it returns
+			overdue = true
 		})
 		require.True(t, overdue)
-		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, 2*time.Second, time.Since(start))
 	})
 }
 
@@ -102,8 +103,7 @@ func TestTheLastTurn(t *testing.T) {
 	})
 }
 
-// A call that waits while the session ends is told, also if nothing else ends it.
-func TestTheEndWakesWhoWaits(t *testing.T) {
+func TestACallThatANestedDoLeftBehindGoesOnAroundIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, whole := lifecycle.NewTurns()
 		outer, err := turns.Take(background, whole)
@@ -111,28 +111,41 @@ func TestTheEndWakesWhoWaits(t *testing.T) {
 		inner := turns.Nest(outer)
 		call, err := turns.Take(background, inner)
 		require.NoError(t, err)
-		waits := taking(background, turns, inner)
-		synctest.Wait()
 		go turns.Unnest(inner, time.Hour, func() {})
 		synctest.Wait()
-		call.Give() // to the waiting call, or to Unnest, whoever came first
+		waits := taking(background, turns, inner) // behind Unnest, which takes the last turn in there
 		synctest.Wait()
-		select {
-		case err := <-waits:
-			require.NoError(t, err)
-			inner.Give()
-		default: // it waits for the scope around it now
-		}
+		call.Give()
 		synctest.Wait()
+		require.Empty(t, waits, "the nested Do has not finished with its savepoint")
 		outer.Give()
-		synctest.Wait()
-		select {
-		case err := <-waits:
-			require.NoError(t, err)
-			outer.Give()
-		default:
-		}
+		require.NoError(t, <-waits)
+		whole.Give()
 		require.True(t, turns.Close(background))
-		synctest.Wait() // a goroutine that still waits fails the test
+		require.ErrorIs(t, <-taking(background, turns, inner), lifecycle.ErrEnded)
+	})
+}
+
+func TestNestedDosAreAStack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, whole := lifecycle.NewTurns()
+		outer, err := turns.Take(background, whole)
+		require.NoError(t, err)
+		middle := turns.Nest(outer)
+		turn, err := turns.Take(background, middle)
+		require.NoError(t, err)
+		inner := turns.Nest(turn)
+		turns.Unnest(inner, time.Second, nil)
+		turn.Give()
+		require.ErrorIs(t, <-taking(background, turns, whole), lifecycle.ErrNested)
+		turn, err = turns.Take(background, inner)
+		require.NoError(t, err)
+		require.Same(t, middle, turn)
+		turn.Give()
+		turns.Unnest(middle, time.Second, nil)
+		outer.Give()
+		turn, err = turns.Take(background, inner)
+		require.NoError(t, err)
+		require.Same(t, whole, turn)
 	})
 }
