@@ -29,8 +29,8 @@ func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, sl
 	return d.findHolders(ctx, conn, s, slots, only)
 }
 
-// readPeople reads the sessions, except probes, which hold nothing. Without PROCESS the server shows
-// only those of the same user.
+// readPeople reads the sessions, except probes, which hold nothing. Without PROCESS the server
+// shows only those of the same user.
 func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
 		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
@@ -91,8 +91,8 @@ const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.tr
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t ON t.trx_id = l.lock_trx_id
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
 
-// readLocks reads the sessions and the locks that somebody waits for. Silent is how many transactions
-// hold other locks. It is called between views.enter and leave.
+// readLocks reads the sessions and the locks that somebody waits for. Silent is how many
+// transactions hold other locks. It is called between views.enter and leave.
 func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silent int, err error) {
 	if err := d.views.rest(ctx); err != nil {
 		return 0, err

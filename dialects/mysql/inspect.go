@@ -144,8 +144,8 @@ func grid(ctx context.Context, conn *sql.Conn, query string) (lines [][]string, 
 	return lines, rows.Err()
 }
 
-// views spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an old
-// picture. A turn is one picture, so that a reader of one does not wait for a reader of many.
+// views spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an
+// old picture. A turn is one picture, so that a reader of one does not wait for a reader of many.
 type views struct {
 	made sync.Once
 	turn chan struct{} // has room for one: the reader, to whom the fields below belong

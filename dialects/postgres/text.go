@@ -82,8 +82,8 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (p plan,
 
 const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
 
-// oneStatement passes the turnstile and locks slots. It takes the server, and pgx, less time than two
-// statements. Its snapshot is older than the wait. That does not matter for slots, which nobody
+// oneStatement passes the turnstile and locks slots. It takes the server, and pgx, less time than
+// two statements. Its snapshot is older than the wait. That does not matter for slots, which nobody
 // changes; but a row of the caller's that came meanwhile would be missed.
 func oneStatement(request dialects.Request, rows rowSet) statement {
 	turn := turnstileStatement(request, owner)
