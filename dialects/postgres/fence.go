@@ -22,7 +22,8 @@ import (
 // the promotion of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes.
 // The next holder first draws a number from epochs, an ordinary table, in a transaction that waits
 // for the disk and for synchronous standbys. When that is committed, it writes the number to runs
-// in another transaction: one whose wait for a standby is broken off would be visible all the same.
+// in another transaction: the number in a transaction whose wait for a standby was broken off would
+// be visible all the same.
 type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
