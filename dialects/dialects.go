@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The errors that a driver tells apart. Package txlock exports those that its callers see, under the
-// same names, and documents them there.
+// The errors that a driver tells apart. Package txlock exports those that its callers see, under
+// the same names, and documents them there.
 var (
 	ErrNotAcquired  = errors.New("lock not acquired")
 	ErrLost         = errors.New("lock lost")

@@ -40,8 +40,8 @@ var multiPrimary = map[string]string{
 		"@@group_replication_single_primary_mode",
 }
 
-// refuseMultiPrimary refuses clusters where two sessions on one node prove nothing: row locks do not
-// reach the other nodes.
+// refuseMultiPrimary refuses clusters where two sessions on one node prove nothing: row locks do
+// not reach the other nodes.
 func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
 	for cluster, question := range multiPrimary {
 		var yes bool

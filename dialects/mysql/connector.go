@@ -94,9 +94,9 @@ func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error
 
 type ownedTx struct{ conn *ownedConn }
 
-// Commit commits the transaction that set the savepoint, and no other: where RELEASE SAVEPOINT
+// Commit commits the transaction that has the mark, and no other: where RELEASE SAVEPOINT
 // fails, the server does not run the statement behind it.
-func (t ownedTx) Commit() error { return t.end("RELEASE SAVEPOINT " + savepoint + "; COMMIT") }
+func (t ownedTx) Commit() error { return t.end("RELEASE SAVEPOINT " + mark + "; COMMIT") }
 
 // Rollback implements driver.Tx.
 func (t ownedTx) Rollback() error { return t.end("ROLLBACK") }

@@ -36,7 +36,7 @@ func (s *session) commit(ctx context.Context) error {
 		s.owned.ending = ctx
 		return s.tx.Commit()
 	}
-	if err := s.exec(ctx, "RELEASE SAVEPOINT "+savepoint); err != nil {
+	if err := s.exec(ctx, "RELEASE SAVEPOINT "+mark); err != nil {
 		if number(err) == 0 {
 			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost,
 				err)

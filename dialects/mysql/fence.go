@@ -13,9 +13,9 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are drawn from: the server's UUID_SHORT(), a counter in its memory that every
-// call increases, and the number of the server's run. The statement that locks the rows reads both,
-// row by row as they are locked, and writes nothing.
+// fence is what tokens are drawn from: the server's UUID_SHORT(), a counter in its memory that
+// every call increases, and the number of the server's run. The statement that locks the rows reads
+// both, row by row as they are locked, and writes nothing.
 //
 // The counter begins anew with the server. So runs, a table in memory that a restart empties, says
 // with which number and at which count this run began. Its row names the server: on a replica that

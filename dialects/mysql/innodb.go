@@ -3,8 +3,10 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -29,8 +31,8 @@ func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, sl
 	return d.findHolders(ctx, conn, s, slots, only)
 }
 
-// readPeople reads the sessions, except probes, which hold nothing. Without PROCESS the server shows
-// only those of the same user.
+// readPeople reads the sessions, except probes, which hold nothing. Without PROCESS the server
+// shows only those of the same user.
 func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
 		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
@@ -91,8 +93,8 @@ const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.tr
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t ON t.trx_id = l.lock_trx_id
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
 
-// readLocks reads the sessions and the locks that somebody waits for. Silent is how many transactions
-// hold other locks. It is called between views.enter and leave.
+// readLocks reads the sessions and the locks that somebody waits for. Silent is how many
+// transactions hold other locks. It is called between views.enter and leave.
 func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silent int, err error) {
 	if err := d.views.rest(ctx); err != nil {
 		return 0, err
@@ -160,4 +162,43 @@ func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects
 	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
 		party.Session+" AND trx_id = "+party.Transaction)
 	return len(found) > 0, err
+}
+
+// views spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an
+// old picture. A turn is one picture, so that a reader of one does not wait for a reader of many.
+type views struct {
+	made sync.Once
+	turn chan struct{} // has room for one: the reader, to whom the fields below belong
+	last time.Time     // the next picture has to be newer than this
+	old  bool          // the last picture was old, because somebody else reads too
+}
+
+// enter waits until nobody else of this driver reads. Leave is called after the reading.
+func (v *views) enter(ctx context.Context) error {
+	v.made.Do(func() { v.turn = make(chan struct{}, 1) })
+	select {
+	case v.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (v *views) leave() { <-v.turn }
+
+// rest waits until a reading shows the present, unless somebody else reads all the time.
+func (v *views) rest(ctx context.Context) error {
+	const cached = 105 * time.Millisecond
+	spread := 30 * time.Millisecond // so that two readers do not stay in step
+	if v.old {
+		spread = 300 * time.Millisecond // several that go on reading would keep the picture old for all
+	}
+	timer := time.NewTimer(time.Until(v.last.Add(cached + rand.N(spread))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

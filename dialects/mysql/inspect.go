@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -113,72 +111,4 @@ func isMariaDB(ctx context.Context, conn *sql.Conn) (bool, error) {
 	// Every release of MariaDB has its name in @@version.
 	found, err := firstColumn(ctx, conn, "SELECT @@version LIKE '%MariaDB%'")
 	return len(found) == 1 && found[0] == "1", err
-}
-
-// grid is all of a query's result, with "" for NULL.
-func grid(ctx context.Context, conn *sql.Conn, query string) (lines [][]string, err error) {
-	rows, err := conn.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		line := make([]string, len(columns))
-		into := make([]any, len(columns))
-		values := make([]sql.NullString, len(columns))
-		for i := range values {
-			into[i] = &values[i]
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		for i, value := range values {
-			line[i] = value.String
-		}
-		lines = append(lines, line)
-	}
-	return lines, rows.Err()
-}
-
-// views spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an old
-// picture. A turn is one picture, so that a reader of one does not wait for a reader of many.
-type views struct {
-	made sync.Once
-	turn chan struct{} // has room for one: the reader, to whom the fields below belong
-	last time.Time     // the next picture has to be newer than this
-	old  bool          // the last picture was old, because somebody else reads too
-}
-
-// enter waits until nobody else of this driver reads. Leave is called after the reading.
-func (v *views) enter(ctx context.Context) error {
-	v.made.Do(func() { v.turn = make(chan struct{}, 1) })
-	select {
-	case v.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (v *views) leave() { <-v.turn }
-
-// rest waits until a reading shows the present, unless somebody else reads all the time.
-func (v *views) rest(ctx context.Context) error {
-	const cached = 105 * time.Millisecond
-	spread := 30 * time.Millisecond // so that two readers do not stay in step
-	if v.old {
-		spread = 300 * time.Millisecond // several that go on reading would keep the picture old for all
-	}
-	timer := time.NewTimer(time.Until(v.last.Add(cached + rand.N(spread))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -22,8 +22,8 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 	return slots, err
 }
 
-// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits at
-// once, and the rows follow in one statement: a crash leaves an empty table, or a complete one.
+// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
+// at once, and the rows follow in one statement: a crash leaves an empty table, or a complete one.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {

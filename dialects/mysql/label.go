@@ -8,9 +8,9 @@ import (
 )
 
 // A session shows its label in two places. The process list has it in a comment of the locking
-// statement while that waits. Once the lock is granted, performance_schema shows it in this variable
-// of the session. The variable is no promise: on a pool of Open it outlives the lock. Setting it
-// costs a few microseconds, so it is not set where performance_schema is off.
+// statement while that waits. Once the lock is granted, performance_schema shows it in this
+// variable of the session. The variable is no promise: on a pool of Open it outlives the lock.
+// Setting it costs a few microseconds, so it is not set where performance_schema is off.
 const variable = "txlock"
 
 const (
@@ -51,8 +51,8 @@ const (
 	asFurther                // adds to it
 )
 
-// value is the variable's new value. SYSDATE is the time at which a row is locked, NOW that at which
-// the statement began to wait.
+// value is the variable's new value. SYSDATE is the time at which a row is locked, NOW that at
+// which the statement began to wait.
 func (s showing) value(request dialects.Request) string {
 	before := "'" + label.Process + " "
 	if s == asFurther {
@@ -61,8 +61,8 @@ func (s showing) value(request dialects.Request) string {
 	return "CONCAT(" + before + label.Of(request) + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
 }
 
-// into tells whether the locking statement itself sets the variable. That costs the server less than
-// a result set, and does where nothing but the grant of one slot is asked for.
+// into tells whether the locking statement itself sets the variable. That costs the server less
+// than a result set, and does where nothing but the grant of one slot is asked for.
 func (s showing) into(request dialects.Request) bool {
 	return s != inComment && request.Slots > 0 && len(request.Values) == 1 && request.Fence == ""
 }

@@ -10,8 +10,8 @@ import (
 // that would cost a round trip, and end the transaction that holds the locks. database/sql makes a
 // *sql.Tx only through a sql.DB, so a loan has a sql.DB of that single connection.
 //
-// The pool's *sql.Conn stays pinned, and sends the session's own statements. One goroutine at a time
-// uses the session, so the two never meet on the connection.
+// The pool's *sql.Conn stays pinned, and sends the session's own statements. One goroutine at a
+// time uses the session, so the two never meet on the connection.
 type loan struct {
 	db   *sql.DB
 	tx   *sql.Tx

@@ -43,36 +43,14 @@ type querier interface {
 func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (
 	token int64, err error,
 ) {
-	patient := show != inComment && !d.owned // in a session of ours with settings of the caller's
-	if d.mute.Load() {
-		show = inComment
-	}
-	clause := wait
-	if request.Try {
-		clause = skipLocked
-	}
 	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil && !request.Try {
 		tag = rand.Text()
 	}
-	query, err := lockSQL(request, clause, limit, tag, show, patient)
+	query, send, err := d.lockScript(request, limit, tag, show, save)
 	if err != nil {
 		return 0, err
-	}
-	send := firstColumn
-	if show.into(request) {
-		send = onlyRow(request)
-		if save {
-			query = "SAVEPOINT " + savepoint + "; " + query // in front, for the last result is what is read
-		}
-	} else {
-		if save {
-			query += "; SAVEPOINT " + savepoint
-		}
-		if d.owned && show != inComment {
-			query += show.behind(request)
-		}
 	}
 	var locked []string
 	unreached := false
@@ -101,6 +79,35 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		return 0, errRowsMissing
 	}
 	return token, nil
+}
+
+// lockScript is what lock sends, and how: send returns what lockSQL does.
+func (d *Driver) lockScript(request dialects.Request, limit time.Duration, tag string, show showing, save bool) (
+	query string, send func(context.Context, querier, string) ([]string, error), err error,
+) {
+	patient := show != inComment && !d.owned // in a session of ours with settings of the caller's
+	if d.mute.Load() {
+		show = inComment
+	}
+	clause := wait
+	if request.Try {
+		clause = skipLocked
+	}
+	query, err = lockSQL(request, clause, limit, tag, show, patient)
+	into := show.into(request)
+	switch {
+	case save && into:
+		query = "SAVEPOINT " + mark + "; " + query // in front, because the last result is read
+	case save:
+		query += "; SAVEPOINT " + mark
+	}
+	if into {
+		return query, onlyRow(request), err
+	}
+	if d.owned && show != inComment {
+		query += show.behind(request)
+	}
+	return query, firstColumn, err
 }
 
 // explain says which of the rows that could not be locked exist.

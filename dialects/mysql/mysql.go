@@ -29,8 +29,8 @@ type Driver struct {
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
-// not close it. New costs more round trips than [Open], because the session's settings travel alone,
-// there and back. A nil db is an error from the first call that can return one.
+// not close it. New costs more round trips than [Open], because the session's settings travel
+// alone, there and back. A nil db is an error from the first call that can return one.
 //
 // The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
 // prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
@@ -40,10 +40,10 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
-// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED, wait
-// for row locks as long as the context allows, and take several statements in one query. They write
-// nothing to stderr when they break: the locks' errors say so. Close closes the pool. After an error
-// nothing is left open.
+// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED,
+// wait for row locks as long as the context allows, and take several statements in one query. They
+// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
+// an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {

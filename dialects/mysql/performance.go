@@ -13,8 +13,8 @@ import (
 	"github.com/txlock/txlock/internal/label"
 )
 
-// peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, grows as long as a statement or
-// a transaction lasts.
+// peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, grows as long as a statement
+// or a transaction lasts.
 const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB,
 	t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, v.VARIABLE_VALUE, s.SQL_TEXT, s.TIMER_WAIT, x.TIMER_WAIT,
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a

@@ -14,8 +14,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// heldSlots finds slots held by unknown sessions, using SKIP LOCKED. It reads the free slots. Each is
-// locked for the microsecond in which the condition looks at it and says no: at READ COMMITTED
+// heldSlots finds slots held by unknown sessions, using SKIP LOCKED. It reads the free slots. Each
+// is locked for the microsecond in which the condition looks at it and says no: at READ COMMITTED
 // InnoDB unlocks a row that does not match. That delays no waiter, but a TryLock at that moment
 // misses.
 func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only []int) ([]int, error) {
@@ -55,10 +55,10 @@ func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only [
 }
 
 // lookSQL notes in a variable what it passes: the gaps between all free slots, and the slot behind
-// the last; or, of the slots in only, the free ones. It is one variable, because the optimizer takes
-// one that is only read for a constant. MariaDB turns a list of 1000 numbers into a table and joins
-// it. The variable would then note the numbers of that list instead of the free rows. A threshold of
-// 0 turns that off.
+// the last; or, of the slots in only, the free ones. It is one variable, because the optimizer
+// takes one that is only read for a constant. MariaDB turns a list of 1000 numbers into a table and
+// joins it. The variable would then note the numbers of that list instead of the free rows. A
+// threshold of 0 turns that off.
 func lookSQL(table string, only []int) string {
 	settings := onMariaDB(someWait, "in_predicate_conversion_threshold=0")
 	if only == nil {
@@ -164,9 +164,9 @@ func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slot
 	return nil
 }
 
-// findSome waits for slots. Probed is for how many of them there was a connection. Current is whether
-// the picture is so new that it shows those probes. It is called between views.enter and leave, so
-// that the probes of others do not take connections too.
+// findSome waits for slots. Probed is for how many of them there was a connection. Current is
+// whether the picture is so new that it shows those probes. It is called between views.enter and
+// leave, so that the probes of others do not take connections too.
 func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots []int) (
 	probed int, current bool, err error,
 ) {
@@ -212,9 +212,9 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots [
 	return len(waiting), !d.views.old, err
 }
 
-// probe waits for a slot on a connection of its own, and tells whether a KILL ended the wait. A pool
-// that has no connection to give leaves the holder unknown. The connection goes back to the pool only
-// when no KILL can hit the application's next statement.
+// probe waits for a slot on a connection of its own, and tells whether a KILL ended the wait. A
+// pool that has no connection to give leaves the holder unknown. The connection goes back to the
+// pool only when no KILL can hit the application's next statement.
 func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- string, spared <-chan struct{}) (
 	killed bool,
 ) {

@@ -8,12 +8,13 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/savepoint"
 )
 
-// savepoint is set in the transaction that took the lock, before work runs in it. It can be
-// released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and DDL end
-// it, and no later one has the savepoint.
-const savepoint = "txlock"
+// mark is a savepoint that is set in the transaction that took the lock, before work runs in it. It
+// can be released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and
+// DDL end it, and no later one has the savepoint.
+const mark = "txlock"
 
 // session is a pooled connection with its transaction.
 type session struct {
@@ -59,7 +60,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	}
 	clean, cancel := detached(ctx)
 	defer cancel()
-	return token, s.exec(clean, "SAVEPOINT "+savepoint)
+	return token, s.exec(clean, "SAVEPOINT "+mark)
 }
 
 // statements is where the session's own statements go. On a pool of Open that is tx, if there is
@@ -111,30 +112,20 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
 	s.savepoints++
-	name := savepoint + "_" + strconv.Itoa(s.savepoints)
+	name := mark + "_" + strconv.Itoa(s.savepoints)
 	clean, cancel := detached(ctx) // the connection is closed when ctx ends
 	err := s.exec(clean, "SAVEPOINT "+name)
 	cancel()
 	if err != nil {
 		return lost(err)
 	}
-	done := false
-	end := func(verb string) error {
-		done = true
+	return savepoint.Run(func() error { return work(s.tx) }, func(undo bool) error {
 		clean, cancel := detached(ctx)
 		defer cancel()
+		verb := "RELEASE"
+		if undo {
+			verb = "ROLLBACK TO"
+		}
 		return lost(s.exec(clean, verb+" SAVEPOINT "+name))
-	}
-	defer func() { // also when work panics
-		if !done {
-			_ = end("ROLLBACK TO") // what is wrong with the session shows in its end
-		}
-	}()
-	if err := work(s.tx); err != nil {
-		if undone := end("ROLLBACK TO"); undone != nil {
-			return undone
-		}
-		return err
-	}
-	return end("RELEASE")
+	})
 }

@@ -16,10 +16,10 @@ import (
 // returns the values (of slots), or the positions of the values (of other rows), that it locked.
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
-// the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a plain
-// comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of MySQL's
-// changes it. With patient, on MariaDB the statement sets that variable so high that it does not end
-// the wait.
+// the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a
+// plain comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of
+// MySQL's changes it. With patient, on MariaDB the statement sets that variable so high that it
+// does not end the wait.
 func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string, show showing, patient bool) (
 	string, error,
 ) {

@@ -23,7 +23,8 @@ type pool[Tx any] interface {
 type client[Tx any] interface {
 	// use runs work on the connection. Nobody else uses it meanwhile.
 	use(work func(*pgx.Conn) error) error
-	// begin begins a transaction and runs s in it. Mark is that of commit.
+	// begin begins a transaction and runs s in it. Mark is that of commit; empty: no commit will
+	// come.
 	begin(ctx context.Context, mark string, s script) ([][]string, error)
 	tx() Tx
 	// savepoint sets a savepoint and presents what follows as a transaction. Release releases it.

@@ -12,17 +12,18 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are drawn from: the number of the server's run, and a sequence that counts in
-// it.
+// fence is what tokens are drawn from: the number of the server's run, and a sequence that counts
+// in it.
 //
-// A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row. But
-// the server writes it to the log without waiting for the disk: after a crash the sequence may stand
-// where it stood before, and would give out counts again. So runs, which says with which number and
-// at which count this run began, is an unlogged table: a crash empties it, and so does the promotion
-// of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes. The next holder
-// first draws a number from epochs, an ordinary table, in a transaction that waits for the disk and
-// for synchronous standbys. When that is committed, it writes the number to runs in another
-// transaction: one whose wait for a standby is broken off would be visible all the same.
+// A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row.
+// But the server writes it to the log without waiting for the disk: after a crash the sequence may
+// stand where it stood before, and would give out counts again. So runs, which says with which
+// number and at which count this run began, is an unlogged table: a crash empties it, and so does
+// the promotion of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes.
+// The next holder first draws a number from epochs, an ordinary table, in a transaction that waits
+// for the disk and for synchronous standbys. When that is committed, it writes the number to runs
+// in another transaction: the number in a transaction whose wait for a standby was broken off would
+// be visible all the same.
 type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
@@ -97,8 +98,8 @@ func (l line) lift(ctx context.Context, table string) error {
 }
 
 // number draws a number, and gives it to the run unless the run has one. The number is refused when
-// a run with a higher one has begun: the server has crashed since it was drawn, behind a pooler that
-// keeps this connection.
+// a run with a higher one has begun: the server has crashed since it was drawn, behind a pooler
+// that keeps this connection.
 func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.

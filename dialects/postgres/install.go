@@ -102,9 +102,10 @@ func (l line) seed(ctx context.Context, table, quoted string, slots int) (int, e
 	return l.slots(ctx, table)
 }
 
-// schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the server
-// finds a free name. Every row states the number of slots: missing rows show, and a client with an
-// old number finds no row to lock instead of a wrong one. Slots is 0 when only create is used.
+// schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the
+// server finds a free name. Every row states the number of slots: missing rows show, and a client
+// with an old number finds no row to lock instead of a wrong one. Slots is 0 when only create is
+// used.
 func schema(table string, slots int) (create, seed string) {
 	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
 		"    slot integer NOT NULL PRIMARY KEY,\n" +

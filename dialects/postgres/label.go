@@ -11,8 +11,8 @@ import (
 const (
 	nameSQL = "current_setting('application_name')"
 
-	// grantedSQL notes how long after the begin of the transaction the lock was granted, unless that
-	// was at once.
+	// grantedSQL notes how long after the begin of the transaction the lock was granted, unless
+	// that was at once.
 	grantedSQL = "case when clock_timestamp() - now() > interval '5 ms' then " + markSQL + " end"
 	markSQL    = "set_config('application_name', " + nameSQL +
 		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"

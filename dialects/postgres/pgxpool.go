@@ -75,7 +75,10 @@ func (c *pgxClient) use(work func(*pgx.Conn) error) error { return work(c.Conn) 
 
 // begin sends BEGIN and the script together.
 func (c *pgxClient) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(mark)}
+	options := pgx.TxOptions{BeginQuery: beginSQL}
+	if mark != "" {
+		options.CommitQuery = commitSQL(mark)
+	}
 	columns, c.begun, err = send(ctx, c.Conn, &options, s)
 	return columns, err
 }

@@ -104,22 +104,7 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
 			cmp.Compare(a.PID, b.PID))
 	})
-	var first []turnstile // waits for the row itself, in front of those for the turnstile
-	var blockers []int
-	for _, wait := range p.rowWaits {
-		onlyRow := slices.Contains(q.onRow, wait.PID)
-		if onlyRow || wait.PID == q.turn && name.column != "" {
-			locking, rows := p.lockingRows(wait.PID, name)
-			if !onlyRow && !locking { // its work waits for another row
-				continue
-			}
-			first = append(first, turnstile{PID: wait.PID, Since: wait.Since, Blockers: wait.Blockers})
-			if onlyRow || rows == 1 { // of several rows, which one it waits for is not known
-				blockers = append(blockers, wait.Blockers...)
-			}
-		}
-	}
-	slices.SortFunc(first, func(a, b turnstile) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
+	first, blockers := p.rowWaiters(name, q)
 	waits = append(first, waits...)
 	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(t turnstile) bool { return t.PID == pid }) }
 
@@ -141,6 +126,27 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 		}
 	}
 	return state
+}
+
+// rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
+// and the sessions that block them.
+func (p picture) rowWaiters(name rowName, q *queue) (first []turnstile, blockers []int) {
+	for _, wait := range p.rowWaits {
+		onlyRow := slices.Contains(q.onRow, wait.PID)
+		if !onlyRow && (wait.PID != q.turn || name.column == "") {
+			continue
+		}
+		locking, rows := p.lockingRows(wait.PID, name)
+		if !onlyRow && !locking { // its work waits for another row
+			continue
+		}
+		first = append(first, turnstile{PID: wait.PID, Since: wait.Since, Blockers: wait.Blockers})
+		if onlyRow || rows == 1 { // of several rows, which one it waits for is not known
+			blockers = append(blockers, wait.Blockers...)
+		}
+	}
+	slices.SortFunc(first, func(a, b turnstile) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
+	return first, blockers
 }
 
 // lockingRows tells whether a session is running the statement that locks rows of the caller's, and

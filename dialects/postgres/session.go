@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/savepoint"
 )
 
 // session is a pooled connection with its transaction.
@@ -97,9 +98,13 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if err != nil {
 		return lost(err)
 	}
-	done := false
-	end := func(undo bool) error {
-		done = true
+	return savepoint.Run(func() error {
+		err := work(nested)
+		if err == nil && s.status() == failed {
+			return errAborted
+		}
+		return err
+	}, func(undo bool) error {
 		clean, cancel := detached(ctx)
 		defer cancel()
 		if err := s.gone(); err != nil {
@@ -111,23 +116,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 			}
 		}
 		return lost(release(clean))
-	}
-	defer func() { // also when work panics
-		if !done {
-			_ = end(true) // what is wrong with the session shows in its end
-		}
-	}()
-	err = work(nested)
-	if err == nil && s.status() != failed {
-		return end(false)
-	}
-	if err == nil {
-		err = errAborted
-	}
-	if undone := end(true); undone != nil {
-		return undone
-	}
-	return err
+	})
 }
 
 var (

@@ -27,8 +27,8 @@ const (
 
 	chainSQL = "commit and chain"
 
-	// restoreSQL undoes guardSQL in a transaction, and leaves an empty one open. It is one query, so
-	// that the session is not idle in between.
+	// restoreSQL undoes guardSQL in a transaction, and leaves an empty one open. It is one query,
+	// so that the session is not idle in between.
 	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
 )
 

@@ -13,8 +13,8 @@ import (
 // picture is what the server's views show of sessions and their locks, read in one round trip.
 //
 // PostgreSQL keeps row locks in the rows: xmax is the transaction that locked a row last. No view
-// lists a row that is held and not awaited. The turnstile in front of the row is listed: an advisory
-// lock, whose number says which row it belongs to.
+// lists a row that is held and not awaited. The turnstile in front of the row is listed: an
+// advisory lock, whose number says which row it belongs to.
 type picture struct {
 	held       []slotOf    // by xmax, unless that is a subtransaction's
 	awaited    []slotOf    // by the lock of the row version, which every waiter has or waits for
@@ -29,8 +29,8 @@ type slotOf struct {
 	Slot        string `json:"slot"`
 }
 
-// turnstile is an advisory lock. Blockers, of one that is awaited, are its holder and the waiters in
-// front.
+// turnstile is an advisory lock. Blockers, of one that is awaited, are its holder and the waiters
+// in front.
 type turnstile struct {
 	PID         int      `json:"pid"`
 	Transaction string   `json:"virtualtransaction"`

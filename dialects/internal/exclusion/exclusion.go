@@ -57,8 +57,8 @@ func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", dialects.ErrUnsafeEngine,
-				ctx.Err())
+			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w",
+				dialects.ErrUnsafeEngine, ctx.Err())
 		}
 		if errors.As(reason, new(noVerdict)) {
 			return reason
@@ -67,7 +67,8 @@ func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 			return fmt.Errorf("%w: %w", dialects.ErrUnsafeEngine, reason)
 		}
 	}
-	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on", dialects.ErrUnsafeEngine, attempts)
+	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on",
+		dialects.ErrUnsafeEngine, attempts)
 }
 
 func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err error) {
