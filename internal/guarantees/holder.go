@@ -1,5 +1,6 @@
-// Package guarantees shows what txlock promises, on real servers. Each function shows one guarantee on
-// one engine, through one client; the list of them, a sentence each, is lock_test.go in the root.
+// Package guarantees shows what txlock promises, on real servers. Each function shows one guarantee
+// on one engine, through one client; the list of them, a sentence each, is lock_test.go in the
+// root.
 package guarantees
 
 import (
@@ -199,7 +200,8 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func StrangeKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	for _, key := range []string{
-		strings.Repeat("x", 100_000), `'"` + "`" + `*/ -- \ ; $1 ? %s`, "nul\x00nul", "\xff\xfe", "日本語", " ", "*/", "/*! DROP",
+		strings.Repeat("x", 100_000), `'"` + "`" + `*/ -- \ ; $1 ? %s`, "nul\x00nul", "\xff\xfe", "日本語", " ",
+		"*/", "/*! DROP",
 	} {
 		lock, err := f.Locks.Mutex(f.Key(key)).Lock(background)
 		require.NoError(t, err)
@@ -218,7 +220,10 @@ func (i identifier) Value() (driver.Value, error) { return fmt.Sprintf("%x", i[:
 
 func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	texts := []string{`it's`, `back\slash`, `"`, "`", "日本", `*/ /*`, "%_", "a;b", "$1 ? :x", "{x,y}", `\`, `'; DROP TABLE x; --`}
+	texts := []string{
+		`it's`, `back\slash`, `"`, "`", "日本", `*/ /*`, "%_", "a;b",
+		"$1 ? :x", "{x,y}", `\`, `'; DROP TABLE x; --`,
+	}
 	binary := "varbinary(20)"
 	if f.Postgres {
 		binary = "bytea"

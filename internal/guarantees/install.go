@@ -167,7 +167,9 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, other.Locks.Mutex("k").Do(background, func(context.Context, Tx) error { return nil }))
 		require.NoError(t, other.Locks.Check(background))
 	}
-	for _, broken := range []string{quote, quote + "a", "a" + quote + "b", "a.", ".a", "a..b", "a.b.c", quote + quote, "a;'b", "nul\x00", "\xff"} {
+	for _, broken := range []string{
+		quote, quote + "a", "a" + quote + "b", "a.", ".a", "a..b", "a.b.c", quote + quote, "a;'b", "nul\x00", "\xff",
+	} {
 		other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(broken))
 		require.ErrorContains(t, other.Locks.Install(background), "invalid name", "%q", broken)
 		require.ErrorContains(t, other.Locks.Check(background), "invalid name")
@@ -229,8 +231,10 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 2)
 	defer p.Close()
 	for text, option := range map[string]txlock.Option{
-		"WithSlots(0)": txlock.WithSlots(0), "WithSlots(-1)": txlock.WithSlots(-1), "WithSlots(1048577)": txlock.WithSlots(1<<20 + 1),
-		"empty name": txlock.WithTable(""), "WithLease": txlock.WithLease(0), "nil logger": txlock.WithLogger(nil),
+		"WithSlots(0)": txlock.WithSlots(0), "WithSlots(-1)": txlock.WithSlots(-1),
+		"WithSlots(1048577)": txlock.WithSlots(1<<20 + 1),
+		"empty name":         txlock.WithTable(""), "WithLease": txlock.WithLease(0),
+		"nil logger": txlock.WithLogger(nil),
 		"nil tracer": txlock.WithTracer(nil), "nil option": nil,
 	} {
 		locks := txlock.New(driver, option)
@@ -240,7 +244,8 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorContains(t, err, text)
 		require.Empty(t, locks.Schema())
 	}
-	good := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithLease(time.Minute), txlock.WithFencing(), txlock.WithLogger(slog.New(slog.DiscardHandler)))
+	good := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithLease(time.Minute), txlock.WithFencing(),
+		txlock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, good.Mutex(f.Key("k")).Do(background, func(context.Context, Tx) error { return nil }))
 	require.NoError(t, good.Close())
 

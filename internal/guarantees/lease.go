@@ -127,7 +127,9 @@ func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 }
 
 // leased is a fixture behind a proxy, with a lease.
-func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease time.Duration) (*testbed.Fixture[Tx], *wire.Proxy) {
+func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease time.Duration) (
+	*testbed.Fixture[Tx], *wire.Proxy,
+) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })

@@ -87,7 +87,9 @@ func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(ctx, func(ctx context.Context, _ Tx) error {
 		inWork, err := f.Locks.Mutex(f.Key("6")).Lock(ctx)
 		require.NoError(t, err)
-		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), func(context.Context, Tx) error { return nil }))
+		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), func(context.Context, Tx) error {
+			return nil
+		}))
 		return inWork.Unlock(ctx)
 	}))
 }
@@ -202,8 +204,8 @@ func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Equal(t, 1+2+4, f.Total(t, "SELECT SUM(id) FROM "+table))
 }
 
-// BesideNestedDo: savepoints are a stack, so only one nested Do runs at a time. While one runs, calls
-// with a context that is not the one of its work are refused.
+// BesideNestedDo: savepoints are a stack, so only one nested Do runs at a time. While one runs,
+// calls with a context that is not the one of its work are refused.
 func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")

@@ -244,7 +244,8 @@ func BadLeases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		least = time.Millisecond
 	}
 	for _, lease := range []time.Duration{0, -time.Second, 25 * 24 * time.Hour, least - 1} {
-		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease), txlock.WithTable(testbed.TableOf(e, "never")))
+		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease),
+			txlock.WithTable(testbed.TableOf(e, "never")))
 		require.ErrorContains(t, f.Locks.Install(background), "WithLease("+lease.String()+")")
 		_, err := f.Locks.Mutex("a").Lock(background)
 		require.ErrorContains(t, err, "WithLease("+lease.String()+")")

@@ -97,10 +97,13 @@ func (s *story) asked(t *testing.T) txlock.Call {
 }
 
 // traced is a fixture with a tracer, and another one on the same server that nobody is told of.
-func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (*testbed.Fixture[Tx], *testbed.Fixture[Tx], *story) {
-	s := &story{}
+func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
+	f, other *testbed.Fixture[Tx], s *story,
+) {
+	t.Helper()
+	s = &story{}
 	t.Cleanup(func() { require.Empty(t, s.lines, "told late") }) // behind the fixture, and all its goroutines
-	other := testbed.NewFixture(t, e, c)
+	other = testbed.NewFixture(t, e, c)
 	return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTracer(s)), other, s
 }
 

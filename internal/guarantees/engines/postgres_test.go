@@ -91,8 +91,8 @@ func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a nested
-// Do, and with a lock that its work has left open.
+// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a
+// nested Do, and with a lock that its work has left open.
 func TestDoTellsOfTheCommit(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {

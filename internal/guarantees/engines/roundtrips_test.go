@@ -29,15 +29,24 @@ func TestRoundTrips(t *testing.T) {
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
 				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the
 				// savepoint, there and back.
-				t.Run(testbed.MySQLSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[0], trips{lock: 3, do: 7}) })
-				t.Run(testbed.MySQLSQL[1].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[1], least) })
+				for i, want := range []trips{{lock: 3, do: 7}, least} {
+					c := testbed.MySQLSQL[i]
+					t.Run(c.Name, func(t *testing.T) {
+						t.Parallel()
+						countTrips(t, e, c, want)
+					})
+				}
 				return
 			}
 			for _, c := range testbed.PostgresPgx {
-				t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, least) })
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					countTrips(t, e, c, least)
+				})
 			}
 			// database/sql begins and commits by itself.
-			t.Run(testbed.PostgresSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.PostgresSQL[0], trips{lock: 3, do: 4}) })
+			c := testbed.PostgresSQL[0]
+			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, trips{lock: 3, do: 4}) })
 		})
 	}
 }

@@ -54,7 +54,9 @@ func innodbFixture(t *testing.T, e *testbed.Engine) *testbed.Fixture[*sql.Tx] {
 }
 
 // slotTable is a Locker with a lock table, and a pool, that nobody else uses.
-func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (locks *txlock.Locker[*sql.Tx], db *sql.DB, name string) {
+func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (
+	locks *txlock.Locker[*sql.Tx], db *sql.DB, name string,
+) {
 	t.Helper()
 	db, err := sql.Open("mysql", f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
@@ -118,8 +120,10 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 	tx, session := outsider(t, f, fmt.Sprintf("INSERT INTO %s VALUES (15, REPEAT('x', 3000)), (16, REPEAT('x', "+
 		"3000)), (17, REPEAT('x', 3000)), (18, REPEAT('x', 3000))", table))
 	require.NotEqual(t, session, before)
-	require.NotZero(t, f.Total(t, `SELECT COUNT(*) FROM performance_schema.data_locks l JOIN performance_schema.threads t USING (THREAD_ID)
-		WHERE l.OBJECT_SCHEMA = '`+f.Label+`' AND l.LOCK_DATA IN ('30', '40') AND t.PROCESSLIST_ID = `+session), "it split the page")
+	require.NotZero(t, f.Total(t, `SELECT COUNT(*) FROM performance_schema.data_locks l
+		JOIN performance_schema.threads t USING (THREAD_ID)
+		WHERE l.OBJECT_SCHEMA = '`+f.Label+`' AND l.LOCK_DATA IN ('30', '40')
+		AND t.PROCESSLIST_ID = `+session), "it split the page")
 	rows := rowsOf(f.LookAtRows(t), table)
 	for _, name := range []string{"id 30", "id 40"} {
 		require.NotNil(t, rows[name].Holder, name)

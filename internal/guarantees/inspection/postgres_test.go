@@ -207,7 +207,8 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, seeding.Admin.Close()) // nobody may be in a database that is copied
 	create("CREATE DATABASE "+copied+" TEMPLATE "+original, copied)
 
-	here, there := testbed.NewFixture(t, in(original), testbed.PostgresPgx[0]), testbed.NewFixture(t, in(copied), testbed.PostgresPgx[0])
+	here := testbed.NewFixture(t, in(original), testbed.PostgresPgx[0])
+	there := testbed.NewFixture(t, in(copied), testbed.PostgresPgx[0])
 	number := "SELECT 'things'::regclass::oid::int"
 	require.Equal(t, here.Total(t, number), there.Total(t, number))
 	key := here.Key("copied")

@@ -26,7 +26,9 @@ func TestCrowdedViewsMariaDB(t *testing.T) {
 }
 
 // crowd is a table of which one session holds all slots, and a Locker of them.
-func crowd(t *testing.T, e *testbed.Engine, slots int) (f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], session string) {
+func crowd(t *testing.T, e *testbed.Engine, slots int) (
+	f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], session string,
+) {
 	t.Helper()
 	f = innodbFixture(t, e)
 	locks, _, name := slotTable(t, f, slots)

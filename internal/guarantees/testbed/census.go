@@ -10,8 +10,8 @@ import (
 )
 
 // census counts the sessions of all fixtures with one query. Every test that asks while the query
-// has not begun gets the same answer: many tests wait for their sessions at once, and InnoDB's views
-// go on serving an old picture to whoever asks again too soon.
+// has not begun gets the same answer: many tests wait for their sessions at once, and InnoDB's
+// views go on serving an old picture to whoever asks again too soon.
 type census struct {
 	admin *sql.DB
 	query string // rows of a label, its sessions that wait for a lock, and those in a transaction

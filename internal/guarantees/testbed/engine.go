@@ -1,5 +1,5 @@
-// Package testbed is what the tests of the guarantees run on: real servers, clients of each kind, and
-// fixtures with keys and tables of their own.
+// Package testbed is what the tests of the guarantees run on: real servers, clients of each kind,
+// and fixtures with keys and tables of their own.
 package testbed
 
 import (

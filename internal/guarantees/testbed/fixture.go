@@ -45,8 +45,8 @@ func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
 	return NewSizedFixture(t, e, c, PoolSize, "")
 }
 
-// NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that is
-// not empty.
+// NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that
+// is not empty.
 func NewSizedFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, address string,
 	options ...txlock.Option,
 ) *Fixture[Tx] {
