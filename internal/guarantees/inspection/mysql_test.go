@@ -53,7 +53,7 @@ func innodbFixture(t *testing.T, e *testbed.Engine) *testbed.Fixture[*sql.Tx] {
 	return testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], testbed.PoolSize, "")
 }
 
-// slotTable is a Locker with a lock table, and a pool, that nobody else uses.
+// slotTable is a Locker with a lock table and a pool of its own.
 func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (
 	locks *txlock.Locker[*sql.Tx], db *sql.DB, name string,
 ) {
@@ -67,8 +67,7 @@ func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (
 	return locks, db, name
 }
 
-// outsider begins a transaction of somebody who knows nothing of txlock, and runs a statement
-// there.
+// outsider runs a statement in a transaction of a client that does not use txlock.
 func outsider(t *testing.T, f *testbed.Fixture[*sql.Tx], statement string) (tx *sql.Tx, session string) {
 	t.Helper()
 	tx = f.Guest(t)
@@ -79,7 +78,7 @@ func outsider(t *testing.T, f *testbed.Fixture[*sql.Tx], statement string) (tx *
 	return tx, session
 }
 
-// rowsOf are what is shown of a table, by column and value.
+// rowsOf are the holdings of a table, by column and value.
 func rowsOf(holdings []txlock.Holding, table string) map[string]txlock.Holding {
 	rows := map[string]txlock.Holding{}
 	for _, h := range holdings {
@@ -246,13 +245,13 @@ func severalStatements(t *testing.T, e *testbed.Engine) {
 	}
 	f := innodbFixture(t, e)
 	first, second := f.Key("first"), f.Key("second")
-	f.Free(t, first, second) // reads the number of slots, for which LockTx would wait no longer than a second
+	f.Free(t, first, second) // reads the number of slots: LockTx would wait a second for that at most
 	tx := f.Guest(t)
 	require.NoError(t, f.Locks.Mutex(first).LockTx(background, tx))
 	require.NoError(t, f.Locks.Mutex(second).LockTx(background, tx))
 	holder, err := f.Locks.Mutex(f.Key("third")).Lock(background)
 	require.NoError(t, err)
-	third := make(chan error, 1) // what it waits for does not hide what it has
+	third := make(chan error, 1) // its wait must not hide what it holds
 	go func() { third <- f.Locks.Mutex(f.Key("third")).LockTx(background, tx) }()
 	f.Waiters(t, 1)
 	shown := map[string]bool{}
@@ -278,7 +277,7 @@ func endOfIndex(t *testing.T, e *testbed.Engine) {
 
 func manyLocks(t *testing.T, e *testbed.Engine) {
 	if e.Kind != servers.MySQL {
-		return // MariaDB shows what somebody waits for
+		return // MariaDB shows awaited rows only
 	}
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key")
