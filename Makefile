@@ -4,10 +4,18 @@
 GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# Folders with a go.mod of their own.
-MODULES = . otel gocron internal/unsafeengine bench
+# Folders with a go.mod of their own. go.work says how they find each other.
+MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal/unsafeengine bench
 
-.PHONY: demo test test-short test-full check bench bench-full
+# What .ci/width.go looks at besides Go code.
+PAGES =
+
+# Folders whose exported names need a doc comment.
+DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/postgres dialects/mysql otel gocron \
+	internal/containers internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/tier internal/wire \
+	internal/guarantees/testbed bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
+
+.PHONY: demo test test-short test-full check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
@@ -34,13 +42,14 @@ each_module = for module in $(MODULES); do \
 		(cd $$module && $(1) $$alone ./...) || exit 1; \
 	done
 
-check: ## format, vet, lint, documentation, dependencies
+check: ## format, width, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi
+	go run .ci/width.go . $(PAGES)
 	@for module in $(MODULES); do (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; done
 	GOOS=darwin go vet ./...
-	GOOS=windows go vet . ./dialects/... ./cmd/... ./internal/dsn
-	go run .ci/documented.go . cmd/txlock cmd/txlock/internal/child cmd/txlock/internal/terminal dialects dialects/postgres dialects/mysql internal/doctor internal/dsn internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/wire otel gocron \
-		bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
+	GOOS=windows go vet . ./dialects/...
+	cd cmd/txlock && GOOS=darwin go vet ./... && GOOS=windows go vet ./...
+	go run .ci/documented.go $(DOCUMENTED)
 	.ci/dependencies
 
 bench: ## every lock people use today, side by side: less than 5 minutes
@@ -48,3 +57,11 @@ bench: ## every lock people use today, side by side: less than 5 minutes
 
 bench-full: ## the same, for publishing: about 20 minutes
 	cd bench && go run . -full
+
+# The root module stands for the release that the others require, as in go.work, which go mod tidy does not look at.
+tidy: ## go.mod and go.sum of every module, when imports have changed
+	@for module in $(MODULES); do \
+		echo "== go mod tidy in $$module"; \
+		(cd $$module && export GOWORK=off && go mod edit -replace=github.com/txlock/txlock=$(CURDIR) && \
+			{ go mod tidy; done=$$?; go mod edit -dropreplace=github.com/txlock/txlock; exit $$done; }) || exit 1; \
+	done

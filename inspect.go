@@ -15,43 +15,39 @@ import (
 
 // Holding is a row that a session holds, or that sessions wait for.
 type Holding struct {
-	Table string // the lock table, or that of [Locker.Rows], as its user spells it
-	// Column of Rows, and Row, its value there; of a key, Column is empty and Row the number of its
-	// slot.
+	// Table is the lock table, or that of [Locker.Rows], as its user spells it.
+	Table string
+	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is the
+	// number of the slot.
 	Column, Row string
-	// Key is what the holder named, when it says so, else what the first waiter named that does. Of
-	// Rows it is empty. Where a server has little room for it only its beginning is known, and "…"
-	// follows.
+	// Key is what the holder named, else what the first waiter named that says so. It is empty for
+	// Rows. Some servers have room for its beginning only: "…" follows then.
 	Key string
-	// Holder is nil when the row passes from one to the next just now. Its ID is empty, and all the
-	// rest, when the row is held and the server did not say by whom, which is only so on MariaDB:
-	// see [Locker.Inspect].
+	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty: the
+	// row is held, and the server did not say by whom, see [Locker.Inspect].
 	Holder  *Session
 	Waiters []Session // in the order of the queue
 }
 
-// Session is a session of the server, as the server shows it. What it does not show to this role is
-// empty.
+// Session is a session of the server, as the server shows it. What the server does not show to this
+// role is empty.
 type Session struct {
-	// the server's number for it: the backend's process on PostgreSQL, the connection on MySQL and
-	// MariaDB; empty: not known who
+	// ID is the server's number for the session: the backend's process on PostgreSQL, the connection on
+	// MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
 	Key         string // what it named, when it says so
 	Application string
-	// of the client, with its port if the server shows that: MySQL does not, and through a socket
-	// there is none
-	Host     string
-	Process  int // of the client, there
-	User     string
-	Database string
-	// Since is when the lock was granted, by the server's clock, and where that is not known when
-	// the transaction began; of a waiter, when its wait began. For is how long ago that is, by the
-	// same clock. Where the server shows neither, Since.IsZero and For is 0.
+	Host        string // of the client, with its port where the server shows one: never on MySQL
+	Process     int    // of the client, on its host
+	User        string
+	Database    string
+	// Since is when the lock was granted, by the server's clock. Where that is not known it is when the
+	// transaction began. Of a waiter it is when the wait began. For is how long ago that is, by the same
+	// clock. Where the server shows neither, Since.IsZero and For is 0.
 	Since time.Time
 	For   time.Duration
-	// Idle says that it runs no statement: true is what the server says, and so is false if Since
-	// is known; else false may be that this role is not shown it. Statement is what it runs, or ran
-	// last.
+	// Idle says that the session runs no statement. False means unknown where Since is not known.
+	// Statement is what it runs, or ran last.
 	Idle      bool
 	Statement string
 
@@ -59,18 +55,18 @@ type Session struct {
 }
 
 // Inspect returns the rows that are held or awaited, by whichever process, in the order of their
-// numbers: slots of the lock table, whoever locks them, and the rows of Rows of sessions that
-// txlock runs in. With keys it returns those of their slots alone. It is a picture of a moment, in
-// which a lock may change hands, and it changes nothing.
+// numbers: all slots of the lock table, and the rows of [Locker.Rows] that sessions of txlock lock.
+// With keys it returns their slots alone. It is a picture of a moment, and changes nothing.
 //
-// No superuser is needed. On PostgreSQL, what sessions of other roles run, since when and from
-// where is shown to members of pg_read_all_stats. On MySQL it needs SELECT on performance_schema,
-// which must be on. On MariaDB it needs PROCESS; there a slot that nobody waits for is found by
-// trying, and its holder by waiting for it for a moment, on up to four further connections. That
-// takes 5 s at most, or half of what ctx leaves; calls at the same time take turns in it, picture
-// by picture. A slot whose holder is not found, for want of time or of such connections say, is
-// returned with a Holder that has no ID. docs/operations.md has the statements, and what each
-// server does not show.
+// No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other roles
+// run, since when and from where. On MySQL it needs SELECT on performance_schema, which must be on. On
+// MariaDB it needs PROCESS.
+//
+// MariaDB does not list a slot that nobody waits for. Inspect finds such slots by trying, and their
+// holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or half
+// of what ctx leaves. Calls at the same time take turns. A slot whose holder is not found, for want of
+// time or of connections, has a Holder without an ID. docs/operations.md has the statements, and what
+// each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -138,8 +134,8 @@ func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Sessio
 	}, claim
 }
 
-// forgetAmbiguous blanks the beginning of a key that one session shows for several slots: of which
-// it is is not known.
+// forgetAmbiguous blanks the beginning of a key that one session shows for several slots: nobody
+// knows which of them it belongs to.
 func forgetAmbiguous(holdings []Holding) {
 	type shown struct{ session, key string }
 	count := map[shown]int{}
@@ -176,7 +172,7 @@ func (h *Holding) nameKey() {
 	}
 }
 
-// grantedBy makes Since, the begin of the transaction, the time at which the lock was granted.
+// grantedBy moves Since from the begin of the transaction to the grant of the lock.
 func (s *Session) grantedBy(claim *dialects.Claim) {
 	if claim == nil || !claim.Granted || s.Since.IsZero() {
 		return
@@ -188,8 +184,8 @@ func (s *Session) grantedBy(claim *dialects.Claim) {
 	s.For = max(s.For-s.Since.Sub(begun), 0)
 }
 
-// claimed is the claim that names the row, and the key there that hashes to its slot. A key of
-// which only the beginning is known may be of any slot: it is taken when no other is.
+// claimed finds the claim that names the row, and the key in it that hashes to the row's slot. The
+// beginning of a key may belong to any slot: it counts when nothing else does.
 func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key string, of *dialects.Claim) {
 	for i := range claims {
 		claim := &claims[i]
@@ -211,16 +207,17 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 	return key, of
 }
 
-// Break ends the session that holds, and the server then gives the lock to the next in the queue.
-// What the session has not committed is undone; its process learns of the loss as of any other. It
-// ends nothing, and is [ErrNotHeld], when the session is not in the transaction any more that
-// Inspect showed, and on PostgreSQL also when that has released the lock with a savepoint. Of a
-// Holder without an ID, of which nobody knows which session to end, it is another error. Nil means
-// that the session has ended, and the lock with it.
+// Break ends the session of the Holder. The server undoes what the session has not committed, and
+// gives the lock to the next in the queue. The session's process learns of the loss as of any other.
+// Nil means that the session has ended, and the lock with it.
 //
-// On PostgreSQL this takes the same role as the session's, or membership in pg_signal_backend; on
-// MySQL and MariaDB the same user, or CONNECTION_ADMIN (MySQL; for the sessions of users that have
-// SYSTEM_USER that as well), CONNECTION ADMIN (MariaDB).
+// Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
+// showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is
+// another error: nobody knows which session to end.
+//
+// Who may do it: on PostgreSQL the session's own role, and members of pg_signal_backend; on MySQL and
+// MariaDB the same user, and who has CONNECTION_ADMIN (MySQL, with SYSTEM_USER for sessions of users
+// that have it) or CONNECTION ADMIN (MariaDB).
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 	err := l.breakUp(ctx, holding)
 	switch {

@@ -6,6 +6,21 @@ import (
 	"sync/atomic"
 )
 
+// lock is Lock and TryLock.
+func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
+	ctx, trace := m.asked(ctx, verb, true)
+	var lock *Lock
+	g, err := m.acquire(ctx, try, false)
+	if err == nil {
+		lock = &Lock{ctx: g.own(context.WithoutCancel(ctx), g.handle), token: g.token}
+		// leave ends the context first: the holder's work must have ended when the server lets go.
+		lock.release = func(ctx context.Context) error { return g.leave(ctx, g.handle) }
+	}
+	err = m.failed(verb, err)
+	trace.follow(lock, err)
+	return lock, err
+}
+
 // Lock is a held lock. Its methods may be called from many goroutines.
 type Lock struct {
 	ctx      context.Context
@@ -14,32 +29,35 @@ type Lock struct {
 	released atomic.Bool
 }
 
-// Context returns a context that carries ownership of the lock, for reentry, and the values of the
-// context that Lock was called with, but not its deadline. It ends when the lock is unlocked, and
-// with cause [ErrLost], which context.Cause tells, when the lock is lost: at once when the server
-// ended the session and says so by closing the connection (on Linux, where the kernel reports it;
-// elsewhere with the next heartbeat), before the lease is over when the network has gone silent,
-// and when the Locker is closed. What is done outside the database between the loss and its notice
-// is protected by nothing but [Lock.Token].
+// Context returns a context that carries ownership of the lock, for reentry. It has the values of the
+// context that Lock was called with, but not its deadline. It ends when the lock is unlocked, and with
+// cause [ErrLost], which context.Cause tells, when the lock is lost:
+//
+//   - The server ended the session, and has closed the connection. The context ends at once on Linux,
+//     where the kernel reports it, elsewhere with the next heartbeat.
+//   - The network has gone silent. The context ends before the lease is over.
+//   - The Locker was closed.
+//
+// What is done outside the database between the loss and its notice is protected by nothing but
+// [Lock.Token].
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// Token returns a fencing token with [WithFencing], else 0: a positive number that is larger than
-// that of every lock granted before by the same lock table, also across rollbacks, crashes and
-// restarts of the server, and a failover that loses no committed transaction. Send it with every
-// write to another system, and have that system refuse a write whose token is smaller than one that
-// it has seen: then a holder that was stopped and does not know yet that its lock is lost can do no
-// harm.
+// Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than that
+// of every lock granted before by the same lock table: also across rollbacks, crashes and restarts of
+// the server, and a failover that loses no committed transaction.
 //
-// A lock that joined its caller's session has a token of its own, or that with which its rows were
+// Send the token with every write to another system, and have that system refuse a write whose token
+// is smaller than one that it has seen. Then a holder that was stopped, and does not know yet that its
+// lock is lost, can do no harm.
+//
+// A lock that joined its caller's session has a token of its own, or the one with which its rows were
 // locked there before.
 func (l *Lock) Token() int64 { return l.token }
 
-// Unlock releases the lock. It works on a cancelled ctx, whose values alone it uses, and returns
-// within 5 seconds: a connection on which the release is not confirmed is closed, and the server
-// then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the session
-// broke before: since when others may have held the lock is not known. When a Do ran in the
-// session, the last Unlock of the session commits its work, which may take 30 seconds, and an error
-// means that it is not committed, unless it says that the connection broke during COMMIT.
+// Unlock releases the lock. It uses the values of ctx alone, so it works when ctx has ended. It
+// returns within 5 seconds: a connection on which the release is not confirmed is closed, and the
+// server then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the
+// session broke before: others may have held the lock since, nobody knows from when.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if !l.released.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)

@@ -3,18 +3,19 @@ package txlock
 import "context"
 
 // TryLock is Lock without waiting: a lock that another session holds, or waits for, is
-// [ErrNotAcquired] at once. Waiters are never overtaken. Only the wait for a free connection of the
-// pool is left, as long as ctx and Within allow. Of several tries of one key that come at the same
-// moment one gets it; of tries that name several keys each may find some of them taken by the
-// others.
+// [ErrNotAcquired] at once. Waiters are never overtaken. TryLock waits for a free connection of the
+// pool only, as long as ctx and Within allow.
+//
+// Of several tries of one key at the same moment, one gets it. Tries that name several keys may all
+// miss: each finds some of them taken by the others.
 func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
-	return m.hold(ctx, "TryLock", true)
+	return m.lock(ctx, "TryLock", true)
 }
 
-// TryDo is Do without waiting: work does not run when another session holds the lock, or waits for
-// it, and the error is [ErrNotAcquired].
+// TryDo is Do without waiting: when another session holds the lock, or waits for it, work does not
+// run and the error is [ErrNotAcquired].
 func (m *Mutex[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	return m.run(ctx, "TryDo", true, work)
+	return m.do(ctx, "TryDo", true, work)
 }
 
 // TryLockTx is LockTx without waiting: a lock that another session holds, or waits for, is

@@ -57,8 +57,8 @@ func WithTable(name string) Option {
 }
 
 // WithSlots is the number of slots that Install seeds, 65536 by default, at most 1048576. Only
-// Install and Schema read it: everything else goes by the number that the table was seeded with,
-// and Install refuses a table that was seeded with another.
+// Install and Schema read it. Everything else goes by the number that the table was seeded with, and
+// Install refuses a table that was seeded with another.
 func WithSlots(n int) Option {
 	return optionFunc(func(c *config) {
 		c.slots = n
@@ -69,27 +69,28 @@ func WithSlots(n int) Option {
 }
 
 const (
-	// defaultLease is longer than what a healthy program and network are silent for: a garbage
-	// collection, a switch of the network, the move of a virtual machine take seconds. It is
-	// shorter than what people wait for before they call somebody.
+	// defaultLease is longer than a healthy program or network is silent: a garbage collection, a
+	// switch of the network, the move of a virtual machine take seconds. It is shorter than people wait
+	// before they call somebody.
 	defaultLease = 30 * time.Second
 	// maxLease is a little less than what the servers' timers hold, 2^31 milliseconds.
 	maxLease = 24 * 24 * time.Hour
 )
 
 // WithLease is how long a session that holds locks may be silent before the server ends it, 30 s by
-// default. It matters when a holder is stopped or cut off from the network without the server being
-// told; a crash frees the lock at once.
+// default. It matters when a holder is stopped, or cut off from the network without the server being
+// told. A crash frees the lock at once.
 //
-// A healthy Lock is kept alive for as long as it is held, by a heartbeat every sixth of d; its
-// Context ends a tenth of d, at most a second, before the server could end the session, counted
-// from when the last answered heartbeat was sent. While the work of a Do runs, the session is the
-// work's: its own statements are the only ones, and work that sends none for d loses the lock.
-// Raise d where such work computes for long. LockTx changes nothing in the caller's session, whose
-// own settings decide.
+// A heartbeat, every twelfth to sixth of d, keeps a healthy Lock alive for as long as it is held.
+// When no answer comes, its Context ends before the server can end the session: a tenth of d before,
+// at most a second, counted from when the last answered heartbeat was sent.
 //
-// d is at least 1 ms on PostgreSQL and 1 s on MySQL and MariaDB, where the server counts whole
-// seconds, rounded up; and at most 24 days.
+// The work of a Do has the session for itself. Work that sends no statement for d loses the lock:
+// raise d where work computes for long. LockTx changes nothing in the caller's session, whose own
+// settings decide.
+//
+// d is at most 24 days, and at least 1 ms on PostgreSQL, 1 s on MySQL and MariaDB, where the server
+// counts whole seconds, rounded up.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
@@ -99,14 +100,14 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// WithFencing makes Lock.Token a fencing token. Install then creates what tokens are made of,
-// besides the lock table: call it, with this option, before the first Lock, else [ErrNotInstalled].
+// WithFencing makes Lock.Token a fencing token. Install then creates what tokens are made of, besides
+// the lock table. Call it with this option before the first Lock, which is [ErrNotInstalled] else.
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
-// WithLogger gives New a logger for what must not go unnoticed: that a lock was lost, that a
-// connection had to be closed because its release was not confirmed, that Break has ended a session
-// (warnings), and that Check refuses the server (an error). Attributes are "lock", "table",
-// "session" and "error". Without it, txlock is silent. It must not be nil.
+// WithLogger gives New a logger for what must not go unnoticed. Warnings: a lock was lost, a
+// connection was closed because its release was not confirmed, Break has ended a session. Errors:
+// Check refuses the server. Attributes are "lock", "table", "session" and "error". Without it, txlock
+// is silent. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if logger == nil {

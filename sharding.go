@@ -16,8 +16,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// maxRows bounds one Mutex: a statement that names more rows outgrows what MySQL's range optimizer
-// plans for by default, and it would then lock rows that nobody named.
+// maxRows bounds one Mutex. A statement that names more rows outgrows what MySQL's range optimizer
+// plans for by default, and would lock rows that nobody named.
 const maxRows = 4096
 
 // target is what a Mutex locks: keys, which become slots once their number is known, or rows of a
@@ -33,7 +33,7 @@ type target struct {
 // versions of a program hold one key at once.
 func sumOf(key string) uint32 { return crc32.ChecksumIEEE([]byte(key)) }
 
-// slotOf is the slot of a key's hash, of n.
+// slotOf is the slot of a key's hash among n slots.
 func slotOf(sum uint32, n int) int { return int(sum % uint32(n)) }
 
 // slotsOf hashes keys.
@@ -145,9 +145,8 @@ func slotValues(sums []uint32, n int) []dialects.Value {
 	return values
 }
 
-// slotCount reads the number of slots from the table once. That takes a connection for a moment: a
-// caller that holds one already waits for it a second at most, for in a full pool it might wait for
-// itself.
+// slotCount reads the number of slots from the table, once. That takes a connection for a moment. A
+// caller that holds one already waits a second at most: in a full pool it might wait for itself.
 func (l *Locker[Tx]) slotCount(ctx context.Context, holding bool) (int, error) {
 	if n := l.slots.Load(); n > 0 {
 		return int(n), nil

@@ -6,21 +6,20 @@ import (
 	"sync"
 )
 
-// Tracer is told of every call that locks, by [WithTracer]: for metrics and traces. It is called in
-// the goroutine of that call, but for the loss of a Lock, and must return soon and not panic. The
+// Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called in
+// the goroutine of that call, except for the loss of a Lock. It must return soon and not panic. The
 // module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
-	// Asked is called before a call waits. The two methods below get the context that it returns,
-	// which must be derived from ctx; the work of a Do and [Lock.Context] inherit its values.
+	// Asked is called before a call waits. It returns a context that is derived from ctx. The two
+	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.
 	Asked(ctx context.Context, call Call) context.Context
 	// Answered is called when the wait is over: with nil when the lock is held, else with the error
 	// that the call will return.
 	Answered(ctx context.Context, err error)
-	// Ended is called once for a lock that was granted, when it is not held any more: with nil when
-	// it was released, alone or with the Do in which it was taken, or the transaction of a Do has
-	// committed, of a nested one its savepoint was kept; with the error of the Do or the Unlock
-	// otherwise; with one that matches [ErrLost] as soon as a Lock is known to be lost. It is not
-	// called for LockTx, whose transaction is the caller's to end.
+	// Ended is called once for each granted lock: with nil after a release or a commit, else with the
+	// error that the call returns, or with ErrLost as soon as the loss of a Lock is known. A Lock that
+	// is released with the Do in which it was taken, and a nested Do whose savepoint is kept, end with
+	// nil. Ended is not called for LockTx, whose transaction is the caller's to end.
 	Ended(ctx context.Context, err error)
 }
 
@@ -33,7 +32,7 @@ type Call struct {
 	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx
 }
 
-// WithTracer has tracer told of every call that locks. It must not be nil.
+// WithTracer tells tracer of every call that locks. It must not be nil.
 func WithTracer(tracer Tracer) Option {
 	return optionFunc(func(c *config) {
 		if tracer == nil {
@@ -53,8 +52,8 @@ type trace struct {
 	answered, ended bool
 }
 
-// asked begins the trace of a call that joins the session which ctx carries, if it does, and
-// returns the context that the call goes on with.
+// asked begins the trace of a call, and returns the context that the call goes on with. joins says
+// that the call would join a session that ctx carries.
 func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
 	l := m.locker
 	if l.config.tracer == nil || l.config.err != nil {
@@ -67,10 +66,8 @@ func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context
 	if call.Table == "" {
 		call.Table = l.config.table
 	}
-	if f, carried := ctx.Value(ownerKey[Tx]{l}).(*frame[Tx]); carried && joins {
-		f.mu.Lock()
-		call.Nested = !f.over
-		f.mu.Unlock()
+	if s, _ := l.owned(ctx); s != nil && joins {
+		call.Nested = s.life.Open()
 	}
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
 	return t.ctx, t
@@ -98,7 +95,7 @@ func (t *trace) answer(err error) {
 	t.tracer.Answered(t.ctx, err)
 }
 
-// end says that what was granted is not held any more, unless that has been said.
+// end says that the lock is not held any more, unless that has been said.
 func (t *trace) end(err error) {
 	if t != nil && t.first(&t.ended) {
 		t.tracer.Ended(t.ctx, err)
@@ -125,14 +122,14 @@ func (t *trace) follow(lock *Lock, err error) {
 	unheld := context.AfterFunc(lock.ctx, func() { t.end(unlessReleased(context.Cause(lock.ctx))) })
 	release := lock.release
 	lock.release = func(ctx context.Context) error {
-		unheld() // the release ends the context first thing, and its error tells more; besides, no goroutine is needed
+		unheld() // the release ends the context, and its error tells more
 		err := release(ctx)
 		t.end(unlessReleased(err))
 		return err
 	}
 }
 
-// unlessReleased is nil for the end of a lock that was released with the Do in which it was taken.
+// unlessReleased is nil for a lock that was released with the Do in which it was taken, else err.
 func unlessReleased(err error) error {
 	if errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost) {
 		return nil
@@ -144,7 +141,7 @@ func unlessReleased(err error) error {
 // call returns it.
 var ErrPanicked = errors.New("the work panicked")
 
-// traced runs a Do, of which the lock is granted when its work begins.
+// traced runs a Do. Its lock is granted when its work begins.
 func traced[Tx any](t *trace, work func(context.Context, Tx) error,
 	run func(work func(context.Context, Tx) error) error,
 ) error {

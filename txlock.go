@@ -3,8 +3,8 @@
 //
 // A [Locker] names the database, a [Mutex] what to lock there:
 //
-//	locks := txlock.New(postgres.New(pool)) // or postgres.NewSQL(db), mysql.New(db); best: postgres.Open, mysql.Open
-//	err := locks.Install(ctx)               // once: creates the lock table
+//	locks := txlock.New(driver) // of postgres.Open, New, NewSQL, or mysql.Open, New
+//	err := locks.Install(ctx)   // creates the lock table; idempotent
 //
 //	err = locks.Mutex("sku:42").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
 //		_, err := tx.Exec(ctx, "UPDATE inventory SET stock = stock - 1 WHERE sku = 42")
@@ -14,58 +14,64 @@
 // # What a lock is
 //
 // A lock is a row that a database session has locked with SELECT … FOR UPDATE in an open
-// transaction. Keys of [Locker.Mutex] are hashed to slots, rows of a table that Install seeds;
+// transaction. Keys of [Locker.Mutex] are hashed to slots: rows of a table that Install seeds.
 // [Locker.Rows] locks rows of your own table. The database sees to it that one session holds a row,
-// serves those who wait in order, and frees the row when the session ends, for whatever reason.
-// There is no lease to guess, no clock to trust and nothing to clean up.
+// and frees the row when the session ends, for whatever reason. A crash frees a lock at once. No
+// clock decides who holds it.
 //
 // # Which call to use
 //
-// [Mutex.Do] does the work in the lock's own transaction: it commits only if the lock was held from
-// the first statement to the commit. That is the strongest promise a lock can give, so prefer it
-// wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
-// [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back should the
-// session break meanwhile. The Try forms never wait for another holder.
+// [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was held
+// from the first statement to the commit. That is the strongest promise a lock can give: prefer Do
+// wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours. [Mutex.Lock]
+// holds a lock for work elsewhere, which the database cannot take back when the session breaks. The
+// Try forms never wait for another holder.
 //
 // # Order
 //
-// Waiters are served in the order in which they came, on all processes. A waiter that gives up or
-// dies leaves the queue.
+// Waiters are served in the order in which they reach the server, across processes. On MySQL and
+// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves the queue at once.
+// One that dies delays the next by half a second at most.
 //
 // # Reentry
 //
-// Ownership follows the context that Do hands to the work and that [Lock.Context] returns. A call
-// with such a context joins the session that it holds: locking a held key again succeeds at once,
-// another key is locked in the same transaction on the same connection, and a Do is a savepoint.
-// What a session has locked is released together, when its last handle is unlocked or its outermost
-// Do returns; only what was locked in the work of a nested Do that fails is released with it (on
-// MySQL and MariaDB the rows stay locked until then, too). A goroutine without that context is
-// another owner.
+// Ownership follows the context that Do hands to its work and that [Lock.Context] returns. A call
+// with such a context joins the session that it carries. Locking a held key again succeeds at once.
+// Another key is locked in the same transaction, on the same connection. A goroutine without that
+// context is another owner. [Apart] makes one of a goroutine that has it.
 //
-// Calls with the context of one session take turns, for it has one connection; a nested Do keeps
-// the turn until its work has returned, so a call inside that work must use the context that the
-// work got.
+// A Do in the work of a Do is a savepoint. While it runs, only calls with the context of its own work
+// may join the session: others get an error that says so. A Do with the context of a Lock is
+// [ErrInsideLock].
+//
+// The database cannot release one row of a transaction, so what a session has locked is released
+// together: when its last Lock is unlocked, or when the Do that began it returns. When a nested Do
+// fails, the locks that were taken in its work end with it. On MySQL and MariaDB their rows stay
+// locked until the session ends.
 //
 // # Slots collide
 //
-// Keys that hash to one slot exclude each other. Among 100 keys held at once some two share one of
-// 65536 slots with a probability of 7 %. That costs waiting, never exclusion; where it matters,
-// lock your own rows with [Locker.Rows]. A collision can make code that locks one key while another
-// session's Lock holds a second one wait in a circle; the database detects that, and one call gets
-// [ErrDeadlock]. Naming all keys in one Mutex avoids it.
+// Keys that hash to one slot exclude each other. Among 100 keys held at once, two share one of 65536
+// slots with a probability of 7 %. That costs waiting, never exclusion. Where it matters, lock your
+// own rows with [Locker.Rows]. Two sessions that each hold one key and wait for another may meet in a
+// deadlock through a collision: the database detects it, and one call gets [ErrDeadlock]. Name all
+// keys in one Mutex to avoid that.
 //
 // # Who holds it
 //
-// [Locker.Inspect] shows who holds and who waits, [Locker.Break] ends a stuck holder's session,
-// [WithLogger] tells of what must not go unnoticed, [WithTracer] of every call. A session shows the
-// keys that it locks in the server's own views: they are not secret.
+// [Locker.Inspect] shows who holds and who waits. [Locker.Break] ends a stuck holder's session.
+// [WithLogger] tells what must not go unnoticed, [WithTracer] tells of every call. A session shows the
+// keys that it locks in the server's own views: keys are not secret.
 //
 // # Long holds
 //
-// Each held lock occupies a connection and an open transaction, and on PostgreSQL such a
-// transaction holds back vacuum in the whole database. Hold locks for as long as the work takes,
-// not for the life of a process. A Lock is kept alive by heartbeats; the work of a Do must send a
-// statement at least once in a lease, see [WithLease].
+// Each held lock occupies a connection and an open transaction. On PostgreSQL that transaction holds
+// back vacuum in the whole database, and CREATE INDEX CONCURRENTLY waits for it. On MariaDB it holds
+// back purge. Hold locks for as long as the work takes, not for the life of a process.
+//
+// A session that is silent for its lease, 30 s unless [WithLease] says otherwise, is ended by the
+// server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The work
+// of a Do must send a statement once in a lease.
 package txlock
 
 import (
@@ -82,35 +88,38 @@ import (
 // What can go wrong, to be told apart with errors.Is. The database driver's own error is reachable
 // with errors.As.
 var (
-	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the
-	// lock. A wait that ctx ended matches ctx's error as well, one that Within ended
+	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the lock. A
+	// wait that ctx ended matches the error of ctx as well, one that Within ended
 	// context.DeadlineExceeded.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
-	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
-	// its work did. What the work did is not committed, unless the error says that the connection
-	// broke during COMMIT; where the work itself has sent COMMIT, only what came after that is not.
+	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before its
+	// work did. What the work did is not committed, with two exceptions: the error says that the
+	// connection broke during COMMIT, or the work itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
-	// ErrNotHeld occurs when Unlock is called on a lock that was already unlocked, or that the Do
-	// in which it was taken has released.
+	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before, or was released with
+	// the Do in which it was taken.
 	ErrNotHeld = errors.New("lock not held")
 
-	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL
-	// and MariaDB that rolls the whole transaction back, locks included; on PostgreSQL locks held
-	// before are kept.
+	// ErrInsideLock occurs when Do or TryDo is called with the context of a session that a Lock began.
+	// The work could only be committed by the Unlock, whose error nobody reads. Nothing was sent. Begin
+	// with Do and call Lock in its work, or call with [Apart] of the context, as another owner.
+	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
+
+	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL and
+	// MariaDB that rolls the whole transaction back, locks included. On PostgreSQL the locks that were
+	// held before are kept.
 	ErrDeadlock = dialects.ErrDeadlock
 
 	// ErrNotInstalled occurs when the lock table is missing, incomplete, or has another shape.
 	ErrNotInstalled = dialects.ErrNotInstalled
 
-	// ErrNoRow occurs when Rows named a row that does not exist. A row that does not exist cannot
-	// be locked.
+	// ErrNoRow occurs when Rows names a row that does not exist. Such a row cannot be locked.
 	ErrNoRow = dialects.ErrNoRow
 
-	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx
-	// on PostgreSQL in a transaction at REPEATABLE READ or SERIALIZABLE. Begin it at READ
-	// COMMITTED.
+	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx on
+	// PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
@@ -118,14 +127,6 @@ var (
 )
 
 var errClosed = errors.New("the Locker is closed")
-
-const (
-	// releaseTimeout bounds Unlock and every rollback. A connection that has not confirmed by then
-	// is closed.
-	releaseTimeout = 5 * time.Second
-	// commitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
-	commitTimeout = 30 * time.Second
-)
 
 // Locker locks rows of one database. It is safe for use by many goroutines; a program needs one for
 // each database. Tx is the transaction type of its driver, pgx.Tx or *sql.Tx.
@@ -137,7 +138,7 @@ type Locker[Tx any] struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*session[Tx]]struct{} // open ones
-	beat     *time.Timer               // runs lookAfter
+	beat     *time.Timer               // calls lookAfter; nil before the first session
 	beating  bool                      // beat is set
 }
 
@@ -152,9 +153,9 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 }
 
 // Install creates the lock table and seeds its slots. It may be called at every start, by many
-// replicas at once, and completes what an earlier call that crashed has left. It refuses to change
-// the number of slots of an installed table, and changes nothing when it returns an error. Where
-// programs may not create tables, run the SQL of [Locker.Schema].
+// replicas at once. It completes what an earlier call left when it crashed, and refuses to change the
+// number of slots of an installed table. After an error nothing has changed. Where programs may not
+// create tables, run the SQL of [Locker.Schema].
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
@@ -188,10 +189,10 @@ func (l *Locker[Tx]) layout(slots int) dialects.Layout {
 	return dialects.Layout{Table: l.config.table, Slots: slots, Fencing: l.config.fencing}
 }
 
-// Check proves that this server excludes: on two connections at once it locks a free slot, and
-// requires that the other is refused with the exact error, skips the row, and gets it when it is
-// free. Anything else is [ErrUnsafeEngine]: some engines take the syntax and lock nothing, some
-// lock one node of many. Call it at start, or in a health check.
+// Check proves that this server excludes. It locks a free slot on one connection. Another must be
+// refused with the exact error, must skip the row, and must get it when it is free. Anything else is
+// [ErrUnsafeEngine]: some engines take the syntax and lock nothing, some lock one node of many. Call
+// it at start, or in a health check.
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: check: %w", err)
@@ -210,11 +211,10 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 }
 
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
-// opened; a caller's pool stays open. Calls that come later return an error. Close waits a few
-// seconds for work that still runs in a Do, whose transaction is then rolled back, and for calls
-// that still wait for a lock, which it does not end: cancel their contexts. When they do not return
-// by then, or the server does not answer, Close returns an error, and what is left is closed when
-// they do.
+// opened. A caller's pool stays open. Later calls return an error. The context of work that still
+// runs in a Do ends, and its transaction is rolled back. Calls that wait for a lock are not ended:
+// cancel their contexts. Close waits 6 seconds for both, and for the server. After that it returns an
+// error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -225,11 +225,11 @@ func (l *Locker[Tx]) Close() error {
 	l.mu.Unlock()
 	closed := make(chan error, 1)
 	for _, s := range open {
-		go s.abort(errClosed)
+		go s.abort()
 	}
 	go func() {
 		for _, s := range open {
-			<-s.ended
+			<-s.life.Ended()
 		}
 		if l.driver == nil {
 			closed <- nil
@@ -264,8 +264,8 @@ func (l *Locker[Tx]) ready() error {
 	return nil
 }
 
-// Mutex names rows to lock. It holds no state: one value may be used by many goroutines, and any
-// two that name the same key exclude each other.
+// Mutex names rows to lock. It holds no state: many goroutines may use one value, and any two that
+// name the same key exclude each other.
 type Mutex[Tx any] struct {
 	locker *Locker[Tx]
 	name   string // for errors
@@ -274,8 +274,8 @@ type Mutex[Tx any] struct {
 	err    error
 }
 
-// Mutex names one or more keys, which are locked together in one statement, in an order that is the
-// same everywhere: two calls with the same keys in any order cannot block each other. A key is any
+// Mutex names one or more keys. They are locked together in one statement, in an order that is the
+// same everywhere, so two calls with the same keys in any order cannot block each other. A key is any
 // text of at least one byte. No key, or an empty one, is an error from the call that locks. Mutex
 // sends nothing.
 func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
@@ -286,15 +286,15 @@ func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 // Rows names rows of a table of the caller's: those whose column has one of values. The column must
 // be unique and indexed. Values are strings, integers, floats, booleans, []byte for a binary
 // column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow]. Table and column
-// are spelled as in SQL: schema.table, and in quotes where SQL needs them; spell them the same way
-// everywhere, for the order of waiters depends on it. Rows sends nothing.
+// are spelled as in SQL: schema.table, and in quotes where SQL needs them. Spell them the same way
+// everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	target, err := rowsOf(table, column, values)
 	return &Mutex[Tx]{locker: l, name: nameOfRows(table, column, values), target: target, err: err}
 }
 
-// Within returns a copy that waits at most d for the lock, the wait for a connection of the pool
-// included. The holding is not limited. d must be positive.
+// Within returns a copy that waits at most d for the lock. The wait for a connection of the pool
+// counts, the holding does not. d must be positive.
 func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 	limited := *m
 	limited.within = d
@@ -304,46 +304,51 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 	return &limited
 }
 
-// Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the
-// holding. After an error nothing is held: [ErrNotAcquired] when the wait was ended, and when ctx
-// ends while the lock is being granted it is released again. Every Lock needs its Unlock.
+// Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the holding.
+// Every Lock needs its Unlock.
+//
+// After an error nothing is held: [ErrNotAcquired] when the wait was ended. A lock that is granted
+// while ctx ends is released again.
 func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
-	return m.hold(ctx, "Lock", false)
+	return m.lock(ctx, "Lock", false)
 }
 
-// Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
-// It returns nil only when the commit succeeded, and it succeeds only if the lock was held from the
-// first statement to the commit. Otherwise nothing that the work did is committed: when work
-// returns an error (Do returns it) or panics (Do goes on panicking), when ctx has ended, and with
-// [ErrLost] when the session broke, or the work ended the transaction itself, by ROLLBACK, or on
-// MySQL and MariaDB by a deadlock whose error it swallowed. Work that sends COMMIT itself commits
-// what it did until then, under the lock; what comes after that is not committed, and Do returns
-// ErrLost. If the connection breaks during COMMIT nobody can say whether it took place; the error
-// says so.
+// Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits. It
+// returns nil only when the commit succeeded, and the commit succeeds only if the lock was held from
+// the first statement on. Otherwise nothing that work did is committed:
 //
-// The context that work gets carries ownership, see Reentry; tx must not be used after work
-// returned. Where ctx already holds a session, work runs in a savepoint of its transaction: an
-// error undoes work alone, and ends the locks that were taken in it, and success is committed with
-// the outermost Do, or the Unlock of the outermost Lock. Work that rolls back to a savepoint of its
-// own should have unlocked what it has locked since: PostgreSQL releases that. On PostgreSQL there
-// is one hole inside a Lock: after a ROLLBACK that work sends as SQL, what it sends then is
-// committed at once; the errors of Do and Unlock say that the lock was lost.
+//   - work returns an error, which Do returns, or panics: Do goes on panicking;
+//   - ctx has ended;
+//   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL and
+//     MariaDB by a deadlock whose error it swallowed.
+//
+// Work that sends COMMIT itself commits what it did until then, under the lock. What comes after that
+// is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody can say
+// whether it took place; the error says so.
+//
+// The context that work gets carries ownership, see Reentry. tx must not be used after work returned.
+//
+// In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes work
+// alone, and ends the locks that were taken in it; nil means that the outermost Do will commit it. In
+// a session that a Lock began, Do is [ErrInsideLock]. Work that rolls back to a savepoint of its own
+// should have unlocked what it has locked since: PostgreSQL releases that.
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	return m.run(ctx, "Do", false, work)
+	return m.do(ctx, "Do", false, work)
 }
 
-// LockTx waits for the lock in a transaction that the caller began and will end; it is released
-// when that transaction ends, and on PostgreSQL when it is rolled back to an earlier savepoint.
-// After an error the transaction is usable and its settings are what they were, except after
-// [ErrLost], and on MySQL and MariaDB after [ErrDeadlock]: roll it back then. A limit of the
-// session's own, lock_timeout on PostgreSQL and innodb_lock_wait_timeout (50 s unless changed) on
-// MySQL and MariaDB, ends the wait as well, with [ErrNotAcquired]. When ctx ends while the lock is
-// being granted, LockTx may return nil with the lock held. On MySQL and MariaDB several keys of a
-// failed call may stay locked in part until the transaction ends.
+// LockTx waits for the lock in a transaction that the caller began and will end. The lock is released
+// when that transaction ends, and on PostgreSQL when it is rolled back to an earlier savepoint. A
+// limit of the session's own ends the wait as well, with [ErrNotAcquired]: lock_timeout on
+// PostgreSQL, innodb_lock_wait_timeout (50 s unless changed) on MySQL and MariaDB. When ctx ends
+// while the lock is being granted, LockTx may return nil with the lock held.
 //
-// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and
-// MariaDB at REPEATABLE READ, their default, lock before the transaction's first plain SELECT: that
-// one takes the snapshot that all later ones read.
+// After an error the transaction is usable, and its settings are what they were. There are two
+// exceptions, after which it must be rolled back: [ErrLost], and [ErrDeadlock] on MySQL and MariaDB.
+// There, some keys of a failed call may also stay locked until the transaction ends.
+//
+// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and MariaDB
+// at REPEATABLE READ, their default, lock before the transaction's first plain SELECT: that one takes
+// the snapshot that all later ones read.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }

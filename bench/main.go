@@ -1,7 +1,10 @@
 // Bench measures the locks that people use today, side by side, on real servers of this machine:
 //
-//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE | -into FILE] [-seed N]   measures, and writes results and a report
-//	bench report FILE                                                                   writes the report of results once more
+//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE | -into FILE] [-seed N]
+//	bench report FILE
+//
+// The first measures, and writes results and a report. The second writes the report of results once
+// more.
 package main
 
 import (

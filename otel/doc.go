@@ -10,11 +10,11 @@
 // # Metrics
 //
 //	txlock.requests       counter, {request}          calls whose wait is over, by outcome
-//	txlock.wait.duration  histogram, s                from the call until the lock was granted, or the wait ended otherwise; by outcome
+//	txlock.wait.duration  histogram, s                from call to grant or failure, by outcome
 //	txlock.releases       counter, {lock}             locks that are not held any more, by outcome
-//	txlock.hold.duration  histogram, s                from the grant until the release, the commit of a Do included; by outcome
+//	txlock.hold.duration  histogram, s                from grant to release or commit, by outcome
 //	txlock.waiting        up-down counter, {request}  calls that wait now
-//	txlock.held           up-down counter, {lock}     locks that are held now, and Dos that have their lock
+//	txlock.held           up-down counter, {lock}     locks and Dos that are held now
 //
 // The wait is all that comes before the grant: for a connection of the pool and for the server's
 // answer, too. A release counts when the server has confirmed it, so that for a moment txlock.held
@@ -26,10 +26,11 @@
 //
 // Their attributes, which are those of spans as well:
 //
-//	db.system.name      postgresql or mysql, also for MariaDB: say WithAttributes(semconv.DBSystemNameMariaDB)
+//	db.system.name      postgresql or mysql; mysql for MariaDB too, unless you say
+//	                    WithAttributes(semconv.DBSystemNameMariaDB)
 //	db.operation.name   the call: Lock, TryLock, Do, TryDo, LockTx or TryLockTx
 //	db.collection.name  the lock table, or that of Rows, as it was spelled
-//	txlock.nested       whether the call joined a session that its context carried, and so needed no connection
+//	txlock.nested       whether the call joined the session that its context carries
 //	txlock.outcome      not on the last two; see below
 //	error.type          with the outcomes that are errors; see below
 //
@@ -41,10 +42,10 @@
 //	missed     of a try: another session holds the lock, or waits for it
 //	released   of a lock: it was unlocked, or the Do committed
 //	cancelled  the caller's context was cancelled, in the wait or in a Do
-//	timeout    a deadline of the context, Within, or a limit of the session's own ended the wait; or a deadline ended a Do; an error
+//	timeout    a deadline, Within or a limit of the session ended the wait or a Do; an error
 //	deadlock   the call, or something in a Do, was the victim of a deadlock; an error
 //	lost       the session is gone; an error
-//	error      everything else, in a Do also an error or a panic of the work: nothing was committed; an error
+//	error      everything else, also an error or a panic of the work of a Do; an error
 //
 // # Spans
 //

@@ -14,6 +14,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -36,27 +37,17 @@ func run(m *testing.M) int {
 	var started []*servers.Server
 	var failed error
 	var group sync.WaitGroup
-	for server, kind := range map[contest.Server]servers.Kind{
-		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
-		contest.Redis: servers.Redis, contest.ZooKeeper: servers.ZooKeeper, contest.Etcd: servers.Etcd,
-	} {
-		instances := 1
-		if server == contest.Redis {
-			instances = 3
-		}
-		for range instances {
-			group.Go(func() {
-				instance, err := servers.Start(context.Background(), kind, servers.Options{})
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					failed = errors.Join(failed, err)
-					return
-				}
-				started = append(started, instance)
+	for _, server := range contest.Servers {
+		group.Go(func() {
+			running, err := testbed.Run(context.Background(), server, servers.Options{})
+			mu.Lock()
+			defer mu.Unlock()
+			failed = errors.Join(failed, err)
+			started = append(started, running...)
+			for _, instance := range running {
 				addresses[server] = append(addresses[server], instance.DSN)
-			})
-		}
+			}
+		})
 	}
 	group.Wait()
 	defer func() {

@@ -19,15 +19,15 @@ type Testbed struct {
 	failed  map[contest.Server]error
 }
 
-// kinds say which servers are started of each kind of contestants'.
-var kinds = map[contest.Server][]servers.Kind{
-	contest.PostgreSQL: {servers.Postgres18},
-	contest.MySQL:      {servers.MySQL},
-	contest.MariaDB:    {servers.MariaDB},
-	contest.Redis:      {servers.Redis, servers.Redis, servers.Redis},
-	contest.ZooKeeper:  {servers.ZooKeeper},
-	contest.Etcd:       {servers.Etcd},
-}
+// kinds are the servers that are databases, and software the others.
+var (
+	kinds = map[contest.Server]servers.Kind{
+		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
+	}
+	software = map[contest.Server]servers.Software{
+		contest.Redis: redis, contest.ZooKeeper: zooKeeper, contest.Etcd: etcd,
+	}
+)
 
 // Start finds or starts servers. It is no error if some cannot be started: Missing tells.
 func Start(ctx context.Context, wanted []contest.Server, started func(contest.Server)) *Testbed {
@@ -36,7 +36,7 @@ func Start(ctx context.Context, wanted []contest.Server, started func(contest.Se
 	var group sync.WaitGroup
 	for _, server := range wanted {
 		group.Go(func() {
-			running, err := startAll(ctx, kinds[server])
+			running, err := Run(ctx, server, servers.Options{Durable: true, Connections: 1000})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -51,10 +51,15 @@ func Start(ctx context.Context, wanted []contest.Server, started func(contest.Se
 	return t
 }
 
-// startAll starts servers that flush at every commit, as they do by default.
-func startAll(ctx context.Context, all []servers.Kind) (running []*servers.Server, err error) {
-	for _, kind := range all {
-		server, err := servers.Start(ctx, kind, servers.Options{Durable: true, Connections: 1000})
+// Run finds or starts the instances of a server: three of Redis, one of each other. The options are
+// for databases.
+func Run(ctx context.Context, server contest.Server, options servers.Options) (running []*servers.Server, err error) {
+	instances := 1
+	if server == contest.Redis {
+		instances = 3
+	}
+	for range instances {
+		server, err := start(ctx, server, options)
 		if err != nil {
 			for _, other := range running {
 				err = errors.Join(err, other.Stop())
@@ -67,6 +72,13 @@ func startAll(ctx context.Context, all []servers.Kind) (running []*servers.Serve
 		}
 	}
 	return running, nil
+}
+
+func start(ctx context.Context, server contest.Server, options servers.Options) (*servers.Server, error) {
+	if kind, ok := kinds[server]; ok {
+		return servers.Start(ctx, kind, options)
+	}
+	return software[server].Start(ctx)
 }
 
 // Missing is why a server does not run, or nil.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
-	"github.com/txlock/txlock/internal/dsn"
 )
 
 // complete says what a shell proposes: nothing is a file, but what "txlock run" runs.

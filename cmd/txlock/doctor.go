@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
-	"github.com/txlock/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/dsn"
 )
 
 // The exit codes of doctor.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 )
 
 // The worst comes last, and fixes keep their lines.

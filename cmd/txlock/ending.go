@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // What the command exits with; 64 to 78 as in sysexits.h, which mail and cron know.
@@ -62,7 +62,7 @@ func (o *options) failed(ctx context.Context, doing string, err error) error {
 
 // reasonOf is the text of an error, for people at a shell.
 func reasonOf(err error) string {
-	return strings.TrimPrefix(oneLine(dialects.WithoutAdvice(err)), "txlock: ")
+	return strings.TrimPrefix(oneLine(locktable.WithoutAdvice(err)), "txlock: ")
 }
 
 // oneLine is a text of which joined errors stand in lines.

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/dsn"
 )
 
 // layout are the flags of what is installed.

@@ -316,7 +316,8 @@ func TestReleaseUnconfirmed(t *testing.T) {
 		}
 		require.Equal(t, last.want, p.wait(t))
 		if last.want < 128 {
-			require.Regexp(t, `^txlock: the release of \d+ was not confirmed, and it may have been lost meanwhile: .*; the command ended with code \d\n$`, p.stderr.String())
+			require.Regexp(t, `^txlock: the release of \d+ was not confirmed, and it may have been lost meanwhile: `+
+				`.*; the command ended with code \d\n$`, p.stderr.String())
 		}
 		release()
 		require.NoError(t, proxy.Close())
@@ -345,7 +346,8 @@ func releaseUnanswered(t *testing.T, e *engine) {
 	})
 	p.send(t, "5")
 	require.Equal(t, 5, p.wait(t), p.stderr)
-	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; the command ended with code 5\n$`, p.stderr.String())
+	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; `+
+		`the command ended with code 5\n$`, p.stderr.String())
 	release()
 	require.NoError(t, proxy.Close())
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
-	"github.com/txlock/txlock/internal/dsn"
 )
 
 func main() {

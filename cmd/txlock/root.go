@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/txlock/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/dsn"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
 // options are the flags that all commands have.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/dsn"
 )
 
 // job is a command to run under locks.

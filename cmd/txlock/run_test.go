@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -105,7 +105,8 @@ func slowToTell(t *testing.T, e *engine) {
 	admit := f.crowded(t)
 	p := f.start(t, "run", "-v", "k", "--", "echo", "mine")
 	f.waiters(t, 1)
-	eventually.True(t, "a word without the holder", func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
+	eventually.True(t, "a word without the holder",
+		func() bool { return p.stderr.String() == "txlock: waiting for k\n" })
 	admit()
 	eventually.True(t, "a word about the holder", func() bool {
 		return strings.HasPrefix(p.stderr.String(), "txlock: waiting for k\ntxlock: waiting for k: held ")
@@ -306,7 +307,7 @@ func TestSameProcess(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
 		c.Path = "/bin/sh"
 		p := start(t, c)
-		dialects.Process = "#" + strconv.Itoa(p.Process.Pid) // nobody else in this process locks
+		label.Process = "#" + strconv.Itoa(p.Process.Pid) // nobody else in this process locks
 		holder, err := locks.Mutex("k").Lock(background)
 		require.NoError(t, err)
 		ahead := make(chan error, 1)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/txlock/txlock/internal/dsn"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
 // scrubbed returns a copy of the arguments, and overwrites the passwords in their originals, which

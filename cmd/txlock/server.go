@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/dsn"
 )
 
 // locker is what the commands use of a txlock.Locker, whatever its transactions are.
@@ -126,8 +126,11 @@ func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, 
 // workTimeout is how long installing and examining may take.
 const workTimeout = time.Minute
 
-// ask bounds what asks the server, of which nobody knows that it still answers. doing says what for.
-func (o *options) ask(ctx context.Context, doing string, limit time.Duration, question func(context.Context) error) error {
+// ask bounds what asks the server, of which nobody knows that it still answers. doing says what
+// for.
+func (o *options) ask(
+	ctx context.Context, doing string, limit time.Duration, question func(context.Context) error,
+) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return o.failed(ctx, doing, overdue(ctx, bounded, limit, question(bounded)))
@@ -142,7 +145,9 @@ func overdue(ctx, bounded context.Context, limit time.Duration, err error) error
 }
 
 // inspect is what the server shows, if it does so in time.
-func (o *options) inspect(ctx context.Context, doing string, locks locker, keys ...string) (holdings []txlock.Holding, err error) {
+func (o *options) inspect(
+	ctx context.Context, doing string, locks locker, keys ...string,
+) (holdings []txlock.Holding, err error) {
 	err = o.ask(ctx, doing, o.server.Timeout, func(ctx context.Context) error {
 		holdings, err = locks.Inspect(ctx, keys...)
 		return err

@@ -50,7 +50,8 @@ func newStatus(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "status [flags] [KEY...]", Short: "Show who holds locks and who waits", Long: statusHelp,
 		DisableFlagsInUseLine: true,
-		Example:               "  txlock status\n  txlock status --watch\n  txlock status --json sku:42 | jq '.locks[].holder'",
+		Example: "  txlock status\n  txlock status --watch\n" +
+			"  txlock status --json sku:42 | jq '.locks[].holder'",
 		RunE: func(c *cobra.Command, arguments []string) error {
 			s.keys = arguments
 			if err := s.read(c); err != nil {

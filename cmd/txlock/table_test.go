@@ -154,7 +154,8 @@ func TestLockOfAskedKey(t *testing.T) {
 func TestPicture(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, writeJSONLine(&out, pictureOf(txlock.Session{Key: "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b"})))
-	require.Equal(t, `{"id":null,"key":"a\u009b\u202e\udb40\udc41\u007f<ü鍵🔒\u001b","application":"","host":"","process":0,"user":"","database":"",`+
+	require.Equal(t, `{"id":null,"key":"a\u009b\u202e\udb40\udc41\u007f<ü鍵🔒\u001b","application":"",`+
+		`"host":"","process":0,"user":"","database":"",`+
 		`"since":null,"for_seconds":null,"idle":null,"statement":""}`+"\n", out.String())
 	var back struct{ Key string }
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &back))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Server error numbers (MySQL: server error reference; MariaDB: error codes) that mean something to
@@ -42,21 +43,20 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
 	case noSuchTable, unknownColumn, unknownDatabase:
 		if request.Slots > 0 {
-			return dialects.NotInstalled(request.Table, err)
+			return locktable.NotInstalled(request.Table, err)
 		}
 	}
 	return err
 }
 
-// lost says that the session is not the one any more that took the locks.
+// lost says that the session has lost the transaction that took the locks.
 func lost(err error) error {
 	if err == nil || errors.Is(err, dialects.ErrLost) {
 		return err
 	}
 	if number(err) == noSuchSavepoint {
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did, by a deadlock, COMMIT, "+
-			"ROLLBACK or DDL; "+
-			"what came after it is not committed: %w", dialects.ErrLost, err)
+			"ROLLBACK or DDL; what came after it is not committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
+// Commit implements dialects.Session.
 func (s *session) Commit(ctx context.Context) error {
 	defer s.close()
 	ctx, attend := s.unattended(ctx)
@@ -31,8 +32,9 @@ func (s *session) Commit(ctx context.Context) error {
 }
 
 func (s *session) commit(ctx context.Context) error {
-	if s.driver.owned { // ownedTx.Commit does both in one trip
-		return s.endOwned(ctx, (*sql.Tx).Commit)
+	if s.owned != nil { // ownedTx.Commit does both in one trip
+		s.owned.ending = ctx
+		return s.tx.Commit()
 	}
 	if err := s.exec(ctx, "RELEASE SAVEPOINT "+savepoint); err != nil {
 		if number(err) == 0 {
@@ -44,6 +46,7 @@ func (s *session) commit(ctx context.Context) error {
 	return s.exec(ctx, "COMMIT")
 }
 
+// Rollback implements dialects.Session.
 func (s *session) Rollback(ctx context.Context) error {
 	defer s.close()
 	ctx, attend := s.unattended(ctx)
@@ -51,10 +54,9 @@ func (s *session) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// unattended is a context for statements up to the call of attend. It does not end with ctx: then
-// the socket is closed instead, under whoever uses it. go-sql-driver has a goroutine of the
-// connection look after each statement whose context can end, and the two wake-ups of it are a
-// tenth of what a lock costs.
+// unattended is a context for statements up to the call of attend. When ctx ends, they are not
+// cancelled: the socket is closed under them instead. go-sql-driver would wake a goroutine twice
+// for each statement whose context can end, which is a tenth of what a lock costs.
 func (s *session) unattended(ctx context.Context) (statements context.Context, attend func()) {
 	if s.socket == nil {
 		return ctx, func() {}
@@ -75,16 +77,17 @@ func (s *session) close() {
 	_ = s.conn.Close()
 }
 
-// rollback ends whatever transaction is open and brings the session's settings back. A connection
+// rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed.
 func (s *session) rollback(ctx context.Context) (err error) {
 	switch {
-	case s.driver.owned:
+	case s.owned != nil:
 		err = sql.ErrTxDone
 		if s.tx != nil {
-			err = s.endOwned(ctx, (*sql.Tx).Rollback)
+			s.owned.ending = ctx
+			err = s.tx.Rollback()
 		}
-		if errors.Is(err, sql.ErrTxDone) { // nobody needed the handle, it was closed by the caller, or a commit failed
+		if errors.Is(err, sql.ErrTxDone) { // no work ran, the work closed the handle, or a commit failed
 			_, err = s.conn.ExecContext(ctx, "ROLLBACK")
 		}
 	case s.tx == nil:
@@ -100,25 +103,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// restore gives a connection of the caller's its settings back.
-func (s *session) restore(ctx context.Context, query string) error {
-	if s.driver.owned || !s.settled {
-		return nil
-	}
-	s.settled = false
-	return s.exec(ctx, query)
-}
-
-// endOwned calls Commit or Rollback of the transaction, which know no context, with ctx all the
-// same.
-func (s *session) endOwned(ctx context.Context, call func(*sql.Tx) error) error {
-	if owned := s.owned(); owned != nil {
-		owned.ending = ctx
-	}
-	return call(s.tx)
-}
-
-// destroy closes a connection instead of giving it back to the pool, once it is given back.
+// destroy has a connection closed when it is given back.
 func destroy(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -9,29 +9,29 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are made of: the server's UUID_SHORT(), a counter in its memory that every
-// call increases, and the number of the server's run. Both are read by the statement that locks the
-// rows, row by row as they are locked; nothing is written.
+// fence is what tokens are drawn from: the server's UUID_SHORT(), a counter in its memory that every
+// call increases, and the number of the server's run. The statement that locks the rows reads both,
+// row by row as they are locked, and writes nothing.
 //
 // The counter begins anew with the server. So runs, a table in memory that a restart empties, says
-// with which number and at which count this run began. Its row names the server, for on a replica
-// that takes over it has another's; and that of the primary is only good as long as no other server
-// has taken over since and told its replicas so, by a row with a higher number. Where there is no
-// good row, no token comes, and the next holder draws a number from epochs, an ordinary table: one
-// that is committed, and replicated as far as the server waits for that, before the first token is
-// made of it.
+// with which number and at which count this run began. Its row names the server: on a replica that
+// takes over, the row is another server's. The primary's row is good only while no other server has
+// taken over and replicated a row with a higher number. Without a good row no token comes. The next
+// holder then draws a number from epochs, an ordinary table. That is committed, and replicated as
+// far as the server waits for replicas, before the first token is made of it.
 //
-// Only tables in memory are read in the session: a plain SELECT of InnoDB's would take the
+// The session reads only tables in memory: a plain SELECT of an InnoDB table would take the
 // transaction's snapshot before the lock.
 type fence struct{ epochs, runs string }
 
-// errNoRun says that the server was restarted, or has taken over from another, since the last
-// token.
+// errNoRun says that the server was restarted, or has taken over, since the last token.
 var errNoRun = errors.New("no token: the server was restarted or has taken over")
 
-// fenceOf are the names behind the lock table's own, quoted. The server refuses those that are too
+// fenceOf derives the quoted names from the lock table's. The server refuses names that are too
 // long.
 func fenceOf(table string) (fence, error) {
 	quoted, err := quoteTable(table)
@@ -41,11 +41,12 @@ func fenceOf(table string) (fence, error) {
 
 // run is the number of the server's run and the count at which it began, or NULL.
 func (f fence) run() string {
-	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id AND " +
-		"UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND 1099511627775 AND epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
+	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id " +
+		"AND UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND 1099511627775 " +
+		"AND epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
 }
 
-// read is an assignment that keeps the run in a variable of the session, which cannot outlive the run.
+// read is an assignment to a variable of the session, which cannot outlive the run that it holds.
 func (f fence) read() string { return "@txlock_run = " + f.run() }
 
 // counted is a column that holds another, and what a token is made of. It is NULL without a run.
@@ -67,10 +68,11 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 			}
 		}
 		count, epoch, start := numbers[0], numbers[1], numbers[2]
-		if count <= start || count-start >= 1<<40 { // more than a run has room for, or the row is another's, and was brought here by a dump
+		// A count outside the range of a run: the row is another server's, brought here by a dump.
+		if count <= start || count-start >= 1<<40 {
 			return nil, 0, errNoRun
 		}
-		made, err := dialects.Token(epoch, count-start)
+		made, err := fencing.Token(epoch, count-start)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -82,17 +84,18 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 
 func (f fence) schema() []string {
 	return []string{
-		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB",
+		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n" +
+			"    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB",
 		"CREATE TABLE IF NOT EXISTS " + f.runs + " (\n    server BIGINT UNSIGNED NOT NULL PRIMARY KEY,\n" +
 			"    epoch BIGINT NOT NULL,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY",
 	}
 }
 
-// turnOfLift is a lock of the server's, so that of several that find no run one numbers it.
+// turnOfLift is a lock of the server's: of several sessions that find no run, one numbers it.
 const turnOfLift = "txlock_fence"
 
-// lift numbers the server's run. Each statement commits by itself: with GTIDs a table in memory must not be written in a
-// transaction. What is written is spelled out, for a server that replicates by statement.
+// lift numbers the server's run. Each statement commits by itself: with GTIDs, a transaction must
+// not write a table in memory. Written values are spelled out, for statement-based replication.
 func lift(ctx context.Context, conn *sql.Conn, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
@@ -102,17 +105,19 @@ func lift(ctx context.Context, conn *sql.Conn, table string) error {
 		return err
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		clean, cancel := detached(ctx)
 		defer cancel()
-		if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+turnOfLift+"')"); failed != nil {
-			destroy(conn)
-			return
-		}
-		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL"); failed != nil {
-			destroy(conn)
+		for _, restore := range []string{
+			"DO RELEASE_LOCK('" + turnOfLift + "')", "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL",
+		} {
+			if _, failed := conn.ExecContext(clean, restore); failed != nil {
+				destroy(conn)
+				return
+			}
 		}
 	}()
-	turn, err := firstColumn(ctx, conn, fmt.Sprintf("SELECT GET_LOCK('%s', %d)", turnOfLift, int(cleanUpTimeout.Seconds())))
+	wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", turnOfLift, int(cleanUpTimeout.Seconds()))
+	turn, err := firstColumn(ctx, conn, wait)
 	if err != nil {
 		return err
 	}
@@ -123,7 +128,7 @@ func lift(ctx context.Context, conn *sql.Conn, table string) error {
 	if err != nil {
 		return f.explain(table, err)
 	}
-	if len(run) == 1 && run[0] != "" { // it has been numbered meanwhile
+	if len(run) == 1 && run[0] != "" { // another session has numbered it meanwhile
 		return nil
 	}
 	return f.explain(table, f.number(ctx, conn))
@@ -145,16 +150,75 @@ func (f fence) number(ctx context.Context, conn *sql.Conn) error {
 	if len(start) != 1 {
 		return errNoRun
 	}
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s)", f.runs, epoch, start[0]))
+	_, err = conn.ExecContext(ctx,
+		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s)", f.runs, epoch, start[0]))
 	return err
 }
 
 func (f fence) explain(table string, err error) error {
 	switch number(err) {
 	case noSuchTable:
-		return dialects.NoFence(table, err)
+		return locktable.NoFence(table, err)
 	case refusedByPlugin:
-		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: lock without WithFencing: %w", err)
+		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: "+
+			"lock without WithFencing: %w", err)
 	}
 	return err
+}
+
+// lift numbers the server's run. The next settle reads it.
+func (s *session) lift(ctx context.Context, table string) error {
+	if s.owned != nil {
+		s.owned.fence = ""
+	}
+	return lift(ctx, s.conn, table)
+}
+
+// readRun makes tokens possible in a session that began without them. Another connection lifts the
+// fence, if the pool gives one in time: the pool may be waiting for this very session.
+func (s *session) readRun(ctx context.Context, table string) error {
+	if table == "" || table == s.fence {
+		return nil
+	}
+	f, err := fenceOf(table)
+	if err != nil {
+		return err
+	}
+	clean, cancel := detached(ctx)
+	defer cancel()
+	if s.owned != nil {
+		s.owned.fence = "" // until it is known what the variable holds
+	}
+	for range 2 {
+		if err := s.exec(clean, "SET "+f.read()); err != nil {
+			return f.explain(table, err)
+		}
+		run, err := firstColumn(clean, s.statements(), "SELECT @txlock_run IS NULL")
+		if err != nil {
+			return err
+		}
+		if len(run) == 1 && run[0] == "0" {
+			s.fence = table
+			if s.owned != nil {
+				s.owned.fence = table
+			}
+			return nil
+		}
+		brief, cancel := context.WithTimeout(ctx, liftPatience)
+		err = s.driver.withConn(brief, func(conn *sql.Conn) error { return lift(brief, conn, table) })
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return errNoRun
+}
+
+// fenceSchema creates the fence, if layout has one.
+func fenceSchema(layout dialects.Layout) ([]string, error) {
+	if !layout.Fencing {
+		return nil, nil
+	}
+	f, err := fenceOf(layout.Table)
+	return f.schema(), err
 }

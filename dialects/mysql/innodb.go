@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
-// lookAtMariaDB reads InnoDB's views. They show a row lock only when somebody waits for it; of what
-// is held besides, the rows are found by trying, and the holders by waiting for them for a moment.
+// lookAtMariaDB reads InnoDB's views, which show a row lock only while somebody waits for it. It
+// finds other held rows by trying, and their holders by waiting for them for a moment.
 func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, slots int, only []int) error {
 	if err := d.views.enter(ctx); err != nil {
 		return err
@@ -21,15 +22,15 @@ func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, sl
 	if err == nil && only == nil {
 		err = s.readIndexes(ctx, conn)
 	}
-	// a few slots are looked at also if an old picture shows no transaction
+	// an old picture may show no transaction: that must not hide the slots that were asked for
 	if err != nil || silent == 0 && only == nil {
 		return err
 	}
 	return d.findHolders(ctx, conn, s, slots, only)
 }
 
-// readPeople reads the sessions, but for probes, which hold nothing. Without PROCESS the server
-// shows those of the same user.
+// readPeople reads the sessions, except probes, which hold nothing. Without PROCESS the server shows
+// only those of the same user.
 func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
 		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
@@ -47,8 +48,8 @@ func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 			Session: line[0], User: line[1], Host: line[2], Database: line[3],
 			Idle: line[4] == "Sleep", Statement: line[5],
 		}
-		if label := labelIn(line[5]); label != "" {
-			_, party.Process, party.Claims = dialects.ReadLabel(label)
+		if shown := labelIn(line[5]); shown != "" {
+			_, party.Process, party.Claims = label.Read(shown)
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
 			party.For = time.Duration(milliseconds * float64(time.Millisecond))
 			party.Since = s.since(party.For)
@@ -58,14 +59,16 @@ func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 	return s.readLabels(ctx, conn)
 }
 
-// readLabels reads what sessions say of themselves. The server shows that if performance_schema is
-// on, which is not its default.
+// readLabels reads what sessions say of themselves. The server shows that only with
+// performance_schema on, which is not its default.
 func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT FROM performance_schema.threads t
-		LEFT JOIN performance_schema.user_variables_by_thread v ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '`+variable+`'
+	lines, err := grid(ctx, conn, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
+		FROM performance_schema.threads t
+		LEFT JOIN performance_schema.user_variables_by_thread v
+			ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '`+variable+`'
 		LEFT JOIN performance_schema.events_statements_current s ON s.THREAD_ID = t.THREAD_ID
 		WHERE t.TYPE = 'FOREGROUND'`)
-	if number(err) != 0 { // no privilege: stays blank
+	if number(err) != 0 { // no privilege: it stays blank
 		return nil
 	}
 	for _, line := range lines {
@@ -73,7 +76,7 @@ func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
 		if party == nil {
 			continue
 		}
-		_, process, claims := dialects.ReadLabel(line[1])
+		_, process, claims := label.Read(line[1])
 		party.Process, party.Claims = max(party.Process, process), append(party.Claims, claims...)
 		if party.Statement == "" {
 			party.Statement = line[2]
@@ -83,18 +86,19 @@ func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
 }
 
 const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.trx_requested_lock_id, l.lock_mode = 'S',
-	l.lock_table, l.lock_index, l.lock_data, (SELECT COUNT(*) FROM information_schema.innodb_lock_waits w WHERE w.requested_lock_id = l.lock_id AND w.requesting_trx_id = t.trx_id)
+	l.lock_table, l.lock_index, l.lock_data, (SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
+		WHERE w.requested_lock_id = l.lock_id AND w.requesting_trx_id = t.trx_id)
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t ON t.trx_id = l.lock_trx_id
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
 
-// readLocks reads the sessions, the locks that somebody waits for, and how many transactions hold
-// locks that are not among them. It is to be called in one's turn.
+// readLocks reads the sessions and the locks that somebody waits for. Silent is how many transactions
+// hold other locks. It is called between views.enter and leave.
 func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silent int, err error) {
 	if err := d.views.rest(ctx); err != nil {
 		return 0, err
 	}
 	defer func() { d.views.last = time.Now() }()
-	if err := s.readPeople(ctx, conn); err != nil { // just before, so that who holds or waits is among them
+	if err := s.readPeople(ctx, conn); err != nil { // just before the locks, so that their owners are there
 		return 0, err
 	}
 	locks, err := grid(ctx, conn, innodbLocksSQL)
@@ -115,18 +119,21 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silen
 	if err := s.begun(ctx, conn); err != nil {
 		return 0, err
 	}
-	holders, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx WHERE trx_rows_locked > 0 AND trx_mysql_thread_id <> CONNECTION_ID()")
+	holders, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx "+
+		"WHERE trx_rows_locked > 0 AND trx_mysql_thread_id <> CONNECTION_ID()")
 	for _, line := range holders {
-		if !waits[line[0]] || line[1] != "1" { // the one that it waits for
+		if !waits[line[0]] || line[1] != "1" { // 1: only the row that it waits for
 			silent++
 		}
 	}
 	return silent, err
 }
 
-// begun notes when transactions began, of sessions that do not wait. The view has that in the server's time zone, whatever the session's is.
+// begun notes when the transactions of sessions that do not wait began. The view has that in the
+// server's time zone, whatever the session's is.
 func (s *scene) begun(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) FROM information_schema.innodb_trx")
+	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+
+		"UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) FROM information_schema.innodb_trx")
 	for _, line := range lines {
 		seconds, failed := strconv.ParseFloat(line[1], 64)
 		if party := s.people[line[0]]; party != nil && party.Since.IsZero() && failed == nil {
@@ -150,6 +157,7 @@ func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects
 		return false, err
 	}
 	defer func() { d.views.last = time.Now() }()
-	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+party.Session+" AND trx_id = "+party.Transaction)
+	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
+		party.Session+" AND trx_id = "+party.Transaction)
 	return len(found) > 0, err
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // Inspect implements dialects.Inspector. MySQL lists every row lock in
-// performance_schema.data_locks. MariaDB's views name only rows that somebody waits for: see probe.
+// performance_schema.data_locks. MariaDB's views name only rows that somebody waits for: see
+// findHolders.
 func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (
 	states []dialects.RowState, err error,
 ) {
@@ -57,7 +58,7 @@ func (d *Driver) End(ctx context.Context, party dialects.Party) error {
 // endSession ends a session, and waits until the server has rolled its transaction back.
 func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb bool) error {
 	const patience = 5 * time.Second
-	// Each shows sessions of all users with the privilege that it took to see the locks.
+	// The privilege to see the locks also shows the sessions of all users.
 	left := "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = "
 	if mariadb {
 		left = "SELECT ID FROM information_schema.processlist WHERE ID = "
@@ -68,8 +69,7 @@ func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb boo
 		return dialects.ErrChanged
 	case killDenied:
 		return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN), "+
-			"may end it; "+
-			"on MySQL that takes SYSTEM_USER as well when the session's user has it, as root does: %w", err)
+			"may end it; on MySQL that takes SYSTEM_USER as well when the session's user has it, as root does: %w", err)
 	}
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb boo
 	}
 }
 
-// explainPrivilege says which privilege the views take.
+// explainPrivilege says which privilege the views require.
 func explainPrivilege(err error, mariadb bool) error {
 	var missing string
 	switch number(err) {
@@ -110,8 +110,7 @@ func explainPrivilege(err error, mariadb bool) error {
 }
 
 func isMariaDB(ctx context.Context, conn *sql.Conn) (bool, error) {
-	// InnoDB's version variable is gone where it is MySQL's own; @@version names MariaDB in every
-	// release of it.
+	// Every release of MariaDB has its name in @@version.
 	found, err := firstColumn(ctx, conn, "SELECT @@version LIKE '%MariaDB%'")
 	return len(found) == 1 && found[0] == "1", err
 }
@@ -145,17 +144,16 @@ func grid(ctx context.Context, conn *sql.Conn, query string) (lines [][]string, 
 	return lines, rows.Err()
 }
 
-// views keeps readings of InnoDB's views on MariaDB apart: the server goes on serving an old
-// picture to whoever asks within 100 ms. A turn is one picture, so that who wants a single one need
-// not wait for who wants many.
+// views spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an old
+// picture. A turn is one picture, so that a reader of one does not wait for a reader of many.
 type views struct {
 	made sync.Once
-	turn chan struct{} // has room for one: who reads
-	last time.Time     // of whose turn it is: the next picture has to be newer than this
-	old  bool          // the last picture was, because somebody else reads too
+	turn chan struct{} // has room for one: the reader, to whom the fields below belong
+	last time.Time     // the next picture has to be newer than this
+	old  bool          // the last picture was old, because somebody else reads too
 }
 
-// enter waits until nobody else reads. Leave is to be called behind the reading.
+// enter waits until nobody else of this driver reads. Leave is called after the reading.
 func (v *views) enter(ctx context.Context) error {
 	v.made.Do(func() { v.turn = make(chan struct{}, 1) })
 	select {
@@ -171,9 +169,9 @@ func (v *views) leave() { <-v.turn }
 // rest waits until a reading shows the present, unless somebody else reads all the time.
 func (v *views) rest(ctx context.Context) error {
 	const cached = 105 * time.Millisecond
-	spread := 30 * time.Millisecond // so that two who read do not stay in step
+	spread := 30 * time.Millisecond // so that two readers do not stay in step
 	if v.old {
-		spread = 300 * time.Millisecond // several who go on asking would keep it old for all of them
+		spread = 300 * time.Millisecond // several that go on reading would keep the picture old for all
 	}
 	timer := time.NewTimer(time.Until(v.last.Add(cached + rand.N(spread))))
 	defer timer.Stop()

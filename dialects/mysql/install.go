@@ -7,25 +7,31 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
-// at once; the rows follow in one statement, so that a crash leaves an empty table, or a complete
-// one.
+// Slots implements dialects.Driver.
+func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
+	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+		slots, err = d.slots(ctx, conn, table)
+		return err
+	})
+	return slots, err
+}
+
+// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits at
+// once, and the rows follow in one statement: a crash leaves an empty table, or a complete one.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return 0, err
 	}
-	var fencing []string
-	if layout.Fencing {
-		f, err := fenceOf(layout.Table)
-		if err != nil {
-			return 0, err
-		}
-		fencing = f.schema()
+	fence, err := fenceSchema(layout)
+	if err != nil {
+		return 0, err
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(quoted))
@@ -35,30 +41,43 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 			return err
 		}
 		defer func() {
-			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+			clean, cancel := detached(ctx)
 			defer cancel()
 			if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+turn+"')"); failed != nil {
 				destroy(conn) // which releases it
 			}
 		}()
-		installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots)
-		for _, create := range fencing {
-			if err == nil {
-				_, err = conn.ExecContext(ctx, create)
+		if installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots); err != nil {
+			return err
+		}
+		for _, create := range fence {
+			if _, err := conn.ExecContext(ctx, create); err != nil {
+				return err
 			}
 		}
-		return err
+		return nil
 	})
 	return installed, err
 }
 
+// Schema implements dialects.Driver.
+func (d *Driver) Schema(layout dialects.Layout) (string, error) {
+	quoted, err := quoteTable(layout.Table)
+	if err != nil {
+		return "", err
+	}
+	fence, err := fenceSchema(layout)
+	create, seed := schema(quoted, layout.Slots)
+	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
+}
+
 func waitForTurn(ctx context.Context, conn *sql.Conn, turn string) error {
 	for {
-		var granted sql.NullInt64
-		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+turn+"', 5)").Scan(&granted); err != nil {
+		granted, err := firstColumn(ctx, conn, "SELECT GET_LOCK('"+turn+"', 5)")
+		if err != nil {
 			return fmt.Errorf("wait for another Install: %w", err)
 		}
-		if granted.Int64 == 1 {
+		if granted[0] == "1" {
 			return nil
 		}
 	}
@@ -83,8 +102,8 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	if _, err := census.Seeded(table); err == nil {
 		return wanted, nil
 	}
-	// A transaction of our own, whatever the session's autocommit is; at READ COMMITTED, so that
-	// reading which rows are there locks none. The census above may have begun one.
+	// The transaction is our own, whatever the session's autocommit is. It runs at READ COMMITTED,
+	// so that reading which rows exist locks none. The census above may have begun another.
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
@@ -96,115 +115,65 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 	if _, err := tx.ExecContext(ctx, insert); err != nil {
 		return 0, errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
 	}
-	// Not tx.Commit, which on a pool of Open commits work under a lock.
+	// Not tx.Commit, which on a pool of Open releases the savepoint of a lock first.
 	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
 		return 0, errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Rollback(); err != nil {
 		return 0, err
 	}
-	if census, err = d.census(ctx, conn, table); err != nil {
+	return d.slots(ctx, conn, table)
+}
+
+// schema is the SQL text that creates and seeds a lock table. Every row states the number of slots:
+// missing rows show, and a client with an old number finds no row to lock instead of a wrong one.
+// Seeding is one statement, so that a crash leaves all of it or nothing. It skips rows that exist
+// without waiting for their locks. Slots is 0 when only create is used.
+func schema(table string, slots int) (create, seed string) {
+	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
+		"    slot INT NOT NULL PRIMARY KEY,\n" +
+		"    slots INT NOT NULL,\n" +
+		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
+	digits := "SELECT 0 AS d"
+	for digit := 1; digit < 16; digit++ {
+		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
+	}
+	number, from, factor := "d0.d", "("+digits+") AS d0", 16
+	for place := 1; factor < slots; place++ {
+		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
+		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
+		factor *= 16
+	}
+	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
+		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)",
+		table, slots, number, from)
+	return create, seed
+}
+
+func (d *Driver) slots(ctx context.Context, conn *sql.Conn, table string) (int, error) {
+	census, err := d.census(ctx, conn, table)
+	if err != nil {
 		return 0, err
 	}
 	return census.Seeded(table)
 }
 
-// census counts the slots, before the first of them is locked, and learns on the way whether the
-// server shows what sessions say of themselves.
-func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (dialects.SlotCensus, error) {
+// census reads what a lock table says of itself, before the first of its rows is locked. On the way
+// it learns whether the server shows the variables of sessions.
+func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (c locktable.Census, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
-		return dialects.SlotCensus{}, err
+		return c, err
 	}
-	var shows bool // not in the statement below: of a table with rows, MariaDB answers 0 there
+	var shows bool // not in the statement below: there MariaDB answers 0 for a table with rows
 	switch err := conn.QueryRowContext(ctx, "SELECT @@performance_schema").Scan(&shows); {
 	case err == nil:
 		d.mute.Store(!shows)
-	case number(err) == 0: // not what the server says
-		return dialects.SlotCensus{}, err
+	case number(err) == 0: // the server has not answered
+		return c, err
 	}
-	var c dialects.SlotCensus
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
-		"COALESCE(MIN(slots), 0), "+
-		"COALESCE(MAX(slots), 0) FROM "+quoted).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+quoted).
+		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	return c, classify(err, dialects.Request{Table: table, Slots: 1})
-}
-
-// Check implements dialects.Driver.
-func (d *Driver) Check(ctx context.Context, table string) error {
-	return d.withConn(ctx, func(holder *sql.Conn) error {
-		census, err := d.census(ctx, holder, table)
-		if err != nil {
-			return err
-		}
-		slots, err := census.Seeded(table)
-		if err != nil {
-			return err
-		}
-		if err := refuseMultiPrimary(ctx, holder); err != nil {
-			return err
-		}
-		quoted, err := quoteTable(table)
-		if err != nil {
-			return err
-		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
-		defer cancel()
-		return d.withConn(second, func(rival *sql.Conn) error {
-			return dialects.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})
-		})
-	})
-}
-
-// multiPrimary are questions whether all nodes of a cluster take writes, by what kind of cluster it
-// is then. Servers that know no such cluster do not know the variables either.
-var multiPrimary = map[string]string{
-	"Galera cluster": "SELECT @@wsrep_on",
-	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT " +
-		"@@group_replication_single_primary_mode",
-}
-
-// refuseMultiPrimary: two sessions on one node prove nothing about the other nodes, to which row
-// locks do not reach.
-func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
-	for cluster, question := range multiPrimary {
-		var yes bool
-		err := conn.QueryRowContext(ctx, question).Scan(&yes)
-		if err == nil && yes {
-			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only",
-				dialects.ErrUnsafeEngine, cluster)
-		}
-		if number(err) == 0 && err != nil { // not what the server says
-			return err
-		}
-	}
-	return nil
-}
-
-type probe struct {
-	conn  *sql.Conn
-	table string
-}
-
-func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
-	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		return 0, false, dialects.NoVerdict(err)
-	}
-	query := "SELECT slot FROM " + p.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
-	if " "+clause == skipLocked {
-		query = onMariaDB(someWait) + query
-	}
-	column, err := firstColumn(ctx, p.conn, query)
-	switch number(err) {
-	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
-		return 0, true, nil
-	case 0, noPrivilege, noColumnPrivilege:
-		err = dialects.NoVerdict(err)
-	}
-	return len(column), false, err
-}
-
-func (p probe) Rollback(ctx context.Context) error {
-	_, err := p.conn.ExecContext(ctx, "ROLLBACK")
-	return err
 }

@@ -4,17 +4,17 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
-// What a session locks is shown to others as dialects.Request.Label spells it: by a comment of the
-// locking statement, which the process list has for as long as it waits, and in a variable of the
-// session, which performance_schema shows, from when the lock is granted. The variable is no
-// promise: on a pool of Open it is left behind when the lock is released. It costs a lock a few
-// microseconds, so that it is not set where performance_schema is off.
+// A session shows its label in two places. The process list has it in a comment of the locking
+// statement while that waits. Once the lock is granted, performance_schema shows it in this variable
+// of the session. The variable is no promise: on a pool of Open it outlives the lock. Setting it
+// costs a few microseconds, so it is not set where performance_schema is off.
 const variable = "txlock"
 
 const (
-	// commentMark begins the comments of txlock's statements: a label, or what else they are for.
+	// commentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
 	commentMark = "/* txlock "
 	pingMark    = commentMark + "ping */ "
 	probeMark   = commentMark + "probe */ "
@@ -25,10 +25,10 @@ func commentOf(request dialects.Request, tag string) string {
 	if tag != "" {
 		tag += " "
 	}
-	return commentMark + tag + dialects.Process + " " + request.Label() + " */ "
+	return commentMark + tag + label.Process + " " + label.Of(request) + " */ "
 }
 
-// labelIn is the label that a statement shows, empty without one.
+// labelIn is the label in a statement's comment, or empty.
 func labelIn(statement string) string {
 	_, comment, found := strings.Cut(statement, commentMark)
 	if !found {
@@ -46,23 +46,23 @@ func labelIn(statement string) string {
 type showing int
 
 const (
-	inComment showing = iota // nothing: the transaction, and its session, are the caller's
+	inComment showing = iota // nothing: the session is the caller's
 	asFirst                  // sets it
 	asFurther                // adds to it
 )
 
-// value is the variable's new value. SYSDATE is when a row is at hand, and locked: NOW would be
-// when the statement began to wait.
+// value is the variable's new value. SYSDATE is the time at which a row is locked, NOW that at which
+// the statement began to wait.
 func (s showing) value(request dialects.Request) string {
-	before := "'" + dialects.Process + " "
+	before := "'" + label.Process + " "
 	if s == asFurther {
 		before = "@" + variable + ", ' "
 	}
-	return "CONCAT(" + before + request.Label() + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
+	return "CONCAT(" + before + label.Of(request) + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
 }
 
-// into tells whether the locking statement itself sets the variable: that of one slot, of which
-// nothing else is to be known. It costs the server less than a result set would.
+// into tells whether the locking statement itself sets the variable. That costs the server less than
+// a result set, and does where nothing but the grant of one slot is asked for.
 func (s showing) into(request dialects.Request) bool {
 	return s != inComment && request.Slots > 0 && len(request.Values) == 1 && request.Fence == ""
 }
@@ -72,7 +72,7 @@ func (s showing) behind(request dialects.Request) string {
 	return "; SET @" + variable + " = " + s.value(request)
 }
 
-// announceSQL is an assignment that travels with the settings in front of the lock.
+// announceSQL is an assignment that travels with the settings, before the lock.
 func announceSQL(request dialects.Request) string {
-	return "@" + variable + " = '" + dialects.Process + " " + request.Label() + "'"
+	return "@" + variable + " = '" + label.Process + " " + label.Of(request) + "'"
 }

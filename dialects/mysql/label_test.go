@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // What other statements of txlock say of themselves is no label: who runs one does not wait.
@@ -14,8 +15,8 @@ func TestLabelIn(t *testing.T) {
 		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4,
 		Keys: []string{"k"},
 	}
-	require.Equal(t, dialects.Process+" [k]", labelIn("SELECT "+commentOf(request, "TAG")+"slot FROM t"))
-	require.Equal(t, dialects.Process+" [k]", labelIn("SELECT "+commentOf(request, "")+"slot FROM t"))
+	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(request, "TAG")+"slot FROM t"))
+	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(request, "")+"slot FROM t"))
 	for _, none := range []string{
 		"SELECT " + pingMark + "1", "SELECT " + probeMark + "slot FROM t", "SELECT 1 /* # */",
 		"",

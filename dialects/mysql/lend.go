@@ -6,13 +6,12 @@ import (
 	"database/sql/driver"
 )
 
-// loan presents a connection of the caller's pool as a *sql.Tx without sending START TRANSACTION,
-// which would cost a round trip, and end the transaction that holds the locks. database/sql makes
-// such a value only through a sql.DB, so this is one of a single connection that ends with the
-// loan.
+// loan presents a connection of the caller's pool as a *sql.Tx, without sending START TRANSACTION:
+// that would cost a round trip, and end the transaction that holds the locks. database/sql makes a
+// *sql.Tx only through a sql.DB, so a loan has a sql.DB of that single connection.
 //
-// The pool's *sql.Conn stays pinned all the while, and sends what the session itself has to send:
-// one goroutine at a time uses the session, so the two never meet on the connection.
+// The pool's *sql.Conn stays pinned, and sends the session's own statements. One goroutine at a time
+// uses the session, so the two never meet on the connection.
 type loan struct {
 	db   *sql.DB
 	tx   *sql.Tx
@@ -23,13 +22,12 @@ type loan struct {
 func lend(conn *sql.Conn) (*loan, error) {
 	lent := &lentConn{}
 	err := conn.Raw(func(pooled any) (err error) {
-		lent.statementConn, err = statementsOf(pooled)
+		lent.statementConn, err = statementsOf[statementConn](pooled)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	lent.ending = context.Background()
 	l := &loan{db: sql.OpenDB(lent), conn: lent}
 	if l.tx, err = l.db.BeginTx(context.Background(), nil); err != nil {
 		_ = l.db.Close()
@@ -38,17 +36,16 @@ func lend(conn *sql.Conn) (*loan, error) {
 	return l, nil
 }
 
-// end closes the transaction's handle and sends nothing: the session has ended the transaction
-// itself.
+// end closes the transaction's handle and sends nothing: the session has ended the transaction.
 func (l *loan) end() {
 	l.conn.ended = true
 	_ = l.tx.Rollback()
 	_ = l.db.Close()
 }
 
-// lentConn is the one connection of a loan, and the connector that gives it out.
+// lentConn is the one connection of a loan, its connector, and its transaction.
 type lentConn struct {
-	freeConn
+	statementConn
 	ended bool
 }
 
@@ -61,20 +58,30 @@ func (c *lentConn) Driver() driver.Driver { return nil }
 // Close implements driver.Conn. The connection is the pool's to close.
 func (c *lentConn) Close() error { return nil }
 
-// BeginTx implements driver.ConnBeginTx.
-func (c *lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	return lentTx{c}, nil
+// CheckNamedValue implements driver.NamedValueChecker.
+func (c *lentConn) CheckNamedValue(value *driver.NamedValue) error {
+	if checker, ok := c.statementConn.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(value)
+	}
+	return driver.ErrSkip
 }
 
-// lentTx is ended by the work itself, if anybody: the session's end finds that its savepoint is
-// gone.
-type lentTx struct{ conn *lentConn }
+// BeginTx implements driver.ConnBeginTx.
+func (c *lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
 
-func (t lentTx) Commit() error { return t.conn.end("COMMIT") }
+// Commit implements driver.Tx, for work that ends the transaction itself: the session's end then
+// finds that its savepoint is gone.
+func (c *lentConn) Commit() error { return c.send("COMMIT") }
 
-func (t lentTx) Rollback() error {
-	if t.conn.ended {
+// Rollback implements driver.Tx.
+func (c *lentConn) Rollback() error {
+	if c.ended {
 		return nil
 	}
-	return t.conn.end("ROLLBACK")
+	return c.send("ROLLBACK")
+}
+
+func (c *lentConn) send(query string) error {
+	_, err := c.ExecContext(context.Background(), query, nil)
+	return err
 }

@@ -7,28 +7,43 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/missing"
 )
+
+const (
+	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
+	cleanUpTimeout = 5 * time.Second
+	// liftPatience bounds the wait for a second connection from the pool.
+	liftPatience = time.Second
+)
+
+// detached is a context for what must be sent also after the end of ctx.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+}
 
 // errRowsMissing says that fewer rows were locked than asked for.
 var errRowsMissing = errors.New("rows missing")
 
-// errUnreached says that the wait could be ended only with its connection.
+// errUnreached says that only closing its connection could end the wait.
 var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
-// querier is a transaction, or the connection that it runs on.
+// querier is a transaction, or the connection below it.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// lock locks the rows of request in one round trip, with save in a transaction that the savepoint
-// is set in. On a pool of Open statements can travel together.
+// lock locks the rows of request in one round trip. With save, which takes a pool of Open, where
+// statements can travel together, it sets the savepoint as well.
 func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (
 	token int64, err error,
 ) {
-	patient := show != inComment && !d.owned // the session is ours, and its settings are the caller's
+	patient := show != inComment && !d.owned // in a session of ours with settings of the caller's
 	if d.mute.Load() {
 		show = inComment
 	}
@@ -36,11 +51,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	if request.Try {
 		clause = skipLocked
 	}
-	limit, told := dialects.ServerTimeout(ctx)
-	told = told && !request.Try
-	if !told {
-		limit = 0
-	}
+	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil && !request.Try {
 		tag = rand.Text()
@@ -65,9 +76,9 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	}
 	var locked []string
 	unreached := false
-	err = dialects.Await(ctx, told, func(ctx context.Context) error {
-		err := d.kill(ctx, tag, dialects.PatienceWith(d.control))
-		unreached = errors.Is(err, dialects.ErrNoInterrupt)
+	err = interrupt.Await(ctx, limit > 0, func(ctx context.Context) error {
+		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
+		unreached = errors.Is(err, interrupt.ErrNoConnection)
 		return err
 	}, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, q, query)
@@ -75,7 +86,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	})
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
-		// Closing the waiter's connection has made room in the pool.
+		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
 	}
 	if err != nil {
@@ -92,8 +103,21 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	return token, nil
 }
 
-// guestLock locks rows in a transaction that has more to lose than this lock. Errors of single
-// statements leave an InnoDB transaction and its locks alone, a deadlock's apart.
+// explain says which of the rows that could not be locked exist.
+func (s *session) explain(ctx context.Context, request dialects.Request) error {
+	query, err := existSQL(request)
+	if err != nil {
+		return err
+	}
+	existing, err := firstColumn(ctx, s.statements(), query)
+	if err != nil {
+		return classify(err, request)
+	}
+	return missing.Rows(request, valuesOf(request, existing))
+}
+
+// guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
+// statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
 func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (
 	token int64, err error,
 ) {
@@ -102,7 +126,7 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
 	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	clean, cancel := detached(ctx)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
@@ -114,8 +138,8 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
 		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	// Busy or missing? A plain SELECT would tell, but at REPEATABLE READ take the transaction's
-	// snapshot before its lock.
+	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
+	// transaction's snapshot before its lock.
 	query, err := lockSQL(request, nowait, 0, "", inComment, false)
 	if err != nil {
 		return 0, err
@@ -130,7 +154,7 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
 		return token, nil // released in the meantime, and ours now
 	}
-	return 0, request.Missed(existing)
+	return 0, missing.Rows(request, existing)
 }
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.
@@ -139,7 +163,7 @@ func rollsBackOnTimeout(ctx context.Context, q querier) bool {
 	return err != nil || len(on) != 1 || on[0] != "0"
 }
 
-// valuesOf are the values of request that a result of lockSQL names, each once.
+// valuesOf are the values of request that a result of lockSQL names, without repetition.
 func valuesOf(request dialects.Request, result []string) []string {
 	seen := make(map[string]bool, len(result))
 	values := make([]string, 0, len(result))
@@ -159,8 +183,8 @@ func valuesOf(request dialects.Request, result []string) []string {
 	return values
 }
 
-// onlyRow runs one or more statements, of which the last puts one row into a variable, and returns
-// that row's value in request if there was one.
+// onlyRow runs statements of which the last puts one row into a variable. It returns that row's
+// value in request, if there was a row.
 func onlyRow(request dialects.Request) func(ctx context.Context, q querier, query string) ([]string, error) {
 	return func(ctx context.Context, q querier, query string) ([]string, error) {
 		result, err := q.ExecContext(ctx, query)
@@ -175,7 +199,7 @@ func onlyRow(request dialects.Request) func(ctx context.Context, q querier, quer
 	}
 }
 
-// firstColumn runs one or more statements and returns the first column of the first's rows.
+// firstColumn runs statements, and returns the first column of the rows of the first.
 func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
@@ -190,7 +214,7 @@ func firstColumn(ctx context.Context, q querier, query string) ([]string, error)
 		}
 		column = append(column, string(value))
 	}
-	for rows.NextResultSet() { // an error of a later statement shows when its result is read
+	for rows.NextResultSet() { // reading its result shows the error of a later statement
 	}
 	return column, rows.Err()
 }

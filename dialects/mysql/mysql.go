@@ -1,7 +1,7 @@
 // Package mysql holds locks in MySQL, 8.0.1 and later, and MariaDB, 10.6 and later, through
 // go-sql-driver/mysql: on a sql.DB of the caller's ([New]) or of its own ([Open]). A session shows
-// what it locks in a comment of the locking statement, and in its variable @txlock where
-// performance_schema is on.
+// what it locks in a comment of the locking statement and, where performance_schema is on, in its
+// variable @txlock.
 package mysql
 
 import (
@@ -9,7 +9,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,38 +16,40 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx.
+// Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
+// dialects.Driver.
 type Driver struct {
 	db      *sql.DB
-	control *sql.DB // where waits are interrupted from; db itself when the pool is the caller's
+	control *sql.DB // where waits are interrupted from; db itself on a caller's pool
 	owned   bool
 	views   views
-	mute    atomic.Bool // the server shows variables of sessions to nobody, so that none is set
+	mute    atomic.Bool // no variable is set, because the server shows them to nobody
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
-// New returns a driver on the caller's db, which stays the caller's: Close does not close it. It
-// costs more round trips than [Open]: the session's settings travel alone, there and back. The
-// transaction that Do gives to its work is not one of db's own making: its Stmt and StmtContext
-// refuse statements that were prepared on db; prepare them on the transaction. A wait that ends by
-// its ctx needs a second connection of db for a moment; where the pool has none, the waiting
-// connection is closed instead. What the driver itself writes about a connection that broke, to
-// stderr unless told otherwise, is the caller's to say too: by mysql.Config.Logger, or
-// mysql.SetLogger. A nil db is an error from the first call that can return one.
+// New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
+// not close it. New costs more round trips than [Open], because the session's settings travel alone,
+// there and back. A nil db is an error from the first call that can return one.
+//
+// The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
+// prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
+// connection of db for a moment. Where the pool has none, the waiting connection is closed.
+// go-sql-driver writes about broken connections to stderr, unless mysql.Config.Logger or
+// mysql.SetLogger says otherwise.
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
-// Open returns a driver with a pool of its own, and reaches the server once. dsn is a data source
-// name as go-sql-driver/mysql takes it. Its connections run with autocommit=0 at READ COMMITTED,
-// wait for row locks as long as the context allows, take several statements in one query, and write
-// nothing to stderr when they break: the locks' errors say it. Close closes the pool. After an
-// error nothing is left open.
+// Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
+// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED, wait
+// for row locks as long as the context allows, and take several statements in one query. They write
+// nothing to stderr when they break: the locks' errors say so. Close closes the pool. After an error
+// nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
-	config.Logger = &mysql.NopLogger{} // which no dsn can set
+	config.Logger = &mysql.NopLogger{} // no dsn can set it
 	plain, err := mysql.NewConnector(config.Clone())
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
@@ -66,8 +67,8 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return d, nil
 }
 
-// idleConns keeps connections open between locks; database/sql's default of 2 would reconnect under
-// load.
+// idleConns is how many connections stay open between locks. With database/sql's default of 2, the
+// pool would reconnect under load.
 const idleConns = 16
 
 // System implements dialects.Driver.
@@ -79,14 +80,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{driver: d, conn: conn, socket: socketOf(conn)}
-	lifted := false
-	for {
+	s := &session{driver: d, conn: conn}
+	s.owned, s.socket = below(conn)
+	for lifted := false; ; {
 		token, err := s.begin(ctx, request)
 		if err == nil {
 			return s, token, nil
 		}
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		clean, cancel := detached(ctx)
 		if errors.Is(err, errRowsMissing) {
 			err = s.explain(clean, request)
 		}
@@ -98,8 +99,8 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 				continue
 			}
 		}
-		// The limit on the wait of a MySQL session, 50 s by default, is not the caller's: wait on.
-		// In a new transaction, because with innodb_rollback_on_timeout the old one is gone.
+		// The limit of a MySQL session on a wait, 50 s by default, is not the caller's: wait on, in
+		// a new transaction, because with innodb_rollback_on_timeout the old one is gone.
 		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
 			s.close()
 			return nil, 0, err
@@ -114,10 +115,10 @@ func ended(ctx context.Context) bool {
 
 // LockTx implements dialects.Driver.
 //
-// At REPEATABLE READ, InnoDB takes the transaction's snapshot at its first plain SELECT, not at a
-// locking one. So reads after the lock are current if nothing was read before it. The server tells
-// a statement neither its transaction's isolation level nor whether there is a snapshot, so that
-// this cannot be checked here.
+// At REPEATABLE READ, InnoDB takes the transaction's snapshot at the first plain SELECT, not at a
+// locking one. So reads after the lock are current if nothing was read before it. LockTx cannot
+// check that: the server tells a statement neither its transaction's isolation level nor whether
+// there is a snapshot.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if err := d.ready(); err != nil {
 		return err
@@ -129,41 +130,10 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	return err
 }
 
-// Slots implements dialects.Driver.
-func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		census, err := d.census(ctx, conn, table)
-		if err != nil {
-			return err
-		}
-		slots, err = census.Seeded(table)
-		return err
-	})
-	return slots, err
-}
-
-// Schema implements dialects.Driver.
-func (d *Driver) Schema(layout dialects.Layout) (string, error) {
-	quoted, err := quoteTable(layout.Table)
-	if err != nil {
-		return "", err
-	}
-	create, seed := schema(quoted, layout.Slots)
-	statements := []string{create, seed}
-	if layout.Fencing {
-		f, err := fenceOf(layout.Table)
-		if err != nil {
-			return "", err
-		}
-		statements = append(statements, f.schema()...)
-	}
-	return strings.Join(statements, ";\n\n") + ";\n", nil
-}
-
 // MinLease implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) MinLease() time.Duration { return time.Second }
 
-// Close implements dialects.Driver: it closes the pool of Open.
+// Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {
 	if d == nil || !d.owned {
 		return nil
@@ -193,7 +163,7 @@ func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// withConn runs work on a connection of the pool and ends what transaction it leaves open.
+// withConn runs work on a connection of the pool, and rolls back what it leaves open.
 func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error {
 	conn, err := d.acquire(ctx)
 	if err != nil {
@@ -201,65 +171,10 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	}
 	defer conn.Close()
 	err = work(conn)
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	clean, cancel := detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
 		destroy(conn) // with whatever was open on it
 	}
 	return err
-}
-
-// kill ends the statement that carries tag, from another connection, and leaves its transaction as
-// it is. The driver itself would close the socket, and leave the waiter in the server's queue until
-// its turn comes.
-func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) error {
-	brief, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := d.control.Conn(brief)
-	if err != nil {
-		return dialects.ErrNoInterrupt
-	}
-	defer conn.Close()
-	thread, err := threadOf(ctx, conn, tag)
-	if err != nil || thread == "" {
-		return err
-	}
-	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
-	return err
-}
-
-// threadOf finds the thread whose statement carries tag; every user sees at least the threads of
-// its own.
-func threadOf(ctx context.Context, conn *sql.Conn, tag string) (string, error) {
-	rows, err := conn.QueryContext(ctx, "SHOW FULL PROCESSLIST")
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return "", err
-	}
-	row := make([]any, len(names))
-	var id, info sql.NullString
-	for i, name := range names {
-		switch strings.ToLower(name) {
-		case "id":
-			row[i] = &id
-		case "info":
-			row[i] = &info
-		default:
-			row[i] = new(sql.RawBytes)
-		}
-	}
-	thread := ""
-	for rows.Next() {
-		if err := rows.Scan(row...); err != nil {
-			return "", err
-		}
-		if strings.Contains(info.String, tag) {
-			thread = id.String
-		}
-	}
-	return thread, rows.Err()
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// heldSlots are slots that others hold, it is not known who, found by SKIP LOCKED: it reads the
-// free ones, each of which is locked for the microsecond in which the condition looks at it and
-// says no (at READ COMMITTED InnoDB unlocks a row that does not match). Nobody who waits is held
-// up; a TryLock that meets that moment misses.
+// heldSlots finds slots held by unknown sessions, using SKIP LOCKED. It reads the free slots. Each is
+// locked for the microsecond in which the condition looks at it and says no: at READ COMMITTED
+// InnoDB unlocks a row that does not match. That delays no waiter, but a TryLock at that moment
+// misses.
 func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only []int) ([]int, error) {
 	table, err := quoteTable(s.table)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only [
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return nil, err
 	}
-	// it can be long, and the session is the caller's
+	// The variable can be long, and the session is the caller's.
 	if _, err := conn.ExecContext(ctx, "SET @txlock_seen = NULL"); err != nil {
 		return nil, err
 	}
@@ -54,30 +54,30 @@ func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only [
 	return slices.DeleteFunc(missed, func(slot int) bool { return known[strconv.Itoa(slot)] }), nil
 }
 
-// lookSQL notes what it passes in one variable, for the optimizer takes a variable that is only
-// read for a constant: all the gaps between slots, and the slot behind the last; of a few slots,
-// those that are free. MariaDB turns a list of 1000 numbers into a table and joins it, and the
-// variable would then note the numbers in that list instead of the rows that are free: hence the
-// threshold of 0, which turns that off.
+// lookSQL notes in a variable what it passes: the gaps between all free slots, and the slot behind
+// the last; or, of the slots in only, the free ones. It is one variable, because the optimizer takes
+// one that is only read for a constant. MariaDB turns a list of 1000 numbers into a table and joins
+// it. The variable would then note the numbers of that list instead of the free rows. A threshold of
+// 0 turns that off.
 func lookSQL(table string, only []int) string {
 	settings := onMariaDB(someWait, "in_predicate_conversion_threshold=0")
 	if only == nil {
 		return settings + "SELECT slot FROM " + table +
 			" FORCE INDEX (PRIMARY) WHERE (@txlock_seen := CONCAT(SUBSTRING_INDEX(@txlock_seen, '|', 1), " +
-			"IF(SUBSTRING_INDEX(@txlock_seen, '|', -1) = slot, '', CONCAT(' ', SUBSTRING_INDEX(@txlock_seen, '|', " +
-			"-1), '-', slot - 1)), " +
-			"'|', slot + 1)) IS NULL FOR UPDATE SKIP LOCKED"
+			"IF(SUBSTRING_INDEX(@txlock_seen, '|', -1) = slot, '', " +
+			"CONCAT(' ', SUBSTRING_INDEX(@txlock_seen, '|', -1), '-', slot - 1)), '|', slot + 1)) IS NULL " +
+			"FOR UPDATE SKIP LOCKED"
 	}
 	numbers := make([]string, len(only))
 	for i, slot := range only {
 		numbers[i] = strconv.Itoa(slot)
 	}
-	return settings + "SELECT slot FROM " + table + " FORCE INDEX (PRIMARY) WHERE slot IN (" +
-		strings.Join(numbers, ",") +
+	return settings + "SELECT slot FROM " + table +
+		" FORCE INDEX (PRIMARY) WHERE slot IN (" + strings.Join(numbers, ",") +
 		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', slot)) IS NULL FOR UPDATE SKIP LOCKED"
 }
 
-// gaps reads " 5-5 70-71|65535": slots 5, 70 and 71, and from 65535 on.
+// gaps reads, for example, " 5-5 70-71|65535": slots 5, 70 and 71, and from 65535 on.
 func gaps(seen string, slots int) (missed []int) {
 	list, next, _ := strings.Cut(seen, "|")
 	for _, gap := range append(strings.Fields(list), next+"-"+strconv.Itoa(slots-1)) {
@@ -107,20 +107,19 @@ func absent(seen string, only []int) (missed []int) {
 const (
 	// probesAtOnce is how many connections wait for held slots at once.
 	probesAtOnce = 4
-	// probeFor is how long a probe waits at most. It is ended when the views have been read, which
-	// is after some 120 ms.
+	// probeFor bounds the wait of a probe. It is ended when the views have been read, after some
+	// 120 ms.
 	probeFor = time.Second
-	// probing is how long all of it may take; and half of the time that ctx leaves, so that there
-	// is an answer.
+	// probing bounds all of it; half of the time that ctx leaves does as well, so that there is an
+	// answer.
 	probing = 5 * time.Second
 )
 
 // findHolders waits for held slots, a few at a time, so that the views name their holders. A probe
-// stands at the end of the queue, and when its turn comes it has the row for no longer than it
-// takes to give it back. When somebody else reads the views just then, they show an old picture,
-// without the probes: then it tries again for as long as there is time. Slots whose holders nobody
-// has named are held by somebody unknown if they were held at each look: at one alone, that may
-// have been the look of another Inspect.
+// stands at the end of the queue. When its turn comes, it gives the row back at once. When somebody
+// else reads the views just then, they show an old picture without the probes: it tries again as
+// long as there is time. A slot whose holder is never named has an unknown holder if it was held at
+// each look. At a single look, another Inspect may have had it.
 func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slots int, only []int) error {
 	const looks = 5
 	end := time.Now().Add(probing)
@@ -147,12 +146,12 @@ func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slot
 			if err != nil {
 				return err
 			}
-			if probes < len(some) { // the server, or the pool, has no more connections for us
+			if probes < len(some) { // the server, or the pool, has no more connections to give
 				atOnce = probes
 			}
 			old = old || !current
 		}
-		if !old { // else a picture was waited for, so that this does not spin
+		if !old { // an old picture was waited for, so this does not spin
 			look++
 		}
 	}
@@ -165,15 +164,15 @@ func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slot
 	return nil
 }
 
-// findSome waits for slots, and returns for how many of them there was a connection, and whether
-// the picture is so new that those who waited are in it. It is to be called in one's turn, so that
-// others' probes do not take the connections too.
+// findSome waits for slots. Probed is for how many of them there was a connection. Current is whether
+// the picture is so new that it shows those probes. It is called between views.enter and leave, so
+// that the probes of others do not take connections too.
 func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots []int) (
 	probed int, current bool, err error,
 ) {
 	var running sync.WaitGroup
 	var waited atomic.Int32
-	spared := make(chan struct{})           // closed when nothing more is killed
+	spared := make(chan struct{})           // closed when no more KILL is sent
 	probes := make(chan string, len(slots)) // the numbers of their connections, "" for one that has none
 	for _, slot := range slots {
 		running.Go(func() {
@@ -213,9 +212,9 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots [
 	return len(waiting), !d.views.old, err
 }
 
-// probe waits for a slot on a connection of its own, and tells whether it did so until it was
-// killed. A pool that has none to give leaves the holder unknown. The connection goes back to the
-// pool, where the next may be the application's statement, only when no KILL can meet it any more.
+// probe waits for a slot on a connection of its own, and tells whether a KILL ended the wait. A pool
+// that has no connection to give leaves the holder unknown. The connection goes back to the pool only
+// when no KILL can hit the application's next statement.
 func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- string, spared <-chan struct{}) (
 	killed bool,
 ) {

@@ -7,13 +7,14 @@ import (
 	"unsafe"
 )
 
-// socketOf finds the network connection below a connection of go-sql-driver/mysql, which shows it
-// to nobody: without it, the loss of a session would be noticed by the next heartbeat only. It is
-// watched, never used. Another driver, or a version with other names for the fields, has none.
-func socketOf(conn *sql.Conn) (socket net.Conn) {
+// below finds what a pooled connection is made of: the connection of a pool of Open, if it is one,
+// and its socket. go-sql-driver/mysql shows the socket to nobody, and without it only the next
+// heartbeat would notice the loss of a session. It is watched, never used. It is nil with another
+// driver, or a version with other names for the fields.
+func below(conn *sql.Conn) (owned *ownedConn, socket net.Conn) {
 	_ = conn.Raw(func(pooled any) error {
-		if owned, ok := pooled.(*ownedConn); ok {
-			pooled = owned.statementConn
+		if owned, _ = pooled.(*ownedConn); owned != nil {
+			pooled = owned.pooledConn
 		}
 		socket = fieldOf(pooled, "rawConn") // below TLS; nil without
 		if socket == nil {
@@ -21,7 +22,7 @@ func socketOf(conn *sql.Conn) (socket net.Conn) {
 		}
 		return nil
 	})
-	return socket
+	return owned, socket
 }
 
 // fieldOf reads a field of type net.Conn that is not exported. Name and type are checked, so that

@@ -9,16 +9,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
-// lockSQL is the one statement that locks the rows of request, in the order of its values. Its
-// result is the values (slots) or the positions of the values (other rows) that it locked.
+// lockSQL is the one statement that locks the rows of request, in the order of its values. It
+// returns the values (of slots), or the positions of the values (of other rows), that it locked.
 //
-// limit bounds the wait on the server, 0 not at all: MySQL reads the optimizer hint (error 3024
-// when it is over), MariaDB the executable comment (error 1969); each takes the other's for a plain
+// Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
+// the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a plain
 // comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of MySQL's
-// changes it. With patient, on MariaDB the statement sets that variable so high that it does not
-// end the wait, whatever the session has set it to.
+// changes it. With patient, on MariaDB the statement sets that variable so high that it does not end
+// the wait.
 func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string, show showing, patient bool) (
 	string, error,
 ) {
@@ -62,19 +63,19 @@ const (
 	skipLocked = " SKIP LOCKED"
 	nowait     = " NOWAIT"
 
-	// someWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers with
-	// error 1180 for a row that is held, and undoes what the transaction has written, which goes
-	// on, and commits what is left of it.
+	// someWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers error
+	// 1180 for a held row and undoes what the transaction has written. The transaction goes on, and
+	// commits what is left of it.
 	someWait = "innodb_lock_wait_timeout=1"
 	longWait = "innodb_lock_wait_timeout=1073741824"
 )
 
-// onMariaDB sets variables for the statement behind it; for MySQL it is a comment.
+// onMariaDB sets variables for the statement behind it. To MySQL it is a comment.
 func onMariaDB(settings ...string) string {
 	return "/*M! SET STATEMENT " + strings.Join(settings, ", ") + " FOR */ "
 }
 
-// existSQL reads which rows of request exist, without locking. Its result is that of lockSQL.
+// existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
 	request.Fence = ""
 	selects, err := selectsOf(request, inComment)
@@ -84,12 +85,12 @@ func existSQL(request dialects.Request) (string, error) {
 	return "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")", nil
 }
 
-// selectsOf are the selects, without that word, that together find the rows of request.
+// selectsOf are the queries, without the word SELECT, that together find the rows of request.
 //
-// InnoDB locks what it reads, not what a statement returns, so each must find its rows by an index
-// and read nothing else. Slots have a primary key that can be forced. Of a caller's table the index
-// has no known name, and an IN list on a small table may well be answered by reading all of it:
-// hence one look-up for each value.
+// InnoDB locks what it reads, not what a statement returns. So each query must find its rows by an
+// index and read nothing else. Slots have a primary key that can be forced. The index of a caller's
+// table has no known name, and the server may read all of a small table for an IN list: hence one
+// look-up for each value.
 func selectsOf(request dialects.Request, show showing) ([]string, error) {
 	table, err := quoteTable(request.Table)
 	if err != nil {
@@ -124,10 +125,10 @@ func slotsSelect(table, column string, request dialects.Request, show showing) s
 	switch {
 	case request.Fence != "":
 		result = counted(column)
-	case show.into(request): // whether there was a row, the number of rows says
+	case show.into(request): // the number of rows says whether there was one
 		result = show.value(request) + " INTO @" + variable
 	}
-	if len(request.Values) == 1 { // a look-up by the primary key is half the server's work of a range of it
+	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text,
 			request.Slots)
 	}
@@ -141,9 +142,9 @@ func slotsSelect(table, column string, request dialects.Request, show showing) s
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
 
-// literal is a string literal, also for numbers: compared with a number it is one, while a number
-// compared with a string column would defeat the column's index. Text with any other character is
-// written in hexadecimal, which no sql_mode and no character set reads differently.
+// literal is a string literal, also for a number: the server reads it as a number where it compares
+// it with one, while a number compared with a string column would defeat the column's index. Text
+// that is not plain is written in hexadecimal, which every sql_mode and character set reads alike.
 func literal(value dialects.Value) (string, error) {
 	switch {
 	case value.Binary:
@@ -159,34 +160,5 @@ func literal(value dialects.Value) (string, error) {
 func quoteTable(name string) (string, error) { return quoteIdentifier(name, 2) }
 
 func quoteIdentifier(name string, maxParts int) (string, error) {
-	return dialects.QuoteIdentifier(name, '`', func(plain string) string { return plain }, maxParts)
-}
-
-// schema is the SQL text that creates and seeds a lock table. Every row carries the number of slots: rows that are
-// missing show, and a client that has an old number finds no row to lock instead of the wrong one. Seeding is one
-// statement, so that a crash leaves all of it or nothing; it skips rows that exist without waiting for their locks.
-func schema(table string, slots int) (create, seed string) {
-	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
-		"    slot INT NOT NULL PRIMARY KEY,\n" +
-		"    slots INT NOT NULL,\n" +
-		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
-	digits := ""
-	for digit := range 16 {
-		if digit > 0 {
-			digits += " UNION ALL "
-		}
-		digits += "SELECT " + strconv.Itoa(digit)
-		if digit == 0 {
-			digits += " AS d"
-		}
-	}
-	number, from, factor := "d0.d", "("+digits+") AS d0", 16
-	for place := 1; factor < slots; place++ {
-		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
-		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
-		factor *= 16
-	}
-	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %d AND NOT EXISTS (SELECT 1 FROM %s AS present WHERE present.slot = n)", table, slots, number, from, slots, table)
-	return create, seed
+	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }

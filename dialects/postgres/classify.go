@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
 const (
-	divisionByZero   = "22012" // raised on purpose by proofSQL
+	divisionByZero   = "22012" // proofSQL raises it on purpose
 	noTransaction    = "25P01"
 	serialization    = "40001"
 	deadlockDetected = "40P01"
@@ -42,18 +43,17 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
 	case unknownStatement, knownStatement:
 		return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is "+
-			"in between; let it track them "+
-			"(PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
+			"in between; let it track them (PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
 			"default_query_exec_mode=simple_protocol: %w", err)
 	case undefinedTable, undefinedColumn, undefinedSchema:
 		if request.Slots > 0 {
-			return dialects.NotInstalled(request.Table, err)
+			return locktable.NotInstalled(request.Table, err)
 		}
 	}
 	return err
 }
 
-// lost says that the session is not the one any more that took the locks.
+// lost says that the session has lost the transaction that took the locks.
 func lost(err error) error {
 	if err == nil || errors.Is(err, dialects.ErrLost) {
 		return err
@@ -61,8 +61,8 @@ func lost(err error) error {
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
 }
 
-// broken tells whether an error of a statement means that the session is gone. An error of the
-// server's leaves it, unless it is fatal; so does one from before anything was sent.
+// broken tells whether an error of a statement means that the session is gone. After an error from
+// the server it lives on unless the error is fatal, and also when nothing was sent.
 func broken(err error) bool {
 	var pg *pgconn.PgError
 	switch {

@@ -8,27 +8,28 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are made of: the number of the server's run, and a sequence that counts in
+// fence is what tokens are drawn from: the number of the server's run, and a sequence that counts in
 // it.
 //
-// nextval is not undone by a rollback, takes no lock that lasts, and does not touch the lock row.
-// But the server writes it to the log without waiting for the disk: after a crash the sequence may
-// stand where it stood before, and counts would be given out again. So runs, which says with which
-// number and at which count this run began, is an unlogged table: a crash empties it, and so does
-// the promotion of a standby (manual, CREATE TABLE, UNLOGGED). Where it is empty no token comes.
-// The next holder first draws a number from epochs, an ordinary table, in a transaction of its own
-// that waits for the disk, and for synchronous standbys. Only when that is committed does it write
-// the number to runs, in another: a transaction whose wait for a standby is broken off is visible
-// all the same.
+// A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row. But
+// the server writes it to the log without waiting for the disk: after a crash the sequence may stand
+// where it stood before, and would give out counts again. So runs, which says with which number and
+// at which count this run began, is an unlogged table: a crash empties it, and so does the promotion
+// of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes. The next holder
+// first draws a number from epochs, an ordinary table, in a transaction that waits for the disk and
+// for synchronous standbys. When that is committed, it writes the number to runs in another
+// transaction: one whose wait for a standby is broken off would be visible all the same.
 type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
 var errNoRun = errors.New("no token: the server has crashed or was promoted")
 
-// fenceOf are the names behind the lock table's own, quoted. They must be short enough to be told
-// apart: the server cuts names at 63 bytes.
+// fenceOf derives the quoted names from the lock table's. The server cuts names at 63 bytes, so a
+// longer one is an error: the names must differ.
 func fenceOf(table string) (fence, error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
@@ -45,7 +46,7 @@ func fenceOf(table string) (fence, error) {
 
 func (f fence) literal() string { return "'" + strings.ReplaceAll(f.sequence, "'", "''") + "'" }
 
-// token is sent behind the statement that locks the rows. In that statement it would be evaluated
+// token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
 func (f fence) token() string {
 	return "select epoch || ' ' || nextval(" + f.literal() + ") - start from " + f.runs
@@ -59,14 +60,15 @@ func tokenOf(column []string) (int64, error) {
 	if _, err := fmt.Sscanf(column[0], "%d %d", &epoch, &count); err != nil {
 		return 0, fmt.Errorf("no token: %q: %w", column[0], err)
 	}
-	return dialects.Token(epoch, count)
+	return fencing.Token(epoch, count)
 }
 
 // schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
 func (f fence) schema() []string {
 	return []string{
-		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n " +
-			"   begun boolean NOT NULL DEFAULT false\n)",
+		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n" +
+			"    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
+			"    begun boolean NOT NULL DEFAULT false\n)",
 		"CREATE UNLOGGED TABLE IF NOT EXISTS " + f.runs +
 			" (\n    running boolean NOT NULL PRIMARY KEY CHECK (running),\n" +
 			"    epoch bigint NOT NULL,\n    start bigint NOT NULL\n)",
@@ -74,8 +76,8 @@ func (f fence) schema() []string {
 	}
 }
 
-// lift numbers the server's run. Of several that try at once one numbers it; the others wait for
-// its commit, and their numbers are skipped.
+// lift numbers the server's run. Of several sessions that try at once, one numbers it. The others
+// wait for its commit, and their numbers are skipped.
 func (l line) lift(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
@@ -94,12 +96,12 @@ func (l line) lift(ctx context.Context, table string) error {
 	return errNoRun
 }
 
-// number draws a number, and makes it that of the run unless the run has one. It is refused when a
-// higher one was that of a run already: the server has crashed since it was drawn, behind a pooler
-// that keeps this connection.
+// number draws a number, and gives it to the run unless the run has one. The number is refused when
+// a run with a higher one has begun: the server has crashed since it was drawn, behind a pooler that
+// keeps this connection.
 func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
-	// Whatever the database's default is, less would not wait for the disk, or not for the
-	// synchronous standbys.
+	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
+	// standbys.
 	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
 	drawn, err := l.run(ctx, script{
@@ -125,7 +127,7 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 	return err == nil && len(run[4]) > 0, err
 }
 
-// explainFence says of a table that the server did not find whether it is one of the fence. If not,
+// explainFence tells whether the table that the server did not find is one of the fence. Otherwise
 // the error is otherwise.
 func (l line) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError,
 	otherwise error,
@@ -137,7 +139,16 @@ func (l line) explainFence(ctx context.Context, request dialects.Request, missin
 	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
 		"to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
-		return dialects.NoFence(request.Fence, missing)
+		return locktable.NoFence(request.Fence, missing)
 	}
 	return otherwise
+}
+
+// fenceSchema creates the fence, if layout has one.
+func fenceSchema(layout dialects.Layout) ([]string, error) {
+	if !layout.Fencing {
+		return nil, nil
+	}
+	f, err := fenceOf(layout.Table)
+	return f.schema(), err
 }

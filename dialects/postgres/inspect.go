@@ -2,202 +2,48 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// picture is what the server's views say of sessions and their locks, read in one round trip.
-//
-// PostgreSQL keeps row locks in the rows themselves: xmax is the transaction that locked a row
-// last, and no view lists a row that is held without being awaited. The turnstile in front of the
-// row is listed: an advisory lock, whose number says which row it belongs to.
-type picture struct {
-	held       []slotOf    // by xmax, as far as that is not a subtransaction's
-	awaited    []slotOf    // by the lock of the row version, which who waits for it has or waits for as well
-	turnstiles []turnstile // held and awaited
-	rowWaits   []rowWait
-	sessions   []activity
-}
-
-type slotOf struct {
-	PID         int    `json:"pid"`
-	Transaction string `json:"virtualtransaction"`
-	Slot        string `json:"slot"`
-}
-
-// turnstile is an advisory lock. Of one that is awaited, Blockers are the sessions in front in the
-// queue, its holder among them.
-type turnstile struct {
-	PID         int      `json:"pid"`
-	Transaction string   `json:"virtualtransaction"`
-	High        uint32   `json:"high"`
-	Low         uint32   `json:"low"`
-	Granted     bool     `json:"granted"`
-	Since       *float64 `json:"since"`
-	Blockers    []int    `json:"blockers"`
-}
-
-func (t turnstile) number() int64 { return int64(uint64(t.High)<<32 | uint64(t.Low)) }
-
-// rowWait is the wait for a row.
-type rowWait struct {
-	PID         int      `json:"pid"`
-	Transaction string   `json:"virtualtransaction"`
-	Since       *float64 `json:"since"`
-	Blockers    []int    `json:"blockers"`
-}
-
-// activity is a session in a transaction. What the role may not see of others' sessions is null.
-type activity struct {
-	PID         int      `json:"pid"`
-	Transaction string   `json:"virtualtransaction"`
-	Application string   `json:"application_name"`
-	Host        *string  `json:"host"`
-	Port        *int     `json:"client_port"`
-	User        *string  `json:"usename"`
-	Database    *string  `json:"datname"`
-	State       *string  `json:"state"`
-	Query       *string  `json:"query"`
-	Begun       *float64 `json:"begun"`
-	Now         float64  `json:"now"`
-}
-
-// Each is a row of JSON for each line, because a line of ours reads one column. A server has one
-// list of locks for all its databases.
-const (
-	inThisDatabase = "database = (select oid from pg_database where datname = current_database())"
-
-	turnstilesSQL = `select row_to_json(s)::text from (
-	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, granted, extract(epoch from waitstart) as since,
-		case when not granted then pg_blocking_pids(pid) end as blockers
-	from pg_locks where locktype = 'advisory' and objsubid = 1 and pid is not null and ` + inThisDatabase + `) s`
-
-	rowWaitsSQL = `select row_to_json(s)::text from (
-	select pid, virtualtransaction, extract(epoch from waitstart) as since, pg_blocking_pids(pid) as blockers
-	from pg_locks w where not granted and locktype in ('transactionid', 'tuple')
-		and exists (select from pg_locks t where t.pid = w.pid and t.locktype = 'tuple' and t.` + inThisDatabase + `)) s`
-
-	// The clock is read once, in a subquery: by clocks of their own, a waiter could seem to wait
-	// longer than the one in front.
-	sessionsSQL = `select row_to_json(s)::text from (
-	select a.pid, v.virtualtransaction, application_name, coalesce(client_hostname, host(client_addr)) as host, client_port, usename,
-		datname, state, query, extract(epoch from xact_start) as begun, (select extract(epoch from clock_timestamp())) as now
-	from pg_stat_activity a join pg_locks v on v.pid = a.pid and v.locktype = 'virtualxid' and v.virtualxid = v.virtualtransaction
-	where a.pid <> pg_backend_pid()) s`
-)
-
-func heldSQL(quoted string) string {
-	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text from " + quoted +
-		" r join pg_locks l " +
-		"on l.locktype = 'transactionid' and l.granted and l.transactionid = r.xmax where r.xmax <> '0'::xid) s"
-}
-
-func awaitedSQL(quoted string) string {
-	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text from pg_locks l join " +
-		quoted + " r " +
-		"on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid where l.locktype = 'tuple' and l." + inThisDatabase +
-		" and l.relation = '" +
-		strings.ReplaceAll(quoted, "'", "''") + "'::regclass) s"
-}
-
-// look reads the views. Sessions come last: one that has ended since has no lock that matters.
-func (l line) look(ctx context.Context, table string) (p picture, err error) {
-	quoted, err := quoteTable(table)
-	if err != nil {
-		return p, err
-	}
-	columns, err := l.run(ctx, script{
-		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL}, {sql: rowWaitsSQL}, {sql: sessionsSQL},
-	})
-	if err != nil {
-		return p, classify(err, dialects.Request{Table: table, Slots: 1})
-	}
-	for i, into := range []any{&p.held, &p.awaited, &p.turnstiles, &p.rowWaits, &p.sessions} {
-		if err := json.Unmarshal([]byte("["+strings.Join(columns[i], ",")+"]"), into); err != nil {
-			return p, fmt.Errorf("read the server's views: %w", err)
+// Inspect implements dialects.Inspector.
+func (d *driver[Tx]) Inspect(ctx context.Context, table string, slots int, only []int) (
+	states []dialects.RowState, err error,
+) {
+	err = d.withLine(ctx, func(l line) error {
+		p, err := l.look(ctx, table)
+		if err == nil {
+			states = p.queues(table, slots, only)
 		}
-	}
-	p.forgetEnded()
-	return p, nil
+		return err
+	})
+	return states, err
 }
 
-// forgetEnded drops what was held or awaited by transactions that have ended since: their sessions
-// may be in others by now.
-func (p *picture) forgetEnded() {
-	now := make(map[string]bool, len(p.sessions))
-	for _, s := range p.sessions {
-		now[s.Transaction] = true
-	}
-	p.held = slices.DeleteFunc(p.held, func(s slotOf) bool { return !now[s.Transaction] })
-	p.awaited = slices.DeleteFunc(p.awaited, func(s slotOf) bool { return !now[s.Transaction] })
-	p.turnstiles = slices.DeleteFunc(p.turnstiles, func(t turnstile) bool { return !now[t.Transaction] })
-	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w rowWait) bool { return !now[w.Transaction] })
-}
+// endSQL ends a session that is still in the transaction, and has the turnstile if it had one. It
+// tells whether the session ended within 5 s.
+const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct pid from pg_locks " +
+	"where pid::text = $1 and virtualtransaction = $2 and ($3 = '' or locktype = 'advisory' and objsubid = 1 " +
+	"and granted and ((classid::bigint << 32) | objid::bigint)::text = $3)) s"
 
-func (l line) inspect(ctx context.Context, table string, slots int, only []int) ([]dialects.RowState, error) {
-	p, err := l.look(ctx, table)
-	if err != nil {
-		return nil, err
-	}
-	return p.queues(table, slots, only), nil
-}
-
-// endSQL ends a session that is in the transaction still, and has the turnstile if it had one, and
-// says whether it has ended within 5 s.
-const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct pid from pg_locks where pid::text " +
-	"= $1 and virtualtransaction = $2 " +
-	"and ($3 = '' or locktype = 'advisory' and objsubid = 1 and granted and ((classid::bigint << 32) | " +
-	"objid::bigint)::text = $3)) s"
-
-func (l line) end(ctx context.Context, party dialects.Party) error {
+// End implements dialects.Inspector.
+func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	transaction, turnstile, _ := strings.Cut(party.Transaction, " ")
-	columns, err := l.run(ctx, script{{endSQL, []any{party.Session, transaction, turnstile}}})
-	switch {
-	case sqlState(err) == noPrivilege:
-		return fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+
-			"pg_signal_backend TO …): %w", err)
-	case err != nil:
-		return err
-	case len(columns[0]) == 0:
-		return dialects.ErrChanged
-	case !isTrue(columns[0][0]):
-		return fmt.Errorf("session %s was told to end, and had not done so after 5 s", party.Session)
-	}
-	return nil
-}
-
-// Inspect implements dialects.Inspector.
-func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (
-	states []dialects.RowState, err error,
-) {
-	err = d.withLine(ctx, func(l line) (err error) {
-		states, err = l.inspect(ctx, table, slots, only)
-		return err
+	return d.withLine(ctx, func(l line) error {
+		columns, err := l.run(ctx, script{{endSQL, []any{party.Session, transaction, turnstile}}})
+		switch {
+		case sqlState(err) == noPrivilege:
+			return fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+
+				"pg_signal_backend TO …): %w", err)
+		case err != nil:
+			return err
+		case len(columns[0]) == 0:
+			return dialects.ErrChanged
+		case !isTrue(columns[0][0]):
+			return fmt.Errorf("session %s was told to end, and had not done so after 5 s", party.Session)
+		}
+		return nil
 	})
-	return states, err
-}
-
-// End implements dialects.Inspector.
-func (d *Driver) End(ctx context.Context, party dialects.Party) error {
-	return d.withLine(ctx, func(l line) error { return l.end(ctx, party) })
-}
-
-// Inspect implements dialects.Inspector.
-func (d *SQLDriver) Inspect(ctx context.Context, table string, slots int, only []int) (
-	states []dialects.RowState, err error,
-) {
-	err = d.withLine(ctx, func(l line) (err error) {
-		states, err = l.inspect(ctx, table, slots, only)
-		return err
-	})
-	return states, err
-}
-
-// End implements dialects.Inspector.
-func (d *SQLDriver) End(ctx context.Context, party dialects.Party) error {
-	return d.withLine(ctx, func(l line) error { return l.end(ctx, party) })
 }

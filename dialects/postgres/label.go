@@ -1,39 +1,42 @@
 package postgres
 
-import "github.com/txlock/txlock/dialects"
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
+)
 
-// What a transaction locks is shown to others, as dialects.Request.Label spells it, behind the
-// application's name, for as long as the transaction lasts: that is what every role sees of a
-// session in pg_stat_activity. Statements are prepared, and say nothing of what they lock. The
-// server cuts names at 63 bytes, of which the last 13 are for the time of the grant.
+// A session shows its label behind the application's name, as long as the transaction lasts: every
+// role sees that name in pg_stat_activity. The prepared statements do not show what they lock. The
+// server cuts names at 63 bytes. The last 13 are kept for the time of the grant.
 const (
 	nameSQL = "current_setting('application_name')"
 
-	// showSQL and what is behind it have the label between them.
-	showSQL       = "set_config('application_name', left(left(" + nameSQL + ", 20) || "
-	behindShowSQL = ", 50), true)"
-
-	// grantedSQL notes how long after the begin of the transaction the lock was granted, if it was
-	// not at once.
+	// grantedSQL notes how long after the begin of the transaction the lock was granted, unless that
+	// was at once.
 	grantedSQL = "case when clock_timestamp() - now() > interval '5 ms' then " + markSQL + " end"
 	markSQL    = "set_config('application_name', " + nameSQL +
 		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"
 )
 
-func labelOf(request dialects.Request) string { return dialects.Process + " " + request.Label() }
+// showSQL shows a label.
+func showSQL(argument string) string {
+	return "set_config('application_name', left(left(" + nameSQL + ", 20) || " + argument + ", 50), true)"
+}
 
-// alsoSQL shows a further lock of the same transaction, if there is room. A savepoint that is
-// rolled back takes it back.
+func labelOf(request dialects.Request) string { return label.Process + " " + label.Of(request) }
+
+// alsoSQL shows a further lock of the same transaction, if there is room. The rollback to a
+// savepoint takes it back.
 func alsoSQL(argument string) string {
 	longer := nameSQL + " || " + argument + "::text"
 	return "set_config('application_name', case when length(" + longer + ") <= 50 then " + longer + " else " + nameSQL +
 		" end, true)"
 }
 
-func furtherLabelOf(request dialects.Request) string { return " " + request.Label() }
+func furtherLabelOf(request dialects.Request) string { return " " + label.Of(request) }
 
-// granted is a column that notes the grant, if the transaction is ours, and its argument. Of a
-// further lock it is noted if that is what the name shows last.
+// granted is a column that notes the grant in a transaction of ours, and its argument. The grant of
+// a further lock is noted if that lock is the last that the name shows.
 func granted(request dialects.Request, as role, argument string) (column string, args []any) {
 	switch as {
 	case owner:

@@ -1,11 +1,12 @@
 // Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a
 // pgxpool.Pool ([New], [Open]) or on a sql.DB of pgx's stdlib driver ([NewSQL]). While a
-// transaction of txlock's lasts, its session shows what is locked behind the name of its
-// application in pg_stat_activity.
+// transaction of txlock's lasts, pg_stat_activity shows what its session locks, behind the name of
+// the application.
 package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -13,23 +14,27 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/peer"
 )
 
-// Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx.
-type Driver struct {
-	pool  *pgxpool.Pool
-	owned bool
-}
+// Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. It implements
+// dialects.Driver.
+type Driver = driver[pgx.Tx]
 
-var _ dialects.Driver[pgx.Tx] = (*Driver)(nil)
+// SQLDriver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
+// dialects.Driver.
+type SQLDriver = driver[*sql.Tx]
 
-// New returns a driver on the caller's pool, which stays the caller's: Close does not close it. The
-// pool's query execution mode is respected. A nil pool is an error from the first call that can
-// return one.
-func New(pool *pgxpool.Pool) *Driver { return &Driver{pool: pool} }
+var (
+	_ dialects.Driver[pgx.Tx]  = (*Driver)(nil)
+	_ dialects.Driver[*sql.Tx] = (*SQLDriver)(nil)
+)
 
-// Open returns a driver with a pool of its own, and reaches the server once. dsn is a URL or a
+// New returns a driver on the caller's pool, and sends nothing. The pool stays the caller's: Close
+// does not close it. Its query execution mode is respected. A nil pool is an error from the first
+// call that can return one.
+func New(pool *pgxpool.Pool) *Driver { return &Driver{pgxPool{Pool: pool}} }
+
+// Open returns a driver with a pool of its own, and reaches the server once. Dsn is a URL or a
 // keyword string as pgxpool.ParseConfig takes it, pool_max_conns and the other pool settings
 // included. Sessions carry the application name "txlock" unless dsn has another. Close closes the
 // pool. After an error nothing is left open.
@@ -49,19 +54,32 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		pool.Close()
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 	}
-	return &Driver{pool: pool, owned: true}, nil
+	return &Driver{pgxPool{Pool: pool, owned: true}}, nil
+}
+
+// NewSQL returns a driver on the caller's db, and sends nothing. The db must be one of pgx's stdlib
+// driver. It stays the caller's: Close does not close it. A nil db, or one of another driver, is an
+// error from the first call that can return one.
+func NewSQL(db *sql.DB) *SQLDriver { return &SQLDriver{sqlPool{db}} }
+
+// driver is dialects.Driver for either client library.
+type driver[Tx any] struct {
+	pool pool[Tx]
 }
 
 // System implements dialects.Driver.
-func (d *Driver) System() string { return "postgresql" }
+func (d *driver[Tx]) System() string { return "postgresql" }
 
-// Begin implements dialects.Driver. BEGIN and the locking statements travel together.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[pgx.Tx], int64, error) {
-	conn, err := d.acquire(ctx)
+// Begin implements dialects.Driver.
+func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], int64, error) {
+	client, line, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{driver: d, conn: conn, line: lineOf(conn.Conn(), conn.Conn()), mark: newMark(), guarded: request.Work}
+	s := &session[Tx]{line: line, client: client, driver: d}
+	if request.Work {
+		s.mark = newMark()
+	}
 	token, err := s.begin(ctx, request)
 	if errors.Is(err, errNoRun) {
 		if err = s.lift(ctx, request.Fence); err == nil {
@@ -69,117 +87,58 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		}
 	}
 	if err != nil {
-		conn.Release()
+		client.giveBack()
 		return nil, 0, err
 	}
 	return s, token, nil
 }
 
-// begin leaves the connection outside a transaction, or closed, when it fails.
-func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
-	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(s.mark)}
-	var prelude script
-	if request.Work {
-		prelude = script{{sql: guardSQL}, {sql: chainSQL}}
-	}
-	token, err = s.line.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
-		if request.Work {
-			lock = lock.marked(s.mark)
-		}
-		columns, tx, err := send(ctx, s.conn.Conn(), &options, append(prelude, lock...))
-		s.tx = tx
-		return columns[min(len(prelude), len(columns)):], err
-	})
-	if err == nil {
-		return token, nil
-	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-	defer cancel()
-	if s.rollback(clean) == nil {
-		err = s.line.explain(clean, request, err)
-	}
-	return 0, err
-}
-
 // LockTx implements dialects.Driver.
-func (d *Driver) LockTx(ctx context.Context, tx pgx.Tx, request dialects.Request) error {
-	if tx == nil || tx.Conn() == nil {
-		return errors.New("nil transaction")
+func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
+	if err := d.ready(); err != nil {
+		return err
 	}
-	// through tx: once it has ended, its connection is somebody else's
-	_, err := lineOf(tx, tx.Conn()).guestLock(ctx, request, foreign)
+	l, err := d.pool.lineOf(ctx, tx, request)
+	if err != nil {
+		return err
+	}
+	_, err = l.guestLock(ctx, request, foreign)
 	return err
 }
 
-// Slots implements dialects.Driver.
-func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
-	err = d.withLine(ctx, func(l line) (err error) {
-		slots, err = l.slots(ctx, table)
-		return err
-	})
-	return slots, err
-}
-
-// Install implements dialects.Driver.
-func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
-	err = d.withLine(ctx, func(l line) (err error) {
-		installed, err = l.install(ctx, layout)
-		return err
-	})
-	return installed, err
-}
-
-// Schema implements dialects.Driver.
-func (d *Driver) Schema(layout dialects.Layout) (string, error) { return schemaText(layout) }
-
 // MinLease implements dialects.Driver. The server's timer counts milliseconds.
-func (d *Driver) MinLease() time.Duration { return time.Millisecond }
+func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
 
-// Check implements dialects.Driver.
-func (d *Driver) Check(ctx context.Context, table string) error {
-	return check(ctx, table, d.withLine)
-}
-
-// Close implements dialects.Driver: it closes the pool of Open, and waits for its connections to
+// Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
-func (d *Driver) Close() error {
-	if d != nil && d.owned {
-		d.pool.Close()
+func (d *driver[Tx]) Close() error {
+	if d.ready() == nil {
+		d.pool.close()
 	}
 	return nil
 }
 
-func (d *Driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (d *driver[Tx]) ready() error {
 	if d == nil || d.pool == nil {
-		return nil, errors.New("nil pool: give postgres.New a *pgxpool.Pool")
+		return errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	}
-	for {
-		conn, err := d.pool.Acquire(ctx)
-		if err != nil && ctx.Err() != nil {
-			stat := d.pool.Stat()
-			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stat.AcquiredConns(),
-				stat.MaxConns(), err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("connect: %w", err)
-		}
-		if !peer.Gone(conn.Conn().PgConn().Conn()) {
-			return conn, nil
-		}
-		// It died while it was idle: the server was restarted, say. The pool has perhaps more of
-		// the kind, and then new ones.
-		_ = conn.Conn().Close(ctx)
-		conn.Release()
-	}
+	return d.pool.ready()
 }
 
-// withLine runs work on a connection of the pool, which must be outside a transaction afterwards or
-// is closed.
-func (d *Driver) withLine(ctx context.Context, work func(line) error) error {
-	conn, err := d.acquire(ctx)
+func (d *driver[Tx]) acquire(ctx context.Context) (client[Tx], line, error) {
+	if err := d.ready(); err != nil {
+		return nil, line{}, err
+	}
+	return d.pool.acquire(ctx)
+}
+
+// withLine runs work on a connection of the pool. The pool closes a connection that comes back in a
+// transaction.
+func (d *driver[Tx]) withLine(ctx context.Context, work func(line) error) error {
+	client, line, err := d.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Release() // closes a connection that is in a transaction
-	return work(lineOf(conn.Conn(), conn.Conn()))
+	defer client.giveBack()
+	return work(line)
 }

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
-// rowName is a row: of slots, Column is empty.
+// rowName is a row as its user spells it. Column is empty for a slot.
 type rowName struct{ table, column, value string }
 
 // queue is what a picture shows of a row.
 type queue struct {
 	holder  int   // by xmax; 0 unknown
-	turn    int   // holds the turnstile: it holds the row, or is the first to wait for it; 0 unknown
+	turn    int   // has the turnstile: it has the row, or is the first to wait for it; 0 unknown
 	onRow   []int // wait for the row itself
 	waiting []turnstile
 }
@@ -59,8 +60,8 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 	return states
 }
 
-// namesOfTurnstiles are the rows that turnstiles stand before: of slots, which can be counted
-// through, and of rows that sessions claim.
+// namesOfTurnstiles are the rows behind the turnstiles: slots, which can be enumerated, and rows
+// that sessions claim.
 func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int64]rowName {
 	present := make(map[int64]bool, len(p.turnstiles))
 	for _, t := range p.turnstiles {
@@ -85,7 +86,7 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 		slot(n)
 	}
 	for _, s := range p.sessions {
-		_, _, claims := dialects.ReadLabel(s.Application)
+		_, _, claims := label.Read(s.Application)
 		for _, claim := range claims {
 			for _, value := range claim.Items {
 				if number := turnstileOf(claim.Table, claim.Column, value); claim.Table != "" && present[number] {
@@ -103,7 +104,7 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
 			cmp.Compare(a.PID, b.PID))
 	})
-	var first []turnstile // that wait for the row itself, in front of those before the turnstile
+	var first []turnstile // waits for the row itself, in front of those for the turnstile
 	var blockers []int
 	for _, wait := range p.rowWaits {
 		onlyRow := slices.Contains(q.onRow, wait.PID)
@@ -113,7 +114,7 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 				continue
 			}
 			first = append(first, turnstile{PID: wait.PID, Since: wait.Since, Blockers: wait.Blockers})
-			if onlyRow || rows == 1 { // else for which of them is not known
+			if onlyRow || rows == 1 { // of several rows, which one it waits for is not known
 				blockers = append(blockers, wait.Blockers...)
 			}
 		}
@@ -142,8 +143,8 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 	return state
 }
 
-// lockingRows tells whether a session is executing the statement that locks rows of the caller's,
-// and how many it has claimed with this one.
+// lockingRows tells whether a session is running the statement that locks rows of the caller's, and
+// how many rows its claim has.
 func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) {
 	a := p.session(pid)
 	request := dialects.Request{Table: name.table, Column: name.column, Values: []dialects.Value{{Text: name.value}}}
@@ -151,7 +152,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 	if a == nil || err != nil {
 		return false, 0
 	}
-	_, _, claims := dialects.ReadLabel(a.Application)
+	_, _, claims := label.Read(a.Application)
 	for _, claim := range claims {
 		if claim.Table == name.table && claim.Column == name.column && slices.Contains(claim.Items, name.value) {
 			claimed = len(claim.Items)
@@ -170,7 +171,7 @@ func (p picture) session(pid int) *activity {
 	return nil
 }
 
-// party is the session pid as its holder or waiter, nil when it has ended meanwhile.
+// party is the session pid as a holder or waiter, or nil when it has ended meanwhile.
 func (p picture) party(pid int) *dialects.Party {
 	a := p.session(pid)
 	if a == nil {
@@ -180,11 +181,11 @@ func (p picture) party(pid int) *dialects.Party {
 		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User),
 		Database: text(a.Database), Host: text(a.Host),
 	}
-	party.Application, party.Process, party.Claims = dialects.ReadLabel(a.Application)
+	party.Application, party.Process, party.Claims = label.Read(a.Application)
 	if a.Port != nil && *a.Port > 0 {
 		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(*a.Port))
 	}
-	if a.State != nil { // else nothing of the session is shown
+	if a.State != nil { // the role may see the session
 		party.Idle = strings.HasPrefix(*a.State, "idle")
 		party.Statement = text(a.Query)
 	}

@@ -9,219 +9,171 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
 )
 
-// session is a pooled pgx connection with its transaction.
-type session struct {
+// session is a pooled connection with its transaction.
+type session[Tx any] struct {
 	line
-	driver     *Driver
-	conn       *pgxpool.Conn
-	tx         pgx.Tx
-	mark       string // the value that this transaction alone carries, once work runs in it
-	guarded    bool   // the session's default is read only: work runs, or ran, in it
+	client     client[Tx]
+	driver     *driver[Tx]
+	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints int
 }
 
 func newMark() string { return rand.Text() }
 
-func (s *session) Tx() pgx.Tx { return workTx{s.tx} }
+// begin leaves the connection outside a transaction, or closed, when it fails.
+func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
+	token, err := s.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
+		if s.mark == "" {
+			return s.client.begin(ctx, "", lock)
+		}
+		guard := script{{sql: guardSQL}, {sql: chainSQL}}
+		columns, err := s.client.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
+		return columns[min(len(guard), len(columns)):], err
+	})
+	if err == nil {
+		return token, nil
+	}
+	clean, cancel := detached(ctx)
+	defer cancel()
+	if s.rollback(clean) == nil {
+		err = s.explain(clean, request, err)
+	}
+	return 0, err
+}
 
-// workTx is the transaction as work sees it. Should work commit it, the session stays read only,
-// unlike with our own Commit: what work sends then would be committed without the lock.
-type workTx struct{ pgx.Tx }
+// Tx implements dialects.Session.
+func (s *session[Tx]) Tx() Tx { return s.client.tx() }
 
-// Commit implements pgx.Tx.
-func (t workTx) Commit(ctx context.Context) error {
-	tag, err := t.Tx.Exec(ctx, "commit")
-	if err != nil {
+// Socket implements dialects.Session.
+func (s *session[Tx]) Socket() net.Conn { return s.socket }
+
+// Ping implements dialects.Session. An error of the server on an open connection is an answer too:
+// somebody's pg_cancel_backend ends no session.
+func (s *session[Tx]) Ping(ctx context.Context) error {
+	return s.client.use(func(conn *pgx.Conn) error {
+		err := conn.Ping(ctx)
+		if sqlState(err) != "" && !conn.IsClosed() {
+			return nil
+		}
 		return err
-	}
-	if tag.String() == "ROLLBACK" {
-		err = pgx.ErrTxCommitRollback
-	}
-	return errors.Join(err, t.Tx.Rollback(ctx)) // there is nothing to roll back: it closes the handle
+	})
 }
 
-func (s *session) Socket() net.Conn { return s.conn.Conn().PgConn().Conn() }
-
-func (s *session) Ping(ctx context.Context) error { return ping(ctx, s.conn.Conn()) }
-
-// ping takes an error of the server on an open connection for an answer: somebody's
-// pg_cancel_backend ends no session.
-func ping(ctx context.Context, conn *pgx.Conn) error {
-	err := conn.Ping(ctx)
-	if sqlState(err) != "" && !conn.IsClosed() {
-		return nil
-	}
-	return err
-}
-
-func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
+// Join implements dialects.Session.
+func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if err := s.gone(); err != nil {
 		return 0, err
 	}
-	return s.line.join(ctx, request, s.driver.withLine)
+	token, err := s.guestLock(ctx, request, guest)
+	if !errors.Is(err, errNoRun) {
+		return token, err
+	}
+	// The transaction cannot lift the fence: that must be committed now. The pool may be waiting
+	// for this very session.
+	brief, cancel := context.WithTimeout(ctx, liftPatience)
+	defer cancel()
+	if err := s.driver.withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
+		return 0, err
+	}
+	return s.guestLock(ctx, request, guest)
 }
 
-func (s *session) Nest(ctx context.Context, work func(tx pgx.Tx) error) error {
-	if s.status() == 'E' {
+// Nest implements dialects.Session.
+func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
+	if s.mark == "" {
+		return errors.New("bug: Nest in a session without Request.Work")
+	}
+	if s.status() == failed {
 		return errOuterAborted
 	}
 	s.savepoints++
 	name := "txlock_" + strconv.Itoa(s.savepoints)
-	begin := "savepoint " + name
-	if !s.guarded {
-		begin = guardSQL + ", set_config('" + heldSetting + "', '" + s.mark + "', true); " + begin
-		s.guarded = true
-	}
-	clean, cancel := context.WithTimeout(detached(ctx), cleanUpTimeout) // pgx closes the connection when ctx ends
-	nested, err := s.conn.Conn().BeginTx(clean, pgx.TxOptions{
-		BeginQuery:  begin,
-		CommitQuery: "release savepoint " + name,
-	})
+	clean, cancel := detached(ctx) // pgx closes the connection when ctx ends
+	nested, release, err := s.client.savepoint(clean, name)
 	cancel()
 	if err != nil {
 		return lost(err)
 	}
 	done := false
+	end := func(undo bool) error {
+		done = true
+		clean, cancel := detached(ctx)
+		defer cancel()
+		if err := s.gone(); err != nil {
+			return err
+		}
+		if undo {
+			if err := exec(clean, s.client, "rollback to savepoint "+name); err != nil {
+				return lost(err)
+			}
+		}
+		return lost(release(clean))
+	}
 	defer func() { // also when work panics
 		if !done {
-			_ = s.undo(ctx, nested, name) // what is wrong with the session shows in its end
+			_ = end(true) // what is wrong with the session shows in its end
 		}
 	}()
 	err = work(nested)
-	done = true
+	if err == nil && s.status() != failed {
+		return end(false)
+	}
 	if err == nil {
-		switch s.status() {
-		case 'T':
-			clean, cancel := context.WithTimeout(detached(ctx), cleanUpTimeout)
-			defer cancel()
-			return lost(ignoreClosed(nested.Commit(clean)))
-		case 'E':
-			err = errAborted
+		err = errAborted
+	}
+	if undone := end(true); undone != nil {
+		return undone
+	}
+	return err
+}
+
+var (
+	// errAborted is for work that swallowed the error of a failed statement: PostgreSQL cannot
+	// commit such a transaction.
+	errAborted = fmt.Errorf("a statement failed and its error was not returned, so the work is rolled back: %w",
+		pgx.ErrTxCommitRollback)
+
+	// errOuterAborted is for work that swallowed an error and goes on: the server takes no
+	// savepoint in its transaction.
+	errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a " +
+		"savepoint")
+)
+
+// The states of a session, as the server reports them.
+const (
+	closed = 0 // the connection is
+	idle   = 'I'
+	failed = 'E' // the transaction is aborted
+)
+
+func (s *session[Tx]) status() (status byte) {
+	_ = s.client.use(func(conn *pgx.Conn) error {
+		if !conn.IsClosed() {
+			status = conn.PgConn().TxStatus()
 		}
-	}
-	if undone := s.undo(ctx, nested, name); undone != nil {
-		return lost(undone)
-	}
-	return err
-}
-
-// errAborted is for work that swallowed the error of a failed statement: PostgreSQL cannot commit
-// such a transaction.
-var errAborted = fmt.Errorf("a statement failed and its error was not returned, so the work is rolled back: %w",
-	pgx.ErrTxCommitRollback)
-
-// errOuterAborted is for work that swallowed an error and goes on: the server takes no savepoint in
-// its transaction.
-var errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a " +
-	"savepoint")
-
-// undo takes back what was done since the savepoint, and closes the transaction that presented it.
-func (s *session) undo(ctx context.Context, nested pgx.Tx, name string) error {
-	ctx = detached(ctx)
-	if err := s.gone(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, cleanUpTimeout)
-	defer cancel()
-	if _, err := s.conn.Exec(ctx, "rollback to savepoint "+name); err != nil {
-		return err
-	}
-	return ignoreClosed(nested.Commit(ctx))
-}
-
-// ignoreClosed lets work end its nested transaction itself.
-func ignoreClosed(err error) error {
-	if errors.Is(err, pgx.ErrTxClosed) {
 		return nil
-	}
-	return err
+	})
+	return status
 }
-
-func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
-
-func (s *session) Commit(ctx context.Context) error {
-	defer s.conn.Release()
-	if err := s.gone(); err != nil {
-		return errors.Join(err, ignoreClosed(s.rollback(ctx)))
-	}
-	if s.status() == 'E' {
-		return errors.Join(errAborted, s.rollback(ctx))
-	}
-	if s.conn.Conn().PgConn().IsBusy() { // so that COMMIT cannot be sent
-		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
-			s.rollback(ctx))
-	}
-	err := s.tx.Commit(ctx)
-	var refused *pgconn.PgError
-	switch {
-	case err == nil:
-		return nil
-	case sqlState(err) == divisionByZero:
-		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
-			"not committed", dialects.ErrLost)
-	case errors.As(err, &refused) && !s.conn.Conn().IsClosed():
-		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
-	}
-	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
-		dialects.ErrLost, err)
-}
-
-func (s *session) Rollback(ctx context.Context) error {
-	defer s.conn.Release()
-	if err := s.gone(); err != nil {
-		return errors.Join(err, ignoreClosed(s.rollback(ctx)))
-	}
-	return lost(s.rollback(ctx))
-}
-
-// rollback ends whatever transaction is open and brings the session's settings back. A connection
-// on which that cannot be confirmed is closed.
-func (s *session) rollback(ctx context.Context) error {
-	conn := s.conn.Conn()
-	if conn.IsClosed() {
-		return dialects.ErrLost
-	}
-	if s.guarded && s.status() == 'I' {
-		// The work has ended the transaction. A pooler may since have given the server's session,
-		// with what guardSQL has set, to another client, and puts that right if it tracks the
-		// setting; what this connection would restore may be another's.
-		return conn.Close(ctx)
-	}
-	err := s.restore(ctx)
-	if err == nil && s.status() != 'I' {
-		err = s.tx.Rollback(ctx)
-	}
-	if err == nil && s.status() != 'I' { // the transaction's handle was closed by the caller, the transaction was not
-		_, err = conn.Exec(ctx, "rollback")
-	}
-	if err != nil {
-		_ = conn.Close(ctx)
-	}
-	return err
-}
-
-func (s *session) restore(ctx context.Context) error {
-	if !s.guarded {
-		return nil
-	}
-	_, err := s.conn.Exec(ctx, restoreSQL)
-	return err
-}
-
-func (s *session) status() byte { return s.conn.Conn().PgConn().TxStatus() }
 
 // gone is an error when the transaction that took the locks has visibly ended.
-func (s *session) gone() error {
-	switch {
-	case s.conn.Conn().IsClosed():
+func (s *session[Tx]) gone() error {
+	switch s.status() {
+	case closed:
 		return fmt.Errorf("%w: its connection is closed", dialects.ErrLost)
-	case s.status() == 'I':
+	case idle:
 		return fmt.Errorf("%w: its transaction was ended by a COMMIT or ROLLBACK of its work", dialects.ErrLost)
 	}
 	return nil
+}
+
+// exec runs statements without arguments, in one simple query.
+func exec[Tx any](ctx context.Context, c client[Tx], statements string) error {
+	return c.use(func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, statements)
+		return err
+	})
 }

@@ -10,11 +10,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
-// A script is what one round trip carries. Texts are few and constant, so that prepared statements
-// serve them; what varies is in the arguments, always strings: PostgreSQL infers a parameter's type
-// from the column it meets.
+// script is what one round trip carries. Texts are few and constant, so that prepared statements
+// serve them. What varies is in the arguments, which are strings: PostgreSQL infers a parameter's
+// type from the column that it is compared with.
 type script []statement
 
 type statement struct {
@@ -22,162 +23,62 @@ type statement struct {
 	args []any
 }
 
-// What a session's settings are kept in while txlock changes them. Custom settings live in the
-// session alone.
+// role is whose transaction rows are locked in.
+type role int
+
 const (
-	beginSQL = "begin isolation level read committed read write"
-
-	// In a transaction of our own the server ends the session after the lease, and looks now and
-	// then whether the client of a waiter is still there: else one that died would stay in the
-	// queue until its turn. The statement must be behind us when the wait begins, for the server
-	// starts its timer at the beginning of a statement. The label goes with it.
-	leaseSQL = "select set_config('idle_in_transaction_session_timeout', $1, true), " +
-		"set_config('client_connection_check_interval', $2, true), " +
-		showSQL + "$3" + behindShowSQL
-
-	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction, where each
-	// statement would commit at once and without the lock. So while work runs, the session's
-	// default is read only and only our own BEGIN says READ WRITE. The setting must be committed
-	// before the work, or the work's own ROLLBACK would undo it: chainSQL does that, and begins the
-	// next transaction as the last one was begun. So the session is never idle in between, and a
-	// pooler that shares the server's sessions between transactions does not give it away.
-	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
-		"set_config('default_transaction_read_only', 'on', false)"
-	unguardColumns = "set_config('default_transaction_read_only', " +
-		"coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
-		"current_setting('default_transaction_read_only')), false), set_config('txlock.read_only', '', false)"
-
-	chainSQL = "commit and chain"
-
-	// restoreSQL undoes guardSQL in a transaction, and leaves another, empty one open: one query,
-	// for the same reason.
-	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
-
-	isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
+	owner   role = iota // begun for this lock
+	guest               // begun for another lock of ours
+	foreign             // the caller's
 )
 
-// The mark is a setting that lives as long as this transaction, and that no other has.
-const heldSetting = "txlock.held"
-
-// marked has a script, whose first statement sets other settings, set the mark as well.
-func (s script) marked(mark string) script {
-	first := &s[0]
-	first.args = append(first.args, mark)
-	first.sql += fmt.Sprintf(", set_config('%s', $%d, true)", heldSetting, len(first.args))
-	return s
+// plan is a script, and where in it the answers are.
+type plan struct {
+	script
+	turnstiles, rows, token int
 }
 
-// proofSQL fails by a division by zero in any transaction but the one that holds the mark, and
-// unguards the session. It is one statement, because each costs the server as much as a lock; its
-// failure takes back whatever it has set.
-func proofSQL(mark string) string {
-	return "select 1 / (current_setting('" + heldSetting + "', true) is not distinct from " + mark + ")::int, " +
-		unguardColumns
+func (p *plan) add(s statement) (at int) {
+	if s.sql != "" {
+		p.script = append(p.script, s)
+	}
+	return len(p.script) - 1
 }
 
-// commitSQL commits only the transaction that holds the mark: in any other COMMIT is not reached.
-// One simple query, so that it costs one round trip.
-func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" }
-
-// clientCheck is how long a dead waiter may stay in the queue.
-const clientCheck = 500 * time.Millisecond
-
-// What is set for the wait must not outlive it: the caller's own statements follow in the same
-// transaction.
-func keep(setting string) string {
-	return "set_config('txlock." + setting + "', current_setting('" + setting + "'), true)"
-}
-
-func giveBack(setting string) string {
-	return fmt.Sprintf("set_config('%s', current_setting('txlock.%[1]s'), true)", setting)
-}
-
-// milliseconds is a duration as settings take it, rounded up.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
-}
-
-// maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
-// max_locks_per_transaction (64) locks of each of its connections; 1000 keys at once must not
-// exhaust it for others.
-const maxTurnstiles = 32
-
-// lockScript locks the rows of request in an open transaction.
+// lockScript locks the rows of request in an open transaction. Limit bounds the wait on the server;
+// 0 does not.
 //
-// The row is the truth; the turnstile, an advisory lock of the same transaction taken before it, is
-// the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the wake-up of the
-// first waiter (16 tight loops: 58 of 1600 out of order), while the lock manager grants an advisory
-// lock to the first waiter in the act of releasing it. Order of locking: turnstiles by number, then
-// rows by value, the same in every session, so that two requests cannot block each other.
+// The row is the truth. The turnstile, an advisory lock of the same transaction taken before the
+// row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
+// wake-up of the first waiter (16 tight loops: 58 of 1600 out of order). The lock manager grants an
+// advisory lock to the first waiter in the act of releasing it. Every session locks in the same
+// order, turnstiles by number and then rows by value, so that two requests cannot block each other.
 //
-// In a transaction that is not begun for this lock (guest) nothing but the wait may be changed, and
-// in a caller's own (foreign) nothing is waited for or locked under an isolation level whose
-// snapshot is older than the wait.
-//
-// limit bounds the wait on the server, 0 not at all.
+// A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
+// under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, limit time.Duration, as role) (p plan, err error) {
 	rows, err := rowsOf(request)
 	if err != nil {
 		return p, err
 	}
-	before, after := settingsOf(request, limit, as)
-	p.script = append(p.script, before...)
-	p.turnstiles = -1
-	if inOne(request, as) {
-		p.add(oneStatement(request, rows))
-	} else {
-		p.add(turnstileStatement(request, as))
-		p.turnstiles = p.last()
-		p.add(rowStatement(request, rows, as))
-	}
-	p.rows = p.last()
+	set, restore := settingsOf(request, limit, as)
+	p.add(set)
+	p.turnstiles = p.add(turnstileStatement(request, as))
+	p.rows = p.add(rowStatement(request, rows, as))
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
 		if err != nil {
 			return p, err
 		}
-		p.add(statement{sql: fence.token()})
+		p.token = p.add(statement{sql: fence.token()})
 	}
-	p.token = p.last()
-	p.add(after...)
+	p.add(restore)
 	return p, nil
 }
 
-// plan is a script, and where in it the answers are.
-type plan struct {
-	script
-	turnstiles int // -1: they have no answer of their own
-	rows       int
-	token      int
-}
+const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
 
-func (p *plan) add(statements ...statement) { p.script = append(p.script, statements...) }
-
-func (p *plan) last() int { return len(p.script) - 1 }
-
-// inOne tells whether oneStatement serves the request.
-func inOne(request dialects.Request, as role) bool {
-	return as == owner && request.Slots > 0 && !request.Try
-}
-
-// oneStatement passes the turnstile and locks slots, for less of the server's time than two
-// statements. Its snapshot is older than the wait. That is no matter for slots, which nobody
-// changes; a row of the caller's would be missed if it came meanwhile.
-func oneStatement(request dialects.Request, rows rowSet) statement {
-	turn, number := "pg_advisory_xact_lock($1), "+grantedSQL, "" // in the order of the list
-	if numbers := turnstilesOf(request); len(numbers) == 1 {
-		number = strconv.FormatInt(numbers[0], 10)
-	} else {
-		turn, number = "count(pg_advisory_xact_lock(t)), "+grantedSQL+" from unnest($1::bigint[]) t", arrayOf(numbers)
-	}
-	lock := "with turn as materialized (select " + turn + ") select slot from turn, " + rows.table + " as slots_of" +
-		strings.Replace(rows.where, "$1", "$2", 1)
-	if len(request.Values) > 1 {
-		lock += " order by slot"
-	}
-	return statement{lock + " for update of slots_of", []any{number, rows.values}}
-}
-
+// turnstileStatement returns no row where the isolation level is unsuitable.
 func turnstileStatement(request dialects.Request, as role) statement {
 	where := ""
 	if as == foreign {
@@ -185,19 +86,18 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	}
 	numbers := turnstilesOf(request)
 	note, args := granted(request, as, "$2")
-	switch {
-	case request.Try:
-		return statement{"select set_config('" + turnSetting +
-			"', bool_and(pg_try_advisory_xact_lock(t))::text, true), " + note +
-			" from unnest($1::bigint[]) t" + where + " having count(*) > 0", append([]any{arrayOf(numbers)}, args...)}
-	case len(numbers) == 1:
-		return statement{
-			"select pg_advisory_xact_lock($1), " + note + where,
-			append([]any{strconv.FormatInt(numbers[0], 10)}, args...),
-		}
+	if len(numbers) == 1 && !request.Try {
+		args = append([]any{strconv.FormatInt(numbers[0], 10)}, args...)
+		return statement{"select pg_advisory_xact_lock($1), " + note + where, args}
 	}
-	// noted behind it
-	return statement{"select pg_advisory_xact_lock(t) from unnest($1::bigint[]) t" + where, []any{arrayOf(numbers)}}
+	pass := "count(pg_advisory_xact_lock(t))" // in the order of the list
+	if request.Try {
+		pass = "set_config('" + turnSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true)"
+	}
+	args = append([]any{arrayOf(numbers)}, args...)
+	return statement{
+		"select " + pass + ", " + note + " from unnest($1::bigint[]) t" + where + " having count(*) > 0", args,
+	}
 }
 
 func rowStatement(request dialects.Request, rows rowSet, as role) statement {
@@ -218,66 +118,10 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	return statement{lock, []any{rows.values}}
 }
 
-// turnSetting says whether a try has passed its turnstiles. One that has not must not touch the row
-// either: for as long as it does, the row is locked for the one that has passed, and of several
-// tries that come at the same time none would get the lock.
+// turnSetting says whether a try has passed its turnstiles. A try that has not must not touch the
+// row either: while it does, the row is locked for the one that has passed. Of several tries at the
+// same time, none would get the lock.
 const turnSetting = "txlock.turn"
-
-// role is whose transaction it is in which rows are locked.
-type role int
-
-const (
-	owner   role = iota // begun for this lock
-	guest               // begun for another lock of ours
-	foreign             // the caller's
-)
-
-// settingsOf are the statements that set what the wait needs, and restore what must be restored
-// behind it.
-func settingsOf(request dialects.Request, limit time.Duration, as role) (before, after script) {
-	set := statement{}
-	var restore []string
-	add := func(value string, sql func(argument string) string) {
-		separator := ", "
-		if set.sql == "" {
-			set.sql, separator = "select ", ""
-		}
-		set.args = append(set.args, value)
-		set.sql += separator + sql("$"+strconv.Itoa(len(set.args)))
-	}
-	bound := func(setting string, value time.Duration) {
-		add(milliseconds(value), func(argument string) string {
-			return keep(setting) + ", set_config('" + setting + "', " + argument + ", true)"
-		})
-		restore = append(restore, giveBack(setting))
-	}
-	switch {
-	case as == owner:
-		set = statement{leaseSQL, []any{milliseconds(request.Lease), milliseconds(clientCheck), labelOf(request)}}
-	case as == guest:
-		add(furtherLabelOf(request), alsoSQL)
-	case !request.Try:
-		bound("client_connection_check_interval", clientCheck)
-		add(labelOf(request), func(argument string) string {
-			return keep("application_name") + ", " + showSQL + argument + behindShowSQL
-		})
-		restore = append(restore, giveBack("application_name"))
-	}
-	if limit > 0 {
-		bound("lock_timeout", limit)
-	}
-	if set.sql != "" {
-		before = script{set}
-	}
-	if len(restore) > 0 {
-		after = script{{sql: "select " + strings.Join(restore, ", ")}}
-	}
-	if as != foreign && !request.Try && !inOne(request, as) && len(turnstilesOf(request)) > 1 {
-		note, args := granted(request, as, "$1")
-		after = append(after, statement{"select " + note, args})
-	}
-	return before, after
-}
 
 // existScript reads which rows of request exist, without locking.
 func existScript(request dialects.Request) (script, error) {
@@ -325,8 +169,8 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	return rows, nil
 }
 
-// arrayOf is the text form of an array: elements in double quotes, with \ before " and \ (manual,
-// section 8.15.6).
+// arrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
+// (manual, section 8.15.6).
 func arrayOf[T string | int64](elements []T) string {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -343,6 +187,11 @@ func arrayOf[T string | int64](elements []T) string {
 }
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
+// max_locks_per_transaction (64) locks of each of its connections. 1000 keys at once must not
+// exhaust it for others.
+const maxTurnstiles = 32
 
 // turnstilesOf are the advisory locks in front of the rows, in the order in which every session
 // takes them. A table that is spelled in two ways has two turnstiles, which costs the order of the
@@ -368,5 +217,5 @@ func quoteTable(name string) (string, error) {
 }
 
 func quoteIdentifier(name string, maxParts int) (string, error) {
-	return dialects.QuoteIdentifier(name, '"', strings.ToLower, maxParts)
+	return identifier.Quote(name, '"', strings.ToLower, maxParts)
 }

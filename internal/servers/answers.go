@@ -1,14 +1,10 @@
 package servers
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"strings"
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -19,23 +15,16 @@ import (
 // startUp is how long a server may take to answer.
 const startUp = 60 * time.Second
 
-// probe is a request that fails as long as a server cannot do it yet.
+// probe is a request that fails until the server is ready for it.
 type probe func(context.Context) error
 
-// answers is the probe of a server of this kind.
-func (k Kind) answers(dsn string) probe {
-	switch k {
-	case Redis:
-		return line(dsn, "PING\r\nQUIT\r\n", "+PONG")
-	case ZooKeeper:
-		return line(dsn, "srvr", "Mode:") // it answers to no other word unless told to
-	case Etcd:
-		return page(dsn + "/health")
-	}
-	return statement(k.driver(), dsn, "SELECT 1")
+// answers returns nil if the database answers.
+func (k Kind) answers(ctx context.Context, dsn string) error {
+	return statement(k.driver(), dsn, "SELECT 1")(ctx)
 }
 
-// creates is the probe of a new server. A try whose answer came too late may have done it.
+// creates is the probe of a new server: it creates the database txlock. That it exists is no error,
+// because an earlier try may have succeeded without an answer in time.
 func (k Kind) creates(dsn string) probe {
 	if !k.postgres() {
 		return statement(k.driver(), dsn, "CREATE DATABASE IF NOT EXISTS txlock")
@@ -61,57 +50,6 @@ func statement(driver, dsn, text string) probe {
 		defer db.Close()
 		_, err = db.ExecContext(ctx, text)
 		return err
-	}
-}
-
-// line succeeds if a line of what comes back begins with a text. The server has to close the
-// connection, which ends what comes back.
-func line(address, request, begin string) probe {
-	return func(ctx context.Context) error {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp", address)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		deadline, _ := ctx.Deadline()
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
-		if _, err := conn.Write([]byte(request)); err != nil {
-			return err
-		}
-		var all []string
-		lines := bufio.NewScanner(conn)
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), begin) {
-				return nil
-			}
-			all = append(all, lines.Text())
-		}
-		if lines.Err() != nil {
-			return lines.Err()
-		}
-		return fmt.Errorf("%q was answered with %q", request, all)
-	}
-}
-
-func page(url string) probe {
-	return func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		request.Close = true // leaves no connection behind
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", url, response.Status)
-		}
-		return nil
 	}
 }
 

@@ -46,7 +46,8 @@ func groupMember(at string) []string {
 	return []string{
 		"--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
 		"--report-host=127.0.0.1",
-		"--plugin-load-add=group_replication.so", "--loose-group-replication-group-name=74786c6f-636b-4000-8000-000000000001",
+		"--plugin-load-add=group_replication.so",
+		"--loose-group-replication-group-name=74786c6f-636b-4000-8000-000000000001",
 		"--loose-group-replication-local-address=" + at, "--loose-group-replication-group-seeds=" + at,
 		"--loose-group-replication-bootstrap-group=ON", "--loose-group-replication-single-primary-mode=OFF",
 	}

@@ -10,7 +10,8 @@ import (
 func TestNodes(t *testing.T) {
 	for kind, members := range map[Kind]string{
 		MySQL: `SELECT COUNT(*) FROM performance_schema.replication_group_members
-			WHERE MEMBER_STATE = 'ONLINE' AND @@group_replication_single_primary_mode = 'OFF' AND NOT @@super_read_only`,
+			WHERE MEMBER_STATE = 'ONLINE' AND @@group_replication_single_primary_mode = 'OFF'
+			AND NOT @@super_read_only`,
 		MariaDB: "SELECT COUNT(*) FROM information_schema.global_status WHERE variable_name = 'wsrep_ready' AND " +
 			"variable_value = 'ON'",
 	} {

@@ -1,92 +1,177 @@
 package servers
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
-
-	"github.com/ory/dockertest/v3"
-	"github.com/ory/dockertest/v3/docker"
 )
 
-// containerLife is when a container that nobody stopped, because this process was killed, ends by
-// itself.
-const containerLife = time.Hour
-
-// image is how a container of a kind is run.
-type image struct {
-	repository, tag, port string
-	environment, command  []string
-	dsn                   string // with %s for host and port
+// Image is a container image and how it is run.
+type Image struct {
+	Repository  string   `json:"repository"`
+	Tag         string   `json:"tag"`
+	Port        string   `json:"port"` // of the container: "5432/tcp"
+	Environment []string `json:"environment"`
+	Command     []string `json:"command"`
+	DSN         string   `json:"-"` // with %s for host and port
 }
 
-func (k Kind) image(options Options) image {
-	mysql := image{
-		port: "3306/tcp", dsn: "root@tcp(%s)/txlock", command: []string{"--max-connections=" + options.connections()},
-		environment: []string{
-			"MYSQL_ALLOW_EMPTY_PASSWORD=1", "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1", "MYSQL_DATABASE=txlock",
-			"MARIADB_DATABASE=txlock",
-		},
-	}
-	switch k {
-	case MySQL:
-		mysql.repository, mysql.tag = "mysql", "9"
-		return mysql
-	case MariaDB:
-		mysql.repository, mysql.tag = "mariadb", "10.11"
-		return mysql
-	case Redis:
-		return image{repository: "redis", tag: "8", port: "6379/tcp", dsn: "%s"}
-	case ZooKeeper: // see zooKeeperFile
-		return image{
-			repository: "zookeeper", tag: "3.9", port: "2181/tcp", dsn: "%s",
-			environment: []string{"ZOO_MAX_CLIENT_CNXNS=0"},
-		}
-	case Etcd: // has no tag for the newest of a series
-		return image{
-			repository: "gcr.io/etcd-development/etcd", tag: "v3.6.12", port: "2379/tcp", dsn: "http://%s",
-			command: []string{
-				"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",
-				"http://0.0.0.0:2379",
-			},
+func (k Kind) image(options Options) Image {
+	if k.postgres() {
+		return Image{
+			Repository: "postgres", Tag: strings.TrimPrefix(k.String(), "PostgreSQL "), Port: "5432/tcp",
+			DSN:         "postgres://postgres@%s/txlock?sslmode=disable",
+			Environment: []string{"POSTGRES_HOST_AUTH_METHOD=trust", "POSTGRES_DB=txlock"},
+			Command:     []string{"-c", "max_connections=" + options.connections()},
 		}
 	}
-	return image{
-		repository: "postgres", tag: strings.TrimPrefix(k.String(), "PostgreSQL "), port: "5432/tcp",
-		dsn:         "postgres://postgres@%s/txlock?sslmode=disable",
-		environment: []string{"POSTGRES_HOST_AUTH_METHOD=trust", "POSTGRES_DB=txlock"},
-		command:     []string{"-c", "max_connections=" + options.connections()},
+	image := Image{
+		Repository: "mysql", Tag: "9", Port: "3306/tcp", DSN: "root@tcp(%s)/txlock",
+		Environment: []string{"MYSQL_ALLOW_EMPTY_PASSWORD=1", "MYSQL_DATABASE=txlock"},
+		Command:     []string{"--max-connections=" + options.connections()},
 	}
+	if k == MariaDB {
+		image.Repository, image.Tag = "mariadb", "10.11"
+		image.Environment = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1", "MARIADB_DATABASE=txlock"}
+	}
+	return image
 }
 
 // startContainer starts a container, if a container engine answers.
-func startContainer(ctx context.Context, kind Kind, options Options) (*Server, error) {
-	pool, err := dockertest.NewPool("")
-	if err != nil {
-		return nil, err
-	}
-	pool.Client.SetTimeout(3 * time.Second)
-	if err := pool.Client.Ping(); err != nil {
+func startContainer(ctx context.Context, name string, image Image,
+	answers func(ctx context.Context, dsn string) error,
+) (*Server, error) {
+	if err := engineAnswers(ctx); err != nil {
 		return nil, fmt.Errorf("no container engine answers: %w", err)
 	}
-	pool.Client.SetTimeout(0)
-	image := kind.image(options)
-	container, err := pool.RunWithOptions(&dockertest.RunOptions{
-		Repository: image.repository, Tag: image.tag, Env: image.environment, Cmd: image.command,
-	}, func(host *docker.HostConfig) { host.AutoRemove = true })
+	program, err := containerProgram()
 	if err != nil {
 		return nil, err
 	}
-	stop := func() error { return pool.Purge(container) }
-	_ = container.Expire(uint(containerLife.Seconds()))
-	dsn := fmt.Sprintf(image.dsn, container.GetHostPort(image.port))
-	if err := kind.answers(dsn).wait(ctx); err != nil {
-		_ = stop()
+	address, stop, err := runContainer(ctx, program, image)
+	if err != nil {
 		return nil, err
 	}
-	return &Server{
-		Kind: kind, Name: kind.String(), DSN: dsn, Origin: "container " + image.repository + ":" + image.tag,
-		stop: stop,
-	}, nil
+	server := &Server{
+		Name: name, DSN: fmt.Sprintf(image.DSN, address), Origin: "container " + image.Repository + ":" + image.Tag,
+		stop: stop, answers: answers,
+	}
+	if err := probe(server.answering).wait(ctx); err != nil {
+		return nil, errors.Join(err, server.Stop())
+	}
+	return server, nil
+}
+
+// engineAnswers pings the container engine at DOCKER_HOST, or at the usual socket. No library is
+// needed for that.
+func engineAnswers(ctx context.Context) error {
+	host := os.Getenv("DOCKER_HOST")
+	if host == "" {
+		host = "unix:///var/run/docker.sock"
+	}
+	at, err := url.Parse(host)
+	if err != nil {
+		return err
+	}
+	network, address := "tcp", at.Host
+	if at.Scheme == "unix" {
+		network, address = "unix", at.Path
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, network, address)
+	}
+	if os.Getenv("DOCKER_CERT_PATH") != "" && network == "tcp" { // speaks TLS: that it listens is all one can see
+		conn, err := dial(ctx, "", "")
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /_ping: %s", response.Status)
+	}
+	return nil
+}
+
+// containerProgram is the program internal/containers. It is a module of its own, with the
+// libraries for containers, and is built when it is needed.
+func containerProgram() (*exec.Cmd, error) {
+	_, file, _, _ := runtime.Caller(0)
+	folder := filepath.Join(filepath.Dir(file), "..", "containers")
+	if _, err := os.Stat(filepath.Join(folder, "go.mod")); err != nil {
+		return nil, fmt.Errorf("containers are started from the sources of txlock: %w", err)
+	}
+	program := exec.Command("go", "run", ".")
+	program.Dir = folder
+	program.Env = append(os.Environ(), "GOWORK=off")
+	return program, nil
+}
+
+// runContainer has the program run a container until stop is called. The program removes the
+// container when its standard input ends, so also when this process dies.
+func runContainer(ctx context.Context, program *exec.Cmd, image Image) (address string, stop func() error, err error) {
+	request, err := json.Marshal(image)
+	if err != nil {
+		return "", nil, err
+	}
+	input, err := program.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	output, err := program.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	var complaints bytes.Buffer
+	program.Stderr = &complaints
+	program.SysProcAttr = ownGroup()
+	if err := program.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() error {
+		_ = input.Close()
+		if err := program.Wait(); err != nil {
+			return fmt.Errorf("container %s:%s: %w: %s", image.Repository, image.Tag, err,
+				lastLines(complaints.Bytes()))
+		}
+		return nil
+	}
+	unwatch := context.AfterFunc(ctx, func() { _ = input.Close() }) // the program gives up
+	defer unwatch()
+	var response struct{ Address, Error string }
+	_, err = input.Write(append(request, '\n'))
+	if err == nil {
+		err = json.NewDecoder(output).Decode(&response)
+	}
+	if err == nil && response.Address == "" {
+		err = errors.New(response.Error)
+	}
+	if err != nil {
+		return "", nil, errors.Join(ctx.Err(), err, stop())
+	}
+	return response.Address, stop, nil
 }

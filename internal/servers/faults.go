@@ -5,25 +5,25 @@ import (
 	"fmt"
 )
 
-// Kill kills the server and all its processes, and returns when they are gone. What was committed
-// is there after Restart; of Redis, what it had saved by then.
+// Kill kills the server with all its processes, and returns when they are gone. What a database had
+// committed is there after Restart.
 func (s *Server) Kill() error { return s.toProcess((*process).kill) }
 
-// Pause stops all processes of the server until Continue: it keeps its connections, but does not
+// Pause stops all processes of the server until Continue: it keeps its connections, and does not
 // answer.
 func (s *Server) Pause() error { return s.toProcess((*process).pause) }
 
 // Continue lets a paused server go on.
 func (s *Server) Continue() error { return s.toProcess((*process).proceed) }
 
-// Restart starts the server again, on its old address and data, and returns when it answers. A
-// server that runs is ended first, without regard to its connections.
+// Restart starts the server again, with its old address and data, and returns when it answers. A
+// running server is ended first, and its connections with it.
 func (s *Server) Restart(ctx context.Context) error {
 	own, err := s.private()
 	if err != nil {
 		return err
 	}
-	if err := own.restart(ctx, s.Kind.answers(s.DSN)); err != nil {
+	if err := own.restart(ctx, s.answering); err != nil {
 		return fmt.Errorf("restart %s: %w", s.Name, err)
 	}
 	return nil

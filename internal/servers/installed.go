@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// programs are the server programs of one kind, and how to start them.
+// programs are the programs of one installation of a database.
 type programs struct {
-	origin string
-	// server and setup are command lines without options: the server, and what creates its data
-	// folder.
-	server, setup []string
-	backup        []string // what copies a running PostgreSQL for a standby
-	options       []string // which this installation needs in every call
-	root          string   // of the tree that they are in; empty for that of the machine
+	origin  string
+	server  []string // command line of the server, without options
+	setup   []string // command line that creates its data folder, without options
+	backup  []string // command line that copies a running PostgreSQL for a standby, without options
+	options []string // needed in every call
+	root    string   // of the unpacked tree; empty for programs of the machine
 }
 
 // installed finds the programs of a kind on the machine.
@@ -26,15 +25,8 @@ func installed(kind Kind) (programs, error) {
 		return installedPostgres(strings.TrimPrefix(kind.String(), "PostgreSQL "))
 	case MySQL:
 		return installedMySQL()
-	case MariaDB:
-		return installedMariaDB()
-	case Redis:
-		return installedProgram("redis-server")
-	case ZooKeeper:
-		server, err := zooKeeperIn("/" + jarFolder)
-		return programs{origin: "/" + jarFolder, server: server}, err
 	}
-	return installedProgram("etcd")
+	return installedMariaDB()
 }
 
 func installedPostgres(major string) (programs, error) {
@@ -72,12 +64,7 @@ func installedMariaDB() (programs, error) {
 	return programs{origin: server, server: []string{server}, setup: []string{setup}}, nil
 }
 
-func installedProgram(name string) (programs, error) {
-	path, _, err := lookUp(name)
-	return programs{origin: path, server: []string{path}}, err
-}
-
-// lookUp finds a program in the path, and in sbin, which plain users do not have in it.
+// lookUp finds a program in the path, or in sbin, which is not in the path of plain users.
 func lookUp(name string) (path, version string, err error) {
 	path, err = exec.LookPath(name)
 	if err != nil {

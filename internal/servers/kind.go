@@ -1,34 +1,26 @@
 package servers
 
-import (
-	"os"
-	"syscall"
-)
+import "os"
 
-// Kind is a server that the project is tested on, or compared with.
+// Kind is a kind of database.
 type Kind int
 
-// The kinds of servers: databases, and those whose locks benchmarks compare with.
+// The kinds of databases.
 const (
-	Postgres15 Kind = iota
+	Postgres15 Kind = iota + 1
 	Postgres18
 	MySQL
 	MariaDB
-	Redis
-	ZooKeeper
-	Etcd
 )
 
 // String is the kind's name, as messages print it.
 func (k Kind) String() string {
-	return [...]string{"PostgreSQL 15", "PostgreSQL 18", "MySQL", "MariaDB", "Redis", "ZooKeeper", "etcd"}[k]
+	return [...]string{Postgres15: "PostgreSQL 15", Postgres18: "PostgreSQL 18", MySQL: "MySQL", MariaDB: "MariaDB"}[k]
 }
 
 func (k Kind) postgres() bool { return k == Postgres15 || k == Postgres18 }
 
-func (k Kind) database() bool { return k <= MariaDB }
-
-// driver is the database/sql driver that a database of this kind is reached with.
+// driver is the database/sql driver for a database of this kind.
 func (k Kind) driver() string {
 	if k.postgres() {
 		return "pgx"
@@ -38,23 +30,17 @@ func (k Kind) driver() string {
 
 // variable is the environment variable with the address of a server of this kind.
 func (k Kind) variable() string {
-	return [...]string{
-		"TXLOCK_POSTGRES", "TXLOCK_POSTGRES", "TXLOCK_MYSQL", "TXLOCK_MARIADB", "TXLOCK_REDIS", "TXLOCK_ZOOKEEPER",
-		"TXLOCK_ETCD",
-	}[k]
-}
-
-// ending is the signal to which a server of this kind shuts down at once and leaves nothing behind.
-func (k Kind) ending() syscall.Signal {
 	switch k {
-	case Redis, ZooKeeper: // else a Redis would leave the child that saves its data, and Java only print its threads
-		return syscall.SIGTERM
+	case MySQL:
+		return "TXLOCK_MYSQL"
+	case MariaDB:
+		return "TXLOCK_MARIADB"
 	}
-	return quickly
+	return "TXLOCK_POSTGRES"
 }
 
-// Kinds are the kinds of databases to test on: all, or one PostgreSQL only where TXLOCK_POSTGRES
-// gives one.
+// Kinds are the kinds of databases to test on: all of them. If TXLOCK_POSTGRES gives a server, it
+// stands for both versions of PostgreSQL.
 func Kinds() []Kind {
 	if os.Getenv(Postgres18.variable()) != "" {
 		return []Kind{Postgres18, MySQL, MariaDB}
@@ -62,7 +48,7 @@ func Kinds() []Kind {
 	return []Kind{Postgres15, Postgres18, MySQL, MariaDB}
 }
 
-// Postgres is the PostgreSQL that is ready soonest: one that is given or installed, else the
+// Postgres is the PostgreSQL that starts soonest: one that is given or installed, otherwise the
 // newest.
 func Postgres() Kind {
 	if os.Getenv(Postgres15.variable()) == "" {

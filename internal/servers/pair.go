@@ -37,14 +37,14 @@ func StartPair(ctx context.Context, kind Kind, synchronous bool) (primary, stand
 }
 
 func (p programs) startStandby(ctx context.Context, primary *Server) (*Server, error) {
-	return startPrivate(ctx, func(folder string, port int) (plan, error) {
+	return startPrivate(ctx, func(folder string, port int) plan {
 		standby := p.plan(folder, port, primary.Kind, Options{})
 		standby.name += " standby"
 		// The slot has the primary keep what a standby that is down has not got yet.
 		standby.setup = append(slices.Clone(p.backup), "-d", primary.DSN, "-D", dataIn(folder), "--write-recovery-conf",
 			"--create-slot", "--slot=standby", "--checkpoint=fast", "--no-sync")
 		standby.first = nil
-		return standby, nil
+		return standby
 	})
 }
 

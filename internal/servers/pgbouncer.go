@@ -24,15 +24,16 @@ func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*S
 	if err != nil {
 		return nil, fmt.Errorf("no PgBouncer to run: %w", err)
 	}
-	return startPrivate(ctx, func(folder string, port int) (plan, error) {
+	return startPrivate(ctx, func(folder string, port int) plan {
 		file := filepath.Join(folder, "pgbouncer.ini")
 		address := *target
 		address.Host = fmt.Sprintf("127.0.0.1:%d", port)
 		address.RawQuery = "sslmode=disable"
 		return plan{
 			kind: server.Kind, name: "PgBouncer before " + server.Name, origin: origin, run: append(program, file),
-			dsn: address.String(),
-		}, configure(file, pgBouncerFile(target, port, settings))
+			files: map[string]string{file: pgBouncerFile(target, port, settings)}, dsn: address.String(),
+			answers: server.Kind.answers, ending: quickly,
+		}
 	})
 }
 
@@ -67,10 +68,10 @@ func findPgBouncer(ctx context.Context) (program []string, origin string, err er
 		}
 		err = errors.Join(err, fmt.Errorf("%s is older than 1.21", path))
 	}
-	from := packages{"sid", []string{"pgbouncer"}, true}
+	from := Packages{"sid", []string{"pgbouncer"}, true}
 	root, unpackErr := unpacked(ctx, "PgBouncer", from)
 	if unpackErr != nil {
 		return nil, "", errors.Join(err, unpackErr)
 	}
-	return []string{filepath.Join(root, "run"), "usr/sbin/pgbouncer"}, unpackedOrigin(from.suite, root), nil
+	return []string{filepath.Join(root, "run"), "usr/sbin/pgbouncer"}, unpackedOrigin(from.Suite, root), nil
 }

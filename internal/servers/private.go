@@ -13,20 +13,22 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
-// plan is how one private instance is created and run.
+// plan says how one private instance is created and run.
 type plan struct {
-	kind         Kind
+	kind         Kind // of a database
 	name, origin string
-	setup, run   []string // command lines; nothing is set up without setup
+	setup, run   []string          // command lines; setup may be empty
+	files        map[string]string // to be written before, path to text
 	dsn          string
-	// what is done as soon as new data can be used, if that is not just to see whether the server
-	// answers
-	first probe
+	answers      func(ctx context.Context, dsn string) error
+	first        probe          // for new data; nil to ask whether the server answers
+	ending       syscall.Signal // makes it shut down at once and leave nothing behind
 }
 
-// privatePrograms are programs of a kind to start private instances of.
+// privatePrograms finds the programs for private instances of a kind.
 func privatePrograms(ctx context.Context, kind Kind) (programs, error) {
 	found, err := installed(kind)
 	if err == nil {
@@ -41,16 +43,11 @@ func privatePrograms(ctx context.Context, kind Kind) (programs, error) {
 
 // start starts a private instance with fresh data.
 func (p programs) start(ctx context.Context, kind Kind, options Options) (*Server, error) {
-	return startPrivate(ctx, func(folder string, port int) (plan, error) {
-		if kind.database() {
-			return p.plan(folder, port, kind, options), nil
-		}
-		return p.planShipped(folder, port, kind)
-	})
+	return startPrivate(ctx, func(folder string, port int) plan { return p.plan(folder, port, kind, options) })
 }
 
-// startPrivate starts what is planned for a new folder and a free port of loopback.
-func startPrivate(ctx context.Context, planFor func(folder string, port int) (plan, error)) (*Server, error) {
+// startPrivate starts what is planned for a new folder and a free port of 127.0.0.1.
+func startPrivate(ctx context.Context, planFor func(folder string, port int) plan) (*Server, error) {
 	removeOrphans()
 	folder, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
 	if err != nil {
@@ -64,7 +61,7 @@ func startPrivate(ctx context.Context, planFor func(folder string, port int) (pl
 	return server, nil
 }
 
-func (i *instance) create(ctx context.Context, planFor func(folder string, port int) (plan, error)) (*Server, error) {
+func (i *instance) create(ctx context.Context, planFor func(folder string, port int) plan) (*Server, error) {
 	if err := giveAway(i.folder); err != nil {
 		return nil, err
 	}
@@ -72,30 +69,30 @@ func (i *instance) create(ctx context.Context, planFor func(folder string, port 
 	if err != nil {
 		return nil, err
 	}
-	plan, err := planFor(i.folder, port)
-	if err != nil {
-		return nil, err
+	plan := planFor(i.folder, port)
+	for file, text := range plan.files {
+		if err := configure(file, text); err != nil {
+			return nil, err
+		}
 	}
 	if plan.setup != nil {
 		if text, err := command(ctx, i.folder, plan.setup).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%s: %w: %s", plan.setup[0], err, lastLines(text))
 		}
 	}
-	i.run, i.ending = plan.run, plan.kind.ending()
+	i.run, i.ending = plan.run, plan.ending
+	server := &Server{
+		Kind: plan.kind, Name: plan.name, DSN: plan.dsn, own: i, stop: i.remove, answers: plan.answers,
+		Origin: fmt.Sprintf("%s, private instance on port %d", plan.origin, port),
+	}
 	first := plan.first
 	if first == nil {
-		first = plan.kind.answers(plan.dsn)
+		first = server.answering
 	}
-	if err := i.restart(ctx, first); err != nil {
-		return nil, err
-	}
-	return &Server{
-		Kind: plan.kind, Name: plan.name, DSN: plan.dsn, own: i, stop: i.remove,
-		Origin: fmt.Sprintf("%s, private instance on port %d", plan.origin, port),
-	}, nil
+	return server, i.restart(ctx, first)
 }
 
-// configure writes a file that the server reads, whatever the umask.
+// configure writes a file that the server can read, whatever the umask is.
 func configure(file, text string) error {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
@@ -106,10 +103,10 @@ func configure(file, text string) error {
 // dataIn is where the servers have their data below the folder of an instance.
 func dataIn(folder string) string { return filepath.Join(folder, "data") }
 
-// plan is a database server with a new data folder. What it commits outlives a kill of the server
-// in any case, so without Durable too it is written at every commit, but not flushed to the disk.
+// plan is a database with a new data folder. What it commits outlives a kill of the server in any
+// case: without Durable, it writes at every commit too, but does not flush to the disk.
 func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
-	made := plan{kind: kind, name: kind.String(), origin: p.origin}
+	made := plan{kind: kind, name: kind.String(), origin: p.origin, answers: kind.answers, ending: quickly}
 	data, at := dataIn(folder), strconv.Itoa(port)
 	switch kind {
 	case Postgres15, Postgres18:
@@ -151,27 +148,28 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 	return made
 }
 
-// noNativeAIO: what the kernel lends for it is limited for all servers of one user together.
+// noNativeAIO does without native asynchronous I/O: the kernel limits it for all servers of a user
+// together.
 const noNativeAIO = "--innodb-use-native-aio=OFF"
 
 func onOff(on bool) string {
 	return map[bool]string{true: "on", false: "off"}[on]
 }
 
-// command runs a program of a server in its folder, as a user that servers accept.
+// command is a program of a server, run in the server's folder by a user that servers accept.
 func command(ctx context.Context, folder string, line []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, line[0], line[1:]...)
 	c.Dir = folder
-	// A MariaDB that starts removes the temporary tables of others that have theirs in the same
-	// folder.
+	// TMPDIR is the folder of this server: a MariaDB that starts removes the temporary tables that
+	// it finds there, whosever they are.
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "TMPDIR=" + folder, "LC_ALL=C", "TZ=UTC"}
 	c.SysProcAttr = asNobody()
 	return c
 }
 
-// freePort is a port that outgoing connections do not get, so that none has it while a server is
-// down. Others who look for one do not get it either for as long as this process lives, though the
-// server may not listen yet: it has the UDP port of the same number.
+// freePort returns a port below those of outgoing connections, so that none of them takes it while
+// a server is down. It is reserved for the life of this process, even while no server listens on
+// it: the process holds the UDP port of the same number, and other processes look at that.
 func freePort() (int, error) {
 	var failed error
 	for range 100 {
@@ -192,7 +190,7 @@ func freePort() (int, error) {
 	return 0, failed
 }
 
-// reserved has the UDP port of each port: a connection that nothing refers to is closed.
+// reserved keeps the UDP ports open: the garbage collector would close them.
 var reserved sync.Map
 
 func lastLines(text []byte) string {
@@ -202,7 +200,7 @@ func lastLines(text []byte) string {
 
 const folderPrefix = "txlock-server-"
 
-// removeOrphans removes the data of servers whose process was killed and could not.
+// removeOrphans removes the data that killed processes left behind.
 func removeOrphans() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
 	for _, folder := range folders {

@@ -21,8 +21,11 @@ const nobody = 65534
 // if they had crashed.
 const quickly = syscall.SIGQUIT
 
+// ownGroup keeps a ctrl-C away from a child: we stop it.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
 func asNobody() *syscall.SysProcAttr {
-	attributes := &syscall.SysProcAttr{Setpgid: true} // not to be hit by a ctrl-C: we stop it
+	attributes := ownGroup()
 	if os.Getuid() == 0 {
 		attributes.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, NoSetGroups: false}
 	}

@@ -11,6 +11,8 @@ import (
 
 const quickly = syscall.SIGINT
 
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
 func asNobody() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

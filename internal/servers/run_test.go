@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closer asks its server whether it still runs when it is closed.
+// closer records, when it is closed, whether its server still runs.
 type closer struct {
 	server *Server
 	closed error
 }
 
 func (c *closer) Close() error {
-	c.closed = c.server.Kind.answers(c.server.DSN)(context.Background())
+	c.closed = c.server.Kind.answers(context.Background(), c.server.DSN)
 	return c.closed
 }
 
@@ -38,7 +38,7 @@ func TestRunOn(t *testing.T) {
 			defer interrupt()
 			var prepared []*closer
 			ran := make(chan struct{}, 1)
-			code := RunOn(ctx, []Kind{Redis, Redis}, func(server *Server) (io.Closer, error) {
+			code := RunOn(ctx, []Kind{Postgres(), Postgres()}, func(server *Server) (io.Closer, error) {
 				prepared = append(prepared, &closer{server, errors.New("not closed")})
 				return prepared[len(prepared)-1], c.prepare[len(prepared)-1]
 			}, func() int {
@@ -50,7 +50,7 @@ func TestRunOn(t *testing.T) {
 			require.Len(t, prepared, 2)
 			for _, p := range prepared {
 				require.NoError(t, p.closed, "closed while the server runs")
-				if os.Getenv(Redis.variable()) == "" {
+				if os.Getenv(Postgres().variable()) == "" {
 					gone(t, p.server.DSN)
 				}
 			}

@@ -1,15 +1,15 @@
-// Package servers finds or starts the real database servers that tests, benchmarks and the demo run
-// on, and Redis, ZooKeeper and etcd, whose locks benchmarks compare with, by one rule:
+// Package servers finds or starts the real database servers on which tests, benchmarks and the demo
+// run. It takes the first of these that works:
 //
-//  1. addresses given in TXLOCK_POSTGRES, TXLOCK_MYSQL and TXLOCK_MARIADB, and in TXLOCK_REDIS,
-//     TXLOCK_ZOOKEEPER and TXLOCK_ETCD;
-//  2. else server programs on the machine, started as private instances on loopback;
-//  3. else containers, when a container engine answers;
-//  4. else, on Debian, packages unpacked into a cache folder without touching the system, and
-//     started like 2.
+//  1. the address given in TXLOCK_POSTGRES, TXLOCK_MYSQL or TXLOCK_MARIADB;
+//  2. a server program on this machine, started as a private instance on 127.0.0.1;
+//  3. a container, when a container engine answers;
+//  4. on Debian, packages unpacked into a cache folder, without touching the system, and started
+//     as in 2.
 //
-// PgBouncer is found like 2 and 4, and so are pairs, nodes of clusters, and servers with settings
-// of their own. Faults are for private instances only. ZooKeeper runs on the machine's Java.
+// PgBouncer, pairs, nodes of clusters, and servers with settings of their own are always private
+// instances, from 2 or 4. Faults work on private instances only. Software lets others start further
+// servers in the same order.
 package servers
 
 import (
@@ -22,16 +22,15 @@ import (
 	"sync"
 )
 
-// Options change how a database is started that is not given by address. Other servers are started
-// as they ship.
+// Options change how a database is started. They do not matter for one that is given by address.
 type Options struct {
-	// Durable has a private instance flush at every commit, as servers do by default. Tests do
-	// without it, measurements do not.
+	// Durable makes a private instance flush at every commit, as servers do by default.
+	// Measurements need that, tests do not.
 	Durable bool
-	// Connections is how many the server accepts: 600, if it is 0.
+	// Connections is how many connections the server accepts. 0 stands for 600.
 	Connections int
-	// Settings are further options of the server's command line. With any, it is a private instance
-	// whatever address is given.
+	// Settings are further options of the server's command line. A server with any of them is a
+	// private instance, even if an address is given.
 	Settings []string
 }
 
@@ -44,15 +43,19 @@ func (o Options) connections() string {
 
 // Server is a running server.
 type Server struct {
-	Kind   Kind
+	Kind   Kind   // of a database
 	Name   string // for people: "PostgreSQL 15"
 	DSN    string // as drivers take it: see Start
 	Origin string // how it was found, in one line
 
-	stop func() error
-	once sync.Once
-	own  *instance // nil unless it is a private instance
+	stop    func() error
+	once    sync.Once
+	own     *instance // nil unless it is a private instance
+	answers func(ctx context.Context, dsn string) error
 }
+
+// answering is the probe of this server.
+func (s *Server) answering(ctx context.Context) error { return s.answers(ctx, s.DSN) }
 
 // Stop stops the server and removes its data, unless it was given by address. A second call does
 // nothing.
@@ -65,31 +68,59 @@ func (s *Server) Stop() (err error) {
 	return err
 }
 
-// Start finds or starts a server. A server that it started ends with this process, however that
-// ends. The DSN of a database is a postgres:// URL, or a data source name of go-sql-driver/mysql,
-// and names a database that exists; that of Redis and of ZooKeeper is "host:port", and that of etcd
-// an http:// URL.
+// Start finds or starts a database. A server that it starts ends with this process, however the
+// process ends. The DSN is a postgres:// URL or a data source name of go-sql-driver/mysql. It names
+// a database that exists.
 func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	if len(options.Settings) > 0 {
 		return startOwn(ctx, kind, options)
 	}
-	if address := os.Getenv(kind.variable()); address != "" {
-		name := kind.String()
-		if kind == Postgres18 {
-			name = "PostgreSQL"
-		}
-		return &Server{Kind: kind, Name: name, DSN: address, Origin: "given in " + kind.variable()}, nil
+	server, err := firstOf(ctx, kind.String(), kind.variable(),
+		func(ctx context.Context) (*Server, error) {
+			found, err := installed(kind)
+			if err != nil {
+				return nil, err
+			}
+			return found.start(ctx, kind, options)
+		},
+		func(ctx context.Context) (*Server, error) {
+			return startContainer(ctx, kind.String(), kind.image(options), kind.answers)
+		},
+		func(ctx context.Context) (*Server, error) {
+			found, err := unpackedPrograms(ctx, kind)
+			if err != nil {
+				return nil, err
+			}
+			return found.start(ctx, kind, options)
+		})
+	if err != nil {
+		return nil, err
+	}
+	server.Kind = kind
+	if kind == Postgres18 && os.Getenv(kind.variable()) != "" {
+		server.Name = "PostgreSQL" // of whatever version
+	}
+	return server, nil
+}
+
+// firstOf returns the server whose address is in the variable, or else the first that can be
+// started.
+func firstOf(ctx context.Context, name, variable string,
+	installed, container, unpacked func(context.Context) (*Server, error),
+) (*Server, error) {
+	if address := os.Getenv(variable); address != "" {
+		return &Server{Name: name, DSN: address, Origin: "given in " + variable}, nil
 	}
 	var failed []error
 	for _, way := range []struct {
 		name  string
-		start func(context.Context, Kind, Options) (*Server, error)
+		start func(context.Context) (*Server, error)
 	}{
-		{"a server program on this machine", startInstalled},
-		{"a container", startContainer},
-		{"packages in a cache folder", startUnpacked},
+		{"a server program on this machine", installed},
+		{"a container", container},
+		{"packages in a cache folder", unpacked},
 	} {
-		server, err := way.start(ctx, kind, options)
+		server, err := way.start(ctx)
 		if err == nil {
 			return server, nil
 		}
@@ -98,12 +129,11 @@ func Start(ctx context.Context, kind Kind, options Options) (*Server, error) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("no %v to run on: install it, start a container engine, or give the address of a server "+
-		"in %s; tried\n%w",
-		kind, kind.variable(), errors.Join(failed...))
+	return nil, fmt.Errorf("no %s to run on: install it, start a container engine, or give the address of a server "+
+		"in %s; tried\n%w", name, variable, errors.Join(failed...))
 }
 
-// startOwn starts a private instance, whatever address is given.
+// startOwn starts a private instance, even if an address is given.
 func startOwn(ctx context.Context, kind Kind, options Options) (*Server, error) {
 	found, err := privatePrograms(ctx, kind)
 	if err != nil {
@@ -112,24 +142,8 @@ func startOwn(ctx context.Context, kind Kind, options Options) (*Server, error) 
 	return found.start(ctx, kind, options)
 }
 
-func startInstalled(ctx context.Context, kind Kind, options Options) (*Server, error) {
-	found, err := installed(kind)
-	if err != nil {
-		return nil, err
-	}
-	return found.start(ctx, kind, options)
-}
-
-func startUnpacked(ctx context.Context, kind Kind, options Options) (*Server, error) {
-	found, err := unpackedPrograms(ctx, kind)
-	if err != nil {
-		return nil, err
-	}
-	return found.start(ctx, kind, options)
-}
-
-// cacheFolder is where packages are unpacked. A server that root starts runs as nobody, who cannot
-// look into root's home.
+// cacheFolder is where packages are unpacked. It is not in root's home: a server that root starts
+// runs as nobody, who cannot look there.
 func cacheFolder() (string, error) {
 	if folder := os.Getenv("TXLOCK_CACHE"); folder != "" {
 		return filepath.Abs(folder)

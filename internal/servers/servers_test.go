@@ -19,25 +19,48 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// A helper process, which starts a server, and pauses it if it is to, and is then killed.
+// A helper process starts a server, pauses it if it is told to, and waits to be killed.
 func TestMain(m *testing.M) {
-	if os.Getenv("TXLOCK_TEST_HELPER") == "" {
+	role := os.Getenv("TXLOCK_TEST_HELPER")
+	if role == "" {
 		os.Exit(m.Run())
 	}
-	kind, _ := strconv.Atoi(os.Getenv("TXLOCK_TEST_KIND"))
-	server, err := Start(context.Background(), Kind(kind), Options{})
+	number, _ := strconv.Atoi(os.Getenv("TXLOCK_TEST_KIND"))
+	ctx, kind := context.Background(), Kind(number)
+	var server *Server
+	var err error
+	if role == "container" {
+		server, err = startContainer(ctx, kind.String(), kind.image(Options{}), kind.answers)
+	} else {
+		server, err = Start(ctx, kind, Options{})
+	}
+	if err == nil && role == "pause" {
+		err = server.Pause()
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	if os.Getenv("TXLOCK_TEST_HELPER") == "pause" {
-		if err := server.Pause(); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-	}
 	fmt.Println(server.DSN)
 	select {}
+}
+
+// helped starts a helper process, and returns the DSN of its server and what kills the process.
+func helped(t *testing.T, role string, kind Kind, environment ...string) (dsn string, kill func()) {
+	t.Helper()
+	helper := exec.Command(os.Args[0])
+	helper.Env = append(append(os.Environ(), "TXLOCK_TEST_HELPER="+role, fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind)),
+		environment...)
+	output, err := helper.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, helper.Start())
+	lines := bufio.NewScanner(output)
+	require.True(t, lines.Scan())
+	require.Regexp(t, address, lines.Text())
+	return lines.Text(), func() {
+		require.NoError(t, helper.Process.Kill())
+		_ = helper.Wait()
+	}
 }
 
 var address = regexp.MustCompile(`127\.0\.0\.1:\d+`)
@@ -82,27 +105,16 @@ func TestServersStartAndStop(t *testing.T) {
 }
 
 func TestKilledProcessLeavesNoServer(t *testing.T) {
-	for _, kind := range append([]Kind{Postgres()}, shipped...) {
-		if os.Getenv(kind.variable()) != "" {
-			continue // that one is not ours to stop
-		}
-		for _, before := range []string{"run", "pause"} {
-			t.Run(fmt.Sprintf("%v, %s", kind, before), func(t *testing.T) {
-				helper := exec.Command(os.Args[0])
-				helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+before,
-					fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind))
-				output, err := helper.StdoutPipe()
-				require.NoError(t, err)
-				require.NoError(t, helper.Start())
-				lines := bufio.NewScanner(output)
-				require.True(t, lines.Scan())
-				dsn := lines.Text()
-				require.Regexp(t, address, dsn)
-				require.NoError(t, helper.Process.Kill())
-				_ = helper.Wait()
-				gone(t, dsn)
-			})
-		}
+	kind := Postgres()
+	if os.Getenv(kind.variable()) != "" {
+		return // that one is not ours to stop
+	}
+	for _, before := range []string{"run", "pause"} {
+		t.Run(before, func(t *testing.T) {
+			dsn, kill := helped(t, before, kind)
+			kill()
+			gone(t, dsn)
+		})
 	}
 }
 

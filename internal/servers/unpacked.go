@@ -15,37 +15,29 @@ import (
 //go:embed unpack.sh
 var unpackScript string
 
-// packages are packages of a suite of Debian. With the libraries that they need they run on another
-// release too.
-type packages struct {
-	suite     string
-	names     []string
-	libraries bool
+// Packages are packages of Debian.
+type Packages struct {
+	Suite     string
+	Names     []string
+	Libraries bool // with all libraries that they need, so that they run on other releases too
 }
 
-// packages are what a server of this kind is in.
-func (k Kind) packages() packages {
+// packages are the packages with a database of this kind.
+func (k Kind) packages() Packages {
 	switch k {
 	case Postgres15:
-		return packages{"bookworm", []string{"postgresql-15", "postgresql-client-15"}, true}
+		return Packages{"bookworm", []string{"postgresql-15", "postgresql-client-15"}, true}
 	case Postgres18:
-		return packages{"sid", []string{"postgresql-18", "postgresql-client-18"}, true}
+		return Packages{"sid", []string{"postgresql-18", "postgresql-client-18"}, true}
 	case MySQL:
-		return packages{"sid", []string{"mysql-server-core"}, true}
-	case MariaDB:
-		return packages{"bookworm", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}, true}
-	case Redis:
-		return packages{"sid", []string{"redis-server", "redis-tools"}, true} // the server is a link into the tools
-	case ZooKeeper: // depends on a thousand jars, most of them for what it does not do here
-		jars := []string{"libzookeeper-java", "libslf4j-java", "libdropwizard-metrics-java", "libsnappy-java"}
-		return packages{"sid", jars, false}
+		return Packages{"sid", []string{"mysql-server-core"}, true}
 	}
-	return packages{"sid", []string{"etcd-server"}, true}
+	return Packages{"bookworm", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}, true}
 }
 
-// unpacked downloads packages, unless the cache has them, and unpacks them. It returns the folder
-// of their tree.
-func unpacked(ctx context.Context, name string, from packages) (root string, err error) {
+// unpacked downloads and unpacks packages, unless the cache has them. It returns the root of their
+// tree.
+func unpacked(ctx context.Context, name string, from Packages) (root string, err error) {
 	for _, tool := range []string{"bash", "apt-get", "dpkg-deb", "tar"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("this needs Debian or a release made of it: %w", err)
@@ -55,7 +47,7 @@ func unpacked(ctx context.Context, name string, from packages) (root string, err
 	if err != nil {
 		return "", err
 	}
-	root = filepath.Join(cache, strings.ReplaceAll(strings.ToLower(name), " ", "-")+"-"+from.suite)
+	root = filepath.Join(cache, strings.ReplaceAll(strings.ToLower(name), " ", "-")+"-"+from.Suite)
 	if err := makeReadable(cache); err != nil {
 		return "", err
 	}
@@ -72,17 +64,17 @@ func unpacked(ctx context.Context, name string, from packages) (root string, err
 	}
 	fmt.Fprintf(os.Stderr, "%s: fetching Debian packages into %s\n", name, root)
 	unpack := exec.CommandContext(ctx, "bash", append([]string{
-		"-c", unpackScript, "unpack", from.suite, root + ".new", strconv.FormatBool(from.libraries),
-	}, from.names...)...)
+		"-c", unpackScript, "unpack", from.Suite, root + ".new", strconv.FormatBool(from.Libraries),
+	}, from.Names...)...)
 	text, err := unpack.CombinedOutput()
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.names, " "), err, lastLines(text)),
+		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.Names, " "), err, lastLines(text)),
 			os.RemoveAll(root+".new"))
 	}
 	return root, os.Rename(root+".new", root)
 }
 
-// makeReadable makes a folder, unless it is there, that everybody may read, whatever the umask:
+// makeReadable creates a folder, unless it exists. Everybody may read it, whatever the umask is:
 // servers that root starts run as nobody.
 func makeReadable(folder string) error {
 	if _, err := os.Stat(folder); err == nil {
@@ -94,26 +86,21 @@ func makeReadable(folder string) error {
 	return os.Chmod(folder, 0o755)
 }
 
-// unpackedOrigin is how people are told of such programs.
+// unpackedOrigin tells people where such programs are.
 func unpackedOrigin(suite, root string) string {
 	return fmt.Sprintf("Debian packages of %s in %s", suite, root)
 }
 
-// unpackedPrograms run on the libraries of their own tree: the script run, which is in it, sees to
-// that.
+// unpackedPrograms are those of Debian packages. The script run in their tree starts a program with
+// the libraries of the same tree.
 func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
-	if kind == ZooKeeper {
-		if _, err := java(); err != nil {
-			return programs{}, err
-		}
-	}
 	from := kind.packages()
 	root, err := unpacked(ctx, kind.String(), from)
 	if err != nil {
 		return programs{}, err
 	}
 	run := filepath.Join(root, "run")
-	p := programs{origin: unpackedOrigin(from.suite, root), root: root}
+	p := programs{origin: unpackedOrigin(from.Suite, root), root: root}
 	switch kind {
 	case Postgres15, Postgres18:
 		bin := "usr/lib/postgresql/" + strings.TrimPrefix(kind.String(), "PostgreSQL ") + "/bin/"
@@ -135,12 +122,6 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 		p.server = []string{run, "usr/sbin/mariadbd"}
 		p.setup = []string{"env", "MYSQLD_BOOTSTRAP=" + root + "/mariadbd", root + "/usr/bin/mariadb-install-db"}
 		p.options = []string{"--basedir=" + root + "/usr", "--lc-messages-dir=" + share}
-	case Redis:
-		p.server = []string{run, "usr/bin/redis-server"}
-	case ZooKeeper:
-		p.server, err = zooKeeperIn(filepath.Join(root, jarFolder))
-	case Etcd:
-		p.server = []string{run, "usr/bin/etcd"}
 	}
-	return p, err
+	return p, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 // faultKind is a way in which things go wrong.
@@ -50,7 +51,7 @@ type adversary struct {
 	lease   time.Duration
 	server  *servers.Server
 	data    *database
-	network *network
+	network network
 	crew    *crew
 }
 
@@ -92,7 +93,7 @@ func (a *adversary) strike(ctx context.Context) (fault, error) {
 		f.Victim = everybody
 		err = a.endSession(ctx)
 	default:
-		err = a.spoil(ctx, f)
+		a.spoil(f)
 	}
 	f.Healed = now()
 	if err != nil {
@@ -136,25 +137,26 @@ func (a *adversary) endSession(ctx context.Context) error {
 	return nil
 }
 
-func (a *adversary) spoil(ctx context.Context, f fault) error {
-	var err error
+// spoil makes the way of a worker bad for a while.
+func (a *adversary) spoil(f fault) {
+	var bad wire.Network
 	duration := 300*time.Millisecond + a.upTo(700*time.Millisecond)
 	switch f.Kind {
 	case networkDrop:
+		bad.Drop = true
 		duration = a.lease*3/2 + a.upTo(a.lease)
-		err = a.network.spoil(f.Victim, "timeout", map[string]int64{"timeout": 0})
 	case networkDelay:
-		err = a.network.spoil(f.Victim, "latency", map[string]int64{"latency": 10 + a.random.Int64N(60), "jitter": 10})
+		bad.Delay = 10*time.Millisecond + a.upTo(60*time.Millisecond)
+		bad.Jitter = 10 * time.Millisecond
 	case networkThin:
-		err = a.network.spoil(f.Victim, "bandwidth", map[string]int64{"rate": 1})
+		bad.Rate = 1000
 	case networkReset:
-		err = a.network.spoil(f.Victim, "reset_peer", map[string]int64{"timeout": a.random.Int64N(20)})
+		bad.Reset = true
+		bad.Delay = a.upTo(20 * time.Millisecond)
 	default:
 		panic("bug: fault " + string(f.Kind))
 	}
-	if err == nil {
-		time.Sleep(duration)
-	}
-	a.network.mend(ctx, f.Victim)
-	return err
+	a.network[f.Victim].Behave(bad)
+	time.Sleep(duration)
+	a.network[f.Victim].Behave(wire.Network{})
 }

@@ -72,11 +72,12 @@ func (d *database) values(ctx context.Context, table string) (map[int]int64, err
 // sessions are the numbers of the workers' sessions, those in a transaction or in a statement
 // first.
 func (d *database) sessions(ctx context.Context) (busy, idle []int64, err error) {
-	query := `SELECT p.id, CASE WHEN x.trx_id IS NOT NULL OR p.command <> 'Sleep' THEN 1 ELSE 0 END FROM information_schema.processlist p
-		LEFT JOIN information_schema.innodb_trx x ON x.trx_mysql_thread_id = p.id WHERE p.db = 'torture' ORDER BY p.id`
+	query := `SELECT p.id, CASE WHEN x.trx_id IS NOT NULL OR p.command <> 'Sleep' THEN 1 ELSE 0 END
+		FROM information_schema.processlist p LEFT JOIN information_schema.innodb_trx x ON x.trx_mysql_thread_id = p.id
+		WHERE p.db = 'torture' ORDER BY p.id`
 	if isPostgres(d.kind) {
-		query = `SELECT pid, CASE WHEN xact_start IS NOT NULL OR state = 'active' THEN 1 ELSE 0 END FROM pg_stat_activity
-			WHERE application_name LIKE 'torture-%' ORDER BY pid`
+		query = `SELECT pid, CASE WHEN xact_start IS NOT NULL OR state = 'active' THEN 1 ELSE 0 END
+			FROM pg_stat_activity WHERE application_name LIKE 'torture-%' ORDER BY pid`
 	}
 	rows, err := d.db.QueryContext(ctx, query)
 	if err != nil {

@@ -42,7 +42,7 @@ type trial struct {
 	lease   time.Duration
 	server  *servers.Server
 	data    *database
-	network *network
+	network network
 	crew    *crew
 	clock   *clock
 	enemy   *adversary
@@ -87,7 +87,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 	}
 	dsns := make([]string, t.Processes)
 	for process := range dsns {
-		if dsns[process], err = workerDSN(t.Kind, t.server.DSN, t.network.address(process), process); err != nil {
+		if dsns[process], err = workerDSN(t.Kind, t.server.DSN, t.network[process].Addr(), process); err != nil {
 			return err
 		}
 	}
@@ -124,9 +124,7 @@ func (t *trial) close() error {
 	if t.crew != nil {
 		t.crew.close()
 	}
-	if t.network != nil {
-		failed = append(failed, t.network.close())
-	}
+	failed = append(failed, t.network.close())
 	if t.data != nil {
 		failed = append(failed, t.data.db.Close())
 	}

@@ -6,7 +6,7 @@ require (
 	github.com/dolthub/go-mysql-server v0.20.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/stretchr/testify v1.12.1
-	github.com/txlock/txlock v0.0.0-00010101000000-000000000000
+	github.com/txlock/txlock v0.1.0
 )
 
 require (
@@ -40,5 +40,3 @@ require (
 	google.golang.org/protobuf v1.36.1 // indirect
 	gopkg.in/src-d/go-errors.v1 v1.0.0 // indirect
 )
-
-replace github.com/txlock/txlock => ../..

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silence drops every packet of the open connections, on both sides, as a network does that fails
-// without a word: nothing is answered, not even by the kernels. The connections do not recover.
+// Silence drops every packet of the open connections, on both sides: not even the kernels answer.
+// So does a network that fails without a word. The connections do not recover.
 func (p *Proxy) Silence() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,7 +23,7 @@ func (p *Proxy) Silence() error {
 	return nil
 }
 
-// silence waits until all that was sent is acknowledged: else the kernel would go on sending it,
+// silence waits until everything sent is acknowledged: otherwise the kernel would send it again,
 // and be heard.
 func silence(conn *net.TCPConn) error {
 	socket, err := conn.SyscallConn()

@@ -1,10 +1,11 @@
-// Package wire is a TCP proxy for tests: it counts the round trips that really happen between a
-// client and a server, and delays, silences and cuts connections.
+// Package wire is a TCP proxy for tests. It counts the round trips between clients and a server,
+// and it behaves like a bad network: slow, silent, or one that cuts connections.
 package wire
 
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,7 @@ type Proxy struct {
 	target   string
 	forwards sync.WaitGroup
 	flow     sync.RWMutex // held for writing while nothing is forwarded
-	delay    atomic.Int64 // of each burst, in nanoseconds
+	network  atomic.Pointer[Network]
 
 	mu     sync.Mutex
 	bursts int
@@ -25,11 +26,31 @@ type Proxy struct {
 	closed bool
 }
 
+// Network says how the network between clients and server behaves, in both directions. The zero
+// value is a network without faults.
+type Network struct {
+	Delay  time.Duration // before each piece of data goes on
+	Jitter time.Duration // Delay varies by up to this, up and down
+	Rate   int           // bytes a second; 0 for no limit
+	Drop   bool          // nothing arrives; a new connection is accepted, and gets no answer
+	Reset  bool          // a connection is reset as soon as data comes on it, after Delay
+}
+
 // pair is a client's connection and its twin to the server.
 type pair struct {
 	client, server net.Conn
 	asking         bool // the last bytes went from the client to the server; guarded by Proxy.mu
-	directions     int  // that are forwarded; guarded by Proxy.mu
+	directions     int  // still forwarded; guarded by Proxy.mu
+}
+
+func (p *pair) close() { _ = errors.Join(p.client.Close(), p.server.Close()) }
+
+// reset closes both connections with an RST.
+func (p *pair) reset() {
+	for _, conn := range []net.Conn{p.client, p.server} {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+	}
+	p.close()
 }
 
 // Listen starts a proxy to the server at address.
@@ -39,6 +60,7 @@ func Listen(address string) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{listener: listener, target: address, pairs: make(map[*pair]struct{})}
+	p.network.Store(&Network{})
 	p.forwards.Go(p.accept)
 	return p, nil
 }
@@ -46,16 +68,16 @@ func Listen(address string) (*Proxy, error) {
 // Addr is where clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Bursts is how often a client began to send after the server had sent, on all connections: the
-// number of round trips. However many packets a request has, it is one burst.
+// Bursts is the number of round trips on all connections: how often a client began to send after
+// the server had sent. A request is one burst, however many packets it has.
 func (p *Proxy) Bursts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bursts
 }
 
-// Open is how many connections there are; those that are not counted any more are closed, as their
-// clients' kernels know.
+// Open is the number of connections. One that is no longer counted is closed, and its client's
+// kernel knows that.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,19 +89,26 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pair := range p.pairs {
-		_ = pair.client.Close()
-		_ = pair.server.Close()
+		pair.close()
 	}
 }
 
-// Hold delays everything until release is called, which must be before Close.
+// Hold stops all data until release is called. Call release before Close.
 func (p *Proxy) Hold() (release func()) {
 	p.flow.Lock()
 	return p.flow.Unlock
 }
 
-// Delay holds up each direction by d from now on.
-func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
+// Delay makes a network of which the delay is the only fault.
+func (p *Proxy) Delay(d time.Duration) { p.Behave(Network{Delay: d}) }
+
+// Behave changes the network from now on, for open and for new connections. When it no longer drops
+// data, all connections are closed: a stream that has lost bytes cannot go on.
+func (p *Proxy) Behave(as Network) {
+	if was := p.network.Swap(&as); was.Drop && !as.Drop {
+		p.Cut()
+	}
+}
 
 // Close ends the proxy and its connections.
 func (p *Proxy) Close() error {
@@ -123,31 +152,71 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
-			p.mu.Lock()
-			if asks && !pair.asking {
-				p.bursts++
-			}
-			pair.asking = asks
-			p.mu.Unlock()
-			if delay := p.delay.Load(); delay > 0 {
-				<-time.After(time.Duration(delay))
-			}
-			p.flow.RLock()
-			_, writeErr := to.Write(buffer[:n])
-			p.flow.RUnlock()
-			if writeErr != nil {
-				err = writeErr
+			p.count(pair, asks)
+			if !p.pass(pair, to, buffer[:n]) {
+				break
 			}
 		}
 		if err != nil {
 			break
 		}
 	}
-	_ = errors.Join(pair.client.Close(), pair.server.Close())
+	pair.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// not before: a connection is open until the last one who reads from it has stopped
 	if pair.directions--; pair.directions == 0 {
 		delete(p.pairs, pair)
 	}
+}
+
+func (p *Proxy) count(pair *pair, asks bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if asks && !pair.asking {
+		p.bursts++
+	}
+	pair.asking = asks
+}
+
+// pass sends data on as the network behaves, and returns whether the connection can go on.
+func (p *Proxy) pass(pair *pair, to io.Writer, data []byte) bool {
+	network := p.network.Load()
+	if network.Drop {
+		return true
+	}
+	delay := network.Delay
+	if network.Jitter > 0 {
+		delay += rand.N(2*network.Jitter) - network.Jitter
+	}
+	if delay > 0 {
+		time.Sleep(delay)
+	}
+	if network.Reset {
+		pair.reset()
+		return false
+	}
+	for len(data) > 0 {
+		// A limited network sends ten pieces a second.
+		piece := len(data)
+		if rate := p.network.Load().Rate; rate > 0 {
+			piece = min(piece, max(1, rate/10))
+			time.Sleep(time.Duration(piece) * time.Second / time.Duration(rate))
+		}
+		if p.network.Load().Drop {
+			return true
+		}
+		if err := p.write(to, data[:piece]); err != nil {
+			return false
+		}
+		data = data[piece:]
+	}
+	return true
+}
+
+func (p *Proxy) write(to io.Writer, data []byte) error {
+	p.flow.RLock()
+	defer p.flow.RUnlock()
+	_, err := to.Write(data)
+	return err
 }

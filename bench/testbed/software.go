@@ -1,0 +1,178 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// redis is a Redis. How durable it is, is its own default.
+var redis = servers.Software{
+	Name: "Redis", Variable: "TXLOCK_REDIS",
+	// redis-server is a link to a file of redis-tools.
+	Packages: servers.Packages{Suite: "sid", Names: []string{"redis-server", "redis-tools"}, Libraries: true},
+	Image:    servers.Image{Repository: "redis", Tag: "8", Port: "6379/tcp", DSN: "%s"},
+	Ending:   syscall.SIGTERM, // on others it leaves the child that saves its data
+	Find:     programOf("redis-server"),
+	Run: func(folder string, port int) servers.Run {
+		return servers.Run{
+			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder}, DSN: local(port),
+		}
+	},
+	Answers: func(ctx context.Context, dsn string) error { return line(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG") },
+}
+
+// etcd is an etcd of one node.
+var etcd = servers.Software{
+	Name: "etcd", Variable: "TXLOCK_ETCD",
+	Packages: servers.Packages{Suite: "sid", Names: []string{"etcd-server"}, Libraries: true},
+	Image: servers.Image{
+		// no tag is the newest of a series
+		Repository: "gcr.io/etcd-development/etcd", Tag: "v3.6.12", Port: "2379/tcp", DSN: "http://%s",
+		Command: []string{
+			"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",
+			"http://0.0.0.0:2379",
+		},
+	},
+	Ending: syscall.SIGQUIT,
+	Find:   programOf("etcd"),
+	Run: func(folder string, port int) servers.Run {
+		url := "http://" + local(port)
+		return servers.Run{
+			Arguments: []string{
+				"--data-dir", filepath.Join(folder, "data"),
+				"--listen-client-urls", url, "--advertise-client-urls", url,
+				"--listen-peer-urls", "http://127.0.0.1:0", // any port: it has no peers
+			},
+			DSN: url,
+		}
+	},
+	Answers: func(ctx context.Context, dsn string) error { return page(ctx, dsn+"/health") },
+}
+
+// zooKeeper is a ZooKeeper of one node. It runs on the Java of the machine.
+var zooKeeper = servers.Software{
+	Name: "ZooKeeper", Variable: "TXLOCK_ZOOKEEPER",
+	Needs: []string{"java"},
+	// Without the libraries: Debian's package depends on a thousand jars that are not needed here.
+	Packages: servers.Packages{
+		Suite: "sid",
+		Names: []string{"libzookeeper-java", "libslf4j-java", "libdropwizard-metrics-java", "libsnappy-java"},
+	},
+	Image: servers.Image{
+		Repository: "zookeeper", Tag: "3.9", Port: "2181/tcp", DSN: "%s",
+		Environment: []string{"ZOO_MAX_CLIENT_CNXNS=0"}, // as in zooKeeperFile
+	},
+	Ending: syscall.SIGTERM, // on SIGQUIT, Java only prints its threads
+	Find:   zooKeeperIn,
+	Run: func(folder string, port int) servers.Run {
+		file := filepath.Join(folder, "zoo.cfg")
+		return servers.Run{
+			Arguments: []string{file}, Files: map[string]string{file: zooKeeperFile(folder, port)}, DSN: local(port),
+		}
+	},
+	// It answers to no other word unless it is configured to.
+	Answers: func(ctx context.Context, dsn string) error { return line(ctx, dsn, "srvr", "Mode:") },
+}
+
+// zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All
+// clients come from this machine, so there is no limit for one machine. The administration page is
+// off: its port is fixed.
+func zooKeeperFile(folder string, port int) string {
+	return strings.Join([]string{
+		"tickTime=2000", "dataDir=" + filepath.Join(folder, "data"), fmt.Sprintf("clientPort=%d", port),
+		"clientPortAddress=127.0.0.1", "maxClientCnxns=0", "admin.enableServer=false",
+	}, "\n") + "\n"
+}
+
+// zooKeeperIn returns the command line of the ZooKeeper whose jars are below a root. It gets the
+// memory that ZooKeeper's own script gives it.
+func zooKeeperIn(root string) ([]string, error) {
+	var path []string
+	for _, name := range []string{
+		"zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java",
+	} {
+		jar := filepath.Join("/", root, "usr/share/java", name+".jar")
+		if _, err := os.Stat(jar); err != nil {
+			return nil, err
+		}
+		path = append(path, jar)
+	}
+	return []string{
+		"java", "-Xmx1000m", "-cp", strings.Join(path, ":"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+		"-XX:-UsePerfData", // a killed server would leave its file below /tmp
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
+	}, nil
+}
+
+// programOf finds a program of the machine, or in a tree of packages, where the script run starts
+// it.
+func programOf(name string) func(root string) ([]string, error) {
+	return func(root string) ([]string, error) {
+		if root != "" {
+			return []string{filepath.Join(root, "run"), "usr/bin/" + name}, nil
+		}
+		path, err := exec.LookPath(name)
+		return []string{path}, err
+	}
+}
+
+func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// line returns nil if a line of the answer to a request begins with a text. The server has to close
+// the connection at the end of its answer.
+func line(ctx context.Context, address, request, begin string) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(request)); err != nil {
+		return err
+	}
+	var all []string
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), begin) {
+			return nil
+		}
+		all = append(all, lines.Text())
+	}
+	if lines.Err() != nil {
+		return lines.Err()
+	}
+	return fmt.Errorf("%q was answered with %q", request, all)
+}
+
+// page returns nil if a page can be read.
+func page(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	request.Close = true // leaves no connection behind
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// A helper process starts a server, pauses it if it is told to, and waits to be killed.
+func TestMain(m *testing.M) {
+	role := os.Getenv("TXLOCK_TEST_HELPER")
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	server, err := software[contest.Server(os.Getenv("TXLOCK_TEST_SERVER"))].Start(context.Background())
+	if err == nil && role == "pause" {
+		err = server.Pause()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(server.DSN)
+	select {}
+}
+
+var address = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
+func gone(t *testing.T, dsn string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", address.FindString(dsn))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, time.Minute, 10*time.Millisecond, "the server still listens")
+}
+
+func answers(s servers.Software, server *servers.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return s.Answers(ctx, server.DSN)
+}
+
+// private starts a server that faults can be put on.
+func private(t *testing.T, s servers.Software) *servers.Server {
+	t.Helper()
+	t.Setenv(s.Variable, "")
+	server, err := s.Start(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	t.Log(server.Origin)
+	return server
+}
+
+func TestServersAreHandledAsDatabasesAre(t *testing.T) {
+	for name, s := range software {
+		t.Run(string(name), func(t *testing.T) {
+			server := private(t, s)
+			prefix := map[contest.Server]string{contest.Etcd: "http://"}[name]
+			require.Regexp(t, "^"+prefix+address.String()+"$", server.DSN)
+			answering := func() error { return answers(s, server, 10*time.Second) }
+			require.NoError(t, answering())
+			dsn := server.DSN
+
+			require.NoError(t, server.Pause())
+			require.True(t, os.IsTimeout(answers(s, server, 300*time.Millisecond)))
+			require.NoError(t, server.Continue())
+			require.NoError(t, answering())
+
+			require.NoError(t, server.Kill())
+			require.Error(t, answering())
+			require.NoError(t, server.Restart(context.Background()))
+			require.Equal(t, dsn, server.DSN)
+			require.NoError(t, answering())
+			require.NoError(t, server.Restart(context.Background()), "while it runs")
+			require.NoError(t, answering())
+
+			begin := time.Now()
+			require.NoError(t, server.Stop())
+			require.Less(t, time.Since(begin), 10*time.Second, "it did not obey")
+			gone(t, dsn)
+			folders, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("txlock-server-%d-*", os.Getpid())))
+			require.NoError(t, err)
+			require.Empty(t, folders)
+		})
+	}
+}
+
+func TestKilledProcessLeavesNoServer(t *testing.T) {
+	for name, s := range software {
+		for _, role := range []string{"run", "pause"} {
+			t.Run(fmt.Sprintf("%s, %s", name, role), func(t *testing.T) {
+				helper := exec.Command(os.Args[0])
+				helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+role, "TXLOCK_TEST_SERVER="+string(name),
+					s.Variable+"=")
+				output, err := helper.StdoutPipe()
+				require.NoError(t, err)
+				require.NoError(t, helper.Start())
+				lines := bufio.NewScanner(output)
+				require.True(t, lines.Scan())
+				dsn := lines.Text()
+				require.Regexp(t, address, dsn)
+				require.NoError(t, helper.Process.Kill())
+				_ = helper.Wait()
+				gone(t, dsn)
+			})
+		}
+	}
+}
+
+func TestRedisSavesAsItShipsAndItsWorkIsCounted(t *testing.T) {
+	server := private(t, redis)
+	ask := func(request, begin string) {
+		t.Helper()
+		require.NoError(t, line(context.Background(), server.DSN, request+"\r\nQUIT\r\n", begin))
+	}
+	ask("CONFIG GET save", "3600 1 300 100 60 10000")
+	ask("CONFIG GET appendonly", "no")
+	before, err := server.CPU()
+	require.NoError(t, err)
+	ask("EVAL 'for i = 1, 3e7 do end return 7' 0", ":7")
+	after, err := server.CPU()
+	require.NoError(t, err)
+	require.Greater(t, after-before, 50*time.Millisecond)
+}
+
+func TestGivenAddressIsUsed(t *testing.T) {
+	for name, variable := range map[contest.Server]string{
+		contest.Redis: "TXLOCK_REDIS", contest.ZooKeeper: "TXLOCK_ZOOKEEPER", contest.Etcd: "TXLOCK_ETCD",
+	} {
+		t.Setenv(variable, "given:1")
+		server, err := software[name].Start(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, &servers.Server{Name: string(name), DSN: "given:1", Origin: "given in " + variable}, server)
+	}
+}
+
+func TestZooKeeperNeedsJavaAndItsJars(t *testing.T) {
+	_, err := zooKeeperIn(t.TempDir())
+	require.ErrorContains(t, err, "zookeeper.jar")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	t.Setenv("PATH", "")
+	t.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+	t.Setenv(zooKeeper.Variable, "")
+	_, err = zooKeeper.Start(context.Background())
+	require.ErrorContains(t, err, "a server program on this machine: ZooKeeper needs java")
+	require.ErrorContains(t, err, "packages in a cache folder: ZooKeeper needs java")
+}
+
+func TestServerThatListensButIsNotReadyDoesNotAnswer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 100))
+			_, _ = conn.Write([]byte("-LOADING\r\n"))
+			_ = conn.Close()
+		}
+	}()
+	loading := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer loading.Close()
+	ctx := context.Background()
+	require.ErrorContains(t, redis.Answers(ctx, listener.Addr().String()), "-LOADING")
+	require.ErrorContains(t, zooKeeper.Answers(ctx, listener.Addr().String()), "-LOADING")
+	require.ErrorContains(t, etcd.Answers(ctx, loading.URL), "503")
+}

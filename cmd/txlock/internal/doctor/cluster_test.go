@@ -1,0 +1,35 @@
+package doctor_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+func TestNodeOfCluster(t *testing.T) {
+	for kind, cluster := range map[servers.Kind]string{
+		servers.MySQL:   "in multi-primary mode",
+		servers.MariaDB: `Galera cluster "txlock"`,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			node, err := servers.StartNode(background, kind)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, node.Stop()) })
+			e, err := newEngine(node)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = e.admin.Close() })
+			s := newSite(t, e)
+			found := find(t, s.examine(t), "cluster")
+			require.Equal(t, doctor.Failure, found.Severity)
+			require.Contains(t, found.Found, cluster)
+			if kind == servers.MySQL {
+				s.execute(t, found.Fix.Text)
+				require.Equal(t, doctor.Note, find(t, s.examine(t), "cluster").Severity)
+			}
+		})
+	}
+}

@@ -1,0 +1,231 @@
+package doctor_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+var background = context.Background()
+
+// engine is a running server, and its administrator.
+type engine struct {
+	*servers.Server
+	admin    *sql.DB
+	postgres bool
+	look     func(ctx context.Context, dsn, table string) ([]doctor.Finding, error)
+}
+
+// engines are the servers of all tests. A test that changes something about a whole server is the
+// only one that runs on it then: of tests that run side by side none does, but for TestMySQLServer,
+// beside which none is on MySQL or MariaDB.
+var engines []*engine
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return servers.RunOn(ctx, servers.Kinds(), func(server *servers.Server) (io.Closer, error) {
+		e, err := newEngine(server)
+		if err != nil {
+			return nil, err
+		}
+		engines = append(engines, e)
+		return e.admin, nil
+	}, m.Run)
+}
+
+func newEngine(server *servers.Server) (e *engine, err error) {
+	e = &engine{Server: server, postgres: server.Kind == servers.Postgres15 ||
+		server.Kind == servers.Postgres18, look: doctor.MySQL}
+	if e.postgres {
+		e.look = doctor.Postgres
+		e.admin, err = sql.Open("pgx", server.DSN)
+	} else {
+		e.admin, err = sql.Open("mysql", server.DSN)
+	}
+	return e, err
+}
+
+// host is where the server listens.
+func (e *engine) host(t *testing.T) string {
+	t.Helper()
+	if e.postgres {
+		u, err := url.Parse(e.DSN)
+		require.NoError(t, err)
+		return u.Host
+	}
+	config, err := mysql.ParseDSN(e.DSN)
+	require.NoError(t, err)
+	return config.Addr
+}
+
+// onEvery runs a test on every engine, side by side.
+func onEvery(t *testing.T, of func(*engine) bool, test func(t *testing.T, e *engine)) {
+	for _, e := range engines {
+		if of(e) {
+			t.Run(e.Name, func(t *testing.T) {
+				t.Parallel()
+				test(t, e)
+			})
+		}
+	}
+}
+
+func all(*engine) bool { return true }
+
+func isPostgres(e *engine) bool { return e.postgres }
+
+func isMySQL(e *engine) bool { return !e.postgres }
+
+// A healthy server has no failure and no warning, only notes on what no setting changes, or on what
+// this user may not see.
+func TestHealthy(t *testing.T) {
+	notes := map[servers.Kind][]string{
+		servers.Postgres15: {"status: note", "status: note", "tcp-keepalives: note"},
+		servers.Postgres18: {"status: note", "status: note", "tcp-keepalives: note"},
+		servers.MySQL: {
+			"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note",
+			"status: note", "status: note",
+		},
+		servers.MariaDB: {
+			"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note",
+			"status: note", "status: note",
+		},
+	}
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		findings := s.examine(t)
+		require.Equal(t, notes[e.Kind], ailing(findings))
+		require.Equal(t, doctor.Note, doctor.Worst(findings))
+		require.Contains(t, find(t, findings, "row-locking").Found, "two sessions exclude each other")
+		require.Contains(t, find(t, findings, "table").Found, "with 64 slots")
+		require.Contains(t, find(t, findings, "clock").Found, "agrees with")
+		for _, finding := range findings {
+			require.NotEmpty(t, finding.Found)
+			require.Equal(t, finding.Severity == doctor.OK, finding.Why == "", "%v", finding)
+			if finding.Severity == doctor.OK {
+				require.Empty(t, finding.Fix)
+			}
+		}
+	})
+}
+
+func TestUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		nowhere := strings.Replace(e.DSN, e.host(t), nobody, 1)
+		findings, err := e.look(background, nowhere, "txlock_slots")
+		require.Error(t, err)
+		require.Empty(t, findings)
+		_, err = e.look(background, strings.Replace(e.DSN, "/txlock", "/no_such_database", 1), "txlock_slots")
+		require.ErrorContains(t, err, "no_such_database")
+		_, err = e.look(background, "\x00", "txlock_slots")
+		require.Error(t, err)
+		_, err = e.look(background, e.DSN, `a.b.c`)
+		require.ErrorContains(t, err, "a.b.c")
+	})
+}
+
+// A server that takes connections and says nothing is given up when the time to connect is over.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	for dsn, look := range map[string]func(context.Context, string, string) ([]doctor.Finding, error){
+		"u@tcp(" + listener.Addr().String() + ")/d?timeout=300ms":                           doctor.MySQL,
+		"postgres://u@" + listener.Addr().String() + "/d?connect_timeout=1&sslmode=disable": doctor.Postgres,
+	} {
+		ctx, cancel := context.WithTimeout(background, 20*time.Second)
+		_, err = look(ctx, dsn, "txlock_slots")
+		require.ErrorIs(t, err, context.DeadlineExceeded, dsn)
+		require.NoError(t, ctx.Err(), dsn)
+		cancel()
+	}
+}
+
+// A server that does not answer any more ends the examination with its context, wherever that is.
+func TestCancelled(t *testing.T) {
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		_, err := e.look(ctx, s.dsn, s.table)
+		require.ErrorIs(t, err, context.Canceled)
+
+		s.lockTable(t)
+		ctx, cancel = context.WithCancel(background)
+		ended := s.begin(ctx)
+		s.eventually(t, 1, s.waiting())
+		cancel()
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, context.Canceled)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "the examination goes on, for the table stays locked")
+		}
+	})
+}
+
+// An examination whose session ends in the middle is an error, not a report of what was not looked
+// at.
+func TestSessionEnds(t *testing.T) {
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.lockTable(t)
+		ended := s.begin(background)
+		s.eventually(t, 1, s.waiting())
+		if e.postgres {
+			s.execute(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '%s'")
+		} else {
+			s.killSessions(t)
+		}
+		require.Error(t, <-ended)
+	})
+}
+
+func TestWorst(t *testing.T) {
+	of := func(severities ...doctor.Severity) doctor.Severity {
+		var findings []doctor.Finding
+		for _, severity := range severities {
+			findings = append(findings, doctor.Finding{Severity: severity})
+		}
+		return doctor.Worst(findings)
+	}
+	require.Equal(t, doctor.OK, of())
+	require.Equal(t, doctor.OK, of(doctor.OK, doctor.OK))
+	require.Equal(t, doctor.Note, of(doctor.OK, doctor.Note))
+	require.Equal(t, doctor.Warning, of(doctor.Warning, doctor.Note))
+	require.Equal(t, doctor.Failure, of(doctor.Note, doctor.Failure, doctor.Warning))
+}
+
+func TestJSON(t *testing.T) {
+	text, err := json.Marshal([]doctor.Finding{
+		{Check: "version", Severity: doctor.OK, Found: "MySQL"},
+		{Check: "a", Severity: doctor.Failure, Found: "b", Why: "c", Fix: doctor.Fix{Text: "d;", Kind: doctor.SQL}},
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"check":"version","severity":"ok","found":"MySQL"},
+		{"check":"a","severity":"failure","found":"b","why":"c","fix":"d;","fix_kind":"sql"}]`, string(text))
+}

@@ -1,0 +1,169 @@
+package doctor_test
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// wrongs are many things that are wrong at once, each with a fix that is SQL.
+func wrongs(kind servers.Kind) []string {
+	ofPostgres := []string{
+		"ALTER ROLE %s SET statement_timeout = '7s'", "ALTER ROLE %s SET lock_timeout = '1s'",
+		"ALTER DATABASE %s SET idle_session_timeout = '10min'",
+		"ALTER ROLE %s SET idle_in_transaction_session_timeout = '5s'",
+		"ALTER ROLE %s IN DATABASE %s SET default_transaction_isolation = 'serializable'",
+		"ALTER ROLE %s SET default_transaction_read_only = on", "ALTER ROLE %s SET synchronous_commit = off",
+		"ALTER ROLE %s CONNECTION LIMIT 5",
+		"ALTER TABLE txlock_slots SET UNLOGGED", "CREATE INDEX more ON txlock_slots (slots)",
+		"ALTER TABLE txlock_slots ADD CONSTRAINT again UNIQUE (slot, slots)",
+		"CREATE FUNCTION quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+		"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
+		"CREATE TRIGGER twice AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
+		"ALTER TABLE txlock_slots ENABLE ROW LEVEL SECURITY", "REVOKE UPDATE ON txlock_slots FROM %s",
+		// The administrator finds the table elsewhere than the role.
+		"CREATE SCHEMA apart", "GRANT USAGE ON SCHEMA apart TO %s", "ALTER ROLE %s SET search_path = apart",
+		"ALTER TABLE txlock_slots SET SCHEMA apart", "ALTER TABLE txlock_slots_epochs SET SCHEMA apart",
+		"ALTER TABLE txlock_slots_runs SET SCHEMA apart",
+		"ALTER SEQUENCE txlock_slots_tokens SET SCHEMA apart",
+	}
+	ofMySQL := []string{
+		"SET GLOBAL wait_timeout = 20", "SET GLOBAL innodb_deadlock_detect = OFF",
+		"ALTER USER %s WITH MAX_USER_CONNECTIONS 5",
+		"CREATE INDEX more ON txlock_slots (slots)", "CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH " +
+			"ROW SET @watched = 1",
+		"CREATE TRIGGER twice AFTER UPDATE ON txlock_slots FOR EACH ROW SET @watched = 2",
+		"ALTER TABLE txlock_slots ENGINE = MyISAM",
+	}
+	switch kind {
+	case servers.Postgres15:
+		return ofPostgres
+	case servers.Postgres18:
+		return append(ofPostgres, "ALTER ROLE %s SET transaction_timeout = '1min'")
+	case servers.MySQL:
+		return append(ofMySQL, "SET GLOBAL max_execution_time = 1500", "SET GLOBAL innodb_lock_wait_timeout = 3")
+	}
+	return append(ofMySQL, "SET GLOBAL max_statement_time = 7", "SET GLOBAL innodb_lock_wait_timeout = 0",
+		"SET GLOBAL idle_transaction_timeout = 10",
+		"SET GLOBAL idle_readonly_transaction_timeout = 60")
+}
+
+// All fixes that are SQL can be run at once, as they are, and leave nothing but what no SQL
+// repairs.
+func TestFixesAtOnce(t *testing.T) {
+	left := map[servers.Kind][]string{
+		// the command line says fsync=off
+		servers.Postgres15: {"durability: warning", "idle-in-transaction-session-timeout: note"},
+		servers.Postgres18: {"durability: warning", "idle-in-transaction-session-timeout: note"},
+		servers.MySQL:      {"innodb-lock-wait-timeout: note", "isolation: note"},
+		// performance_schema = OFF
+		servers.MariaDB: {"innodb-lock-wait-timeout: note", "isolation: note", "status: note"},
+	}
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.install(t, txlock.WithFencing())
+		if !e.postgres { // where tests flush nothing
+			defer s.execute(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+			defer s.reset(t, "innodb_flush_log_at_trx_commit")
+		}
+		for _, wrong := range wrongs(e.Kind) {
+			if changed := globalVariable.FindStringSubmatch(wrong); changed != nil {
+				defer s.reset(t, changed[1])
+			}
+			s.execute(t, wrong)
+		}
+		s.eventually(t, 0, s.sessions()) // the account has few
+		var fixes, checks []string
+		for _, finding := range s.examine(t) {
+			if finding.Fix.Kind == doctor.SQL {
+				fixes, checks = append(fixes, finding.Fix.Text), append(checks, finding.Check)
+			}
+		}
+		require.Greater(t, len(slices.Compact(checks)), 10, checks)
+		s.execute(t, strings.Join(fixes, "\n"))
+		require.Equal(t, left[e.Kind], s.findings(t))
+	})
+}
+
+// The lock table is named to a shell as one word.
+func TestTableFlag(t *testing.T) {
+	for table, want := range map[string]string{
+		"txlock_slots": "", "ops.locks": " --table ops.locks", `"Of Locks".a`: ` --table '"Of Locks".a'`,
+		"a'; ls": ` --table 'a'\''; ls'`,
+		"größe":  " --table 'größe'", "-a": " --table '-a'",
+	} {
+		require.Equal(t, want, doctor.TableFlag(table))
+	}
+}
+
+// A user who may not create the table is told by what it may, and then does.
+func TestMayNotCreate(t *testing.T) {
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.execute(t, "DROP TABLE txlock_slots")
+		db, err := sql.Open(map[bool]string{true: "pgx", false: "mysql"}[e.postgres], s.dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		require.ErrorContains(t, s.installOn(db), "denied")
+		fix := find(t, s.examine(t), "table").Fix
+		require.Equal(t, doctor.SQL, fix.Kind)
+		require.Contains(t, fix.Text, "-- then, on a shell: txlock install\n")
+		require.Contains(t, fix.Text, "txlock schema")
+		s.execute(t, fix.Text)
+		require.Equal(t, doctor.Fix{Text: "txlock install", Kind: doctor.Shell}, find(t, s.examine(t), "table").Fix)
+		require.NoError(t, s.installOn(db, txlock.WithFencing()))
+		findings := s.examine(t)
+		require.Equal(t, doctor.OK, find(t, findings, "row-locking").Severity)
+		require.Equal(t, doctor.OK, find(t, findings, "privileges").Severity)
+	})
+}
+
+// Whoever has the right by a pattern, a role of all, or on the table alone, only has to install.
+func TestMayCreate(t *testing.T) {
+	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.execute(t, "DROP TABLE txlock_slots")
+		pattern := "`" + strings.ReplaceAll(s.name, "_", `\_`) + "`.*"
+		for on, may := range map[string]bool{
+			pattern: true, "`doctor%`.*": true, "*.*": true, "`%s`.txlock_slots": true,
+			"`%s`.others": false, "`doctor`.*": false,
+		} {
+			// the more specific of two databases that match counts alone
+			s.execute(t, "GRANT CREATE, SELECT, UPDATE ON "+on+" TO %s")
+			kind := find(t, s.examine(t), "table").Fix.Kind
+			s.execute(t, "REVOKE CREATE, SELECT, UPDATE ON "+on+" FROM %s")
+			require.Equal(t, may, kind == doctor.Shell, on)
+		}
+	})
+}
+
+// Where even the schema is missing, it is made; and one that the role's search_path does not find
+// is to be named.
+func TestNoSchema(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.table = "ops.locks"
+		fix := find(t, s.examine(t), "table").Fix
+		require.Equal(t, doctor.SQL, fix.Kind)
+		s.execute(t, fix.Text)
+		db, err := sql.Open("pgx", s.dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		require.NoError(t, s.installOn(db))
+		require.Equal(t, s.baseline, s.findings(t))
+
+		s.table = "txlock_slots"
+		s.execute(t, "ALTER ROLE %s SET search_path = nowhere")
+		fix = find(t, s.examine(t), "table").Fix
+		require.Equal(t, doctor.Advice, fix.Kind)
+		require.Contains(t, fix.Text, "--table schema.txlock_slots")
+	})
+}

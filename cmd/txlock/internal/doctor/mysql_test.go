@@ -1,0 +1,438 @@
+package doctor_test
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	txmysql "github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// config is the server's DSN with another user, in the site's database.
+func (s *site) config(t *testing.T, user string) *mysql.Config {
+	t.Helper()
+	config, err := mysql.ParseDSN(s.DSN)
+	require.NoError(t, err)
+	config.DBName = s.name
+	if user != "" {
+		config.User, config.Passwd = user, ""
+	}
+	return config
+}
+
+func (s *site) onMySQL(t *testing.T) {
+	t.Helper()
+	_, err := s.engine.admin.Exec("CREATE DATABASE " + s.name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, statement := range []string{"DROP DATABASE " + s.name, "DROP USER " + s.name} {
+			_, err := s.engine.admin.Exec(statement)
+			require.NoError(t, err)
+		}
+	})
+	config := s.config(t, "")
+	config.MultiStatements = true
+	s.admin, err = sql.Open("mysql", config.FormatDSN())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.admin.Close()) })
+	s.dsn = s.config(t, s.name).FormatDSN()
+	s.execute(t, "CREATE USER %s", "GRANT SELECT, UPDATE, TRIGGER ON %s.* TO %s")
+	s.install(t)
+}
+
+func mysqlFaults() []fault {
+	const untried = "row-locking: note"
+	again := []string{"REVOKE SELECT, UPDATE ON %s.txlock_slots FROM %s", "GRANT SELECT, UPDATE ON %s.* TO %s"}
+	onMySQL, onMariaDB := []servers.Kind{servers.MySQL}, []servers.Kind{servers.MariaDB}
+	return []fault{
+		{
+			name: "max_execution_time", only: onMySQL, breaks: []string{"SET GLOBAL max_execution_time = 1500"},
+			want: []string{"max-execution-time: warning"}, found: "max_execution_time = 1.5s",
+		},
+		{
+			name: "max_statement_time", only: onMariaDB, breaks: []string{"SET GLOBAL max_statement_time = 1.5"},
+			want: []string{"max-statement-time: warning"}, found: "max_statement_time = 1.5s",
+		},
+		{
+			name: "max_statement_time of the user", only: onMariaDB,
+			breaks: []string{"ALTER USER %s WITH MAX_STATEMENT_TIME 7"},
+			want:   []string{"max-statement-time: warning"}, found: "max_statement_time = 7s in this session",
+		},
+		{
+			name: "wait_timeout", breaks: []string{"SET GLOBAL wait_timeout = 20"},
+			want: []string{"wait-timeout: warning"}, found: "wait_timeout = 20s",
+		},
+		{
+			name: "innodb_lock_wait_timeout", breaks: []string{"SET GLOBAL innodb_lock_wait_timeout = 3"},
+			want: []string{"innodb-lock-wait-timeout: warning"}, found: "innodb_lock_wait_timeout = 3s",
+		},
+		{
+			name: "no session waits", only: onMariaDB, breaks: []string{"SET GLOBAL innodb_lock_wait_timeout = 0"},
+			want:  []string{"innodb-lock-wait-timeout: warning"},
+			found: "innodb_lock_wait_timeout = 0: a session does not wait",
+		},
+		{
+			name: "short idle_transaction_timeout", only: onMariaDB,
+			breaks: []string{"SET GLOBAL idle_transaction_timeout = 10"},
+			want:   []string{"idle-transaction-timeout: warning"}, found: "idle_transaction_timeout = 10s",
+		},
+		{
+			name: "long idle_readonly_transaction_timeout", only: onMariaDB,
+			breaks: []string{"SET GLOBAL idle_readonly_transaction_timeout = 60"},
+			want:   []string{"idle-readonly-transaction-timeout: note"}, found: "= 1m0s",
+		},
+		{
+			name: "short idle_write_transaction_timeout", only: onMariaDB,
+			breaks: []string{"SET GLOBAL idle_write_transaction_timeout = 29"},
+			want:   []string{"idle-write-transaction-timeout: warning"}, found: "= 29s",
+		},
+		{
+			name: "no deadlock detection", breaks: []string{"SET GLOBAL innodb_deadlock_detect = OFF"},
+			want: []string{"deadlock-detection: warning"}, found: "innodb_deadlock_detect = OFF",
+		},
+		{
+			name: "read_only", breaks: []string{"SET GLOBAL read_only = ON"},
+			want: []string{"read-only: failure", "row-locking: failure"}, found: "read_only = ON", fix: writable,
+		},
+		{
+			name: "super_read_only", only: onMySQL, breaks: []string{"SET GLOBAL super_read_only = ON"},
+			want: []string{"read-only: failure", "row-locking: failure"}, found: "super_read_only = ON", fix: writable,
+		},
+		{
+			name: "transactions read only by default", only: onMySQL,
+			breaks: []string{"SET GLOBAL transaction_read_only = ON"},
+			want:   []string{"read-only: failure", "row-locking: failure"}, found: "transaction_read_only = ON",
+		},
+		{
+			name: "transactions read only by default", only: onMariaDB,
+			breaks: []string{"SET GLOBAL tx_read_only = ON"},
+			want:   []string{"read-only: failure", "row-locking: failure"}, found: "tx_read_only = ON",
+		},
+		{
+			name: "a replica", only: onMySQL, heals: []string{
+				"RESET REPLICA ALL",
+				"REVOKE REPLICATION CLIENT ON *.* FROM %s",
+			},
+			breaks: []string{
+				"GRANT REPLICATION CLIENT ON *.* TO %s",
+				"CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'primary', SOURCE_PORT = 3307",
+			},
+			want: []string{"replication: warning"}, found: "replica of primary:3307",
+			left: []string{"replication: ok"}, fix: noReplica("RESET REPLICA ALL"),
+		},
+		{
+			name: "a replica", only: onMariaDB, heals: []string{
+				"RESET SLAVE ALL",
+				"REVOKE SLAVE MONITOR ON *.* FROM %s",
+			},
+			breaks: []string{
+				"GRANT SLAVE MONITOR ON *.* TO %s",
+				"CHANGE MASTER TO MASTER_HOST = 'primary', MASTER_PORT = 3307",
+			},
+			want: []string{"replication: warning"}, found: "replica of primary:3307",
+			left: []string{"replication: ok"}, fix: noReplica("RESET SLAVE ALL"),
+		},
+		{
+			name: "a slot is missing", breaks: []string{"DELETE FROM txlock_slots WHERE slot = 5"},
+			want: []string{"table: failure", untried}, found: "has 63 of 64 slots", fix: installCommand,
+		},
+		{
+			name: "no table", breaks: []string{"DROP TABLE txlock_slots"}, want: []string{"table: failure", untried},
+			found: "txlock_slots is missing", fix: installed,
+		},
+		{
+			name: "two numbers of slots", breaks: []string{"UPDATE txlock_slots SET slots = 100 WHERE slot = 5"},
+			want: []string{"table: failure", untried}, found: "different numbers of slots, 64 and 100", fix: renew,
+		},
+		{
+			name: "another table of that name", breaks: []string{
+				"DROP TABLE txlock_slots",
+				"CREATE TABLE txlock_slots (slot INT PRIMARY KEY)",
+			},
+			want: []string{"table: failure", untried}, found: "Unknown column", fix: renew,
+		},
+		{
+			name: "a view", breaks: []string{
+				"RENAME TABLE txlock_slots TO behind",
+				"CREATE VIEW txlock_slots AS SELECT * FROM behind",
+			},
+			want: []string{"table-kind: failure"}, found: "VIEW",
+			fix: func(t *testing.T, s *site, _ doctor.Finding) string {
+				s.execute(t, "DROP VIEW txlock_slots", "RENAME TABLE behind TO txlock_slots")
+				return "-- stop all clients first\nDROP VIEW `" + s.name +
+					"`.`txlock_slots`;\n-- then, on a shell: txlock install"
+			},
+		},
+		{
+			name: "another engine", breaks: []string{"ALTER TABLE txlock_slots ENGINE = MyISAM"},
+			want: []string{"table-engine: failure", "row-locking: failure"}, found: "engine MyISAM",
+		},
+		{
+			name: "no primary key", breaks: []string{"ALTER TABLE txlock_slots DROP PRIMARY KEY"},
+			want: []string{"table-primary-key: failure"}, found: "no primary key",
+		},
+		{
+			name: "a trigger", breaks: []string{"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW " +
+				"SET @watched = 1"},
+			want: []string{"table-triggers: note"}, found: "watched",
+		},
+		{
+			name: "more indexes", breaks: []string{
+				"CREATE INDEX more ON txlock_slots (slots)",
+				"CREATE UNIQUE INDEX again ON txlock_slots (slot, slots)",
+			},
+			want: []string{"table-indexes: note"}, found: "again, more",
+		},
+		{
+			name: "may not lock", only: onMySQL, breaks: []string{"REVOKE UPDATE ON %s.* FROM %s"}, heals: again,
+			want: []string{"privileges: failure", untried}, found: "may not lock",
+		},
+		{
+			name: "may not read", breaks: []string{
+				"REVOKE SELECT, UPDATE ON %s.* FROM %s",
+				"SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+			},
+			heals: append(again, "SET GLOBAL innodb_flush_log_at_trx_commit = 2"),
+			want:  []string{"privileges: failure", "privileges: warning", untried}, found: "may not lock",
+			left: []string{"privileges: warning"}, fix: lockOnly,
+		},
+		{
+			name: "few connections of the user", breaks: []string{"ALTER USER %s WITH MAX_USER_CONNECTIONS 5"},
+			want: []string{"connections: warning"}, found: "of 5 connections of '%s'@'%'",
+		},
+	}
+}
+
+// writable does what the fix of a server that is read only says where the server is the primary.
+func writable(t *testing.T, s *site, _ doctor.Finding) string {
+	t.Helper()
+	s.execute(t, "SET GLOBAL read_only = OFF")
+	return "-- connect to the primary server; if this is it:\nSET GLOBAL read_only = OFF;"
+}
+
+// lockOnly grants what a lock needs. Tables of tokens, which the other grants are for, are not
+// there.
+func lockOnly(t *testing.T, s *site, finding doctor.Finding) string {
+	t.Helper()
+	s.execute(t, "GRANT SELECT, UPDATE ON `%s`.`txlock_slots` TO %s")
+	return strings.ReplaceAll("GRANT SELECT, UPDATE ON `%s`.`txlock_slots` TO '%s'@'%';", "%s", s.name)
+}
+
+func noReplica(statement string) func(*testing.T, *site, doctor.Finding) string {
+	return func(t *testing.T, s *site, _ doctor.Finding) string {
+		s.execute(t, statement)
+		return "connect to the source, and let every client of a lock use the same server"
+	}
+}
+
+func TestMySQLServer(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
+		everyFault(t, e, mysqlFaults())
+		t.Run("connections of the server", func(t *testing.T) { fewConnections(t, newSite(t, e)) })
+		t.Run("tokens", func(t *testing.T) { tokens(t, newSite(t, e)) })
+	})
+}
+
+// reset gives a variable of the server its default again, on MySQL also for the next start.
+func (s *site) reset(t *testing.T, variable string) {
+	t.Helper()
+	s.execute(t, "SET GLOBAL "+variable+" = DEFAULT")
+	if s.Kind == servers.MySQL {
+		s.execute(t, "RESET PERSIST IF EXISTS "+variable)
+	}
+}
+
+// fewConnections lets the whole server run out of them.
+func fewConnections(t *testing.T, s *site) {
+	defer s.execute(t, "SET GLOBAL max_connections = 300")
+	defer s.reset(t, "max_connections")
+	guests, err := sql.Open("mysql", s.config(t, "").FormatDSN())
+	require.NoError(t, err)
+	defer guests.Close()
+	const held = 12
+	for range held {
+		conn, err := guests.Conn(background)
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	var name string
+	var open int
+	require.NoError(t, s.admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &open))
+	most := strconv.Itoa(open + 4) // three are enough to look
+	s.execute(t, "SET GLOBAL max_connections = "+most)
+	finding := find(t, s.examine(t), "connections")
+	require.Equal(t, "connections: warning", line(finding))
+	require.Contains(t, finding.Found, "of "+most+" connections of the server are free")
+	s.execute(t, finding.Fix.Text)
+	require.Equal(t, "connections: ok", line(find(t, s.examine(t), "connections")))
+
+	// The account's one connection is taken: nobody is let in to look.
+	s.execute(t, "ALTER USER %s WITH MAX_USER_CONNECTIONS 1")
+	own, err := sql.Open("mysql", s.dsn)
+	require.NoError(t, err)
+	defer own.Close()
+	taken, err := own.Conn(background)
+	require.NoError(t, err)
+	defer taken.Close()
+	findings := s.examine(t)
+	require.Equal(t, []string{"connections: failure"}, ailing(findings))
+	require.Contains(t, findings[0].Fix.Text, "MAX_USER_CONNECTIONS 50")
+	require.Contains(t, findings[0].Found, "max_user_connections")
+	require.NoError(t, taken.Close())
+	require.NoError(t, own.Close())
+
+	// One is free, but a proof takes two besides.
+	s.eventually(t, 0, s.sessions())
+	findings = s.examine(t)
+	require.Contains(t, ailing(findings), "connections: failure")
+	require.Contains(t, ailing(findings), "row-locking: note")
+}
+
+// tokens need more than locks do: privileges, and a server that flushes. The servers of tests do
+// not.
+func tokens(t *testing.T, s *site) {
+	const variable = "SET GLOBAL innodb_flush_log_at_trx_commit = 2"
+	defer s.execute(t, variable)
+	defer s.reset(t, "innodb_flush_log_at_trx_commit")
+	s.execute(t, variable)
+	require.Equal(t, s.baseline, s.findings(t))
+	s.install(t, txlock.WithFencing())
+	want := []string{"durability: warning", "privileges: warning"}
+	require.Equal(t, replaced(s.baseline, want), s.findings(t))
+	for _, check := range []string{"durability", "privileges"} {
+		s.execute(t, find(t, s.examine(t), check).Fix.Text)
+	}
+	require.Equal(t, s.baseline, s.findings(t))
+
+	// Of tables on which the user has no privilege the server does not say that they are there.
+	s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE, TRIGGER ON txlock_slots TO %s",
+		variable)
+	require.Equal(t, replaced(s.baseline, want), s.findings(t))
+	require.Contains(t, find(t, s.examine(t), "privileges").Found, "may not draw tokens, or they are not installed")
+	require.Contains(t, find(t, s.examine(t), "durability").Found, "whether tokens are installed is not visible")
+	for _, check := range []string{"durability", "privileges"} {
+		s.execute(t, find(t, s.examine(t), check).Fix.Text)
+	}
+	require.Equal(t, s.baseline, s.findings(t))
+	locks, err := txmysql.Open(background, s.dsn)
+	require.NoError(t, err)
+	tokened := txlock.New(locks, txlock.WithFencing())
+	defer tokened.Close()
+	lock, err := tokened.Mutex("a").Lock(background)
+	require.NoError(t, err, "with no more privileges than the doctor asked for")
+	require.NoError(t, lock.Unlock(background))
+}
+
+// What an ordinary user may not see is a note with the grant that it lacks.
+func TestMySQLGrants(t *testing.T) {
+	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		left := []string{"innodb-lock-wait-timeout: note", "isolation: note"}
+		for _, finding := range s.examine(t) {
+			if finding.Check == "replication" || finding.Check == "status" &&
+				finding.Found != "performance_schema = OFF" {
+				s.execute(t, finding.Fix.Text)
+			}
+		}
+		if e.Kind == servers.MariaDB { // which has no performance_schema unless it is started with it
+			left = append(left, "status: note")
+		}
+		require.Equal(t, left, s.findings(t))
+		if e.Kind == servers.MySQL {
+			const those = "may end those of users without SYSTEM_USER"
+			require.Contains(t, find(t, s.examine(t), "status").Found, those)
+			s.execute(t, "GRANT SYSTEM_USER ON *.* TO %s")
+			require.NotContains(t, find(t, s.examine(t), "status").Found, those)
+		}
+	})
+}
+
+// What the connection string sets is not to be undone by a statement, and counts.
+func TestMySQLConnectionString(t *testing.T) {
+	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		config := s.config(t, s.name)
+		isolation := "transaction_isolation"
+		if e.Kind == servers.MariaDB {
+			isolation = "tx_isolation"
+		}
+		config.Params = map[string]string{"wait_timeout": "10", isolation: "'READ-COMMITTED'"}
+		s.dsn = config.FormatDSN()
+		require.Equal(t, replaced(s.baseline, []string{"wait-timeout: warning", "isolation: ok"}), s.findings(t))
+		finding := find(t, s.examine(t), "wait-timeout")
+		require.Contains(t, finding.Found, "wait_timeout = 10s in this session")
+		require.Equal(t, "remove wait_timeout from the connection string", finding.Fix.Text)
+		require.Contains(t, find(t, s.examine(t), "isolation").Found, "READ-COMMITTED in this session")
+	})
+}
+
+// The lock table may be in another database, with any name.
+func TestMySQLSchema(t *testing.T) {
+	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.table = "`" + s.name + "`.`the ``slots``'`"
+		finding := find(t, s.examine(t), "table")
+		require.Contains(t, finding.Fix.Text, "txlock install --table '`"+s.name+"`.`the ``slots``'\\''`'\n")
+		s.install(t)
+		require.Equal(t, s.baseline, s.findings(t))
+		s.execute(t, "ALTER TABLE "+s.table+" ENGINE = MyISAM")
+		s.execute(t, find(t, s.examine(t), "table-engine").Fix.Text)
+		require.Equal(t, s.baseline, s.findings(t))
+	})
+}
+
+// What the doctor says of the timeouts is what becomes of locks.
+func TestMySQLTimeoutsCut(t *testing.T) {
+	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		locks := func(name, value string) *txlock.Locker[*sql.Tx] {
+			config := s.config(t, s.name)
+			config.Params = map[string]string{name: value}
+			driver, err := txmysql.Open(background, config.FormatDSN())
+			require.NoError(t, err)
+			l := txlock.New(driver)
+			t.Cleanup(func() { require.NoError(t, l.Close()) })
+			return l
+		}
+		held, err := locks("wait_timeout", "100").Mutex("a").Lock(background)
+		require.NoError(t, err)
+		limit, value := "max_execution_time", "200"
+		if e.Kind == servers.MariaDB {
+			limit, value = "max_statement_time", "0.2"
+		}
+		_, err = locks(limit, value).Mutex("a").Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.NoError(t, held.Unlock(background))
+		if e.Kind != servers.MariaDB {
+			return
+		}
+		s.execute(t, "CREATE TABLE work (n INT)", "INSERT INTO work VALUES (1)")
+		for _, idle := range []string{
+			"idle_transaction_timeout", "idle_readonly_transaction_timeout",
+			"idle_write_transaction_timeout",
+		} {
+			began := time.Now()
+			err := locks(idle, "1").Mutex("a").Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				if idle == "idle_write_transaction_timeout" {
+					if _, err := tx.ExecContext(ctx, "UPDATE work SET n = n + 1"); err != nil {
+						return err
+					}
+				}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			require.ErrorIs(t, err, txlock.ErrLost, idle)
+			require.Less(t, time.Since(began), 15*time.Second, "not by the lease, which is 30 s")
+		}
+	})
+}

@@ -1,0 +1,420 @@
+package doctor_test
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	txmysql "github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+func (s *site) onPostgres(t *testing.T) {
+	t.Helper()
+	_, err := s.engine.admin.Exec("CREATE DATABASE " + s.name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := s.engine.admin.Exec("DROP DATABASE " + s.name + " WITH (FORCE)")
+		require.NoError(t, err)
+		_, err = s.engine.admin.Exec("DROP ROLE " + s.name)
+		require.NoError(t, err)
+	})
+	s.admin, err = sql.Open("pgx", s.address(t, "", s.name, "default_query_exec_mode", "simple_protocol"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.admin.Close()) })
+	s.dsn = s.address(t, s.name, s.name)
+	s.execute(t, "CREATE ROLE %s LOGIN", "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, UPDATE ON TABLES "+
+		"TO %s")
+	s.install(t)
+}
+
+// slots is how many the sites' tables have: few, because there are many sites.
+const slots = 64
+
+// install does what `txlock install` does, as the administrator.
+func (s *site) install(t *testing.T, options ...txlock.Option) {
+	t.Helper()
+	require.NoError(t, s.installOn(s.admin, options...))
+}
+
+func (s *site) installOn(db *sql.DB, options ...txlock.Option) error {
+	options = append([]txlock.Option{txlock.WithTable(s.table), txlock.WithSlots(slots)}, options...)
+	if s.postgres {
+		return txlock.New(postgres.NewSQL(db), options...).Install(background)
+	}
+	return txlock.New(txmysql.New(db), options...).Install(background)
+}
+
+func postgresFaults() []fault {
+	const untried = "row-locking: note"
+	pg18 := []servers.Kind{servers.Postgres18}
+	return []fault{
+		{
+			name: "statement_timeout of the role", breaks: []string{"ALTER ROLE %s SET statement_timeout = '7s'"},
+			want: []string{"statement-timeout: warning"}, found: "statement_timeout = 7s, set for the role",
+		},
+		{
+			name:   "statement_timeout of the role in the database",
+			breaks: []string{"ALTER ROLE %s IN DATABASE %s SET statement_timeout = '7s'"},
+			want:   []string{"statement-timeout: warning"}, found: "set for the role in this database",
+		},
+		{
+			name: "lock_timeout of the database", breaks: []string{"ALTER DATABASE %s SET lock_timeout = 1500"},
+			want: []string{"lock-timeout: warning"}, found: "lock_timeout = 1.5s, set for the database",
+		},
+		{
+			name: "transaction_timeout", only: pg18, breaks: []string{"ALTER ROLE %s SET transaction_timeout = '1min'"},
+			want: []string{"transaction-timeout: warning"}, found: "transaction_timeout = 1m0s",
+		},
+		{
+			name:   "short idle_in_transaction_session_timeout",
+			breaks: []string{"ALTER ROLE %s SET idle_in_transaction_session_timeout = '5s'"},
+			heals:  []string{"ALTER ROLE %s RESET idle_in_transaction_session_timeout"},
+			want:   []string{"idle-in-transaction-session-timeout: warning", "tcp-keepalives: ok"},
+			found:  "= 5s, set for the role",
+			left:   []string{"idle-in-transaction-session-timeout: note", "tcp-keepalives: ok"},
+		},
+		{
+			name: "idle_session_timeout", breaks: []string{"ALTER DATABASE %s SET idle_session_timeout = '10min'"},
+			want: []string{"idle-session-timeout: note"}, found: "idle_session_timeout = 10m0s, set for the database",
+		},
+		{
+			name: "isolation", breaks: []string{"ALTER DATABASE %s SET default_transaction_isolation = 'repeatable " +
+				"read'"},
+			want: []string{"isolation: warning"}, found: "begin at repeatable read, set for the database",
+		},
+		{
+			name: "read only by default", breaks: []string{"ALTER ROLE %s SET default_transaction_read_only = on"},
+			want: []string{"read-only: warning"}, found: "default_transaction_read_only = on, set for the role",
+		},
+		{
+			name: "synchronous_commit", breaks: []string{"ALTER ROLE %s SET synchronous_commit = off"},
+			want: []string{"durability: note"}, found: "synchronous_commit = off",
+		},
+		{
+			name: "a slot is missing", breaks: []string{"DELETE FROM txlock_slots WHERE slot = 5"},
+			want: []string{"table: failure", untried}, found: "has 63 of 64 slots", fix: installCommand,
+		},
+		{
+			name: "the table is empty", breaks: []string{"TRUNCATE txlock_slots"},
+			want: []string{"table: failure", untried}, found: "is empty", fix: installCommand,
+		},
+		{
+			name: "no table", breaks: []string{"DROP TABLE txlock_slots"},
+			want: []string{"table: failure", untried}, found: "txlock_slots is missing", fix: installed,
+		},
+		{
+			name: "two numbers of slots", breaks: []string{"UPDATE txlock_slots SET slots = 100 WHERE slot = 5"},
+			want: []string{"table: failure", untried}, found: "different numbers of slots, 64 and 100", fix: renew,
+		},
+		{
+			name: "too many slots", breaks: []string{
+				"ALTER TABLE txlock_slots DROP CONSTRAINT txlock_slots_check",
+				"INSERT INTO txlock_slots VALUES (64, 64)",
+			},
+			want: []string{"table: failure", untried}, found: "has 65 of 64 slots", fix: renew,
+		},
+		{
+			name: "another table of that name", breaks: []string{
+				"DROP TABLE txlock_slots",
+				"CREATE TABLE txlock_slots (slot integer PRIMARY KEY)",
+			},
+			want: []string{"table: failure", untried}, found: `column "slots" does not exist`, fix: renew,
+		},
+		{
+			name: "a view", breaks: []string{
+				"ALTER TABLE txlock_slots RENAME TO behind",
+				"CREATE VIEW txlock_slots AS SELECT slot FROM behind",
+			},
+			want: []string{"table-kind: failure", untried}, found: "a view",
+			fix: func(t *testing.T, s *site, _ doctor.Finding) string {
+				s.execute(t, "DROP VIEW txlock_slots", "ALTER TABLE behind RENAME TO txlock_slots")
+				return "-- stop all clients first\nDROP VIEW \"public\".\"txlock_slots\";\n-- then, on a shell: " +
+					"txlock install"
+			},
+		},
+		{
+			name: "unlogged", breaks: []string{"ALTER TABLE txlock_slots SET UNLOGGED"},
+			want: []string{"table-persistence: warning"}, found: "unlogged",
+		},
+		{
+			name: "row-level security", breaks: []string{"ALTER TABLE txlock_slots ENABLE ROW LEVEL SECURITY"},
+			want: []string{"table-row-security: failure", untried}, found: "hides rows",
+		},
+		{
+			name: "no primary key", breaks: []string{"ALTER TABLE txlock_slots DROP CONSTRAINT txlock_slots_pkey"},
+			want: []string{"table-primary-key: warning"}, found: "no primary key",
+		},
+		{
+			name: "a trigger", breaks: []string{
+				"CREATE FUNCTION quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+				"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
+			},
+			want: []string{"table-triggers: note"}, found: "watched",
+		},
+		{
+			name: "more indexes", breaks: []string{
+				"CREATE INDEX more ON txlock_slots (slots)",
+				"ALTER TABLE txlock_slots ADD CONSTRAINT again UNIQUE (slot, slots)",
+			},
+			want: []string{"table-indexes: note"}, found: "more, again",
+		},
+		{
+			name: "may not update", breaks: []string{"REVOKE UPDATE ON txlock_slots FROM %s"},
+			want: []string{"privileges: failure", untried}, found: `%s has no UPDATE on "txlock_slots"`,
+		},
+		{
+			name: "may not read", breaks: []string{"REVOKE ALL ON txlock_slots FROM %s"},
+			want: []string{"privileges: failure", untried}, found: `%s has no SELECT, UPDATE on "txlock_slots"`,
+		},
+		{
+			name: "few connections of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 5"},
+			want: []string{"connections: warning"}, found: "of 5 connections of role %s are free",
+		},
+		{
+			name: "few connections of the database", breaks: []string{"ALTER DATABASE %s CONNECTION LIMIT 6"},
+			want: []string{"connections: warning"}, found: "of 6 connections of database %s are free",
+		},
+		{
+			name: "no connections of the database", breaks: []string{"ALTER DATABASE %s CONNECTION LIMIT 0"},
+			want:  []string{"connections: failure", "status: ok", "tcp-keepalives: ok"},
+			found: "too many connections for database",
+		},
+		{
+			name: "no connections of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 0"},
+			want:  []string{"connections: failure", "status: ok", "tcp-keepalives: ok"},
+			found: "too many connections for role",
+		},
+		{ // the examiner's
+			name: "one connection of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 1"},
+			want:  []string{"connections: failure", "connections: warning", untried},
+			found: "too many connections for role",
+		},
+		{
+			name: "activities are not tracked", breaks: []string{
+				"ALTER ROLE %s SET track_activities = off",
+				"GRANT pg_read_all_stats, pg_signal_backend TO %s",
+			},
+			heals: []string{"REVOKE pg_read_all_stats, pg_signal_backend FROM %s"},
+			want:  []string{"status: note"}, found: "track_activities = off", left: []string{"status: ok"},
+		},
+	}
+}
+
+// What the whole server limits, the role may lift for itself.
+func TestPostgresServer(t *testing.T) {
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		// reload has the server read its configuration, and waits until new sessions have it.
+		reload := func(want string) {
+			s.execute(t, "SELECT pg_reload_conf()")
+			eventually.True(t, "new sessions have lock_timeout = "+want, func() bool {
+				conn, err := pgx.Connect(background, s.address(t, "", s.name))
+				require.NoError(t, err)
+				defer conn.Close(background)
+				var got string
+				require.NoError(t, conn.QueryRow(background, "SHOW lock_timeout").Scan(&got))
+				return got == want
+			})
+		}
+		s.execute(t, "ALTER SYSTEM SET lock_timeout = '1h'")
+		defer reload("0")
+		defer s.execute(t, "ALTER SYSTEM RESET lock_timeout")
+		reload("1h")
+		require.Equal(t, replaced(s.baseline, []string{"lock-timeout: warning"}), s.findings(t))
+		finding := find(t, s.examine(t), "lock-timeout")
+		require.Equal(t, "lock_timeout = 1h0m0s, set by the server's configuration file", finding.Found)
+		s.execute(t, finding.Fix.Text)
+		require.Equal(t, s.baseline, s.findings(t))
+	})
+}
+
+func TestPostgresFaults(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) { everyFault(t, e, postgresFaults()) })
+}
+
+// What an ordinary role may not see is a note with the grant that it lacks, and what it lacks for
+// tokens a warning.
+func TestPostgresGrants(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.execute(t, "REVOKE ALL ON txlock_slots FROM %s",
+			"GRANT SELECT (slot, slots), UPDATE (slot) ON txlock_slots TO %s")
+		require.Equal(t, s.baseline, s.findings(t), "privileges of columns are enough")
+		for _, finding := range s.examine(t) {
+			if finding.Check == "status" {
+				s.execute(t, finding.Fix.Text)
+			}
+		}
+		require.Equal(t, []string{"tcp-keepalives: note"}, s.findings(t))
+		const all = "may end them, except superusers'"
+		require.Contains(t, find(t, s.examine(t), "status").Found, all)
+		s.execute(t, "ALTER ROLE %s SUPERUSER")
+		require.NotContains(t, find(t, s.examine(t), "status").Found, all)
+		s.execute(t, "ALTER ROLE %s NOSUPERUSER")
+
+		s.install(t, txlock.WithFencing())
+		const unflushed = "durability: warning" // the servers of tests flush nothing
+		require.Equal(t, []string{
+			unflushed, "privileges: warning", "privileges: warning", "privileges: warning",
+			"tcp-keepalives: note",
+		}, s.findings(t))
+		require.Equal(t, "start the server without fsync=off in its command line",
+			find(t, s.examine(t), "durability").Fix.Text)
+		for _, finding := range s.examine(t) {
+			if finding.Check == "privileges" {
+				s.execute(t, finding.Fix.Text)
+			}
+		}
+		require.Equal(t, []string{unflushed, "tcp-keepalives: note"}, s.findings(t))
+		driver, err := postgres.Open(background, s.dsn)
+		require.NoError(t, err)
+		locks := txlock.New(driver, txlock.WithFencing())
+		defer locks.Close()
+		lock, err := locks.Mutex("a").Lock(background)
+		require.NoError(t, err, "with no more privileges than the doctor asked for")
+		require.NoError(t, lock.Unlock(background))
+
+		// a superuser's alone to change is none of these: the role may
+		s.execute(t, find(t, s.examine(t), "tcp-keepalives").Fix.Text)
+		require.Equal(t, []string{unflushed}, s.findings(t))
+	})
+}
+
+// The lock table may be in a schema of its own, with any name.
+func TestPostgresSchema(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e, `CREATE SCHEMA "Of Locks"`)
+		s.table = `"Of Locks".my_slots`
+		require.Equal(t, replaced(s.baseline, []string{"privileges: failure", "row-locking: note"}), s.findings(t))
+		s.execute(t, find(t, s.examine(t), "privileges").Fix.Text)
+		require.Contains(t, find(t, s.examine(t), "table").Fix.Text, `txlock install --table '"Of Locks".my_slots'`)
+		s.install(t)
+		finding := find(t, s.examine(t), "privileges")
+		require.Contains(t, finding.Found, `has no SELECT, UPDATE on "Of Locks"."my_slots"`)
+		s.execute(t, finding.Fix.Text)
+		require.Equal(t, s.baseline, s.findings(t))
+
+		// What is missing on the schema, on the table and for tokens comes at once, and repaired at
+		// once it is complete.
+		s.install(t, txlock.WithFencing())
+		s.execute(t, `REVOKE ALL ON SCHEMA "Of Locks" FROM %s`, `REVOKE ALL ON ALL TABLES IN SCHEMA "Of Locks" FROM %s`)
+		findings := s.examine(t)
+		var found []string
+		for _, finding := range findings {
+			if finding.Check == "privileges" {
+				found = append(found, string(finding.Severity))
+				s.execute(t, finding.Fix.Text)
+			}
+		}
+		require.Equal(t, []string{"failure", "failure", "warning", "warning", "warning"}, found)
+		require.Equal(t, "durability: warning", line(find(t, findings, "durability")))
+		require.Equal(t, replaced(s.baseline, []string{"durability: warning"}), s.findings(t))
+	})
+}
+
+// What the connection string sets is not to be undone by a statement.
+func TestPostgresConnectionString(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.dsn = s.address(t, s.name, s.name, "statement_timeout", "20000", "pool_max_conns", "1")
+		require.Equal(t, replaced(s.baseline, []string{"statement-timeout: warning"}), s.findings(t))
+		finding := find(t, s.examine(t), "statement-timeout")
+		require.Contains(t, finding.Found, "set by the connection string")
+		require.Equal(t, "remove statement_timeout from the connection string and from PGOPTIONS", finding.Fix.Text)
+	})
+}
+
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	primary, standby, err := servers.StartPair(background, servers.Postgres(), false)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, standby.Stop())
+		require.NoError(t, primary.Stop())
+	})
+	e, err := newEngine(primary)
+	require.NoError(t, err)
+	defer e.admin.Close()
+	require.NoError(t, txlock.New(postgres.NewSQL(e.admin), txlock.WithSlots(slots)).Install(background))
+	healthy, err := doctor.Postgres(background, primary.DSN, "txlock_slots")
+	require.NoError(t, err)
+	var there sql.NullString
+	replica, err := sql.Open("pgx", standby.DSN)
+	require.NoError(t, err)
+	defer replica.Close()
+	eventually.True(t, "the standby has the lock table", func() bool {
+		return replica.QueryRow("SELECT to_regclass('txlock_slots')::text").Scan(&there) == nil && there.Valid
+	})
+
+	findings, err := doctor.Postgres(background, standby.DSN, "txlock_slots")
+	require.NoError(t, err)
+	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: failure"}),
+		ailing(findings))
+	require.Contains(t, find(t, findings, "read-only").Found, "standby")
+
+	require.NoError(t, standby.Promote(background))
+	findings, err = doctor.Postgres(background, standby.DSN, "txlock_slots")
+	require.NoError(t, err)
+	require.Equal(t, ailing(healthy), ailing(findings))
+}
+
+// What the doctor says of the timeouts is what becomes of locks.
+func TestPostgresTimeoutsCut(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		locks := func(parameters ...string) *txlock.Locker[pgx.Tx] {
+			driver, err := postgres.Open(background, s.address(t, s.name, s.name, parameters...))
+			require.NoError(t, err)
+			l := txlock.New(driver)
+			t.Cleanup(func() { require.NoError(t, l.Close()) })
+			return l
+		}
+		const limit = "1000" // ms: connecting and beginning, of which each statement has it as well, are much faster
+		plain := locks()
+		held, err := plain.Mutex("a").Lock(background)
+		require.NoError(t, err)
+		for _, setting := range []string{"statement_timeout", "lock_timeout"} {
+			_, err := locks(setting, limit).Mutex("a").Lock(background)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired, setting)
+		}
+		require.NoError(t, held.Unlock(background))
+
+		// LockTx loses its lock to the setting, Lock does not: its own is longer.
+		const setting = "idle_in_transaction_session_timeout"
+		kept, err := locks(setting, limit).Mutex("b").Lock(background)
+		require.NoError(t, err)
+		conn, err := pgx.Connect(background, s.address(t, s.name, s.name, setting, limit))
+		require.NoError(t, err)
+		defer conn.Close(background)
+		tx, err := conn.Begin(background)
+		require.NoError(t, err)
+		// not by a new Locker: tx would be idle while that connects
+		require.NoError(t, plain.Mutex("a").LockTx(background, tx))
+		s.eventually(t, 0, "SELECT count(*) FROM pg_stat_activity WHERE pid = "+strconv.Itoa(int(conn.PgConn().PID())))
+		require.NoError(t, context.Cause(kept.Context()))
+		require.NoError(t, kept.Unlock(background))
+
+		if e.Kind == servers.Postgres15 {
+			return
+		}
+		cut, err := locks("transaction_timeout", limit).Mutex("a").Lock(background)
+		require.NoError(t, err)
+		<-cut.Context().Done()
+		require.ErrorIs(t, context.Cause(cut.Context()), txlock.ErrLost)
+		require.ErrorIs(t, cut.Unlock(background), txlock.ErrLost)
+	})
+}

@@ -1,0 +1,330 @@
+package doctor_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// site is a healthy set-up: a database with an installed lock table, and an ordinary user who may
+// lock there.
+type site struct {
+	*engine
+	name     string // of the database and of the user
+	dsn      string // of the user
+	admin    *sql.DB
+	table    string
+	baseline []string
+}
+
+var sites atomic.Int64
+
+// newSite makes a site of which everything is gone when the test is over.
+func newSite(t *testing.T, e *engine, setUp ...string) *site {
+	t.Helper()
+	s := &site{engine: e, name: fmt.Sprintf("doctor_%d_%d", os.Getpid(), sites.Add(1)), table: "txlock_slots"}
+	if e.postgres {
+		s.onPostgres(t)
+	} else {
+		s.onMySQL(t)
+	}
+	s.execute(t, setUp...)
+	s.baseline = s.findings(t)
+	return s
+}
+
+// address is the server's DSN with another database, user and parameters.
+func (e *engine) address(t *testing.T, user, database string, parameters ...string) string {
+	t.Helper()
+	u, err := url.Parse(e.DSN)
+	require.NoError(t, err)
+	u.Path = "/" + database
+	if user != "" {
+		u.User = url.User(user)
+	}
+	query := u.Query()
+	for i := 0; i < len(parameters); i += 2 {
+		query.Set(parameters[i], parameters[i+1])
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// execute runs statements as the administrator, in the site's database. %s is the name of the site.
+func (s *site) execute(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := s.admin.Exec(strings.ReplaceAll(statement, "%s", s.name))
+		require.NoError(t, err, statement)
+	}
+}
+
+// examine is what the doctor finds for the site's user. Every fix is well formed.
+func (s *site) examine(t *testing.T) []doctor.Finding {
+	t.Helper()
+	findings, err := s.look(background, s.dsn, s.table)
+	require.NoError(t, err)
+	for _, finding := range findings {
+		wellFormed(t, finding.Fix)
+		require.NotContains(t, finding.Found, "Install", "which is not the command's name for it")
+	}
+	return findings
+}
+
+var ofSQL = regexp.MustCompile(`^(-- .+|[A-Z].*;( -- .+)?)$`)
+
+func wellFormed(t *testing.T, fix doctor.Fix) {
+	t.Helper()
+	switch fix.Kind {
+	case "":
+		require.Empty(t, fix.Text)
+	case doctor.SQL:
+		for line := range strings.SplitSeq(fix.Text, "\n") {
+			require.Regexp(t, ofSQL, line)
+		}
+		require.NotRegexp(t, `DROP (TABLE|VIEW)`, fix.Text, "somebody must decide that")
+		require.NotContains(t, fix.Text, "ALTER SYSTEM", "which no transaction takes")
+	case doctor.Shell:
+		require.Regexp(t, "^txlock install", fix.Text)
+	case doctor.Config:
+		require.Regexp(t, `^# in .+\n`, fix.Text)
+	case doctor.Advice:
+		require.NotEmpty(t, fix.Text)
+	default:
+		require.Fail(t, "no kind of fix", "%v", fix)
+	}
+}
+
+// findings are those of examine that are not ok, as "check: severity", sorted.
+func (s *site) findings(t *testing.T) []string { return ailing(s.examine(t)) }
+
+func ailing(findings []doctor.Finding) []string {
+	var lines []string
+	for _, finding := range findings {
+		if finding.Severity != doctor.OK {
+			lines = append(lines, line(finding))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func line(finding doctor.Finding) string { return finding.Check + ": " + string(finding.Severity) }
+
+// find is the one finding of a check.
+func find(t *testing.T, findings []doctor.Finding, check string) doctor.Finding {
+	t.Helper()
+	for _, finding := range findings {
+		if finding.Check == check {
+			return finding
+		}
+	}
+	require.Fail(t, "no finding "+check, "%v", findings)
+	return doctor.Finding{}
+}
+
+// fault is one thing that is changed in a healthy set-up.
+type fault struct {
+	name string
+	only []servers.Kind // on which it can be done; on all, if it is empty
+	// breaks are statements of the administrator, and heals those that undo what the fix leaves,
+	// besides variables of the server.
+	breaks, heals []string
+	// want are the findings that come, as "check: severity", in place of those of the same checks
+	// that were there.
+	want []string
+	// found is a part of what the first of them says.
+	found string
+	// left are the findings that are other than before the fault when every fix was run.
+	left []string
+	// fix does what the fix of a finding says, where that is no statement. It returns the text that
+	// it understood.
+	fix func(t *testing.T, s *site, finding doctor.Finding) string
+}
+
+var globalVariable = regexp.MustCompile(`^SET GLOBAL (\w+)`)
+
+// replaced is a list of findings with others for the checks that those are about.
+func replaced(lines, by []string) []string {
+	check := func(line string) string { return line[:strings.Index(line, ":")] }
+	list := slices.Clone(by)
+	for _, line := range lines {
+		if !slices.ContainsFunc(by, func(other string) bool { return check(other) == check(line) }) {
+			list = append(list, line)
+		}
+	}
+	list = slices.DeleteFunc(list, func(line string) bool { return strings.HasSuffix(line, ": "+string(doctor.OK)) })
+	slices.Sort(list)
+	return list
+}
+
+// run breaks the site, sees exactly the findings that it wants, runs their fixes, and sees them
+// vanish.
+func (f fault) run(t *testing.T, s *site) {
+	t.Helper()
+	defer s.execute(t, f.heals...)
+	for _, statement := range f.breaks {
+		if changed := globalVariable.FindStringSubmatch(statement); changed != nil {
+			defer s.reset(t, changed[1])
+		}
+	}
+	s.execute(t, f.breaks...)
+	s.eventually(t, 0, s.sessions()) // those of the examination before end a little later than it
+	findings := s.examine(t)
+	require.Equal(t, replaced(s.baseline, f.want), ailing(findings))
+	for i, want := range f.want {
+		if strings.HasSuffix(want, ": "+string(doctor.OK)) {
+			continue
+		}
+		check, _, _ := strings.Cut(want, ":")
+		finding := find(t, findings, check)
+		require.NotEmpty(t, finding.Found)
+		if i == 0 {
+			require.Contains(t, finding.Found, strings.ReplaceAll(f.found, "%s", s.name))
+			require.NotEmpty(t, finding.Why)
+			require.NotEmpty(t, finding.Fix)
+			require.NotEmpty(t, finding.Fix.Kind)
+		}
+		if finding.Fix.Text == "" || finding.Check == "row-locking" { // the others say what is to be done
+			continue
+		}
+		if f.fix != nil {
+			require.Equal(t, f.fix(t, s, finding), finding.Fix.Text)
+			continue
+		}
+		require.Equal(t, doctor.SQL, finding.Fix.Kind, finding.Fix.Text)
+		s.execute(t, finding.Fix.Text)
+	}
+	require.Equal(t, replaced(s.baseline, f.left), s.findings(t), "after the fix")
+}
+
+// everyFault runs the faults that a kind of server can have, one after another on one site: each
+// leaves it as it was.
+func everyFault(t *testing.T, e *engine, faults []fault) {
+	s := newSite(t, e)
+	for _, f := range faults {
+		if len(f.only) > 0 && !slices.Contains(f.only, e.Kind) {
+			continue
+		}
+		if !t.Run(f.name, func(t *testing.T) { f.run(t, s) }) {
+			s = newSite(t, e)
+		}
+	}
+}
+
+// killSessions ends all sessions of the site's user on MySQL or MariaDB.
+func (s *site) killSessions(t *testing.T) {
+	t.Helper()
+	rows, err := s.admin.Query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '" + s.name + "'")
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		_, err := s.admin.Exec(fmt.Sprintf("KILL %d", id))
+		var failure *mysql.MySQLError
+		if errors.As(err, &failure) && failure.Number == 1094 {
+			continue // it has ended by itself
+		}
+		require.NoError(t, err)
+	}
+	require.NoError(t, rows.Err())
+}
+
+// begin examines in the background.
+func (s *site) begin(ctx context.Context) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.look(ctx, s.dsn, s.table)
+		ended <- err
+	}()
+	return ended
+}
+
+// lockTable locks the lock table as a whole until the test ends, so that an examination waits in
+// the middle.
+func (s *site) lockTable(t *testing.T) {
+	t.Helper()
+	holder, err := s.admin.Conn(background)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, holder.Close()) })
+	lock, unlock := "LOCK TABLES txlock_slots WRITE", "UNLOCK TABLES"
+	if s.postgres {
+		lock, unlock = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+	}
+	_, err = holder.ExecContext(background, lock)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := holder.ExecContext(background, unlock)
+		require.NoError(t, err)
+	})
+}
+
+// waiting counts the sessions of the site's user that wait for a lock on a table.
+func (s *site) waiting() string {
+	if s.postgres {
+		return "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = '" + s.name + "'"
+	}
+	return "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%' AND USER = '" +
+		s.name + "'"
+}
+
+// sessions counts those of the site's user.
+func (s *site) sessions() string {
+	if s.postgres {
+		return "SELECT count(*) FROM pg_stat_activity WHERE usename = '" + s.name + "'"
+	}
+	return "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '" + s.name + "'"
+}
+
+// eventually waits until the server counts so many.
+func (s *site) eventually(t *testing.T, wanted int, query string) {
+	t.Helper()
+	eventually.True(t, fmt.Sprintf("%d from %s", wanted, query), func() bool {
+		var n int
+		require.NoError(t, s.admin.QueryRow(query).Scan(&n))
+		return n == wanted
+	})
+}
+
+// installCommand runs what `txlock install` runs, with the rights that the fix says.
+func installCommand(t *testing.T, s *site, _ doctor.Finding) string {
+	t.Helper()
+	s.install(t)
+	return "txlock install  # as a user who may INSERT there, such as the table's owner"
+}
+
+// installed runs it where the table is missing: what the user needs for it is tested by
+// TestMayNotCreate.
+func installed(t *testing.T, s *site, finding doctor.Finding) string {
+	t.Helper()
+	s.install(t)
+	return finding.Fix.Text
+}
+
+// renew takes a lock table away that Install cannot complete, and installs it.
+func renew(t *testing.T, s *site, _ doctor.Finding) string {
+	t.Helper()
+	drop := "DROP TABLE `" + s.name + "`.`txlock_slots`;"
+	if s.postgres {
+		drop = `DROP TABLE "public"."txlock_slots";`
+	}
+	s.execute(t, drop)
+	s.install(t)
+	return "-- stop all clients first\n" + drop + "\n-- then, on a shell: txlock install"
+}

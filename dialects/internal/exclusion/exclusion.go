@@ -1,0 +1,120 @@
+// Package exclusion proves on two sessions that a server locks rows.
+package exclusion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Probe is a session in which Prove tries to lock slots.
+type Probe interface {
+	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. Refused
+	// is true when the server answered with exactly the error for a row that another session
+	// holds. Any other error is err.
+	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
+	// Rollback ends the probe's transaction.
+	Rollback(ctx context.Context) error
+}
+
+// NoVerdict marks an error that says nothing about the engine, as of a broken connection or a
+// missing privilege. Prove returns it as it is.
+func NoVerdict(err error) error {
+	if err == nil {
+		return nil
+	}
+	return noVerdict{err}
+}
+
+type noVerdict struct{ error }
+
+func (n noVerdict) Unwrap() error { return n.error }
+
+const (
+	nowait     = "NOWAIT"
+	skipLocked = "SKIP LOCKED"
+)
+
+// Prove shows that the server locks rows. A slot that holder has must be refused to rival with the
+// exact error, skipped by SKIP LOCKED, and free for rival afterwards. Otherwise the error is
+// dialects.ErrUnsafeEngine. "An error came back" would be no proof: some engines answer NOWAIT with
+// a syntax error, and without it wait for nobody.
+func Prove(ctx context.Context, slots int, holder, rival Probe) error {
+	const attempts = 10 // another client of the same table may hold a slot
+	var reason error
+	for range attempts {
+		var busy bool
+		busy, reason = proveOn(ctx, rand.IntN(slots), holder, rival)
+		for _, probe := range []Probe{holder, rival} {
+			if err := probe.Rollback(ctx); err != nil && reason == nil {
+				reason = err
+			}
+		}
+		if reason == nil && !busy {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w", dialects.ErrUnsafeEngine,
+				ctx.Err())
+		}
+		if errors.As(reason, new(noVerdict)) {
+			return reason
+		}
+		if reason != nil && !busy {
+			return fmt.Errorf("%w: %w", dialects.ErrUnsafeEngine, reason)
+		}
+	}
+	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on", dialects.ErrUnsafeEngine, attempts)
+}
+
+func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err error) {
+	rows, refused, err := holder.TryLock(ctx, slot, nowait)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("SELECT … FOR UPDATE NOWAIT on a free row: %w", err)
+	case refused:
+		return true, nil
+	case rows != 1:
+		return false, fmt.Errorf("SELECT … FOR UPDATE NOWAIT on slot %d returned %d rows", slot, rows)
+	}
+
+	rows, refused, err = rival.TryLock(ctx, slot, nowait)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("NOWAIT on a held row failed with the wrong error: %w", err)
+	case !refused:
+		return false, fmt.Errorf("two sessions hold slot %d at once: NOWAIT on a held row returned %d rows",
+			slot, rows)
+	}
+	if err := rival.Rollback(ctx); err != nil {
+		return false, err
+	}
+
+	rows, refused, err = rival.TryLock(ctx, slot, skipLocked)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("SKIP LOCKED on a held row failed: %w", err)
+	case refused || rows != 0:
+		return false, fmt.Errorf("SKIP LOCKED did not skip held slot %d: %d rows", slot, rows)
+	}
+	if err := rival.Rollback(ctx); err != nil {
+		return false, err
+	}
+
+	if err := holder.Rollback(ctx); err != nil {
+		return false, err
+	}
+	rows, refused, err = rival.TryLock(ctx, slot, nowait)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("NOWAIT on a released row: %w", err)
+	case refused:
+		return true, nil
+	case rows != 1:
+		return false, fmt.Errorf("NOWAIT on released slot %d returned %d rows", slot, rows)
+	}
+	return false, nil
+}

@@ -1,0 +1,108 @@
+// Package interrupt ends a wait on the server when the caller's context ends, and keeps the
+// connection.
+package interrupt
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+const (
+	// serverGrace is how long a server that knows the deadline has to end the wait by itself.
+	serverGrace = 20 * time.Millisecond
+	// again is how often an interrupt is repeated: one that arrives before the statement has begun
+	// is lost.
+	again = 30 * time.Millisecond
+	// patience is how long a statement may ignore interrupts before its connection is closed.
+	patience = 2 * time.Second
+	// fullPoolPatience is how long an interrupt waits for a connection to come back to the pool.
+	fullPoolPatience = 50 * time.Millisecond
+)
+
+// ErrNoConnection is what an interrupt returns when it cannot reach the server. The statement's
+// connection is then closed at once. If the deadline is over and the server knows it, the server
+// first has two seconds to end the wait by itself.
+var ErrNoConnection = errors.New("no connection to interrupt the statement from")
+
+// Await runs statement, and calls interrupt to end it on the server when ctx ends first. Told says
+// that the server knows ctx's deadline, so that an interrupt is needed only if the server is late.
+//
+// The context that statement gets does not end with ctx. Client libraries would close the
+// connection, and the waiter would stay in the server's queue. It ends when interrupts do not help
+// for two seconds.
+//
+// Await returns the error of statement, which is nil also when it succeeded after the end of ctx.
+// No interrupt is under way then: a late one would hit the connection's next statement.
+func Await(ctx context.Context, told bool, interrupt func(context.Context) error,
+	statement func(context.Context) error,
+) error {
+	if ctx.Done() == nil {
+		return statement(ctx)
+	}
+	running, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+
+	ended := make(chan struct{})
+	watched := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(watched)
+		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
+		if byServer && closedWithin(ended, serverGrace) {
+			return
+		}
+		limited, cancel := context.WithTimeout(running, patience)
+		defer cancel()
+		for limited.Err() == nil {
+			if errors.Is(interrupt(limited), ErrNoConnection) && !byServer {
+				break
+			}
+			if closedWithin(ended, again) {
+				return
+			}
+		}
+		abandon()
+	})
+	err := statement(running)
+	close(ended)
+	if !stop() {
+		<-watched
+	}
+	return err
+}
+
+// PatienceWith is how long an interrupt waits for a connection of db. It is short while all that db
+// may open are in use: the next one that comes back may be the waiter's own. Otherwise a connection
+// is only as far away as the server.
+func PatienceWith(db *sql.DB) time.Duration {
+	if s := db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		return fullPoolPatience
+	}
+	return patience
+}
+
+func closedWithin(event <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-event:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// Limit is the bound that the server puts on the wait of a request: what is left until ctx's
+// deadline, in whole milliseconds, at least 1. It is rounded up, so that the server never ends a
+// wait before ctx does. It is 0 without a deadline, and for a try, which does not wait.
+func Limit(ctx context.Context, request dialects.Request) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok || request.Try {
+		return 0
+	}
+	left := max(time.Until(deadline), 0).Truncate(time.Millisecond) + 2*time.Millisecond
+	return min(left, 24*24*time.Hour) // the servers' timers hold 2^31 ms, a little more than 24 days
+}

@@ -1,0 +1,115 @@
+package postgres
+
+import (
+	"context"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/peer"
+)
+
+// pool is where a client library keeps its connections.
+type pool[Tx any] interface {
+	ready() error
+	// acquire takes a connection that is alive and outside a transaction.
+	acquire(ctx context.Context) (client[Tx], line, error)
+	// lineOf is the line of a transaction of the caller's.
+	lineOf(ctx context.Context, tx Tx, request dialects.Request) (line, error)
+	close()
+}
+
+// client is a pooled connection with at most one transaction, as a client library presents both.
+type client[Tx any] interface {
+	// use runs work on the connection. Nobody else uses it meanwhile.
+	use(work func(*pgx.Conn) error) error
+	// begin begins a transaction and runs s in it. Mark is that of commit.
+	begin(ctx context.Context, mark string, s script) ([][]string, error)
+	tx() Tx
+	// savepoint sets a savepoint and presents what follows as a transaction. Release releases it.
+	savepoint(ctx context.Context, name string) (nested Tx, release func(context.Context) error, err error)
+	// commit commits only the transaction that holds mark. An error that matches
+	// dialects.ErrLost means that nothing is committed.
+	commit(ctx context.Context, mark string) error
+	// rollback ends the library's transaction, if there is one.
+	rollback(ctx context.Context) error
+	// destroy closes the connection. It has to be given back all the same.
+	destroy(ctx context.Context)
+	giveBack()
+}
+
+// line is one connection as the locking code sees it, whichever client library it belongs to.
+type line struct {
+	// run sends a script and returns the first column of each statement's rows. After an error no
+	// statement behind the failed one has run.
+	run func(ctx context.Context, s script) ([][]string, error)
+	// interrupt ends the statement that is running, from outside the connection.
+	interrupt func(ctx context.Context) error
+	socket    net.Conn
+}
+
+// lineOf is the line of a client's connection. It is false when the connection died while it was
+// idle in the pool: after a restart of the server, say.
+func lineOf[Tx any](c client[Tx]) (l line, alive bool, err error) {
+	err = c.use(func(conn *pgx.Conn) error {
+		l.socket = conn.PgConn().Conn()
+		l.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
+		return nil
+	})
+	l.run = func(ctx context.Context, s script) (columns [][]string, err error) {
+		err = c.use(func(conn *pgx.Conn) (err error) {
+			columns, _, err = send(ctx, conn, nil, s)
+			return err
+		})
+		return columns, err
+	}
+	return l, err != nil || !peer.Gone(l.socket), err
+}
+
+// sender is a pgx connection, or a transaction on one, which refuses to send once it has ended.
+type sender interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+}
+
+// send runs a script in one round trip. The first time on a connection, pgx takes another to
+// prepare the statements. With begin, the transaction that the batch begins is returned, also after
+// an error.
+func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
+	var batch pgx.Batch
+	if begin != nil {
+		batch.BeginTx(*begin)
+	}
+	for _, statement := range s {
+		batch.Queue(statement.sql, statement.args...)
+	}
+	results := to.SendBatch(ctx, &batch)
+	columns, err := firstColumns(results, batch.Len())
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if begin != nil {
+		columns = columns[min(1, len(columns)):]
+	}
+	return columns, results.Tx(), err
+}
+
+func firstColumns(results pgx.BatchResults, statements int) ([][]string, error) {
+	columns := make([][]string, 0, statements)
+	for range statements {
+		rows, err := results.Query()
+		if err != nil {
+			return columns, err
+		}
+		var column []string
+		for rows.Next() {
+			if raw := rows.RawValues(); len(raw) > 0 {
+				column = append(column, string(raw[0]))
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return columns, err
+		}
+		columns = append(columns, column)
+	}
+	return columns, nil
+}

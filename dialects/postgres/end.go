@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/txlock/txlock/dialects"
+)
+
+// Commit implements dialects.Session.
+func (s *session[Tx]) Commit(ctx context.Context) error {
+	defer s.client.giveBack()
+	if err := s.gone(); err != nil {
+		_ = s.rollback(ctx)
+		return err
+	}
+	if s.status() == failed {
+		return errors.Join(errAborted, s.rollback(ctx))
+	}
+	if s.busy() { // so that COMMIT cannot be sent
+		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
+			s.rollback(ctx))
+	}
+	err := s.client.commit(ctx, s.mark)
+	switch {
+	case err == nil:
+		return nil
+	case sqlState(err) == divisionByZero:
+		_ = s.rollback(ctx)
+		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
+			"not committed", dialects.ErrLost)
+	case errors.Is(err, dialects.ErrLost), sqlState(err) != "" && s.status() != closed:
+		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
+	}
+	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
+		dialects.ErrLost, err)
+}
+
+// Rollback implements dialects.Session.
+func (s *session[Tx]) Rollback(ctx context.Context) error {
+	defer s.client.giveBack()
+	if err := s.gone(); err != nil {
+		_ = s.rollback(ctx)
+		return err
+	}
+	return lost(s.rollback(ctx))
+}
+
+// rollback ends whatever transaction is open and gives the session its settings back. A connection
+// on which that cannot be confirmed is closed.
+func (s *session[Tx]) rollback(ctx context.Context) (err error) {
+	if s.mark != "" && s.status() == idle {
+		// The work has ended the transaction. A pooler may since have given the server's session,
+		// with what guardSQL has set, to another client, and puts that right if it tracks the
+		// setting; what this connection would restore may be another's.
+		s.client.destroy(ctx)
+		return nil
+	}
+	if s.mark != "" {
+		err = exec(ctx, s.client, restoreSQL)
+	}
+	if ended := s.client.rollback(ctx); err == nil {
+		err = ended
+	}
+	if err == nil && s.status() != idle { // the caller closed the transaction's handle, and went on
+		err = exec(ctx, s.client, "rollback")
+	}
+	if err != nil {
+		s.client.destroy(ctx)
+	}
+	return err
+}
+
+// busy tells whether the connection has rows that were not read.
+func (s *session[Tx]) busy() (busy bool) {
+	_ = s.client.use(func(conn *pgx.Conn) error {
+		busy = conn.PgConn().IsBusy()
+		return nil
+	})
+	return busy
+}

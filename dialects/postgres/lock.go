@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/missing"
+)
+
+const (
+	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
+	cleanUpTimeout = 5 * time.Second
+	// liftPatience bounds the wait for a second connection from the pool.
+	liftPatience = time.Second
+)
+
+// detached is a context for what must be sent also after the end of ctx.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+}
+
+// errRowsMissing says that fewer rows were locked than asked for.
+var errRowsMissing = errors.New("rows missing")
+
+// await sends the script that locks the rows of request, and waits for them. The server knows ctx's
+// deadline. It returns the token, if one is asked for.
+func (l line) await(ctx context.Context, request dialects.Request, as role,
+	sendLock func(context.Context, script) ([][]string, error),
+) (token int64, err error) {
+	limit := interrupt.Limit(ctx, request)
+	p, err := lockScript(request, limit, as)
+	if err != nil {
+		return 0, err
+	}
+	var columns [][]string
+	err = interrupt.Await(ctx, limit > 0, l.interrupt, func(ctx context.Context) (err error) {
+		columns, err = sendLock(ctx, p.script)
+		return err
+	})
+	if err != nil {
+		return 0, classify(err, request)
+	}
+	if err = passed(request, as, columns[p.turnstiles]); err == nil {
+		err = complete(request, columns[p.rows])
+	}
+	if err != nil || request.Fence == "" {
+		return 0, err
+	}
+	return tokenOf(columns[p.token])
+}
+
+// passed judges what the turnstiles answered.
+func passed(request dialects.Request, as role, turnstiles []string) error {
+	if as == foreign && len(turnstiles) == 0 {
+		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under "+
+			"it; begin it at READ COMMITTED", dialects.ErrIsolation)
+	}
+	for _, granted := range turnstiles {
+		if request.Try && !isTrue(granted) {
+			return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+		}
+	}
+	return nil
+}
+
+// complete judges whether all rows were locked.
+func complete(request dialects.Request, rows []string) error {
+	distinct := make(map[string]struct{}, len(rows))
+	for _, row := range rows {
+		distinct[row] = struct{}{}
+	}
+	if len(distinct) < len(request.Values) {
+		return errRowsMissing
+	}
+	return nil
+}
+
+// isTrue reads a boolean in text, in binary, or as database/sql prints it.
+func isTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
+
+// explain turns errRowsMissing into what it means: rows that do not exist, or that others hold.
+func (l line) explain(ctx context.Context, request dialects.Request, err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == undefinedTable && request.Fence != "" {
+		return l.explainFence(ctx, request, pg, err)
+	}
+	if !errors.Is(err, errRowsMissing) {
+		return err
+	}
+	s, err := existScript(request)
+	if err != nil {
+		return err
+	}
+	columns, err := l.run(ctx, s)
+	if err != nil {
+		return classify(err, request)
+	}
+	return missing.Rows(request, columns[0])
+}
+
+// guestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
+// transaction safe from every error.
+func (l line) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
+	set, cancel := detached(ctx) // pgx closes the connection when ctx ends
+	_, err = l.run(set, script{{sql: "savepoint txlock_wait"}})
+	cancel()
+	if sqlState(err) == noTransaction || broken(err) {
+		return 0, lost(err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	token, err = l.await(ctx, request, as, l.run)
+
+	clean, cancel := detached(ctx)
+	defer cancel()
+	if err == nil {
+		_, err = l.run(clean, script{{sql: "release savepoint txlock_wait"}})
+		return token, lost(err)
+	}
+	// This gives back also what was locked, and every setting its value. It takes two trips: before
+	// the rollback, nothing else can be prepared.
+	_, undone := l.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
+	if undone == nil {
+		_, undone = l.run(clean, script{{sql: "release savepoint txlock_wait"}})
+	}
+	if undone != nil {
+		return 0, lost(errors.Join(err, undone))
+	}
+	return 0, l.explain(clean, request, err)
+}
+
+// abandon rolls back what a script has left open. Where that fails, the connection is closed when
+// it goes back.
+func (l line) abandon(ctx context.Context) {
+	clean, cancel := detached(ctx)
+	defer cancel()
+	_, _ = l.run(clean, script{{sql: "rollback"}})
+}

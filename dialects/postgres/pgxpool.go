@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/txlock/txlock/dialects"
+)
+
+// pgxPool is a pool of pgx connections.
+type pgxPool struct {
+	*pgxpool.Pool
+	owned bool // opened by the driver
+}
+
+func (p pgxPool) ready() error {
+	if p.Pool == nil {
+		return errors.New("nil pool: give postgres.New a *pgxpool.Pool")
+	}
+	return nil
+}
+
+func (p pgxPool) acquire(ctx context.Context) (client[pgx.Tx], line, error) {
+	for {
+		conn, err := p.Acquire(ctx)
+		if err != nil && ctx.Err() != nil {
+			stat := p.Stat()
+			return nil, line{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+				stat.AcquiredConns(), stat.MaxConns(), err)
+		}
+		if err != nil {
+			return nil, line{}, fmt.Errorf("connect: %w", err)
+		}
+		c := &pgxClient{pooled: conn, Conn: conn.Conn()}
+		l, alive, _ := lineOf(c)
+		if alive {
+			return c, l, nil
+		}
+		c.destroy(ctx)
+		c.giveBack()
+	}
+}
+
+func (p pgxPool) lineOf(_ context.Context, tx pgx.Tx, _ dialects.Request) (line, error) {
+	if tx == nil || tx.Conn() == nil {
+		return line{}, errors.New("nil transaction")
+	}
+	return line{
+		// Through tx: once it has ended, its connection is somebody else's.
+		run: func(ctx context.Context, s script) ([][]string, error) {
+			columns, _, err := send(ctx, tx, nil, s)
+			return columns, err
+		},
+		interrupt: tx.Conn().PgConn().CancelRequest,
+	}, nil
+}
+
+func (p pgxPool) close() {
+	if p.owned {
+		p.Pool.Close()
+	}
+}
+
+// pgxClient is a connection of a pgxPool.
+type pgxClient struct {
+	pooled *pgxpool.Conn
+	*pgx.Conn
+	begun pgx.Tx
+}
+
+func (c *pgxClient) use(work func(*pgx.Conn) error) error { return work(c.Conn) }
+
+// begin sends BEGIN and the script together.
+func (c *pgxClient) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
+	options := pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL(mark)}
+	columns, c.begun, err = send(ctx, c.Conn, &options, s)
+	return columns, err
+}
+
+func (c *pgxClient) tx() pgx.Tx { return workTx{c.begun} }
+
+// workTx is the transaction as work sees it. When work commits it, the session stays read only, so
+// that what work sends afterwards cannot commit without the lock. The client's own commit sends
+// commitSQL, which makes the session writable again.
+type workTx struct{ pgx.Tx }
+
+// Commit implements pgx.Tx.
+func (t workTx) Commit(ctx context.Context) error {
+	tag, err := t.Exec(ctx, "commit")
+	if err != nil {
+		return err
+	}
+	if tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return errors.Join(err, t.Rollback(ctx)) // there is nothing to roll back: it closes the handle
+}
+
+func (c *pgxClient) savepoint(ctx context.Context, name string) (pgx.Tx, func(context.Context) error, error) {
+	nested, err := c.BeginTx(ctx, pgx.TxOptions{
+		BeginQuery:  "savepoint " + name,
+		CommitQuery: "release savepoint " + name,
+	})
+	release := func(ctx context.Context) error {
+		if err := nested.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
+			return err
+		}
+		return nil // work has ended its nested transaction itself
+	}
+	return nested, release, err
+}
+
+func (c *pgxClient) commit(ctx context.Context, _ string) error {
+	err := c.begun.Commit(ctx)
+	if errors.Is(err, pgx.ErrTxClosed) {
+		return lost(err)
+	}
+	return err
+}
+
+func (c *pgxClient) rollback(ctx context.Context) error {
+	if c.begun == nil || c.PgConn().TxStatus() == idle {
+		return nil
+	}
+	return c.begun.Rollback(ctx)
+}
+
+func (c *pgxClient) destroy(ctx context.Context) { _ = c.Close(ctx) }
+
+func (c *pgxClient) giveBack() { c.pooled.Release() }

@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+const (
+	beginSQL = "begin isolation level read committed read write"
+
+	// Work that sends COMMIT or ROLLBACK itself goes on outside any transaction. There each
+	// statement would commit at once and without the lock. So while work runs, the session's
+	// default is read only, and only our own BEGIN says READ WRITE. The default must be committed
+	// before the work, or a ROLLBACK of the work would undo it. chainSQL commits it and begins the
+	// next transaction as the last one was begun. The session is never idle in between, so a pooler
+	// in transaction mode does not give it to another client. A custom setting keeps the old
+	// default: it lives in the session alone.
+	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
+		"set_config('default_transaction_read_only', 'on', false)"
+	unguardColumns = "set_config('default_transaction_read_only', " +
+		"coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
+		"current_setting('default_transaction_read_only')), false), set_config('txlock.read_only', '', false)"
+
+	chainSQL = "commit and chain"
+
+	// restoreSQL undoes guardSQL in a transaction, and leaves an empty one open. It is one query, so
+	// that the session is not idle in between.
+	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
+)
+
+// heldSetting holds the mark: a value that lives as long as the transaction, and that no other has.
+const heldSetting = "txlock.held"
+
+// marked adds the mark to the first statement of a script, which sets other settings.
+func (s script) marked(mark string) script {
+	first := &s[0]
+	first.args = append(first.args, mark)
+	first.sql += fmt.Sprintf(", set_config('%s', $%d, true)", heldSetting, len(first.args))
+	return s
+}
+
+// proofSQL undoes guardSQL. In any transaction but the one that holds the mark, it fails by a
+// division by zero. It is one statement, because each costs the server as much as a lock. Its
+// failure takes back what it has set.
+func proofSQL(mark string) string {
+	return "select 1 / (current_setting('" + heldSetting + "', true) is not distinct from " + mark + ")::int, " +
+		unguardColumns
+}
+
+// commitSQL commits only the transaction that holds the mark: in any other, COMMIT is not reached.
+// It is one simple query, so that it costs one round trip.
+func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" }
+
+// clientCheck is how long a dead waiter may stay in the queue.
+const clientCheck = 500 * time.Millisecond
+
+// settingsOf are the statements that set what the wait needs, and that give back what must not
+// outlive it: further statements of the same transaction follow.
+func settingsOf(request dialects.Request, limit time.Duration, as role) (set, restore statement) {
+	var columns, back []string
+	bind := func(value string) string {
+		set.args = append(set.args, value)
+		return "$" + strconv.Itoa(len(set.args))
+	}
+	until := func(value time.Duration) string { return bind(milliseconds(value)) }
+	lend := func(setting, column string) {
+		kept := "txlock." + setting
+		columns = append(columns, setSQL(kept, "current_setting('"+setting+"')"), column)
+		back = append(back, setSQL(setting, "current_setting('"+kept+"')"))
+	}
+	switch {
+	case as == owner:
+		// The server ends the session after the lease. It looks now and then whether a waiter's
+		// client is still there: otherwise a dead one would stay in the queue until its turn. It
+		// starts that timer at the beginning of a statement, so this one must precede the wait.
+		columns = []string{
+			setSQL("idle_in_transaction_session_timeout", until(request.Lease)),
+			setSQL("client_connection_check_interval", until(clientCheck)), showSQL(bind(labelOf(request))),
+		}
+	case as == guest:
+		columns = []string{alsoSQL(bind(furtherLabelOf(request)))}
+	case !request.Try:
+		lend("client_connection_check_interval", setSQL("client_connection_check_interval", until(clientCheck)))
+		lend("application_name", showSQL(bind(labelOf(request))))
+	}
+	if limit > 0 {
+		lend("lock_timeout", setSQL("lock_timeout", until(limit)))
+	}
+	if columns != nil {
+		set.sql = "select " + strings.Join(columns, ", ")
+	}
+	if back != nil {
+		restore.sql = "select " + strings.Join(back, ", ")
+	}
+	return set, restore
+}
+
+func setSQL(setting, argument string) string {
+	return "set_config('" + setting + "', " + argument + ", true)"
+}
+
+// milliseconds is a duration as settings take it, rounded up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
+}

@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// picture is what the server's views show of sessions and their locks, read in one round trip.
+//
+// PostgreSQL keeps row locks in the rows: xmax is the transaction that locked a row last. No view
+// lists a row that is held and not awaited. The turnstile in front of the row is listed: an advisory
+// lock, whose number says which row it belongs to.
+type picture struct {
+	held       []slotOf    // by xmax, unless that is a subtransaction's
+	awaited    []slotOf    // by the lock of the row version, which every waiter has or waits for
+	turnstiles []turnstile // held and awaited
+	rowWaits   []rowWait
+	sessions   []activity
+}
+
+type slotOf struct {
+	PID         int    `json:"pid"`
+	Transaction string `json:"virtualtransaction"`
+	Slot        string `json:"slot"`
+}
+
+// turnstile is an advisory lock. Blockers, of one that is awaited, are its holder and the waiters in
+// front.
+type turnstile struct {
+	PID         int      `json:"pid"`
+	Transaction string   `json:"virtualtransaction"`
+	High        uint32   `json:"high"`
+	Low         uint32   `json:"low"`
+	Granted     bool     `json:"granted"`
+	Since       *float64 `json:"since"`
+	Blockers    []int    `json:"blockers"`
+}
+
+func (t turnstile) number() int64 { return int64(uint64(t.High)<<32 | uint64(t.Low)) }
+
+// rowWait is the wait for a row.
+type rowWait struct {
+	PID         int      `json:"pid"`
+	Transaction string   `json:"virtualtransaction"`
+	Since       *float64 `json:"since"`
+	Blockers    []int    `json:"blockers"`
+}
+
+// activity is a session in a transaction. What the role may not see is null.
+type activity struct {
+	PID         int      `json:"pid"`
+	Transaction string   `json:"virtualtransaction"`
+	Application string   `json:"application_name"`
+	Host        *string  `json:"host"`
+	Port        *int     `json:"client_port"`
+	User        *string  `json:"usename"`
+	Database    *string  `json:"datname"`
+	State       *string  `json:"state"`
+	Query       *string  `json:"query"`
+	Begun       *float64 `json:"begun"`
+	Now         float64  `json:"now"`
+}
+
+// Each query returns rows of JSON, because a script returns the first column alone. The server has
+// one list of locks for all its databases.
+const (
+	inThisDatabase = "database = (select oid from pg_database where datname = current_database())"
+
+	turnstilesSQL = `select row_to_json(s)::text from (
+	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, granted,
+		extract(epoch from waitstart) as since, case when not granted then pg_blocking_pids(pid) end as blockers
+	from pg_locks where locktype = 'advisory' and objsubid = 1 and pid is not null and ` + inThisDatabase + `) s`
+
+	rowWaitsSQL = `select row_to_json(s)::text from (
+	select pid, virtualtransaction, extract(epoch from waitstart) as since, pg_blocking_pids(pid) as blockers
+	from pg_locks w where not granted and locktype in ('transactionid', 'tuple')
+		and exists (select from pg_locks t where t.pid = w.pid and t.locktype = 'tuple'
+			and t.` + inThisDatabase + `)) s`
+
+	// The clock is read once, in a subquery: with a time for each row, a waiter could seem to wait
+	// longer than the one in front.
+	sessionsSQL = `select row_to_json(s)::text from (
+	select a.pid, v.virtualtransaction, application_name, coalesce(client_hostname, host(client_addr)) as host,
+		client_port, usename, datname, state, query, extract(epoch from xact_start) as begun,
+		(select extract(epoch from clock_timestamp())) as now
+	from pg_stat_activity a join pg_locks v on v.pid = a.pid and v.locktype = 'virtualxid'
+		and v.virtualxid = v.virtualtransaction
+	where a.pid <> pg_backend_pid()) s`
+)
+
+func heldSQL(quoted string) string {
+	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
+		"from " + quoted + " r join pg_locks l " +
+		"on l.locktype = 'transactionid' and l.granted and l.transactionid = r.xmax where r.xmax <> '0'::xid) s"
+}
+
+func awaitedSQL(quoted string) string {
+	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
+		"from pg_locks l join " + quoted + " r on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid " +
+		"where l.locktype = 'tuple' and l." + inThisDatabase +
+		" and l.relation = '" + strings.ReplaceAll(quoted, "'", "''") + "'::regclass) s"
+}
+
+// look reads the views. Sessions come last: one that has ended since has no lock that matters.
+func (l line) look(ctx context.Context, table string) (p picture, err error) {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return p, err
+	}
+	columns, err := l.run(ctx, script{
+		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL}, {sql: rowWaitsSQL}, {sql: sessionsSQL},
+	})
+	if err != nil {
+		return p, classify(err, dialects.Request{Table: table, Slots: 1})
+	}
+	for i, into := range []any{&p.held, &p.awaited, &p.turnstiles, &p.rowWaits, &p.sessions} {
+		if err := json.Unmarshal([]byte("["+strings.Join(columns[i], ",")+"]"), into); err != nil {
+			return p, fmt.Errorf("read the server's views: %w", err)
+		}
+	}
+	p.forgetEnded()
+	return p, nil
+}
+
+// forgetEnded drops what transactions held or awaited that have ended since. Their sessions may be
+// in others by now.
+func (p *picture) forgetEnded() {
+	now := make(map[string]bool, len(p.sessions))
+	for _, s := range p.sessions {
+		now[s.Transaction] = true
+	}
+	p.held = slices.DeleteFunc(p.held, func(s slotOf) bool { return !now[s.Transaction] })
+	p.awaited = slices.DeleteFunc(p.awaited, func(s slotOf) bool { return !now[s.Transaction] })
+	p.turnstiles = slices.DeleteFunc(p.turnstiles, func(t turnstile) bool { return !now[t.Transaction] })
+	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w rowWait) bool { return !now[w.Transaction] })
+}

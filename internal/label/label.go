@@ -1,0 +1,174 @@
+// Package label writes and reads what a session shows to others of what it locks, in the server's
+// own views:
+//
+//	#4711 [sku:42 sku:43]+12ms (inventory.sku 42)
+//
+// A label begins with the number of the client's process. Keys of slots are in brackets, rows of a
+// caller's table in parentheses. Behind a bracket may follow when the lock was granted: how long
+// after the begin of the transaction (+), or in seconds since 1970 (@). Bytes that have a meaning
+// here, that SQL would have to quote, or that a server would replace, are written as in URLs. A
+// label that was cut ends inside a bracket. A label is a hint: the server's lock tables say what is
+// locked.
+package label
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// longest bounds a bracket, in bytes: it travels with every lock.
+const longest = 256
+
+// Process begins every label of this process.
+var Process = "#" + strconv.Itoa(os.Getpid())
+
+// Of is the bracket of a label that shows request.
+func Of(request dialects.Request) string {
+	if request.Slots > 0 {
+		return bracket("[", request.Keys, "]")
+	}
+	values := make([]string, 0, min(len(request.Values), longest))
+	for _, value := range request.Values[:cap(values)] {
+		values = append(values, value.Text)
+	}
+	column := strings.ReplaceAll(escape(request.Column), ".", "%2E")
+	return bracket("("+escape(request.Table)+"."+column+" ", values, ")")
+}
+
+// bracket leaves the bracket open when there is no room for all items.
+func bracket(opening string, items []string, closing string) string {
+	var b strings.Builder
+	b.WriteString(opening)
+	for i, item := range items {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		item = escape(item)
+		if room := longest - b.Len(); len(item) >= room {
+			b.WriteString(item[:max(room, 0)])
+			return b.String()
+		}
+		b.WriteString(item)
+	}
+	b.WriteString(closing)
+	return b.String()
+}
+
+func escape(text string) string {
+	const hex = "0123456789ABCDEF"
+	plain := true
+	for i := 0; i < len(text) && plain; i++ {
+		plain = isPlain(text[i])
+	}
+	if plain {
+		return text
+	}
+	var b strings.Builder
+	for _, c := range []byte(text[:min(len(text), longest)]) {
+		if isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("_.,:;/=~!&-{}|<>^$", c) >= 0
+}
+
+// unescape undoes escape. It drops an escape that was cut.
+func unescape(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			b.WriteByte(text[i])
+			continue
+		}
+		if i+2 >= len(text) {
+			break
+		}
+		if c, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+			b.WriteByte(byte(c))
+		}
+		i += 2
+	}
+	return b.String()
+}
+
+// Read takes apart a text that ends with a label: what is in front of the label, the number of the
+// client's process, and the claims. Without a label, process is 0 and before is the whole text.
+func Read(text string) (before string, process int, claims []dialects.Claim) {
+	at := strings.LastIndexByte(text, '#')
+	number, rest, _ := strings.Cut(text[at+1:], " ")
+	process, err := strconv.Atoi(number)
+	if at < 0 || err != nil {
+		return text, 0, nil
+	}
+	for len(rest) > 1 && (rest[0] == '[' || rest[0] == '(') {
+		var c dialects.Claim
+		c, rest = readClaim(rest)
+		claims = append(claims, c)
+	}
+	return text[:at], process, claims
+}
+
+// readClaim reads the bracket that text begins with.
+func readClaim(text string) (c dialects.Claim, rest string) {
+	rows := text[0] == '('
+	end := strings.IndexAny(text, "])+@")
+	if end < 0 {
+		end = len(text)
+	}
+	body, rest := text[1:end], text[end:]
+	if closed := strings.TrimLeft(rest, "])"); closed != rest {
+		rest = closed
+	} else {
+		c.Cut = true
+	}
+	grant, rest, _ := strings.Cut(rest, " ")
+	readGrant(&c, grant)
+	c.Items = strings.Split(body, " ")
+	if rows {
+		name := c.Items[0]
+		c.Items = c.Items[1:]
+		dot := max(strings.LastIndexByte(name, '.'), 0)
+		c.Table, c.Column = unescape(name[:dot]), unescape(strings.TrimPrefix(name[dot:], "."))
+	}
+	for i, item := range c.Items {
+		c.Items[i] = unescape(item)
+	}
+	if last := len(c.Items) - 1; c.Cut && last >= 0 {
+		c.Items[last] = wholeRunes(c.Items[last])
+	}
+	return c, rest
+}
+
+// wholeRunes drops the beginning of a character that was cut.
+func wholeRunes(text string) string {
+	for i := max(len(text)-utf8.UTFMax+1, 0); i < len(text); i++ {
+		if utf8.RuneStart(text[i]) && !utf8.FullRuneInString(text[i:]) {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+func readGrant(c *dialects.Claim, text string) {
+	if after, ok := strings.CutPrefix(text, "+"); ok {
+		number, complete := strings.CutSuffix(after, "ms") // the server may have cut it
+		milliseconds, err := strconv.ParseInt(number, 10, 64)
+		c.After, c.Granted = time.Duration(milliseconds)*time.Millisecond, complete && err == nil
+	}
+	if at, ok := strings.CutPrefix(text, "@"); ok {
+		seconds, err := strconv.ParseFloat(at, 64)
+		c.At, c.Granted = time.UnixMicro(int64(seconds*1e6)), err == nil
+	}
+}

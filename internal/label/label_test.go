@@ -1,0 +1,113 @@
+package label_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
+)
+
+// A label is read back as what it was made of, and a cut one as its beginning.
+func FuzzLabel(f *testing.F) {
+	for _, key := range []string{
+		"sku:42", "a b", "[x]", "(y)", "50%", "+1s", "@2", "#3", "é", "\x00", "*/", "'",
+		strings.Repeat("k", 300), "%41",
+	} {
+		f.Add(key, "other", 20)
+	}
+	f.Fuzz(func(t *testing.T, first, second string, cut int) {
+		if first == "" || second == "" {
+			return // no keys
+		}
+		for _, request := range []dialects.Request{
+			{Slots: 1, Keys: []string{first, second}},
+			{Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}}},
+		} {
+			shown := label.Of(request)
+			require.NotContains(t, shown, "*/")
+			require.NotContains(t, shown, "'")
+			require.NotContains(t, shown, `\`)
+			require.LessOrEqual(t, len(shown), 256)
+			before, process, claims := label.Read(
+				"an app" + label.Process + " " + shown + "+12ms [more]@1.5")
+			require.Equal(t, "an app", before)
+			require.Equal(t, os.Getpid(), process)
+			require.Len(t, claims, 2)
+			require.Equal(t, request.Table, claims[0].Table)
+			require.Equal(t, request.Column, claims[0].Column)
+			require.Equal(t, 12*time.Millisecond, claims[0].After)
+			require.Equal(t, []string{"more"}, claims[1].Items)
+			require.True(t, claims[1].At.Equal(time.UnixMilli(1500)), claims[1].At)
+			begins(t, claims[0], first, second)
+			if !claims[0].Cut {
+				require.Equal(t, []string{first, second}, claims[0].Items)
+			}
+
+			name := len(label.Process) + len(" (shop.inventory.%22a%2Eb%22 ") // which is not cut
+			text := label.Process + " " + shown
+			_, _, claims = label.Read(text[:min(max(cut, name), len(text))])
+			require.Len(t, claims, 1)
+			begins(t, claims[0], first, second)
+		}
+	})
+}
+
+// begins shows that the claim's items are the keys, as far as they go.
+func begins(t *testing.T, claim dialects.Claim, keys ...string) {
+	t.Helper()
+	require.LessOrEqual(t, len(claim.Items), len(keys))
+	for i, item := range claim.Items {
+		if claim.Cut && i == len(claim.Items)-1 {
+			require.True(t, strings.HasPrefix(keys[i], item), fmt.Sprintf("%q, %q", keys[i], item))
+		} else {
+			require.Equal(t, keys[i], item)
+		}
+	}
+}
+
+// A time that the server has cut is none.
+func TestReadCutLabel(t *testing.T) {
+	for text, granted := range map[string]bool{
+		"#1 [a]+1000000ms": true, "#1 [a]+1000000m": false,
+		"#1 [a]+1000000": false, "#1 [a]+": false, "#1 [a]": false,
+	} {
+		_, _, claims := label.Read(text)
+		require.Len(t, claims, 1)
+		require.Equal(t, granted, claims[0].Granted, text)
+	}
+}
+
+// A character is there whole, or not at all.
+func TestReadCutCharacter(t *testing.T) {
+	shown := label.Process + " " + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
+	read := map[string]bool{}
+	for end := len(label.Process) + 3; end < len(shown); end++ {
+		_, _, claims := label.Read(shown[:end])
+		require.Len(t, claims, 1)
+		read[claims[0].Items[0]] = true
+	}
+	require.Equal(t, map[string]bool{"": true, "夜": true, "夜é": true, "夜é🎉": true}, read)
+}
+
+// Whatever others have for a name of their application is no label, or reads as one without harm.
+func FuzzReadLabel(f *testing.F) {
+	for _, text := range []string{
+		"", "#", "#1", "#1 ", "#1 [", "#1 []", "#1 ()", "#1 (a", "#1 (a.b", "#1 [a]+",
+		"#1 [a]+x [b", "psql", "a#b", "#1 ]", "#-1 [a]",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		before, _, claims := label.Read(text)
+		require.True(t, strings.HasPrefix(text, before))
+		for _, claim := range claims {
+			require.NotEmpty(t, append(claim.Items, claim.Table+"."), "%q", text)
+		}
+	})
+}

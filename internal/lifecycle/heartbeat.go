@@ -1,0 +1,243 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Wire is what can be known of a connection, and done to it, without using it.
+type Wire interface {
+	// Watch calls gone, in a goroutine of its own, when the peer closes the connection.
+	Watch(gone func()) (stop func())
+	// Gone tells whether the connection is dead.
+	Gone() bool
+	// Silence is how long ago the peer's kernel was last heard of; known is false when nobody can
+	// say.
+	Silence() (silence time.Duration, known bool)
+	// Probe has the kernels ask each other, until restore is called, and give the connection up
+	// after silence.
+	Probe(silence time.Duration) (restore func())
+	// Close closes the connection under whoever uses it.
+	Close() error
+}
+
+// Heartbeat keeps a session alive, and learns that it is lost without a call of its owner's.
+//
+//   - When the server ends the session, its kernel closes the connection, and ours reports that at
+//     once.
+//   - When the network goes silent, nothing is reported. The server ends the session by its own
+//     timer, the lease, when no statement has come for so long. A ping keeps that timer from
+//     running out. A missing answer tells the owner, before the server can have given the lock to
+//     another.
+//
+// A ping is a statement. It is sent only by whoever has the turn, and never in the session of a Do:
+// its work may have left rows of a query open. Where no ping can be sent, the kernels ask each
+// other instead.
+type Heartbeat struct {
+	lease time.Duration
+	ping  func(context.Context) error // nil in the session of a Do
+	wire  Wire
+	turns *Turns
+	life  *Life
+	lose  func(reason error) bool // as Life.Lose, and tells whom it concerns
+	stop  func()                  // of the watch
+
+	mu sync.Mutex
+	// heard is the moment after which the server's timer has begun: when the last statement was
+	// sent that the server answered at once. A slow answer means that the timer started late, so it
+	// is set to a twelfth of the lease before the answer. Go's clock is monotonic here, but stands
+	// still while the machine sleeps.
+	heard   time.Time
+	waits   int                // statements under way, which keep pings from being sent
+	restore func()             // ends the kernels' probes; nil: they have not begun
+	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
+	silent  bool               // the session was lost because nothing was heard
+	stopped bool               // the connection may be another's
+}
+
+// BeatsPerLease is how often a session is looked after: a ping follows the last sign of life after
+// a twelfth of the lease to a sixth. More would hardly lengthen the hiccup that does no harm.
+const BeatsPerLease = 12
+
+// margin is how much earlier than the server the owner gives up: for timers that fire late, and
+// clocks that differ in pace.
+func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
+
+// NewHeartbeat begins to watch a session that was asked for at that time. ping is nil in the
+// session of a Do. lose is called without a lock held.
+func NewHeartbeat(lease time.Duration, wire Wire, ping func(context.Context) error, turns *Turns, life *Life,
+	lose func(reason error) bool, asked time.Time,
+) *Heartbeat {
+	h := &Heartbeat{lease: lease, ping: ping, wire: wire, turns: turns, life: life, lose: lose}
+	h.Heard(asked)
+	h.stop = wire.Watch(func() { lose(errors.New("the server closed the connection")) })
+	return h
+}
+
+// Heard says that the server has just answered what it was asked then.
+func (h *Heartbeat) Heard(asked time.Time) {
+	if now := time.Now(); now.Sub(asked) >= margin(h.lease) {
+		asked = now.Add(-h.lease / BeatsPerLease) // so that a ping is due at the next look
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard = asked
+}
+
+// Failed is Heard for an error. One that came early may be of the client's own making, and says
+// nothing of the server.
+func (h *Heartbeat) Failed(asked time.Time) {
+	if time.Since(asked) >= max(h.lease/BeatsPerLease, 2*time.Second) {
+		h.Heard(asked)
+	}
+}
+
+// Await says that statements are under way until done is called, so that no ping can be sent. The
+// kernels ask each other meanwhile, from the next look on: what is over before pays for no system
+// calls.
+func (h *Heartbeat) Await() (done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waits++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.waits--; h.waits == 0 && h.restore != nil {
+			h.restore()
+			h.restore = nil
+		}
+	}
+}
+
+// Look pings the server, unless there was a sign of life just now, and waits for the answer as long
+// as the lease allows: a shorter hiccup does no harm. Where somebody else sends on the connection
+// it asks the kernel. It is called BeatsPerLease times in a lease.
+func (h *Heartbeat) Look() {
+	if h.ping == nil || !h.turns.Try() {
+		h.listen()
+		return
+	}
+	defer h.turns.Give()
+	if !h.life.Open() || h.life.Lost() != nil {
+		return
+	}
+	h.mu.Lock()
+	if time.Since(h.heard) < h.lease/BeatsPerLease {
+		h.mu.Unlock()
+		return
+	}
+	giveUp := time.Until(h.heard.Add(h.lease - margin(h.lease)))
+	// The client library closes the connection when ctx ends, so that the server lets go. The owner
+	// is told a margin before.
+	ctx, cancel := context.WithDeadline(context.Background(), h.heard.Add(h.lease))
+	defer cancel()
+	h.pinging = cancel
+	h.mu.Unlock()
+
+	sent := time.Now()
+	late := time.AfterFunc(giveUp, func() {
+		h.fallSilent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v will end "+
+			"the session", h.lease))
+	})
+	err := h.ping(ctx)
+	late.Stop()
+
+	h.mu.Lock()
+	h.pinging = nil
+	if err == nil {
+		h.heard = sent
+	}
+	h.mu.Unlock()
+	if err != nil {
+		h.lose(fmt.Errorf("a heartbeat failed: %w", err))
+	}
+}
+
+// leastSilence is twice the shortest interval in which the kernels ask each other, and a little
+// more.
+const leastSilence = 2500 * time.Millisecond
+
+// listen declares the session lost when its connection is dead, or when the server's kernel has
+// been silent for so long that the server may end the session before the next look. A connection
+// that is merely unused is not silent, because the kernels ask each other. The first look begins
+// that, and judges nothing: silence from before may mean that this process was stopped.
+func (h *Heartbeat) listen() {
+	silence, known := h.wire.Silence()
+	dead := h.wire.Gone()
+	h.mu.Lock()
+	began := h.waits > 0 && h.restore == nil
+	if began {
+		h.restore = h.wire.Probe(h.lease)
+	}
+	pinging := h.pinging != nil // which has a limit of its own
+	h.mu.Unlock()
+	switch {
+	case pinging:
+	case dead:
+		h.lose(errConnectionClosed)
+	case began || !known || silence < max(h.lease-margin(h.lease)-h.lease/BeatsPerLease, leastSilence):
+	default:
+		h.fallSilent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it will end the "+
+			"session", silence, h.lease))
+	}
+}
+
+var errConnectionClosed = errors.New("the connection is closed")
+
+// Check declares the session lost if that can be seen from here. It is for a call that finds all
+// its rows held and asks the server nothing: this process may have been stopped, so that nobody has
+// noticed yet.
+func (h *Heartbeat) Check() {
+	h.mu.Lock()
+	overdue := h.ping != nil && time.Since(h.heard) >= h.lease-margin(h.lease)
+	h.mu.Unlock()
+	switch {
+	case h.wire.Gone():
+		h.lose(errConnectionClosed)
+	case overdue:
+		h.fallSilent(fmt.Errorf("nothing was heard of the server for the lease of %v", h.lease))
+	}
+}
+
+// fallSilent declares the session lost, and closes its connection a margin later, so that the owner
+// learns first: nobody should wait for an answer, but the server may let go when it sees the close.
+func (h *Heartbeat) fallSilent(reason error) {
+	if !h.lose(reason) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.silent = true
+	time.AfterFunc(margin(h.lease), func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !h.stopped {
+			_ = h.wire.Close()
+		}
+	})
+}
+
+// Stop ends the watch, before the connection is given back. A connection that has gone silent is
+// closed, so that nobody waits for an answer on it.
+func (h *Heartbeat) Stop() {
+	h.stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	if h.silent {
+		_ = h.wire.Close()
+	}
+}
+
+// Cut closes the connection, and ends a ping that is under way: a call does not return.
+func (h *Heartbeat) Cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pinging != nil {
+		h.pinging()
+	}
+	_ = h.wire.Close()
+}

@@ -1,0 +1,282 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/lifecycle"
+)
+
+const lease = 30 * time.Second
+
+// kernel is a connection as the kernel shows it: a test says what is seen.
+type kernel struct {
+	gone    bool
+	silence time.Duration
+	probes  int
+	closed  time.Time
+	watcher func()
+}
+
+func (k *kernel) Watch(gone func()) (stop func()) {
+	k.watcher = gone
+	return func() { k.watcher = nil }
+}
+func (k *kernel) Gone() bool                     { return k.gone }
+func (k *kernel) Silence() (time.Duration, bool) { return k.silence, true }
+func (k *kernel) Close() error {
+	k.closed = time.Now()
+	return nil
+}
+
+func (k *kernel) Probe(time.Duration) (restore func()) {
+	k.probes++
+	return func() { k.probes-- }
+}
+
+// patient is a session whose server answers pings as the test says.
+type patient struct {
+	*lifecycle.Heartbeat
+	kernel *kernel
+	life   *lifecycle.Life
+	turns  *lifecycle.Turns
+	whole  *lifecycle.Scope
+	pings  int
+	answer func(ctx context.Context) error
+	lostAt time.Time
+	begun  time.Time
+}
+
+func newPatient(work bool) *patient {
+	p := &patient{kernel: &kernel{}, begun: time.Now(), answer: func(context.Context) error { return nil }}
+	p.turns, p.whole = lifecycle.NewTurns()
+	p.life, _ = lifecycle.NewLife(p.whole)
+	ping := func(ctx context.Context) error {
+		p.pings++
+		return p.answer(ctx)
+	}
+	if work {
+		ping = nil
+	}
+	p.Heartbeat = lifecycle.NewHeartbeat(lease, p.kernel, ping, p.turns, p.life, func(reason error) bool {
+		first := p.life.Lose(reason)
+		if first {
+			p.lostAt = time.Now()
+		}
+		return first
+	}, time.Now())
+	return p
+}
+
+// lookFor looks after the session as a Locker does, for some time.
+func (p *patient) lookFor(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(lease / lifecycle.BeatsPerLease)
+		go p.Look()
+		synctest.Wait()
+	}
+}
+
+func TestPingsKeepASessionAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.lookFor(10 * lease)
+		require.NoError(t, p.life.Lost())
+		require.GreaterOrEqual(t, p.pings, 10*lifecycle.BeatsPerLease/2, "at least one in a sixth of the lease")
+	})
+}
+
+func TestWhoSpeaksNeedsNoPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		for range 100 {
+			time.Sleep(lease / lifecycle.BeatsPerLease / 2)
+			p.Heard(time.Now())
+			p.Look()
+		}
+		require.Zero(t, p.pings)
+		p.Heard(time.Now().Add(-lease / 2)) // a slow answer: the server's timer started late, but nobody knows when
+		p.Look()
+		require.Equal(t, 1, p.pings)
+	})
+}
+
+func TestAMissingAnswerIsALossBeforeTheLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.lookFor(lease)
+		var heard time.Time
+		p.answer = func(ctx context.Context) error {
+			<-ctx.Done() // the client library closes the connection then
+			return ctx.Err()
+		}
+		before := p.pings
+		heard = time.Now() // the last answered ping was sent a twelfth of the lease ago at most
+		p.lookFor(2 * lease)
+		require.Equal(t, before+1, p.pings, "one at a time")
+		require.ErrorContains(t, p.life.Lost(), "did not answer a heartbeat")
+		require.Less(t, p.lostAt.Sub(heard), lease-time.Second+1, "a margin before the server may let go")
+		require.Greater(t, p.lostAt.Sub(heard), lease*3/4)
+		require.False(t, p.kernel.closed.Before(p.lostAt.Add(time.Second)), "the owner learns first")
+		require.False(t, p.kernel.closed.IsZero(), "and nobody waits for an answer")
+	})
+}
+
+func TestAHiccupIsNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.answer = func(ctx context.Context) error {
+			if p.pings%10 != 0 {
+				return nil
+			}
+			select {
+			case <-time.After(lease * 3 / 4):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		p.lookFor(10 * lease)
+		require.Greater(t, p.pings, 10)
+		time.Sleep(lease) // the last answer
+		require.NoError(t, p.life.Lost())
+	})
+}
+
+func TestAFailedPingIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.answer = func(context.Context) error { return errors.New("broken pipe") }
+		p.lookFor(lease / 4)
+		require.ErrorContains(t, p.life.Lost(), "broken pipe")
+		require.Equal(t, 1, p.pings, "a lost session is left alone")
+	})
+}
+
+func TestTheKernelTellsOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(true)
+		p.kernel.watcher()
+		require.ErrorContains(t, p.life.Lost(), "the server closed the connection")
+		p.Stop()
+		require.Nil(t, p.kernel.watcher)
+	})
+}
+
+// In the session of a Do, and beside a call that waits, no ping is sent.
+func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
+	for name, work := range map[string]bool{"in a Do": true, "beside a call that waits": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPatient(work)
+				if !work {
+					_, err := p.turns.Take(background, p.whole)
+					require.NoError(t, err)
+				}
+				done := p.Await()
+				require.Zero(t, p.kernel.probes, "not before the first look")
+				p.kernel.silence = time.Hour // this process was stopped
+				p.lookFor(lease / lifecycle.BeatsPerLease)
+				require.Equal(t, 1, p.kernel.probes)
+				require.NoError(t, p.life.Lost(), "silence from before the probes says nothing")
+				p.kernel.silence = lease / 2
+				p.lookFor(5 * lease)
+				require.NoError(t, p.life.Lost())
+				p.kernel.silence = lease - 3*time.Second
+				p.lookFor(lease / lifecycle.BeatsPerLease)
+				require.ErrorContains(t, p.life.Lost(), "nothing was heard of the server")
+				require.Zero(t, p.pings)
+				done()
+				require.Zero(t, p.kernel.probes)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.False(t, p.kernel.closed.IsZero())
+			})
+		})
+	}
+}
+
+func TestADeadConnectionIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(true)
+		p.kernel.gone = true
+		p.Look()
+		require.ErrorContains(t, p.life.Lost(), "the connection is closed")
+	})
+}
+
+// A call that asks the server nothing looks at the clock and at the connection.
+func TestCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		healthy, dead, stopped, working := newPatient(false), newPatient(false), newPatient(false), newPatient(true)
+		healthy.Check()
+		require.NoError(t, healthy.life.Lost())
+		dead.kernel.gone = true
+		dead.Check()
+		require.ErrorContains(t, dead.life.Lost(), "the connection is closed")
+		time.Sleep(lease)
+		stopped.Check()
+		require.ErrorContains(t, stopped.life.Lost(), "nothing was heard")
+		working.Check()
+		require.NoError(t, working.life.Lost(), "its statements are not ours")
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+	})
+}
+
+func TestEarlyErrorsSayNothingOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		time.Sleep(lease / 6)
+		p.Failed(time.Now())
+		p.Look()
+		require.Equal(t, 1, p.pings, "a ping is due")
+		time.Sleep(lease / 6)
+		p.Failed(time.Now().Add(-lease / 6)) // the server ended the wait, and answered
+		time.Sleep(lease / 24)
+		p.Look()
+		require.Equal(t, 2, p.pings, "a slow answer calls for one at the next look")
+	})
+}
+
+// Once the session's end has begun, its connection may be another's soon.
+func TestAStoppedHeartbeatClosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.life.End(errReturned)
+		p.Stop()
+		time.Sleep(lease)
+		p.Look()
+		p.Check()
+		time.Sleep(lease)
+		synctest.Wait()
+		require.Zero(t, p.pings)
+		require.True(t, p.kernel.closed.IsZero())
+	})
+}
+
+// An end that waits for a ping without an answer cuts the connection under it.
+func TestCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(false)
+		p.answer = func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		time.Sleep(lease / 6)
+		go p.Look()
+		synctest.Wait()
+		start := time.Now()
+		p.life.End(errReturned)
+		p.Stop()
+		p.Cut()
+		require.True(t, p.turns.Close(background), "the ping has ended")
+		require.Zero(t, time.Since(start))
+		require.False(t, p.kernel.closed.IsZero())
+	})
+}

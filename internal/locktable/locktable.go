@@ -1,0 +1,89 @@
+// Package locktable says what state a lock table is in, and what to do about it.
+package locktable
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// NotInstalled adds to the server's error that the lock table is not what Install makes.
+func NotInstalled(table string, err error) error {
+	return advised{
+		fmt.Errorf("%w: table %.100s is missing or has another shape: %w", dialects.ErrNotInstalled, table, err),
+		" (run Install, or the SQL of Schema)",
+	}
+}
+
+// NoFence adds to the server's error that the tables which tokens are drawn from are missing.
+func NoFence(table string, err error) error {
+	return advised{
+		fmt.Errorf("%w: table %.100s has no fence: %w", dialects.ErrNotInstalled, table, err),
+		" (run Install with WithFencing)",
+	}
+}
+
+// advised is an error with advice to a program.
+type advised struct {
+	error
+	advice string
+}
+
+func (a advised) Error() string { return a.error.Error() + a.advice }
+
+func (a advised) Unwrap() error { return a.error }
+
+// WithoutAdvice is the text of err without its advice to programs: a user at a shell has no Install
+// to call.
+func WithoutAdvice(err error) string {
+	var a advised
+	if !errors.As(err, &a) {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), a.Error(), a.error.Error(), 1)
+}
+
+// Census is what a lock table says of itself.
+type Census struct {
+	Rows, MinSlot, MaxSlot int
+	MinSlots, MaxSlots     int
+}
+
+// Seeded is the number of slots of a complete table; any other table is an error. Every row carries
+// that number, so that missing rows show.
+func (c Census) Seeded(table string) (int, error) {
+	switch {
+	case c.Rows == 0:
+		return 0, advised{fmt.Errorf("%w: table %.100s is empty", dialects.ErrNotInstalled, table), " (run Install)"}
+	case c.MinSlots != c.MaxSlots:
+		return 0, fmt.Errorf("%w: rows of table %.100s were seeded for different numbers of slots, %d and %d",
+			dialects.ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
+	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
+		return 0, advised{
+			fmt.Errorf("%w: table %.100s has %d of %d slots", dialects.ErrNotInstalled, table, c.Rows, c.MaxSlots),
+			" (run Install to complete it)",
+		}
+	}
+	return c.Rows, nil
+}
+
+// Wanted is the number of slots that the table has after an Install that asks for slots of them (0:
+// any).
+func (c Census) Wanted(table string, slots int) (int, error) {
+	switch {
+	case c.Rows == 0 && slots == 0:
+		return dialects.DefaultSlots, nil
+	case c.Rows == 0:
+		return slots, nil
+	case c.MinSlots != c.MaxSlots:
+		return 0, fmt.Errorf("rows of table %.100s were seeded for different numbers of slots, %d and %d", table,
+			c.MinSlots, c.MaxSlots)
+	case slots != 0 && slots != c.MaxSlots:
+		return 0, fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number "+
+			"do not exclude each other; "+
+			"to change it, stop all clients, drop the table and install it anew", table, c.MaxSlots, slots)
+	}
+	return c.MaxSlots, nil
+}

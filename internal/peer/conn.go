@@ -1,0 +1,29 @@
+package peer
+
+import (
+	"net"
+	"time"
+)
+
+// Conn is a connection that is watched and never used. Without a connection, nothing is noticed.
+type Conn struct{ Conn net.Conn }
+
+// Watch is [Watch] of the connection.
+func (c Conn) Watch(gone func()) (stop func()) { return Watch(c.Conn, gone) }
+
+// Gone is [Gone] of the connection.
+func (c Conn) Gone() bool { return Gone(c.Conn) }
+
+// Silence is [Silence] of the connection.
+func (c Conn) Silence() (silence time.Duration, known bool) { return Silence(c.Conn) }
+
+// Probe is [Probe] of the connection.
+func (c Conn) Probe(silence time.Duration) (restore func()) { return Probe(c.Conn, silence) }
+
+// Close closes the connection under whoever uses it.
+func (c Conn) Close() error {
+	if c.Conn == nil {
+		return nil
+	}
+	return c.Conn.Close()
+}

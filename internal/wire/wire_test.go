@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// echo starts a server that sends back what it gets, and a proxy before it.
+func echo(t *testing.T) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	proxy, err := Listen(listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	return proxy
+}
+
+func dial(t *testing.T, proxy *Proxy) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", proxy.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask sends data and waits for its echo, but not beyond the limit.
+func ask(conn net.Conn, data []byte, limit time.Duration) error {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(data); err != nil {
+		return err
+	}
+	answer := make([]byte, len(data))
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return err
+	}
+	if !bytes.Equal(answer, data) {
+		return errors.New("another echo")
+	}
+	return nil
+}
+
+const enough = 30 * time.Second
+
+func TestNetworkDropsEverythingAndThenCloses(t *testing.T) {
+	proxy := echo(t)
+	open := dial(t, proxy)
+	require.NoError(t, ask(open, []byte("a"), enough))
+	proxy.Behave(Network{Drop: true})
+	fresh := dial(t, proxy)
+	for _, conn := range []net.Conn{open, fresh} {
+		require.ErrorIs(t, ask(conn, []byte("lost"), 100*time.Millisecond), os.ErrDeadlineExceeded)
+	}
+	proxy.Behave(Network{})
+	for _, conn := range []net.Conn{open, fresh} {
+		require.NoError(t, conn.SetDeadline(time.Now().Add(enough)))
+		_, err := conn.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it is closed")
+	}
+	require.NoError(t, ask(dial(t, proxy), []byte("b"), enough))
+}
+
+func TestNetworkResets(t *testing.T) {
+	proxy := echo(t)
+	open := dial(t, proxy)
+	require.NoError(t, ask(open, []byte("a"), enough))
+	proxy.Behave(Network{Reset: true})
+	for _, conn := range []net.Conn{open, dial(t, proxy)} {
+		require.ErrorIs(t, ask(conn, []byte("b"), enough), syscall.ECONNRESET)
+	}
+	proxy.Behave(Network{})
+	require.NoError(t, ask(dial(t, proxy), []byte("c"), enough))
+}
+
+func TestNetworkIsSlow(t *testing.T) {
+	proxy := echo(t)
+	conn := dial(t, proxy)
+	for _, c := range []struct {
+		network Network
+		size    int
+		least   time.Duration
+	}{
+		{Network{Delay: 50 * time.Millisecond}, 1, 100 * time.Millisecond},
+		{Network{Delay: 50 * time.Millisecond, Jitter: 20 * time.Millisecond}, 1, 60 * time.Millisecond},
+		{Network{Rate: 1000}, 200, 300 * time.Millisecond}, // each way takes 200 ms, and they overlap
+	} {
+		proxy.Behave(c.network)
+		begin := time.Now()
+		require.NoError(t, ask(conn, make([]byte, c.size), enough))
+		require.GreaterOrEqual(t, time.Since(begin), c.least, "%+v", c.network)
+	}
+	proxy.Behave(Network{Rate: 1})
+	time.AfterFunc(50*time.Millisecond, func() { proxy.Behave(Network{}) })
+	require.NoError(t, ask(conn, make([]byte, 1000), enough), "it is mended meanwhile")
+}
+
+func TestBurstsAreRoundTrips(t *testing.T) {
+	proxy := echo(t)
+	conn := dial(t, proxy)
+	for range 3 {
+		require.NoError(t, ask(conn, []byte("a"), enough))
+	}
+	require.Equal(t, 3, proxy.Bursts())
+	require.Equal(t, 1, proxy.Open())
+}

@@ -1,0 +1,367 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/peer"
+)
+
+const (
+	// releaseTimeout bounds Unlock and every rollback. A connection that has not confirmed by then
+	// is closed.
+	releaseTimeout = 5 * time.Second
+	// commitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
+	commitTimeout = 30 * time.Second
+)
+
+// session is a pinned connection with the transaction that holds rows.
+//
+// A session that a Lock began runs no work, is kept alive by pings, and ends with ROLLBACK when its
+// last handle is given back, in whichever order they go. One that a Do began ends when that Do
+// returns. The rows stay locked until then: the database cannot release one of them alone.
+type session[Tx any] struct {
+	locker *Locker[Tx]
+	name   string // of what it locked first, for the log
+	inner  dialects.Session[Tx]
+	work   bool // a Do began it
+
+	life      *lifecycle.Life
+	turns     *lifecycle.Turns
+	heartbeat *lifecycle.Heartbeat
+
+	mu sync.Mutex
+	// held are the rows that stay locked until the session ends, and the token that each was locked
+	// with, 0 without. What was locked while work runs is not among them. PostgreSQL releases that
+	// when a savepoint is rolled back, of ours or of the work's own, so it is locked anew each
+	// time.
+	held map[row]int64
+}
+
+// row is what a session holds.
+type row struct{ table, column, value string }
+
+// grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
+type grant[Tx any] struct {
+	*session[Tx]
+	handle *lifecycle.Handle
+	token  int64
+	turn   *lifecycle.Scope // of a Do that joined its caller's session, for its savepoint; else nil
+}
+
+// acquire locks the rows of m: in the session that ctx carries, if there is one, else in a new one.
+func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], err error) {
+	wait, cancel, err := m.begin(ctx)
+	if err != nil {
+		return g, err
+	}
+	defer cancel()
+	if s, scope := m.locker.owned(ctx); s != nil {
+		if handle := s.life.Enter(scope); handle != nil { // else it has ended, and ctx has outlived it
+			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
+		}
+	}
+	request, err := m.request(wait, try, false)
+	if err != nil {
+		return g, m.judge(ctx, wait, err)
+	}
+	request.Work, request.Lease = work, m.locker.config.lease
+	if m.locker.config.fencing && !work {
+		request.Fence = m.locker.config.table
+	}
+	asked := time.Now()
+	inner, token, err := m.locker.driver.Begin(wait, request)
+	if err != nil {
+		return g, m.judge(ctx, wait, err)
+	}
+	g, err = m.locker.open(m.name, inner, request, token, asked)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
+		// against Close.
+		_ = g.finish(ctx, false)
+		return grant[Tx]{}, m.judge(ctx, wait, err)
+	}
+	return g, nil
+}
+
+// open makes a session of what the driver has begun. It returns one with an error when the Locker
+// was closed meanwhile.
+func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64,
+	asked time.Time,
+) (grant[Tx], error) {
+	s := &session[Tx]{
+		locker: l, name: name, inner: inner, work: request.Work,
+		held: make(map[row]int64, len(request.Values)),
+	}
+	s.hold(request, token)
+	turns, whole := lifecycle.NewTurns()
+	life, handle := lifecycle.NewLife(whole)
+	s.turns, s.life = turns, life
+	ping := inner.Ping
+	if s.work {
+		ping = nil
+	}
+	s.heartbeat = lifecycle.NewHeartbeat(l.config.lease, peer.Conn{Conn: inner.Socket()}, ping, turns, life, s.lose,
+		asked)
+	return grant[Tx]{session: s, handle: handle, token: token}, l.register(s)
+}
+
+// join locks the rows of m in the caller's own session. After an error the handle was given back.
+// After a success a Do keeps the turn.
+func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
+	err := ErrInsideLock
+	if !work || g.work {
+		err = g.lock(wait, m, try, work)
+	}
+	if err = m.judge(ctx, wait, err); err != nil {
+		return grant[Tx]{}, also(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
+	}
+	return g, nil
+}
+
+// lock locks the rows of m that the session does not hold for certain, and those that it holds
+// without the token that is asked for.
+func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) error {
+	request, err := m.request(ctx, try, true)
+	if err != nil {
+		return err
+	}
+	if m.locker.config.fencing && !work {
+		request.Fence = m.locker.config.table
+	}
+	turn, err := g.turns.Take(ctx, g.handle.Scope())
+	switch {
+	case errors.Is(err, lifecycle.ErrNested):
+		return fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	case errors.Is(err, lifecycle.ErrEnded):
+		return lost(ErrNotHeld)
+	case err != nil:
+		return fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, err)
+	}
+	if err = g.handle.Err(); err == nil {
+		g.token, err = g.lockMissing(ctx, request)
+	}
+	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
+		err = ended
+	}
+	if work && err == nil {
+		g.turn = turn
+		return nil
+	}
+	turn.Give()
+	return err
+}
+
+// lockMissing locks the rows of request that are missing, with the turn taken. It returns the
+// largest token of all.
+func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (token int64, err error) {
+	token = s.missing(&request)
+	if len(request.Values) == 0 {
+		s.heartbeat.Check()
+		return token, nil
+	}
+	defer s.heartbeat.Await()() // it may wait for long, and no ping comes between
+	asked := time.Now()
+	fresh, err := s.inner.Join(ctx, request)
+	switch {
+	case errors.Is(err, ErrLost):
+		s.lose(err)
+	case err != nil:
+		s.heartbeat.Failed(asked)
+	default:
+		s.heartbeat.Heard(asked)
+		if !s.work {
+			s.hold(request, fresh)
+		}
+	}
+	return max(token, fresh), err
+}
+
+// missing leaves in request the rows that are to be locked, and returns the largest token of the
+// others.
+func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	missing := request.Values[:0:0]
+	for _, value := range request.Values {
+		former, held := s.held[row{request.Table, request.Column, value.Text}]
+		token = max(token, former)
+		if !held || request.Fence != "" && former == 0 {
+			missing = append(missing, value)
+		}
+	}
+	request.Values = missing
+	return token
+}
+
+// hold notes rows as held.
+func (s *session[Tx]) hold(request dialects.Request, token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, value := range request.Values {
+		s.held[row{request.Table, request.Column, value.Text}] = token
+	}
+}
+
+// lose declares an open session lost, and says so in the log: no caller may be there to be told.
+func (s *session[Tx]) lose(reason error) bool {
+	reason = lost(reason)
+	if !s.life.Lose(reason) {
+		return false
+	}
+	// It is the caller's code, and must hold up nobody here.
+	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name, "error", reason)
+	return true
+}
+
+// leave gives a handle back. The last one ends the session of a Lock.
+func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error {
+	last, err := handle.Leave()
+	if last {
+		return s.end(ctx, false)
+	}
+	return err
+}
+
+// finish ends the session, whatever handles are left.
+func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
+	if !s.life.End(errOutlived) { // Close ends it
+		return s.life.Lost()
+	}
+	return s.end(ctx, commit)
+}
+
+// errOutlived is why the context of a Lock ends that was taken in a Do and not unlocked in it.
+var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returned", ErrNotHeld)
+
+// errUnderWay is why a session is ended with its connection.
+var errUnderWay = errors.New("a call that is under way in the session did not end")
+
+// abort is Close's end of the session. The Do that runs in a session is asked to return by the end
+// of its context, and ends the session then.
+func (s *session[Tx]) abort() {
+	s.life.Lose(lost(errClosed))
+	if !s.work {
+		_ = s.finish(context.Background(), false)
+	}
+}
+
+// end ends the transaction and gives the connection back. Whoever has begun the end of the
+// session's life calls it, once.
+func (s *session[Tx]) end(ctx context.Context, commit bool) error {
+	s.heartbeat.Stop()
+	broken, timeout := s.life.Lost(), releaseTimeout
+	if commit = commit && broken == nil; commit {
+		timeout = commitTimeout
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+
+	// A call may still be under way in the session: one that came with the context of a Do that has
+	// returned, or a ping that is not answered. The context of that Do has ended, so the call soon
+	// gives its turn back, unless it went on without its cancellation. The connection is the call's
+	// until then.
+	if !s.turns.Close(bounded) {
+		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
+		s.unconfirmed(ctx, broken, errUnderWay)
+		go func() {
+			defer s.over()
+			s.turns.Close(context.Background())
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+			defer cancel()
+			_ = s.inner.Rollback(last)
+		}()
+		return lost(errUnderWay)
+	}
+	defer s.over()
+	if commit {
+		return s.inner.Commit(bounded)
+	}
+	err := s.inner.Rollback(bounded)
+	if err != nil {
+		s.unconfirmed(ctx, broken, err)
+	}
+	if broken != nil {
+		return broken
+	}
+	return err
+}
+
+// unconfirmed says in the log what the caller may not look at, unless the log has the loss already.
+func (s *session[Tx]) unconfirmed(ctx context.Context, broken, err error) {
+	if broken != nil && !errors.Is(broken, errClosed) {
+		return
+	}
+	s.locker.config.logger.WarnContext(ctx,
+		"txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
+}
+
+// over takes the session off the Locker's list: its connection was given back.
+func (s *session[Tx]) over() {
+	s.locker.mu.Lock()
+	delete(s.locker.sessions, s)
+	s.locker.mu.Unlock()
+	s.life.Over()
+}
+
+// register puts the session on the Locker's list, and has it looked after. One timer serves all
+// sessions of a Locker, so that a lock that is held briefly costs nothing for it.
+func (l *Locker[Tx]) register(s *session[Tx]) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sessions[s] = struct{}{}
+	if !l.beating {
+		l.beating = true
+		every := l.config.lease / lifecycle.BeatsPerLease
+		if l.beat == nil {
+			l.beat = time.AfterFunc(every, l.lookAfter)
+		} else {
+			l.beat.Reset(every)
+		}
+	}
+	if l.closed { // and Close has not seen the session
+		return errClosed
+	}
+	return nil
+}
+
+// lookAfter looks after all sessions, and comes again as long as there are some.
+func (l *Locker[Tx]) lookAfter() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.beating = len(l.sessions) > 0; !l.beating {
+		return
+	}
+	l.beat.Reset(l.config.lease / lifecycle.BeatsPerLease)
+	for s := range l.sessions {
+		go s.heartbeat.Look()
+	}
+}
+
+func lost(reason error) error {
+	if errors.Is(reason, ErrLost) {
+		return reason
+	}
+	return fmt.Errorf("%w: %w", ErrLost, reason)
+}
+
+// also is err, and what went wrong on the way out, unless err says that already.
+func also(err, exit error) error {
+	switch {
+	case exit == nil || errors.Is(err, exit):
+		return err
+	case err == nil:
+		return exit
+	case errors.Is(err, ErrLost) && errors.Is(exit, ErrLost):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, exit)
+}
