@@ -12,20 +12,34 @@ PAGES =
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/postgres dialects/mysql otel gocron \
-	internal/containers internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/wire \
-	bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
+	internal/containers internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/tier internal/wire \
+	internal/guarantees/testbed bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
 
-.PHONY: demo test check tidy bench bench-full
+.PHONY: demo test test-short test-full check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
-# In bench one package at a time: nothing runs beside a measurement.
-test: ## every test of every module, on every engine
-	@for module in $(MODULES); do \
-		echo "== go test -race ./... in $$module"; \
+# Tests wait far more than they compute, so many wait at once; but nothing runs beside a measurement of bench. The tiers differ
+# by -short and TXLOCK_FULL: see internal/tier.
+GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
+
+test: ## everything that protects the promise, on every engine: at most 10 minutes
+	@echo "left out, and run by make test-full: clients of PostgreSQL on its other version, and long figures"
+	@$(call each_module,$(GO_TEST))
+
+test-short: ## what one runs while writing: at most 2 minutes
+	@echo "left out, and run by make test: all but one client of each engine, faults, what one engine alone has, the other modules"
+	@$(GO_TEST) -short $$(go list ./... | grep -v /guarantees/)
+
+test-full: ## the whole matrix and the long figures
+	@$(call each_module,TXLOCK_FULL=yes $(GO_TEST))
+
+# each_module runs a command in each folder with a go.mod, and stops at the first that fails.
+each_module = for module in $(MODULES); do \
+		echo "== go test in $$module"; \
 		if [ $$module = bench ]; then alone="-p 1"; else alone=; fi; \
-		(cd $$module && go test -race -count=1 -parallel=16 -timeout=40m $$alone ./...) || exit 1; \
+		(cd $$module && $(1) $$alone ./...) || exit 1; \
 	done
 
 check: ## format, width, vet, lint, documentation, dependencies

@@ -17,7 +17,7 @@ import (
 
 // Unlock waits for the answer to a heartbeat that is under way, and releases then.
 func unlockDuringHeartbeat[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	// a machine that stalls while the heartbeat is held may take four of them
+	// a stalled machine may need four seconds of it
 	f, proxy := leased(t, e, c, 6*time.Second)
 	lock, err := f.Locks.Mutex(f.Key("beat")).Lock(background)
 	require.NoError(t, err)
@@ -33,8 +33,8 @@ func unlockDuringHeartbeat[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cl
 	f.Free(t, f.Key("beat"))
 }
 
-// Work that goes on in a nested Do, and does not look at its context, does not keep the outer Do
-// for ever.
+// The work of a nested Do may ignore its context and go on. The outer Do does not wait for it for
+// ever.
 func nestedDoGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, 4, "", log.Option())
@@ -62,8 +62,8 @@ func nestedDoGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.Error(t, <-nested)
 }
 
-// waitedForCalls says that a Do whose work returned at start has waited 5 seconds for what is under
-// way in it: not for ever, nor as long as for a COMMIT.
+// waitedForCalls checks that a Do whose work returned at start has waited 5 seconds for the calls
+// in it: not for ever, and not as long as for a COMMIT.
 func waitedForCalls(t *testing.T, start time.Time) {
 	t.Helper()
 	took := time.Since(start)
@@ -71,7 +71,7 @@ func waitedForCalls(t *testing.T, start time.Time) {
 	require.Less(t, took, 20*time.Second)
 }
 
-// A call that goes on in a nested Do does not keep that for ever either.
+// A call that goes on in a nested Do does not keep that Do for ever either.
 func nestedLockGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 4, "")
 	other := testbed.NewSizedFixture(t, e, c, 2, "")

@@ -13,9 +13,8 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// CancelledFarAway: a wait in a transaction that has more to lose is cancelled, while the pool has
-// no connection open to interrupt it from, and the server is so far away that opening one takes a
-// while.
+// CancelledFarAway cancels a wait in a transaction that holds other locks. The pool has no second
+// connection open for the interrupt, and the server is so far away that opening one takes a while.
 func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	holder := testbed.NewFixture(t, e, c)
 	held, err := holder.Locks.Mutex(holder.Key("held")).Lock(background)
@@ -64,27 +63,27 @@ func LimitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-// limitOfGuestFarAway: as in nestedWaitFarAway, the server ends the wait by itself, while its
-// answer is under way the pool has no connection to interrupt it from.
+// limitOfGuestFarAway is NestedWaitFarAway in a caller's transaction: the server ends the wait by
+// itself, and while its answer is on the way, the pool has no connection for an interrupt.
 func limitOfGuestFarAway(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
-	if f.Pool.Db == nil {
+	if f.Pool.DB == nil {
 		return
 	}
 	holder := testbed.NewFixture(t, e, c)
 	held, err := holder.Locks.Mutex(f.Key("held")).Lock(background)
 	require.NoError(t, err)
 	f.Free(t, f.Key("own")) // reads the number of slots, for which the full pool has no connection
-	tx, err := f.Pool.Db.BeginTx(background, nil)
+	tx, err := f.Pool.DB.BeginTx(background, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
 	// Prepares the statements of the wait, too.
 	require.NoError(t, f.Locks.Mutex(f.Key("own")).Within(time.Minute).LockTx(background, tx))
 	proxy.Delay(100 * time.Millisecond)
-	// Long enough for the trips in front of the wait.
+	// Long enough for the trips before the wait.
 	err = f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -1,5 +1,6 @@
-// Package guarantees shows what txlock promises, on real servers. Each function shows one guarantee on
-// one engine, through one client; the list of them, a sentence each, is lock_test.go in the root.
+// Package guarantees shows what txlock promises, on real servers. Each function shows one guarantee
+// on one engine, through one client; the list of them, a sentence each, is lock_test.go in the
+// root.
 package guarantees
 
 import (
@@ -28,7 +29,7 @@ func OneHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)
 	var inside atomic.Int64
-	group, ctx := errgroup.WithContext(background) // who fails lets nobody wait for what it holds
+	group, ctx := errgroup.WithContext(background) // a failure ends the waits of the others
 	for i := range 16 {
 		locks, rival := f.Locks, other.Locks
 		if i%2 == 1 {
@@ -57,7 +58,7 @@ func OneHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, group.Wait())
 }
 
-// The work reads, thinks and writes: without a lock that loses updates.
+// NoLostUpdate reads, then writes what it has computed. Without a lock that loses updates.
 func NoLostUpdate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key, n int")
@@ -114,7 +115,7 @@ func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Free(t, f.Key("try"))
 }
 
-// OneTryWins: a scheduler on several machines tries on all of them at the same moment.
+// OneTryWins is a scheduler on several machines: all of them try at the same moment.
 func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -163,12 +164,12 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		_, err = f.Locks.Rows(table, "sku", held).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	}
-	// A small table, and most of its rows asked for: still only those are locked.
+	// Only the named rows are locked, even when they are most of a small table.
 	other, err := f.Locks.Rows(table, "sku", "c").TryLock(background)
 	require.NoError(t, err, "a row that nobody named is locked")
 	require.NoError(t, other.Unlock(background))
 
-	// A statement by hand meets the same lock.
+	// A statement written by hand meets the same lock.
 	tx := f.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 	require.Error(t, f.Exec(background, tx, "SELECT 1 FROM "+table+" WHERE sku = 'a' FOR UPDATE NOWAIT"))
 	require.NoError(t, f.End(background, tx, false))
@@ -199,7 +200,8 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func StrangeKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	for _, key := range []string{
-		strings.Repeat("x", 100_000), `'"` + "`" + `*/ -- \ ; $1 ? %s`, "nul\x00nul", "\xff\xfe", "日本語", " ", "*/", "/*! DROP",
+		strings.Repeat("x", 100_000), `'"` + "`" + `*/ -- \ ; $1 ? %s`, "nul\x00nul", "\xff\xfe", "日本語", " ",
+		"*/", "/*! DROP",
 	} {
 		lock, err := f.Locks.Mutex(f.Key(key)).Lock(background)
 		require.NoError(t, err)
@@ -218,7 +220,10 @@ func (i identifier) Value() (driver.Value, error) { return fmt.Sprintf("%x", i[:
 
 func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	texts := []string{`it's`, `back\slash`, `"`, "`", "日本", `*/ /*`, "%_", "a;b", "$1 ? :x", "{x,y}", `\`, `'; DROP TABLE x; --`}
+	texts := []string{
+		`it's`, `back\slash`, `"`, "`", "日本", `*/ /*`, "%_", "a;b",
+		"$1 ? :x", "{x,y}", `\`, `'; DROP TABLE x; --`,
+	}
 	binary := "varbinary(20)"
 	if f.Postgres {
 		binary = "bytea"
@@ -268,7 +273,7 @@ func SeveralKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	f.Taken(t, a)
 	f.Taken(t, b)
 	f.Taken(t, x, b)
-	f.Free(t, x) // the try that missed has let it go
+	f.Free(t, x) // the failed try has released it
 	require.NoError(t, lock.Unlock(background))
 	f.Free(t, a, b, x)
 }
@@ -317,7 +322,7 @@ func ThousandKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		_, err = m.TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.NoError(t, lock.Unlock(background))
-		// Several at once, for the server's lock table.
+		// Several at once, which the server's lock table must hold.
 		var together sync.WaitGroup
 		for range 8 {
 			together.Go(func() {

@@ -48,7 +48,7 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Len(t, h.Waiters, 3)
 	longest := time.Hour
 	for _, w := range h.Waiters {
-		if e.Postgres { // one clock for all; elsewhere each one's is read when its turn comes
+		if e.Postgres { // one clock reading for all; elsewhere one for each waiter
 			took = 0
 			require.WithinDuration(t, h.Holder.Since.Add(h.Holder.For), w.Since.Add(w.For), 2*time.Microsecond)
 		}
@@ -60,7 +60,7 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		longest = w.For
 	}
 
-	// The queue is served as it was shown.
+	// The queue is served in the order shown.
 	require.NoError(t, release())
 	for _, next := range h.Waiters {
 		lock := <-granted
@@ -73,11 +73,11 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	unlabelled(t, f)
 }
 
-// A waiter's hold begins when it is granted, not when its transaction began.
+// InspectSince: a hold begins when the lock is granted, not when the transaction began.
 func InspectSince[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	if !e.Tells {
-		return // there the server knows when the transaction began
+		return // the server knows only when the transaction began
 	}
 	key := f.Key("since")
 	_, release := f.HoldInDo(t, key)
@@ -92,7 +92,7 @@ func InspectSince[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, lock.Unlock(background))
 }
 
-// Joined keys show as well, and what is released does not.
+// InspectNested: joined keys show as well, released ones do not.
 func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	few, all := f.FewSlots(t)
@@ -209,12 +209,12 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, <-done, txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	eventually.Every(t, "both ends are in the log", time.Millisecond, func() bool { return len(log.Records(t)) == 2 })
-	for _, record := range log.Records(t) { // that of who broke it, and that of who lost it
+	for _, record := range log.Records(t) { // one of the breaker, one of the loser
 		require.Contains(t, record["lock"], key)
 	}
 	next := <-granted
 
-	// What was shown is over: nobody else is harmed.
+	// What was shown has ended: a second Break harms nobody.
 	err := f.Locks.Break(background, stuck)
 	require.ErrorIs(t, err, txlock.ErrNotHeld)
 	require.ErrorContains(t, err, key[:10])
@@ -226,7 +226,7 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, f.Locks.Break(background, txlock.Holding{Table: stuck.Table, Row: stuck.Row}), txlock.ErrNotHeld)
 	require.ErrorIs(t, f.Locks.Break(background, txlock.Holding{Holder: &txlock.Session{ID: "1"}}), txlock.ErrNotHeld)
 
-	// The same session, in its next transaction, is not the one that was shown.
+	// The same session in its next transaction is another holder.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")
 	key = one.Key("again")
 	first, err := one.Locks.Mutex(key).Lock(background)

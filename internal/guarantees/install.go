@@ -37,8 +37,7 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1000))
 	require.NoError(t, f.Locks.Install(background))
 	require.Equal(t, 1000, f.Total(t, "SELECT COUNT(*) FROM "+name))
-	// As a crash between two statements would leave it, and as nobody should: empty, and with
-	// holes.
+	// Empty or cut short, as a crash leaves it; or with a hole.
 	for _, damage := range []string{
 		"DELETE FROM " + name, "DELETE FROM " + name + " WHERE slot > 500",
 		"DELETE FROM " + name + " WHERE slot = 7",
@@ -55,13 +54,13 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	for _, slots := range []int{999, 1001, 65536} {
 		other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name), txlock.WithSlots(slots))
 		require.ErrorContains(t, other.Locks.Install(background), "installed with 1000 slots")
-		other.Free(t, "k") // and otherwise goes by the table
+		other.Free(t, "k") // the number in the table counts
 	}
 	require.Equal(t, 1000, f.Total(t, "SELECT COUNT(*) FROM "+name))
 	unasked := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name))
 	require.NoError(t, unasked.Locks.Install(background))
 	require.Equal(t, 1000, f.Total(t, "SELECT COUNT(*) FROM "+name))
-	// A holder does not hold up an installation that has nothing to do, or other rows to add.
+	// An installation does not wait for a holder of a row that is there.
 	lock, err := f.Locks.Mutex("k").Lock(background)
 	require.NoError(t, err)
 	f.AsAdmin(t, "DELETE FROM "+name+fmt.Sprintf(" WHERE slot = %d", (int(testbed.SlotOf("k", 1000))+1)%1000))
@@ -112,9 +111,9 @@ func SlotsChanged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f.AsAdmin(t, "DROP TABLE "+name)
 	other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name), txlock.WithSlots(128))
 	require.NoError(t, other.Locks.Install(background))
-	_, err := f.Locks.Mutex("k").Lock(background) // with the number of before
+	_, err := f.Locks.Mutex("k").Lock(background) // with the old number of slots
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)
-	lock, err := f.Locks.Mutex("k").Lock(background) // read anew
+	lock, err := f.Locks.Mutex("k").Lock(background) // the number was read again
 	require.NoError(t, err)
 	_, err = other.Locks.Mutex("k").TryLock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
@@ -158,7 +157,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table.spelled), txlock.WithSlots(4))
 		require.NoError(t, other.Locks.Install(background), table.spelled)
 		require.Equal(t, 4, f.Total(t, "SELECT COUNT(*) FROM "+table.sql))
-		// A tiny table: only the slots that are named are locked.
+		// Only the named slots are locked, also in a tiny table.
 		lock, err := other.Locks.Mutex(keysOfSlots(4, 0, 1, 2)...).Lock(background)
 		require.NoError(t, err)
 		other.Free(t, keysOfSlots(4, 3)...)
@@ -167,7 +166,9 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, other.Locks.Mutex("k").Do(background, func(context.Context, Tx) error { return nil }))
 		require.NoError(t, other.Locks.Check(background))
 	}
-	for _, broken := range []string{quote, quote + "a", "a" + quote + "b", "a.", ".a", "a..b", "a.b.c", quote + quote, "a;'b", "nul\x00", "\xff"} {
+	for _, broken := range []string{
+		quote, quote + "a", "a" + quote + "b", "a.", ".a", "a..b", "a.b.c", quote + quote, "a;'b", "nul\x00", "\xff",
+	} {
 		other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(broken))
 		require.ErrorContains(t, other.Locks.Install(background), "invalid name", "%q", broken)
 		require.ErrorContains(t, other.Locks.Check(background), "invalid name")
@@ -229,8 +230,10 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 2)
 	defer p.Close()
 	for text, option := range map[string]txlock.Option{
-		"WithSlots(0)": txlock.WithSlots(0), "WithSlots(-1)": txlock.WithSlots(-1), "WithSlots(1048577)": txlock.WithSlots(1<<20 + 1),
-		"empty name": txlock.WithTable(""), "WithLease": txlock.WithLease(0), "nil logger": txlock.WithLogger(nil),
+		"WithSlots(0)": txlock.WithSlots(0), "WithSlots(-1)": txlock.WithSlots(-1),
+		"WithSlots(1048577)": txlock.WithSlots(1<<20 + 1),
+		"empty name":         txlock.WithTable(""), "WithLease": txlock.WithLease(0),
+		"nil logger": txlock.WithLogger(nil),
 		"nil tracer": txlock.WithTracer(nil), "nil option": nil,
 	} {
 		locks := txlock.New(driver, option)
@@ -240,7 +243,8 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorContains(t, err, text)
 		require.Empty(t, locks.Schema())
 	}
-	good := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithLease(time.Minute), txlock.WithFencing(), txlock.WithLogger(slog.New(slog.DiscardHandler)))
+	good := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithLease(time.Minute), txlock.WithFencing(),
+		txlock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, good.Mutex(f.Key("k")).Do(background, func(context.Context, Tx) error { return nil }))
 	require.NoError(t, good.Close())
 
@@ -262,7 +266,7 @@ func CheckAccepts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f, _ := testbed.NewFixtureWithTable(t, e, c)
 	require.NoError(t, f.Locks.Install(background))
 	require.NoError(t, f.Locks.Check(background))
-	// Also beside holders of many slots.
+	// Also while somebody holds many slots.
 	lock, err := f.Locks.Mutex(manyKeys(1000)...).Lock(background)
 	require.NoError(t, err)
 	require.NoError(t, f.Locks.Check(background))

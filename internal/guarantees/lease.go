@@ -16,20 +16,20 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// endOf says when ctx ended. The time is taken then, and not when a test gets the processor that
-// waits for it.
+// endOf says when ctx ended. It takes the time at once, not when the waiting test gets a processor.
 func endOf(ctx context.Context) <-chan time.Time {
 	ended := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { ended <- time.Now() })
 	return ended
 }
 
-// LossAnnounced: nobody uses the connection meanwhile, or the work does, between two statements.
+// LossAnnounced kills sessions of which nobody uses the connection, and of work between two
+// statements.
 func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address()) // which knows when the connections are gone
+	proxy, err := wire.Listen(e.Address()) // it knows when the connections are closed
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
-	// the server tells, and no heartbeat in minutes
+	// no heartbeat is due for minutes: the closed connection must tell
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, proxy.Addr(), txlock.WithLease(time.Hour))
 	table := f.MakeTable(t, "id int primary key")
 	lock, err := f.Locks.Mutex(f.Key("lost")).Lock(background)
@@ -40,7 +40,7 @@ func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, lock.Context().Err())
 	idle, err := f.Locks.Mutex(f.Key("idle")).Lock(background)
 	require.NoError(t, err)
-	require.NoError(t, idle.Unlock(background)) // leaves a connection in the pool that dies there
+	require.NoError(t, idle.Unlock(background)) // the killed connection stays in the pool
 
 	f.KillSessions(t)
 	testbed.Receive(t, lock.Context().Done())
@@ -51,8 +51,8 @@ func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorIs(t, <-done, txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 
-	// Everything works again, with what the pool has left.
-	left := map[bool]int{true: 1}[e.Pooled] // a pooler keeps a client that is idle
+	// Everything works again, with the connections left in the pool.
+	left := map[bool]int{true: 1}[e.Pooled] // a pooler keeps an idle client
 	eventually.Every(t, "the connections are gone", testbed.PollEvery, func() bool { return proxy.Open() == left })
 	next, err := f.Locks.Mutex(f.Key("lost")).Lock(background)
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func NoFalseAlarm[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-// handles of one session cost no goroutine each, and the vigil none.
+// FewGoroutines: neither a handle nor the watch over a session costs a goroutine.
 func FewGoroutines[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	first, err := f.Locks.Mutex(f.Key("many")).Lock(background)
@@ -101,8 +101,8 @@ func FewGoroutines[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, first.Unlock(background))
 }
 
-// LeaseKept runs what has to wait for a lease side by side. A holder that must not lose its lock
-// has a lease of some seconds: a machine that stalls for one would be a holder that is silent.
+// LeaseKept shows all that must wait for a lease. A holder that must not lose its lock has a lease
+// of some seconds: on a machine that stalls for a second, it would be a silent holder.
 func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for name, scenario := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[Tx]){
 		"a healthy Lock outlives its lease":                         healthyOutlivesLease[Tx],
@@ -126,8 +126,10 @@ func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 }
 
-// leased is a fixture behind a proxy, with a lease.
-func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease time.Duration) (*testbed.Fixture[Tx], *wire.Proxy) {
+// leased is a fixture with a lease, behind a proxy.
+func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease time.Duration) (
+	*testbed.Fixture[Tx], *wire.Proxy,
+) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
@@ -143,9 +145,9 @@ func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cli
 	select {
 	case <-lock.Context().Done():
 		t.Fatal(context.Cause(lock.Context()))
-	case <-time.After(lease * 5 / 2): // what is to be shown is that nothing happens
+	case <-time.After(lease * 5 / 2): // nothing must happen
 	}
-	// half of those that are due when every timer is a little late
+	// half of those that are due, since timers may be late
 	require.Greater(t, proxy.Bursts(), before+6, "heartbeats")
 	f.Taken(t, f.Key("healthy"))
 	require.NoError(t, lock.Unlock(background))
@@ -167,7 +169,7 @@ func hiccup[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	select {
 	case <-lock.Context().Done():
 		t.Error(context.Cause(lock.Context()))
-	case <-time.After(lease / 2): // the lease of what was answered before the hiccup is over
+	case <-time.After(lease / 2): // the lease since the last answer before the hiccup is over
 	}
 	require.Greater(t, proxy.Bursts(), before, "heartbeats go on")
 	f.Taken(t, f.Key("hiccup"))
@@ -194,8 +196,8 @@ func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Free(t, f.Key("work"))
 }
 
-// An administrator who cancels what a session runs, where it runs nothing, or a heartbeat, does not
-// end it.
+// cancelledHolder: cancelling the statement of an idle session, or its heartbeat, does not end the
+// session.
 func cancelledHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 3 * time.Second
 	f, _ := leased(t, e, c, lease)
@@ -206,7 +208,7 @@ func cancelledHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	}
 	require.NoError(t, lock.Context().Err(), context.Cause(lock.Context()))
 	f.Taken(t, f.Key("cancelled"))
-	// the last cancel may have hit it, and the connection is closed then
+	// the last cancel may have hit the release, which then closes the connection
 	if err := lock.Unlock(background); err != nil {
 		require.ErrorIs(t, err, txlock.ErrLost)
 	}
@@ -223,7 +225,7 @@ func leaseOfLockTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			"current_setting('client_connection_check_interval')"
 		set = "SET idle_in_transaction_session_timeout = '3s'"
 	}
-	f.Free(t, f.Key("guest")) // reads the number of slots, for which LockTx would wait no longer than a second
+	f.Free(t, f.Key("guest")) // reads the number of slots: LockTx would wait a second for that at most
 	tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelDefault)
 	before, err := f.Query(background, tx, read)
 	require.NoError(t, err)
@@ -234,8 +236,8 @@ func leaseOfLockTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	granted := f.Stranger(t, f.Key("guest"))
 	start := time.Now()
 	require.NoError(t, f.Exec(background, tx, set))
-	// By the caller's timer: the lease would be over sooner, and the server's own limit later than
-	// anybody waits here.
+	// It is the caller's timer that ends it: the lease would be over sooner, the server's own limit
+	// much later.
 	require.Greater(t, testbed.Receive(t, granted).Sub(start), 2*lease)
 	require.Error(t, f.End(background, tx, true), "what was lost cannot commit")
 }

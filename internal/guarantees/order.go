@@ -43,20 +43,19 @@ func ServedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 }
 
-// The calls are timed on this side of the network. Behind the call a request still has to be
-// scheduled here, sent, and scheduled on the server: hand-written code on its own connections shows
-// up to 70 of 1600 neighbours in the wrong order of their calls. So a neighbour counts as overtaken
-// when it had been waiting for half of a usual wait longer than the one before it: a newcomer that
-// is let in before the queue shows, and one that came to the queue a little late does not. With 16
-// workers half a wait is 2 ms, for which a machine that has other guests may well let a request
-// lie: that made 41 of
-// 1600. With as many as here it is 4 ms.
+// TightLoops times the calls on the client's side. A request is still to be scheduled here, sent,
+// and scheduled on the server, so even hand-written SQL shows up to 70 of 1600 neighbours in the
+// wrong order of their calls. Hence a neighbour counts as overtaken only when it had waited longer
+// than the one before it by half a usual wait. That shows a newcomer that is let in before the
+// queue, and not one that reached the queue a little late. With 16 workers half a wait is 2 ms, and
+// a shared machine may delay a request for that long: that made 41 of 1600. With the workers here
+// it is 4 ms.
 //
-// A machine that is busy with something else can only make the order look worse than it is, so the
-// best of a few runs is the one to judge by. Measured on two cores: 0 to 2 of 1600 in peace, 7 to
-// 40 with eight busy processes beside it, when a worker that gets no processor may also be three of
-// eleven rounds behind (0.73). Rows without the turnstile, on PostgreSQL, make 250 of 1600 in
-// peace, 82 to 176 beside the eight, and serve somebody 0.07 to 0.7 of the mean.
+// A busy machine can only make the order look worse than it is, so the best of a few runs counts.
+// Measured on two cores: 0 to 2 of 1600 on an idle machine, 7 to 40 beside eight busy processes,
+// where a worker without a processor may also be three of eleven rounds behind (0.73). On
+// PostgreSQL, rows without the turnstile give 250 of 1600 when idle, 82 to 176 beside the eight,
+// and the least served worker had 0.07 to 0.7 of the mean.
 func TightLoops[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	const workers, rounds, runs = 32, 50, 5
@@ -74,15 +73,14 @@ func TightLoops[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.GreaterOrEqual(t, starved, fair)
 }
 
-// turn is one acquisition of a worker, who called for it at a time.
+// turn is one acquisition of a worker.
 type turn struct {
 	called time.Time
 	waited time.Duration
 	worker int
 }
 
-// loop lets workers lock and unlock one key, and returns their turns in the order in which they had
-// it.
+// loop lets workers lock and unlock one key, and returns their turns in the order of the grants.
 func loop[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string, workers, rounds int) []turn {
 	t.Helper()
 	m := f.Locks.Mutex(key)
@@ -126,8 +124,8 @@ func overtakings(turns []turn) (n int) {
 	return n
 }
 
-// leastServed is the smallest share of the mean that a worker had at any moment; but for the
-// beginning and the end, which are uneven by nature.
+// leastServed is the smallest share of the mean that a worker had at any moment. The beginning and
+// the end do not count: they are uneven by nature.
 func leastServed(turns []turn, workers, rounds int) float64 {
 	counts := make([]int, workers)
 	worst := 1.0

@@ -26,7 +26,7 @@ func Unlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	next, err := f.Locks.Mutex(f.Key("unlock")).Lock(background)
 	require.NoError(t, err)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
-	f.Taken(t, f.Key("unlock")) // by its next holder, whom the second Unlock did not harm
+	f.Taken(t, f.Key("unlock")) // the second Unlock did not harm the next holder
 	require.NoError(t, next.Unlock(background))
 }
 
@@ -77,8 +77,8 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			return time.Since(start) - limit
 		})
 	}
-	// A waiter in a full pool is ended as well, though there is no connection to interrupt it from,
-	// and at once, for none will come.
+	// A cancelled waiter in a full pool returns at once as well, though no connection is left for
+	// an interrupt.
 	require.NoError(t, locks[1].Unlock(background))
 	endsPromptly(t, "cancelled", func() time.Duration {
 		ctx, cancel := context.WithCancel(background)
@@ -124,7 +124,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	_, err = m.TryLock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
-	// long enough to begin a transaction in: who is cut off in that loses the connection
+	// long enough to begin a transaction: a wait that is cut off before loses its connection
 	brief := m.Within(300 * time.Millisecond)
 	_, err = brief.Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
@@ -145,7 +145,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		}), txlock.ErrLost)
 	}
 	require.Equal(t, before, session(), "the pool has the same connection as before")
-	if e.Postgres { // there the server's session is perhaps another's by now, through a pooler
+	if e.Postgres { // a pooler may have given the server's session to another client by now
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx Tx) error {
 			return f.Exec(ctx, tx, "COMMIT")
 		}), txlock.ErrLost)
@@ -161,8 +161,8 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 }
 
-// NestedWaitFarAway: the server's answer to a wait that ends crosses with the attempt to interrupt
-// it, for which the pool has no connection.
+// NestedWaitFarAway: the server ends the wait, and while its answer is on the way the client tries
+// to interrupt it, for which the pool has no connection.
 func NestedWaitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)

@@ -63,7 +63,7 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, err)
 	f.Taken(t, a)
 	require.NoError(t, fresh.Unlock(background))
-	// A handle that its Do left open is released with it.
+	// A handle that the work leaves open is released with the Do.
 	var left *txlock.Lock
 	require.NoError(t, f.Locks.Mutex(a).Do(background, func(ctx context.Context, _ Tx) (err error) {
 		left, err = f.Locks.Mutex(b).Lock(ctx)
@@ -87,7 +87,9 @@ func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(ctx, func(ctx context.Context, _ Tx) error {
 		inWork, err := f.Locks.Mutex(f.Key("6")).Lock(ctx)
 		require.NoError(t, err)
-		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), func(context.Context, Tx) error { return nil }))
+		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), func(context.Context, Tx) error {
+			return nil
+		}))
 		return inWork.Unlock(ctx)
 	}))
 }
@@ -202,8 +204,8 @@ func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Equal(t, 1+2+4, f.Total(t, "SELECT SUM(id) FROM "+table))
 }
 
-// BesideNestedDo: savepoints are a stack, so only one nested Do runs at a time. While one runs, calls
-// with a context that is not the one of its work are refused.
+// BesideNestedDo: savepoints are a stack, so only one nested Do runs at a time. While one runs,
+// calls with a context that is not the one of its work are refused.
 func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -267,7 +269,7 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			return insert(8)(nested, tx)
 		}))
 
-		// Behind it the outer context works again.
+		// After it the outer context works again.
 		lock, err := other.Lock(ctx)
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(ctx))
@@ -278,7 +280,7 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.NoError(t, other.Do(ctx, insert(32)))
 		require.NoError(t, insert(64)(ctx, tx))
 
-		// Of many at once some run, the others are refused, and none undoes another.
+		// Of many at once some run and the others are refused. None undoes another.
 		var group errgroup.Group
 		for i := range 8 {
 			group.Go(func() error {
@@ -301,8 +303,8 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	f.Free(t, f.Key("outer"), f.Key("inner"), f.Key("other"))
 }
 
-// A nested Do whose goroutine the outer one does not wait for: its context ends, it is undone, and
-// the outer one is committed.
+// NestedDoLeftBehind: the outer work does not wait for the goroutine of a nested Do. The context of
+// that Do ends, it is undone, and the outer Do commits.
 func NestedDoLeftBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -331,7 +333,7 @@ func NestedDoLeftBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	f.Free(t, f.Key("m"))
 }
 
-// Work may return the ErrLost of another Locker: its own session is not lost by that.
+// ForeignLoss: work may return the ErrLost of another Locker. Its own session is not lost by that.
 func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("m"))

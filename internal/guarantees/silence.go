@@ -13,7 +13,7 @@ import (
 )
 
 func silentNetwork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const lease = 10 * time.Second // of which a tenth is the margin
+	const lease = 10 * time.Second // a tenth of it is the margin
 	f, proxy := leased(t, e, c, lease)
 	lock, err := f.Locks.Mutex(f.Key("silent")).Lock(background)
 	require.NoError(t, err)
@@ -34,10 +34,10 @@ func silentNetwork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	release()
 }
 
-// In the work of a Do no heartbeat may be sent: whether the work is between two statements, or has
-// sent one that is not answered.
+// silentNetworkInWork: no heartbeat may be sent in the work of a Do, whether the work is between
+// two statements or waits for an answer.
 func silentNetworkInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const lease = 8 * time.Second // of which a tenth is the margin
+	const lease = 8 * time.Second // a tenth of it is the margin
 	for sends, after := range map[string]time.Duration{
 		"sends nothing": -1, "sends at once": 0,
 		"sends after a while": lease / 2,
@@ -50,8 +50,8 @@ func silentNetworkInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 			var silent, known time.Time
 			err := f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
 				granted = f.Stranger(t, f.Key("work"))
-				// Behind that, which may take seconds: the server's timer begins with the last
-				// statement, and not with the silence.
+				// After that, which may take seconds: the server's timer begins with the last
+				// statement, not with the silence.
 				if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
 					return err
 				}
@@ -76,9 +76,10 @@ func silentNetworkInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 	}
 }
 
-// A nested lock waits on the session's only connection, where a heartbeat cannot be sent either.
+// silentNetworkInNestedWait: a nested Lock waits on the session's only connection, where no
+// heartbeat can be sent either.
 func silentNetworkInNestedWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const lease = 6 * time.Second // of which a tenth is the margin
+	const lease = 6 * time.Second // a tenth of it is the margin
 	f, proxy := leased(t, e, c, lease)
 	other := testbed.NewSizedFixture(t, e, c, 2, "")
 	held, err := other.Locks.Mutex(f.Key("held")).Lock(background)

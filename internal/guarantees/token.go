@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	installFences sync.Map // of engines, once
+	installFences sync.Map // engine to *sync.Once
 	fenceTables   atomic.Int64
 )
 
@@ -31,8 +31,8 @@ func newFencingFixture[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	return f
 }
 
-// TokensIncrease: over keys, sessions, tries, rows and nested locks, and whatever the last holder
-// did with its transaction.
+// TokensIncrease over keys, sessions, tries, rows and nested locks, whatever the last holder did
+// with its transaction.
 func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	other := newFencingFixture(t, e, c)
@@ -66,7 +66,7 @@ func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 				require.NoError(t, lock.Unlock(background))
 				require.ErrorIs(t, m.Do(background, func(ctx context.Context, _ Tx) error {
 					nested := later(locks.Mutex(f.Key("nested")).Lock(ctx))
-					own := later(m.Lock(ctx)) // whose rows the Do has locked without a token
+					own := later(m.Lock(ctx)) // the Do has locked its rows without a token
 					require.NoError(t, nested.Unlock(ctx))
 					require.NoError(t, own.Unlock(ctx))
 					return errWork
@@ -76,7 +76,7 @@ func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 }
 
-// TokensInOrder: holders of one key, in the order in which they held it.
+// TokensInOrder compares the holders of one key, in the order in which they held it.
 func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	var tokens []int64 // guarded by the lock
@@ -129,8 +129,8 @@ func dropFenced(t *testing.T, e *testbed.Engine, table string) {
 	}
 }
 
-// NewRun: the table that a crash empties is empty, and many find it so at once; or it holds what is
-// not of this run of this server.
+// NewRun: many clients at once find that the table of runs was emptied by a crash, or holds rows of
+// another run or another server.
 func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	// Runs are counted for each lock table, so this one's are its own.
 	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
@@ -143,10 +143,10 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	spoilt := []string{"DELETE FROM " + runs}
 	if !e.Postgres {
 		spoilt = append(spoilt,
-			// brought here by a dump, from a server that started later
+			// from a dump of a server that started later
 			"UPDATE "+runs+" SET start = 18446744073709551615",
-			"UPDATE "+runs+" SET start = 1", // or long before
-			// another has taken over since
+			"UPDATE "+runs+" SET start = 1", // from a server that started long before
+			// another server has taken over since
 			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+epochs,
 		)
 	}
@@ -155,7 +155,7 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		lock, err := former.Locks.Mutex("a").Lock(background)
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(background))
-		if strings.Contains(spoil, "4242") { // its number is drawn, too
+		if strings.Contains(spoil, "4242") { // the number that the other server has drawn
 			former.AsAdmin(t, "INSERT INTO "+epochs+" VALUES ()")
 		}
 		former.AsAdmin(t, spoil)
@@ -181,7 +181,7 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 }
 
-// TwoFences: sessions of one pool take their tokens from two lock tables in turn.
+// TwoFences: the sessions of one pool take tokens from two lock tables in turn.
 func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
@@ -191,8 +191,7 @@ func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	second := txlock.New(driver, txlock.WithTable(table), txlock.WithSlots(4), txlock.WithFencing())
 	require.NoError(t, second.Install(background))
 	t.Cleanup(func() { dropFenced(t, e, table) })
-	// Its runs are to be numbered far behind those of the other table, of which other tests draw
-	// some.
+	// The numbers of its runs are far above those of the other table, where other tests draw some.
 	draw := "INSERT INTO " + table + "_epochs VALUES (1000)"
 	if e.Postgres {
 		draw = "INSERT INTO " + table + "_epochs (begun) SELECT false FROM generate_series(1, 1000)"
@@ -221,7 +220,7 @@ func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			return lock.Unlock(ctx)
 		}))
 	}
-	// The first token of a run takes a second connection, where the first one is at work.
+	// The first token of a run needs a second connection while the first is at work.
 	begin := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithTable(table), txlock.WithFencing())
 	lock, err := begin.Locks.Mutex(f.Key("a")).Lock(background)
 	require.NoError(t, err)
@@ -244,7 +243,8 @@ func BadLeases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		least = time.Millisecond
 	}
 	for _, lease := range []time.Duration{0, -time.Second, 25 * 24 * time.Hour, least - 1} {
-		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease), txlock.WithTable(testbed.TableOf(e, "never")))
+		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease),
+			txlock.WithTable(testbed.TableOf(e, "never")))
 		require.ErrorContains(t, f.Locks.Install(background), "WithLease("+lease.String()+")")
 		_, err := f.Locks.Mutex("a").Lock(background)
 		require.ErrorContains(t, err, "WithLease("+lease.String()+")")

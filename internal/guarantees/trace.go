@@ -16,8 +16,8 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// story is what a tracer was told, in its order: a line for each call, "<the call's number> <what>
-// <how it went>".
+// story is what a tracer was told, in order. Each line is "<number of the call> <what> <how it
+// went>".
 type story struct {
 	mu    sync.Mutex
 	calls []txlock.Call
@@ -27,7 +27,7 @@ type story struct {
 
 type storyKey struct{}
 
-// Asked gives the call a number, by which the other two are told of.
+// Asked gives the call a number, which Answered and Ended find in the context.
 func (s *story) Asked(ctx context.Context, call txlock.Call) context.Context {
 	s.mu.Lock()
 	s.calls = append(s.calls, call)
@@ -56,8 +56,9 @@ func (s *story) tell(ctx context.Context, what string, err error) {
 	s.told = append(s.told, err)
 }
 
-// take returns the errors of what was told since the last time, when it is as many lines as are
-// wanted: the end of a Lock that is lost, or released with a Do, is told in the background.
+// take waits until as many lines were told as are wanted, checks them, and returns their errors. It
+// waits because some ends are told in the background: of a lost Lock, and of one released with a
+// Do.
 func (s *story) take(t *testing.T, want ...string) (told []error) {
 	t.Helper()
 	lines, told := s.all(t, len(want))
@@ -65,7 +66,7 @@ func (s *story) take(t *testing.T, want ...string) (told []error) {
 	return told
 }
 
-// takeSome is take where the order of the lines is open.
+// takeSome is take in any order.
 func (s *story) takeSome(t *testing.T, want ...string) (told []error) {
 	t.Helper()
 	lines, told := s.all(t, len(want))
@@ -87,7 +88,7 @@ func (s *story) all(t *testing.T, n int) (lines []string, told []error) {
 	return lines, told
 }
 
-// asked is the call that was asked last.
+// asked is the last call that was asked.
 func (s *story) asked(t *testing.T) txlock.Call {
 	t.Helper()
 	s.mu.Lock()
@@ -96,11 +97,14 @@ func (s *story) asked(t *testing.T) txlock.Call {
 	return s.calls[len(s.calls)-1]
 }
 
-// traced is a fixture with a tracer, and another one on the same server that nobody is told of.
-func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (*testbed.Fixture[Tx], *testbed.Fixture[Tx], *story) {
-	s := &story{}
-	t.Cleanup(func() { require.Empty(t, s.lines, "told late") }) // behind the fixture, and all its goroutines
-	other := testbed.NewFixture(t, e, c)
+// traced is a fixture with a tracer, and another one on the same server without.
+func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
+	f, other *testbed.Fixture[Tx], s *story,
+) {
+	t.Helper()
+	s = &story{}
+	t.Cleanup(func() { require.Empty(t, s.lines, "told late") }) // after the fixture and its goroutines have ended
+	other = testbed.NewFixture(t, e, c)
 	return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTracer(s)), other, s
 }
 
@@ -144,7 +148,7 @@ func TracedCalls[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	other.Free(t, f.Key("m"))
 }
 
-// TracedFailures: what was not granted does not end.
+// TracedFailures: a call that was not granted has no end.
 func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	m := f.Locks.Mutex(f.Key("m"))
@@ -185,7 +189,7 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	s.take(t)
 }
 
-// TracedWork: the end of a Do is told with its error, however its work ends.
+// TracedWork: the end of a Do is told with its error, however the work ends.
 func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -219,13 +223,13 @@ func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		err = do(background, func(_ context.Context, tx Tx) error { f.KillSession(t, tx); return nil })
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.Equal(t, []error{nil, nil, err}, s.take(t, "1 asked by "+name, "1 answered", "1 ended: error"))
-		f.Transactions(t, 0) // the server has let go
+		f.Transactions(t, 0) // the server has released the row
 	}
 	require.NoError(t, other.Locks.Rows(table, "id", 42).TryDo(
 		background, func(context.Context, Tx) error { return nil }))
 }
 
-// TracedNesting: calls that join a session are told of one by one.
+// TracedNesting: calls that join a session are told one by one.
 func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	a, b := f.Locks.Mutex(f.Key("a")), f.Locks.Mutex(f.Key("b"))
@@ -248,7 +252,7 @@ func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		require.False(t, s.asked(t).Nested, "the session has ended")
 		require.Equal(t, errWork, b.Do(ctx, func(ctx context.Context, _ Tx) error {
 			require.True(t, s.asked(t).Nested)
-			_, err := b.Lock(ctx) // left to the nested Do, which fails
+			_, err := b.Lock(ctx) // the nested Do, which fails, releases it
 			require.NoError(t, err)
 			return errWork
 		}))
@@ -275,7 +279,7 @@ func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	other.Free(t, f.Key("a"), f.Key("b"))
 }
 
-// TracedLoss: the end of a Lock that is lost is told before its Unlock, and once.
+// TracedLoss: the end of a lost Lock is told once, before its Unlock.
 func TracedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	for _, lose := range []func(){func() { f.KillSessions(t) }, func() { require.NoError(t, f.Locks.Close()) }} {

@@ -18,7 +18,7 @@ func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
 	a, b := f.Key("a"), f.Key("b")
-	f.Free(t, a, b) // reads the number of slots, for which LockTx would wait no longer than a second
+	f.Free(t, a, b) // reads the number of slots: LockTx would wait a second for that at most
 	for _, commit := range []bool{true, false} {
 		tx := f.Guest(t)
 		require.NoError(t, f.Locks.Mutex(a).LockTx(background, tx))
@@ -156,7 +156,7 @@ func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 }
 
-// asAdminLater ends tx first, which would block the statement.
+// asAdminLater ends tx first: it would block the statement.
 func asAdminLater[Tx any](t *testing.T, f *testbed.Fixture[Tx], tx Tx, query string) {
 	t.Helper()
 	require.NoError(t, f.End(background, tx, false))
@@ -169,7 +169,7 @@ func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.NoError(t, f.End(background, tx, true))
 	require.Error(t, f.Locks.Mutex(f.Key("ended")).LockTx(background, tx))
 	require.Error(t, f.Locks.Mutex(f.Key("ended")).TryLockTx(background, tx))
-	// Its connection may be somebody else's by now.
+	// Another transaction may have its connection by now.
 	if pooled, ok := any(f).(*testbed.Fixture[pgx.Tx]); ok {
 		endedOnPool(t, pooled)
 	}

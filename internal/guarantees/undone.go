@@ -12,8 +12,8 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// PostgreSQL releases what was locked since a savepoint when that is rolled back: nobody may go on
-// believing in it.
+// UndoneLocks: on PostgreSQL, rolling back to a savepoint releases what was locked since. No handle
+// may go on as if it were held.
 func UndoneLocks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	a, b, x := f.Locks.Mutex(f.Key("a")), f.Locks.Mutex(f.Key("b")), f.Locks.Mutex(f.Key("x"))
@@ -82,14 +82,13 @@ func UndoneLocks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
 }
 
-// UndoneWhileJoining: a call that the work of a nested Do has left behind gets its lock just when
+// UndoneWhileJoining: the work of a nested Do has left a call behind, which gets its lock just when
 // that Do is undone.
 func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("late"))
-	// Should the call come through before the nested Do is about to be undone, it has its lock
-	// until it returns.
+	// If the call succeeds before the nested Do is undone, it has its lock until it returns.
 	errEarly := errors.New("it ran, with its lock")
 	early := func(context.Context, Tx) error {
 		if _, err := other.Locks.Mutex(f.Key("late")).TryLock(background); !errors.Is(err, txlock.ErrNotAcquired) {
@@ -104,7 +103,7 @@ func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			if err != nil {
 				return err
 			}
-			<-lock.Context().Done() // it was returned just before
+			<-lock.Context().Done() // the lock was granted just before the Do was undone
 			return errors.Join(context.Cause(lock.Context()), lock.Unlock(ctx))
 		},
 	} {
@@ -116,8 +115,7 @@ func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 				go func() { failed <- late(context.WithoutCancel(ctx)) }()
 				f.Waiters(t, 1)
 				go func() {
-					// the work has returned, and its savepoint is rolled back when the late call
-					// has returned
+					// the work has returned, and its savepoint is rolled back after the late call
 					<-ctx.Done()
 					unlocked <- held.Unlock(background)
 				}()

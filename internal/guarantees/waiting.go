@@ -19,13 +19,12 @@ import (
 	"github.com/txlock/txlock/internal/tier"
 )
 
-// promptly is how long after its end a wait may take to return here, beside everything else that
-// runs on a test machine. On an idle machine it is a few milliseconds; see the benchmark.
+// promptly is how long a wait that has ended may take to return on a busy test machine. On an idle
+// machine it takes a few milliseconds: see the benchmark.
 const promptly = time.Second
 
-// endsPromptly has waits of one kind end, each of which says how late it did, until one did so
-// promptly, and three times at most: a machine that stalls makes one of them late, and a Locker
-// that is slow all of them. Each way to wait has interrupts of its own.
+// endsPromptly ends waits of one kind until one returns promptly, three times at most. Each says
+// how late it returned. A machine that stalls makes one of them late, a slow Locker all of them.
 func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 	t.Helper()
 	fastest := time.Duration(math.MaxInt64)
@@ -35,8 +34,9 @@ func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 	require.Less(t, fastest, promptly, kind)
 }
 
-// answer waits for what call returns, much longer than it may take: what never returns fails one
-// test, and not the whole run. So call must not use t, which may have ended by then.
+// answer waits for what call returns, much longer than that may take, so that a call that never
+// returns fails one test and not the whole run. The call must not use t, which may have ended by
+// then.
 func answer(t *testing.T, call func() error) error {
 	t.Helper()
 	answered := make(chan error, 1)
@@ -44,8 +44,8 @@ func answer(t *testing.T, call func() error) error {
 	return testbed.Receive(t, answered)
 }
 
-// verbs are the four calls that wait, as functions of the context. They run on goroutines that may
-// outlive a test that failed.
+// verbs are the four calls that wait, as functions of the context. Their goroutines may outlive a
+// failed test.
 func verbs[Tx any](f *testbed.Fixture[Tx], m *txlock.Mutex[Tx]) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Lock": func(ctx context.Context) error {
@@ -98,8 +98,8 @@ func verbs[Tx any](f *testbed.Fixture[Tx], m *txlock.Mutex[Tx]) map[string]func(
 	}
 }
 
-// orSpoiled is the error of a wait; or, where the wait has spoiled what was around it, one that
-// matches no error a test may expect.
+// orSpoiled returns the error of a wait. If the wait has spoiled the session around it, it returns
+// an error that matches nothing a test expects.
 func orSpoiled(err, spoiled error) error {
 	if spoiled != nil {
 		return fmt.Errorf("a wait that ended with %v has spoiled what was around it: %v", err, spoiled)
@@ -124,7 +124,7 @@ func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			late := time.Since(cancelled)
 			require.ErrorIs(t, err, txlock.ErrNotAcquired, name)
 			require.ErrorIs(t, err, context.Canceled, name)
-			f.Waiters(t, 0) // and not when its turn comes, which is behind the holder's
+			f.Waiters(t, 0) // at once, not when its turn in the queue comes
 			return late
 		})
 	}
@@ -141,7 +141,7 @@ func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 func DeadlineOfContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("deadline"))
-	f.Free(t, f.Key("deadline")) // connects and reads the number of slots, for which ctx may have no time
+	f.Free(t, f.Key("deadline")) // connects and reads the number of slots, which may take longer than the limits below
 	ctx, cancel := context.WithTimeout(background, time.Second)
 	defer cancel()
 	holder, err := m.Lock(ctx)
@@ -188,15 +188,15 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for name, wait := range verbs(f, m.Within(10*time.Second)) {
 		require.NoError(t, wait(background), name)
 	}
-	// The limit is on the wait: work may wait longer for other things afterwards.
+	// The limit is on the wait for the lock: the work may wait longer for other rows.
 	table := f.MakeTable(t, "id int primary key")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	if !e.Postgres {
-		return // the limit is on the statement there
+		return // there the limit is on the statement
 	}
 	blocker := f.Guest(t)
 	require.NoError(t, f.Exec(background, blocker, "SELECT 1 FROM "+table+" FOR UPDATE"))
-	const limit = 500 * time.Millisecond // in which the Do gets its lock, which is free
+	const limit = 500 * time.Millisecond // long enough to get the lock, which is free
 	done := make(chan error, 1)
 	go func() {
 		done <- m.Within(limit).Do(background, func(ctx context.Context, tx Tx) error {
@@ -207,7 +207,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	select {
 	case err := <-done:
 		require.Fail(t, "the work ended", "%v", err)
-	case <-time.After(limit + 50*time.Millisecond): // a limit on the statement that waits now would be over
+	case <-time.After(limit + 50*time.Millisecond): // a limit on the work's statement would be over
 	}
 	f.Waiters(t, 1)
 	require.NoError(t, f.End(background, blocker, false))
@@ -269,7 +269,7 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			}
 			assert.NoError(t, err)
 		})
-		// Chance is the point here: the cancel comes before, in, and after the grant.
+		// The times are random on purpose: the cancel comes before, during and after the grant.
 		chance := func() <-chan time.Time { return time.After(time.Duration(rand.IntN(1000)) * time.Microsecond) }
 		together.Go(func() {
 			<-chance()
@@ -283,7 +283,7 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	t.Logf("%d of %d waits won the race", won, rounds)
 	f.Waiters(t, 0)
-	f.Transactions(t, 0) // the server may see a little later that the connection of a wait was closed
+	f.Transactions(t, 0) // the server may notice a closed connection a little later
 	f.Free(t, f.Key("race"))
 	if f.Pool.InUse != nil {
 		eventually.Every(t, "the pool has its connections back", testbed.PollEvery,

@@ -62,7 +62,7 @@ func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		"COMMIT": {"COMMIT"}, "ROLLBACK": {"ROLLBACK"}, "a new transaction": {"COMMIT", "BEGIN"},
 		"rolled back and begun": {"ROLLBACK", "BEGIN"},
 	}
-	if e.Postgres { // which the guard does not refuse, but the commit does
+	if e.Postgres { // the commit refuses these, the guard does not
 		endings["a new writing transaction"] = []string{"COMMIT", "BEGIN READ WRITE"}
 		endings["rolled back and begun for writing"] = []string{"ROLLBACK", "BEGIN READ WRITE"}
 	}
@@ -109,29 +109,28 @@ func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			}
 		}
 	}
-	// With an error of its own it is that error, and still nothing is visible.
+	// Work with an error of its own returns that error, and still nothing is visible.
 	require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "ROLLBACK"))
 		_ = f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (7)")
 		return errWork
 	}), errWork)
-	// And through the handle.
+	// Work that ends it through the handle.
 	for _, commit := range []bool{true, false} {
 		require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx Tx) error { return f.End(ctx, tx, commit) }),
 			txlock.ErrLost)
 	}
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id > 1"))
-	// The pool's connections are as before: another client's work commits.
+	// The pool's connections are as before: later work commits.
 	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (9)")
 	}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 9"))
 }
 
-// deadlock makes two transactions want each other's row, of which tx is the victim, and returns the
-// error of its statement: InnoDB rolls back the one that wrote less, and PostgreSQL the first that
-// has waited as long as its deadlock_timeout
-// (https://www.postgresql.org/docs/current/runtime-config-locks.html).
+// deadlock makes two transactions wait for each other's row, and returns the error of tx, the
+// victim. InnoDB rolls back the one that wrote less, PostgreSQL the first that has waited for its
+// deadlock_timeout (https://www.postgresql.org/docs/current/runtime-config-locks.html).
 func deadlock[Tx any](t *testing.T, f *testbed.Fixture[Tx], ctx context.Context, tx Tx, table string) error {
 	t.Helper()
 	require.NoError(t, f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 1"))
@@ -187,7 +186,7 @@ func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	}
 	if e.Postgres {
 		require.Empty(t, log.Records(t))
-	} else { // nested, where the error may be swallowed; the other one is Do's own
+	} else { // only of the nested Do, whose error the work may swallow
 		log.One(t, "WARN", "lost a lock")
 	}
 }
@@ -201,7 +200,7 @@ func SwallowedError[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return nil
 	}
 	m := f.Locks.Mutex(f.Key("swallowed"))
-	if !e.Postgres { // a failed statement is undone alone there, and the rest is committed
+	if !e.Postgres { // there a failed statement is undone alone, and the rest is committed
 		require.NoError(t, m.Do(background, work))
 		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
 		return
@@ -384,7 +383,7 @@ func ReadsCurrent[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, <-done)
 	require.Equal(t, "9", strings.TrimSpace(read))
 
-	// A key that joins a session which has read already.
+	// A key may join a session that has already read.
 	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		if _, err := f.Query(ctx, tx, "SELECT n FROM "+table); err != nil {
 			return err

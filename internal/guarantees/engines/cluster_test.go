@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// A node of a cluster all of whose nodes take writes is refused: locks that are held there exclude
-// nobody on the others.
+// In a cluster where all nodes take writes, a node is refused: its locks exclude nobody on the
+// others.
 func TestNodeOfCluster(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
@@ -42,7 +42,7 @@ func TestNodeOfCluster(t *testing.T) {
 	}
 }
 
-// A server that could be a member of a group, and is in none, is no node.
+// A server that has the group plugin, and is in no group, is no node.
 func TestNodeOfNoCluster(t *testing.T) {
 	t.Parallel()
 	server, err := servers.Start(background, servers.MySQL, servers.Options{Settings: []string{

@@ -3,15 +3,11 @@ package engines
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-var (
-	background = context.Background()
-	errWork    = errors.New("the work failed")
-)
+var background = context.Background()
 
 func TestMain(m *testing.M) { testbed.Main(m) }

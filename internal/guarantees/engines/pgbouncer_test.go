@@ -30,7 +30,7 @@ func TestOldPgBouncer(t *testing.T) {
 			return lock.Unlock(background)
 		}
 		require.NoError(t, cycle(testbed.NewFixture(t, through, testbed.PgxOpened())))
-		// Another client, and the server's session that the first has prepared its statements in.
+		// Another client gets the server's session in which the first has prepared its statements.
 		require.ErrorContains(t, cycle(testbed.NewFixture(t, through, testbed.PgxOpened())), "max_prepared_statements")
 		require.NoError(t, cycle(testbed.NewFixture(t, through, testbed.PgxOnPool("simple protocol"))))
 	}

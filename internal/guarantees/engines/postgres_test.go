@@ -12,7 +12,7 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// Rows that the work has left unread keep COMMIT from being sent.
+// Rows that the work leaves unread keep COMMIT from being sent.
 func TestUnreadRowsAreNotACommit(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -29,7 +29,7 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.ErrorContains(t, err, "nothing is committed")
 		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-		f.Transactions(t, 0) // the server has seen the end of the connection
+		f.Transactions(t, 0) // the server has noticed the closed connection
 		f.Free(t, f.Key("unread"))
 	}
 }
@@ -58,8 +58,8 @@ func TestWorkCommitsByItself(t *testing.T) {
 	}
 }
 
-// An error that work has swallowed keeps a nested Do from running, and is no loss: a savepoint of
-// the work's own mends it.
+// After an error that the work swallows no nested Do can run, but nothing is lost: rolling back to
+// a savepoint of the work's own makes it possible again.
 func TestNestedDoInAbortedTransaction(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -91,12 +91,12 @@ func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a nested
-// Do, and with a lock that its work has left open.
+// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a
+// nested Do, and with a lock that its work has left open.
 func TestDoTellsOfTheCommit(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
-		if !e.Postgres { // which alone has constraints that are checked at COMMIT
+		if !e.Postgres { // only PostgreSQL checks constraints at COMMIT
 			continue
 		}
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
@@ -121,7 +121,7 @@ func TestDoTellsOfTheCommit(t *testing.T) {
 	}
 }
 
-// Showing the key does not make a statement of its own of each key.
+// Labels with the key do not make a new prepared statement of each key.
 func TestKeysShareStatements(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {

@@ -13,8 +13,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// trips are the round trips of a client, once its connection is open and its statements are
-// prepared.
+// trips are the round trips of a client whose connection is open and whose statements are prepared.
 type trips struct {
 	lock int // Lock and Unlock together
 	do   int // Do without what its work sends
@@ -27,17 +26,26 @@ func TestRoundTrips(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
-				// On a caller's pool: BEGIN, lock, end; in a Do also the settings and the
-				// savepoint, there and back.
-				t.Run(testbed.MySQLSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[0], trips{lock: 3, do: 7}) })
-				t.Run(testbed.MySQLSQL[1].Name, func(t *testing.T) { countTrips(t, e, testbed.MySQLSQL[1], least) })
+				// On a caller's pool: BEGIN, lock, end; a Do also sets and resets settings and
+				// savepoint.
+				for i, want := range []trips{{lock: 3, do: 7}, least} {
+					c := testbed.MySQLSQL[i]
+					t.Run(c.Name, func(t *testing.T) {
+						t.Parallel()
+						countTrips(t, e, c, want)
+					})
+				}
 				return
 			}
 			for _, c := range testbed.PostgresPgx {
-				t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, least) })
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					countTrips(t, e, c, least)
+				})
 			}
 			// database/sql begins and commits by itself.
-			t.Run(testbed.PostgresSQL[0].Name, func(t *testing.T) { countTrips(t, e, testbed.PostgresSQL[0], trips{lock: 3, do: 4}) })
+			c := testbed.PostgresSQL[0]
+			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, trips{lock: 3, do: 4}) })
 		})
 	}
 }
@@ -75,12 +83,12 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 			t.Helper()
 			call() // connects and prepares
 			last, counted := time.Now(), 0
-			call() // is pinged by pgx's stdlib, the first time that a connection is used again
+			call() // pgx's stdlib pings when a connection is used for the second time
 			for range rounds {
 				begun, before := time.Now(), proxy.Bursts()
 				call()
 				sent := proxy.Bursts() - before
-				// else pgx may have pinged: the connection was not asked for in so long
+				// pgx pings a connection that was idle for a second
 				if time.Since(last) < time.Second {
 					counted++
 					require.Equal(t, want, sent, "%s of %s", what, name)

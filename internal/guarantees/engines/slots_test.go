@@ -76,7 +76,7 @@ func TestSlotsAreSortedAndFolded(t *testing.T) {
 	}
 }
 
-// Who locks all slots and waits for one of them has those before it, and none behind it.
+// Who locks all slots, and waits for one of them, holds those before it and none after it.
 func slotsSortedAndFolded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const slots, held = 16, 7
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(slots))

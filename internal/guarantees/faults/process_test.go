@@ -33,8 +33,7 @@ func TestHolderKilled(t *testing.T) {
 	eachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx])
 }
 
-// A holder that dies frees the lock at once, and not with its lease, whether it holds a Lock or
-// works in a Do.
+// A holder that dies frees the lock at once, not when its lease ends, in a Lock as well as in a Do.
 func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -57,10 +56,9 @@ func TestWaiterKilled(t *testing.T) {
 	eachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx])
 }
 
-// A waiter that dies does not let the next one in early, nor keep it out for as long as it would
-// have held.
+// A waiter that dies neither lets the next one in early, nor keeps it out.
 func waiterKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	// does the next one wait behind the dead one, or does the server know already?
+	// with clean, the server has noticed the death before the lock is released
 	for _, clean := range []bool{false, true} {
 		f := testbed.NewFixture(t, e, c)
 		other := testbed.NewFixture(t, e, c)

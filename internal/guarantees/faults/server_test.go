@@ -18,7 +18,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// back waits until the administrator's pool has got rid of its dead connections.
+// back waits until the administrator's pool has no dead connection left.
 func back(t *testing.T, e *testbed.Engine) {
 	t.Helper()
 	eventually.Every(t, "the server answers", 5*time.Millisecond, func() bool { return e.Admin.Ping() == nil })
@@ -40,11 +40,10 @@ func killed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	})
 }
 
-// A server that is killed, and comes again: what is held is lost and said to be so at once, waiters
-// are told, nothing of the work is there, tokens go on increasing, and the same Locker works again.
+// A server is killed and restarted. What was held is announced as lost at once, waiters get an
+// error, nothing of the work is there, tokens go on increasing, and the same Locker works again.
 func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	// With the default lease a heartbeat would tell of the loss almost as soon as the end of the
-	// connection does.
+	// With the default lease a heartbeat might tell of the loss, instead of the closed connection.
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithFencing(), txlock.WithLease(time.Hour))
 	require.NoError(t, f.Locks.Install(background))
 	table := f.MakeTable(t, "id int primary key")
@@ -100,12 +99,12 @@ func TestUnlockBounded(t *testing.T) {
 	}
 }
 
-// A release that the server does not confirm returns in time, with an error, and the lock is free
-// once the server is there again.
+// A release that the server does not confirm returns an error in time, and the lock is free once
+// the server answers again.
 func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
-	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for the answer
-	// to that, and not for its own.
+	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for its answer
+	// first.
 	f := testbed.NewSizedFixture(t, e, c, 4, "", log.Option(), txlock.WithLease(time.Hour))
 	lock, err := f.Locks.Mutex(f.Key("held")).Lock(background)
 	require.NoError(t, err)
@@ -140,8 +139,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// The primary dies, its synchronous standby is promoted: the same Locker goes on there, and tokens
-// go on increasing.
+// The primary dies and its synchronous standby is promoted. The same Locker goes on there, and
+// tokens go on increasing.
 func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	primary, standby, err := servers.StartPair(background, kind, true)
 	require.NoError(t, err)
@@ -153,7 +152,7 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = second.Admin.Close() })
 
-	// One address for both, as a program has it that is to survive a failover.
+	// One address for both, as in a program that survives a failover.
 	hosts := first.Address() + "," + second.Address()
 	dsn := strings.Replace(first.DSNFor("failover", "", url.Values{"target_session_attrs": {"read-write"}}),
 		first.Address(), hosts, 1)
@@ -170,7 +169,7 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	}
 	require.NoError(t, locks.Mutex("a").Do(background, work(1)))
 	var last int64
-	for range 100 { // more than the sequence writes ahead
+	for range 100 { // more tokens than the sequence logs ahead
 		lock, err := locks.Mutex("a").Lock(background)
 		require.NoError(t, err)
 		require.Greater(t, lock.Token(), last)

@@ -20,7 +20,7 @@ func TestHolderStopped(t *testing.T) {
 	eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx])
 }
 
-// A holder that is stopped for longer than its lease loses the lock, is told so when it goes on,
+// A holder that is stopped for longer than its lease loses the lock. When it goes on it is told so,
 // and cannot commit.
 func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
@@ -40,15 +40,15 @@ func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// stoppedPartner is a process that has said that it is ready, and was stopped when a stranger
-// waited for its key, and says when the stranger got that. The work is silent from the start: its
-// lease of a few seconds is to be over behind the stop, and not before.
+// stoppedPartner starts a process, and stops it when it holds the key and a stranger waits for
+// that. It says when the stranger got the key. The work is silent from the start, so its lease must
+// last until the stop.
 func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready, statement string) (
 	*testbed.Partner, <-chan time.Time,
 ) {
 	t.Helper()
 	stranger := testbed.NewSizedFixture(t, f.Engine, f.Client, 2, "")
-	stranger.Free(t, f.Key(part)) // so that it need not connect, and read the number of slots, while the lease runs
+	stranger.Free(t, f.Key(part)) // connects and reads the number of slots before the lease runs
 	holder := f.StartPartner(t, testbed.Part{
 		Plays: part, DSN: f.DSNFor(f.Label, "", nil), Key: f.Key(part), Lease: 3 * time.Second, Statement: statement,
 	})
@@ -64,8 +64,7 @@ func TestStoppedHolderAsksAgain(t *testing.T) {
 	eachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
 }
 
-// A holder that was stopped and asks, as soon as it goes on, for what it holds is not told that it
-// holds it.
+// A stopped holder that goes on, and locks again what it held, is not told that it holds it.
 func stoppedHolderAsksAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	holder, granted := stoppedPartner(t, f, "again", "holds", "")

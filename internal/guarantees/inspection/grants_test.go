@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// What Inspect and Break show and do for a user with few rights, as their comments say.
+// What Inspect and Break show and do for a user with few rights, as documented.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -32,7 +32,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// visitor is a Locker of a user that may lock, and no more.
+// visitor is a Locker of a user that may do no more than lock.
 func visitor[Tx any](t *testing.T, f *testbed.Fixture[Tx], dsn string) *txlock.Locker[Tx] {
 	t.Helper()
 	driver, p := f.Connect(t, dsn, 8)
@@ -111,7 +111,7 @@ func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 	_, err = look()
 	require.ErrorContains(t, err, views[:len(views)-len(" TO %s")])
 	f.AsAdmin(t, fmt.Sprintf(views, user))
-	locks = visitor(t, f, config.FormatDSN()) // a session has the rights with which it began
+	locks = visitor(t, f, config.FormatDSN()) // a session keeps the rights with which it began
 	h, err := look()
 	require.NoError(t, err)
 	require.Len(t, h, 1)

@@ -16,9 +16,9 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// MariaDB takes 0 for innodb_lock_wait_timeout: nobody waits for a row. Then SKIP LOCKED of a held
-// row undoes what the transaction has written, and goes on. The locks do what they promise all the
-// same, and Inspect shows who holds them, or that it does not know.
+// MariaDB accepts innodb_lock_wait_timeout=0: no statement waits for a row. There SKIP LOCKED of a
+// held row undoes what the transaction has written, and goes on. Locks hold what they promise all
+// the same, and Inspect shows the holders, or that they are unknown.
 func TestImpatientMariaDB(t *testing.T) {
 	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB,
@@ -50,7 +50,7 @@ func waitsWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql
 	lock, err := f.Locks.Mutex(key).Lock(background)
 	require.NoError(t, err)
 	f.Taken(t, key)
-	granted := f.Queue(t, 2, key) // InnoDB says that they wait
+	granted := f.Queue(t, 2, key) // InnoDB shows that they wait
 	start := time.Now()
 	_, err = f.Locks.Mutex(key).Within(200 * time.Millisecond).Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
@@ -103,7 +103,7 @@ func inspectWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*s
 	require.Empty(t, f.Look(t))
 }
 
-// limited is a Locker that has one connection.
+// limited is a Locker whose user may have one connection.
 func limited(t *testing.T, f *testbed.Fixture[*sql.Tx]) *txlock.Locker[*sql.Tx] {
 	t.Helper()
 	user := "'" + f.Label + "'@'%'"
@@ -128,7 +128,7 @@ func unknownHolder(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		"the pool's":             full,
 	} {
 		if p.Open == nil && locks == full {
-			continue // of Open: its probes have a pool of their own
+			continue // the probes of mysql.Open have a pool of their own
 		}
 		require.Empty(t, inspected(t, f, locks, f.Key("free")), name)
 		shown := inspected(t, f, locks, key)
@@ -141,7 +141,7 @@ func unknownHolder(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		require.Len(t, inspected(t, f, locks), 1, name)
 	}
 	f.Taken(t, key)
-	granted := f.Queue(t, 1, key) // now the server says so by itself
+	granted := f.Queue(t, 1, key) // a waiter makes the server show the holder
 	shown := inspected(t, f, full, key)
 	require.Equal(t, session, shown[0].Holder.ID)
 	require.NoError(t, release())
@@ -190,7 +190,7 @@ func unknownHolders(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) 
 	require.NoError(t, f.End(background, tx, false))
 }
 
-// Two who inspect at once do not show each other's probes.
+// Two clients that inspect at once do not show each other's probes.
 func strangersProbe(t *testing.T, e *testbed.Engine) {
 	if e.Kind != servers.MariaDB {
 		return // MySQL needs no probes
@@ -214,7 +214,7 @@ func strangersProbe(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, f.End(background, probe, false))
 }
 
-// A program's own connections, idle in its pool when Inspect looks, may be those that probe.
+// The probes may run on connections that are idle in the pool when Inspect looks.
 func idleProbes(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	const size = 4
@@ -222,7 +222,7 @@ func idleProbes(t *testing.T, e *testbed.Engine) {
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	tx, session := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
-	keepBusy(t, db, size) // until there are so many
+	keepBusy(t, db, size) // opens so many connections
 	rows := rowsOf(inspected(t, f, few), name)
 	require.Len(t, rows, 1)
 	require.Equal(t, session, rows[" 1"].Holder.ID)

@@ -53,8 +53,10 @@ func innodbFixture(t *testing.T, e *testbed.Engine) *testbed.Fixture[*sql.Tx] {
 	return testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], testbed.PoolSize, "")
 }
 
-// slotTable is a Locker with a lock table, and a pool, that nobody else uses.
-func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (locks *txlock.Locker[*sql.Tx], db *sql.DB, name string) {
+// slotTable is a Locker with a lock table and a pool of its own.
+func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (
+	locks *txlock.Locker[*sql.Tx], db *sql.DB, name string,
+) {
 	t.Helper()
 	db, err := sql.Open("mysql", f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
@@ -65,8 +67,7 @@ func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (locks *txl
 	return locks, db, name
 }
 
-// outsider begins a transaction of somebody who knows nothing of txlock, and runs a statement
-// there.
+// outsider runs a statement in a transaction of a client that does not use txlock.
 func outsider(t *testing.T, f *testbed.Fixture[*sql.Tx], statement string) (tx *sql.Tx, session string) {
 	t.Helper()
 	tx = f.Guest(t)
@@ -77,7 +78,7 @@ func outsider(t *testing.T, f *testbed.Fixture[*sql.Tx], statement string) (tx *
 	return tx, session
 }
 
-// rowsOf are what is shown of a table, by column and value.
+// rowsOf are the holdings of a table, by column and value.
 func rowsOf(holdings []txlock.Holding, table string) map[string]txlock.Holding {
 	rows := map[string]txlock.Holding{}
 	for _, h := range holdings {
@@ -118,8 +119,10 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 	tx, session := outsider(t, f, fmt.Sprintf("INSERT INTO %s VALUES (15, REPEAT('x', 3000)), (16, REPEAT('x', "+
 		"3000)), (17, REPEAT('x', 3000)), (18, REPEAT('x', 3000))", table))
 	require.NotEqual(t, session, before)
-	require.NotZero(t, f.Total(t, `SELECT COUNT(*) FROM performance_schema.data_locks l JOIN performance_schema.threads t USING (THREAD_ID)
-		WHERE l.OBJECT_SCHEMA = '`+f.Label+`' AND l.LOCK_DATA IN ('30', '40') AND t.PROCESSLIST_ID = `+session), "it split the page")
+	require.NotZero(t, f.Total(t, `SELECT COUNT(*) FROM performance_schema.data_locks l
+		JOIN performance_schema.threads t USING (THREAD_ID)
+		WHERE l.OBJECT_SCHEMA = '`+f.Label+`' AND l.LOCK_DATA IN ('30', '40')
+		AND t.PROCESSLIST_ID = `+session), "it split the page")
 	rows := rowsOf(f.LookAtRows(t), table)
 	for _, name := range []string{"id 30", "id 40"} {
 		require.NotNil(t, rows[name].Holder, name)
@@ -242,13 +245,13 @@ func severalStatements(t *testing.T, e *testbed.Engine) {
 	}
 	f := innodbFixture(t, e)
 	first, second := f.Key("first"), f.Key("second")
-	f.Free(t, first, second) // reads the number of slots, for which LockTx would wait no longer than a second
+	f.Free(t, first, second) // reads the number of slots: LockTx would wait a second for that at most
 	tx := f.Guest(t)
 	require.NoError(t, f.Locks.Mutex(first).LockTx(background, tx))
 	require.NoError(t, f.Locks.Mutex(second).LockTx(background, tx))
 	holder, err := f.Locks.Mutex(f.Key("third")).Lock(background)
 	require.NoError(t, err)
-	third := make(chan error, 1) // what it waits for does not hide what it has
+	third := make(chan error, 1) // its wait must not hide what it holds
 	go func() { third <- f.Locks.Mutex(f.Key("third")).LockTx(background, tx) }()
 	f.Waiters(t, 1)
 	shown := map[string]bool{}
@@ -274,7 +277,7 @@ func endOfIndex(t *testing.T, e *testbed.Engine) {
 
 func manyLocks(t *testing.T, e *testbed.Engine) {
 	if e.Kind != servers.MySQL {
-		return // MariaDB shows what somebody waits for
+		return // MariaDB shows awaited rows only
 	}
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key")

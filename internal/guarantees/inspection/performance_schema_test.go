@@ -12,8 +12,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// MariaDB shows what its sessions say of themselves where performance_schema is on, and the last
-// statement of one that is idle where that keeps them. Neither is its default.
+// With performance_schema, MariaDB shows the labels of its sessions, and with one more setting the
+// last statement of an idle session. Neither is the default.
 func TestTellingMariaDB(t *testing.T) {
 	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
@@ -34,7 +34,7 @@ func TestTellingMariaDB(t *testing.T) {
 	}
 }
 
-// MySQL shows no locks where performance_schema is off. Locks are locks all the same.
+// Without performance_schema MySQL shows no locks. Locks work all the same.
 func TestMuteMySQL(t *testing.T) {
 	t.Parallel()
 	server, err := servers.Start(background, servers.MySQL,
@@ -56,7 +56,7 @@ func TestMuteMySQL(t *testing.T) {
 	require.NoError(t, release())
 }
 
-// variable is what a session says of itself while it holds a key.
+// variable is the label of a session while it holds a key.
 func variable[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string) (label string) {
 	t.Helper()
 	require.NoError(t, f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) (err error) {

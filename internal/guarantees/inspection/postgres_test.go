@@ -15,8 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// What is special about PostgreSQL's picture: it is read from several views, and rows themselves
-// say little of who locked them.
+// PostgreSQL's picture comes from several views, and its rows say little about who locked them.
 func TestInspectPostgres(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -35,7 +34,7 @@ func TestInspectPostgres(t *testing.T) {
 	}
 }
 
-// A session that has one lock after the other never shows with both.
+// A session that takes one lock after the other is never shown with both.
 func pictureOfOneMoment(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	one := testbed.NewSizedFixture(t, e, testbed.PostgresPgx[0], 1, "")
@@ -106,8 +105,8 @@ func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) tx
 	return txlock.Holding{}
 }
 
-// A row that somebody holds who knows nothing of txlock has a holder, and who waits for it under
-// txlock is its waiter.
+// A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
+// waiter.
 func strangerHolds(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	table := f.MakeTable(t, "id int primary key")
@@ -132,7 +131,7 @@ func strangerHolds(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, (<-waiting).Unlock(background))
 }
 
-// A lock that was released with a savepoint is not broken any more, though its transaction goes on.
+// Break does not end a session for a lock that was released with a savepoint.
 func savepointReleased(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	deep := f.Key("deep")
@@ -151,8 +150,7 @@ func savepointReleased(t *testing.T, e *testbed.Engine) {
 	}))
 }
 
-// Of a key for which there is no room its beginning shows, and no other lock of the session shows
-// under it.
+// Of a key that is too long, the beginning shows. No other lock of the session shows under it.
 func longKeys(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	outer, inner := f.Key(strings.Repeat("long", 20)), f.Key("inner")
@@ -175,7 +173,7 @@ func longKeys(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, lock.Unlock(background))
 }
 
-// Tables of a copied database have the numbers of the original's. What is locked in one does not
+// The tables of a copied database have the same numbers. What is locked in one database does not
 // show in the other.
 func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	administrator := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
@@ -204,10 +202,11 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 		_, err := seeding.Admin.Exec(statement)
 		require.NoError(t, err)
 	}
-	require.NoError(t, seeding.Admin.Close()) // nobody may be in a database that is copied
+	require.NoError(t, seeding.Admin.Close()) // a database with sessions cannot be copied
 	create("CREATE DATABASE "+copied+" TEMPLATE "+original, copied)
 
-	here, there := testbed.NewFixture(t, in(original), testbed.PostgresPgx[0]), testbed.NewFixture(t, in(copied), testbed.PostgresPgx[0])
+	here := testbed.NewFixture(t, in(original), testbed.PostgresPgx[0])
+	there := testbed.NewFixture(t, in(copied), testbed.PostgresPgx[0])
 	number := "SELECT 'things'::regclass::oid::int"
 	require.Equal(t, here.Total(t, number), there.Total(t, number))
 	key := here.Key("copied")

@@ -19,8 +19,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The holder releases while its slot is probed, and the pool's connections, the probe's among them,
-// have work to do by the time at which a probe is ended.
+// The holder releases while its slot is probed. When the probe would be ended, the pool's
+// connections, among them the probe's, already run other work.
 func probesAreSpared(t *testing.T, e *testbed.Engine) {
 	if e.Kind != servers.MariaDB {
 		return // MySQL needs no probes
@@ -32,13 +32,13 @@ func probesAreSpared(t *testing.T, e *testbed.Engine) {
 	db.SetMaxIdleConns(size)
 	tx, _ := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
 	inspected := make(chan error, 1)
-	f.Apart(func() { // and nobody else does meanwhile
+	f.Apart(func() { // no other test reads the views meanwhile
 		go func() {
 			_, err := few.Inspect(background)
 			inspected <- err
 		}()
 		eventually.Every(t, "a probe waits", time.Millisecond, func() bool {
-			// keeps the picture old: it goes on probing until it was seen
+			// keeps the picture old, so that Inspect goes on probing
 			f.Total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx")
 			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.Label+"' AND INFO "+
 				"LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
@@ -50,8 +50,8 @@ func probesAreSpared(t *testing.T, e *testbed.Engine) {
 	})
 }
 
-// keepBusy has n connections run a statement each that tells whether somebody ended it, or left
-// something behind.
+// keepBusy runs a statement on each of n connections. It tells whether the statement was ended, or
+// a variable left behind.
 func keepBusy(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
 	worked := make(chan error, n)
@@ -101,7 +101,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	go func() {
 		ended <- locks.Mutex(key).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 			err := f.Exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (NULL), (NULL), (NULL), (NULL)")
-			for range 6 { // the server takes a while to undo this, but not the seconds after which Break gives up
+			for range 6 { // undoing this takes a while, but less than Break waits
 				if err == nil {
 					err = f.Exec(ctx, tx, "INSERT INTO "+table+" (filler) SELECT a.filler FROM "+table+" a, (SELECT "+
 						"1 UNION ALL SELECT 2 UNION ALL SELECT 3) b")
@@ -126,7 +126,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	}
 }
 
-// A holder that does nothing is idle, and what it ran last says that it was txlock's own.
+// An idle holder shows as idle, with txlock's heartbeat as its last statement.
 func signsOfLife(t *testing.T, e *testbed.Engine) {
 	if !e.Tells {
 		return
@@ -145,7 +145,7 @@ func signsOfLife(t *testing.T, e *testbed.Engine) {
 	}
 }
 
-// Nothing is written by a process whose pool is mysql.Open's when its session is ended.
+// A process on mysql.Open writes nothing to stderr when its session is ended.
 func silentWhenBroken(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	key := f.Key("silent")
@@ -154,7 +154,7 @@ func silentWhenBroken(t *testing.T, e *testbed.Engine) {
 		Plays: "hold", DSN: f.DSNFor(f.Label, "", nil), Key: key, Lease: time.Minute, Stderr: &written,
 	})
 	require.Equal(t, "asks", holder.Next(t))
-	require.Equal(t, "holds", holder.Next(t)) // the server shows that earlier than the process knows it
+	require.Equal(t, "holds", holder.Next(t)) // the server shows the holder before the process knows
 	shown := f.Look(t, key)
 	require.Len(t, shown, 1)
 	f.Apart(func() { require.NoError(t, f.Locks.Break(background, shown[0])) })
@@ -177,7 +177,7 @@ func timeZones(t *testing.T, e *testbed.Engine) {
 	f.Apart(func() { h, err = locks.Inspect(background, key) })
 	require.NoError(t, err)
 	require.Len(t, h, 1)
-	const soon = 10 * time.Minute // and not 7 hours: the turn to look may come late
+	const soon = 10 * time.Minute // not 7 hours; the look itself may come late
 	require.WithinDuration(t, time.Now(), h[0].Holder.Since, soon)
 	require.Less(t, h[0].Holder.For, soon)
 	require.NoError(t, release())

@@ -13,8 +13,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// MariaDB's views are read by one at a time of a Locker, and serve an old picture to whoever asks
-// soon after another.
+// A Locker reads MariaDB's views in one call at a time: they serve an old picture to whoever reads
+// them too soon after another.
 func TestCrowdedViewsMariaDB(t *testing.T) {
 	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{})
@@ -25,8 +25,10 @@ func TestCrowdedViewsMariaDB(t *testing.T) {
 		func(t *testing.T) { inspectsOldPictures(t, e) })
 }
 
-// crowd is a table of which one session holds all slots, and a Locker of them.
-func crowd(t *testing.T, e *testbed.Engine, slots int) (f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], session string) {
+// crowd is a lock table whose slots one session holds, and a Locker on it.
+func crowd(t *testing.T, e *testbed.Engine, slots int) (
+	f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], session string,
+) {
 	t.Helper()
 	f = innodbFixture(t, e)
 	locks, _, name := slotTable(t, f, slots)
@@ -34,8 +36,8 @@ func crowd(t *testing.T, e *testbed.Engine, slots int) (f *testbed.Fixture[*sql.
 	return f, locks, session
 }
 
-// probesOf are the numbers of the statements that wait for slots of the fixture just now. The
-// process list is not one of InnoDB's views.
+// probesOf are the numbers of the statements that probe slots of the fixture now. They come from
+// the process list, which is not one of InnoDB's views.
 func probesOf(t *testing.T, f *testbed.Fixture[*sql.Tx]) (numbers []int) {
 	t.Helper()
 	rows, err := f.Admin.Query("SELECT QUERY_ID FROM information_schema.processlist WHERE DB = '" + f.Label +
@@ -66,11 +68,11 @@ func inspectLater(locks *txlock.Locker[*sql.Tx], keys ...string) <-chan inspecti
 }
 
 func inspectsInTurns(t *testing.T, e *testbed.Engine) {
-	const slots = 512 // take all the time that there is, 5 s
+	const slots = 512 // probing them takes all the time there is, 5 s
 	f, locks, session := crowd(t, e, slots)
 	late := true
 	// on a busy machine the time may be over before they had enough turns: the best of a few tries
-	// tells
+	// counts
 	for try := 0; late && try < 3; try++ {
 		all := inspectLater(locks)
 		eventually.Every(t, "it probes", time.Millisecond, func() bool { return len(probesOf(t, f)) > 0 })
@@ -97,15 +99,15 @@ func inspectsInTurns(t *testing.T, e *testbed.Engine) {
 }
 
 func inspectsOldPictures(t *testing.T, e *testbed.Engine) {
-	const probes = 6 // more than the looks that an answer takes at least
+	const probes = 6 // more than the fewest looks that an answer takes
 	f, locks, session := crowd(t, e, 1)
 	old := func() { f.Total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx") }
 	old()
 	seen := map[int]bool{}
 	begun := time.Now()
 	ended := inspectLater(locks, "key")
-	// On a machine that is busy a pause may be long enough for a new picture, and what is left of
-	// the 5 s for a look must be enough for it.
+	// On a busy machine a pause may be long enough for a new picture. Enough of the 5 s must be
+	// left for a look at it.
 	for len(seen) < probes && len(ended) == 0 && time.Since(begun) < 2500*time.Millisecond {
 		old()
 		for _, number := range probesOf(t, f) {

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// census counts the sessions of all fixtures with one query. Every test that asks while the query
-// has not begun gets the same answer: many tests wait for their sessions at once, and InnoDB's views
-// go on serving an old picture to whoever asks again too soon.
+// census counts the sessions of all fixtures with one query. All tests that ask before the query
+// begins get the same answer: many of them wait at once, and InnoDB's views serve an old picture to
+// whoever reads them again too soon.
 type census struct {
 	admin *sql.DB
 	query string // rows of a label, its sessions that wait for a lock, and those in a transaction
@@ -31,7 +31,7 @@ type picture struct {
 
 type sessions struct{ waiting, open int }
 
-// of is what the server says about a fixture, asked after the call of it.
+// of is what the server says about a fixture. The server is asked after the call, never before.
 func (c *census) of(t *testing.T, label string) sessions {
 	t.Helper()
 	c.mu.Lock()
@@ -45,7 +45,7 @@ func (c *census) of(t *testing.T, label string) sessions {
 	if !p.taken {
 		c.views.Ask(func() {
 			c.mu.Lock()
-			c.next = nil // who asks from now on may know of more than the server will say
+			c.next = nil // who asks from now on may know more than this answer will
 			c.mu.Unlock()
 			p.sessions, p.err = c.take()
 		})
@@ -73,14 +73,14 @@ func (c *census) take() (map[string]sessions, error) {
 	return taken, rows.Err()
 }
 
-// rested keeps a pause between two readings of the same views.
+// rested keeps a pause between two reads of the same views.
 type rested struct {
 	pause time.Duration
 	mu    sync.Mutex
 	last  time.Time
 }
 
-// Ask calls query when nobody has asked for long enough.
+// Ask calls query once the pause since the last one is over.
 func (r *rested) Ask(query func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,27 +19,25 @@ import (
 // Client is one way to reach an engine.
 type Client[Tx any] struct {
 	Name string
-	// connect returns a driver with a pool of at most size connections, and what the test needs of
-	// that pool.
+	// connect returns a driver on a pool of at most size connections, and that pool.
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
-	// start begins a caller's own transaction on a connection that belongs to it alone, and that
-	// leave closes.
+	// start begins a caller's own transaction on a connection of its own, which leave closes.
 	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	End   func(ctx context.Context, tx Tx, commit bool) error
 	Exec  func(ctx context.Context, tx Tx, query string) error
 	Query func(ctx context.Context, tx Tx, query string) (string, error)
 }
 
-// pool is a caller's pool as its tests look at it.
+// pool is what a test looks at in a pool. A pool of the library's own shows less.
 type pool struct {
 	Close func()
 	InUse func() int
 	Open  func() int
-	Db    *sql.DB // where it is one
+	DB    *sql.DB // where it is one
 }
 
-// Begin is start for a test that goes on with the transaction.
+// Begin is start, and leaves when the test ends.
 func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx {
 	t.Helper()
 	tx, leave, err := c.Start(dsn, level)
@@ -157,7 +155,7 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 			Close: func() { _ = db.Close() },
 			InUse: func() int { return db.Stats().InUse },
 			Open:  func() int { return db.Stats().OpenConnections },
-			Db:    db,
+			DB:    db,
 		}
 	}
 	return c

@@ -1,5 +1,5 @@
-// Package testbed is what the tests of the guarantees run on: real servers, clients of each kind, and
-// fixtures with keys and tables of their own.
+// Package testbed is what the tests of the guarantees run on: real servers, clients of each kind,
+// and fixtures with keys and tables of their own.
 package testbed
 
 import (
@@ -40,7 +40,7 @@ type Engine struct {
 	views   *rested // InnoDB's, which serve an old picture when read again within 100 ms
 }
 
-// PollEvery is how often a test asks for what nothing tells of.
+// PollEvery is how often a test asks when no event tells it.
 const PollEvery = 2 * time.Millisecond
 
 // Engines are the servers that Main has started.
@@ -76,11 +76,11 @@ func runTests(m *testing.M) int {
 	})
 }
 
-// NoGoroutines shows behind the test, and what was cleaned up for it since, that no goroutine is
-// left. Nothing may run beside the test.
+// NoGoroutines checks after the test and its later cleanups that no goroutine is left. No other
+// test may run beside it.
 func NoGoroutines(t *testing.T) {
 	t.Helper()
-	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes") // panics in a test that others run beside
+	t.Setenv("TXLOCK_TEST_RUNS_ALONE", "yes") // panics in a parallel test
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { require.NoError(t, leftBehind(before)) })
 }
@@ -138,7 +138,7 @@ func NewEngine(server *servers.Server) (*Engine, error) {
 	return e, nil
 }
 
-// DSNFor is the address for a fixture. Its label names it on the server: as the application on
+// DSNFor is the DSN of a fixture. The label names it on the server: as the application on
 // PostgreSQL, as the database on MySQL and MariaDB.
 func (e *Engine) DSNFor(label, address string, parameters url.Values) string {
 	if e.Postgres {
@@ -198,7 +198,7 @@ func (e *Engine) Table() string {
 	return dsn[strings.LastIndexByte(dsn, '/')+1:] + ".txlock_slots"
 }
 
-// admitted runs a statement as the administrator.
+// AsAdmin runs a statement as the administrator.
 func (e *Engine) AsAdmin(t *testing.T, query string) {
 	t.Helper()
 	_, err := e.Admin.Exec(query)

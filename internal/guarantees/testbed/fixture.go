@@ -29,9 +29,9 @@ type Fixture[Tx any] struct {
 
 var labels atomic.Int64
 
-// newLabel names a fixture of this run, as short as can be: PostgreSQL shows 50 bytes of the
-// application, the process and the key together, and the numbers of processes have up to seven
-// digits. A server that outlives the run may be given to several.
+// newLabel names a fixture of this run. It is short: PostgreSQL shows 50 bytes of the application,
+// the process and the key together. It names the process, because several runs may share a given
+// server.
 func newLabel() string {
 	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(labels.Add(1), 36)
 }
@@ -45,8 +45,8 @@ func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
 	return NewSizedFixture(t, e, c, PoolSize, "")
 }
 
-// NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that is
-// not empty.
+// NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that
+// is not empty.
 func NewSizedFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, address string,
 	options ...txlock.Option,
 ) *Fixture[Tx] {
@@ -94,8 +94,7 @@ func newFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], label string, siz
 	return f
 }
 
-// usedSlots are those of the keys of all fixtures whose tests run: side by side, they must not meet
-// in one.
+// usedSlots are the slots of all keys in use. The keys of parallel tests must not share one.
 var usedSlots = struct {
 	mu    sync.Mutex
 	taken map[uint32]bool
@@ -127,8 +126,8 @@ func (f *Fixture[Tx]) giveKeysBack() {
 	}
 }
 
-// StartWork runs a Do in the background that inserts a row, waits for the end of its context, says
-// when that came, and does not look at it otherwise. It returns when the work has begun, or failed.
+// StartWork runs a Do in the background. Its work inserts a row, waits for the end of its context,
+// says when that came, and returns nil. StartWork returns when the work has begun, or failed.
 func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-chan time.Time) {
 	working, result, end := make(chan struct{}), make(chan error, 1), make(chan time.Time, 1)
 	go func() {
@@ -147,7 +146,7 @@ func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-c
 	return result, end
 }
 
-// MakeTable creates a table of the fixture's own and returns its name, good from every connection.
+// MakeTable creates a table for the fixture. Every connection can use the name that it returns.
 func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 	t.Helper()
 	name := f.Label + "." + "things"
@@ -161,8 +160,8 @@ func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 	return name
 }
 
-// drop drops what the fixture has made. What a test that failed has left open there would keep it
-// waiting.
+// drop drops what the fixture has made. After a failed test it ends the sessions that would block
+// it.
 func (f *Fixture[Tx]) drop(t *testing.T, what string) {
 	t.Helper()
 	if t.Failed() {
@@ -171,14 +170,14 @@ func (f *Fixture[Tx]) drop(t *testing.T, what string) {
 	f.AsAdmin(t, "DROP "+what)
 }
 
-// Total reads a number as somebody else sees it: what is committed.
+// Total reads a number from another connection, which sees what is committed.
 func (f *Fixture[Tx]) Total(t *testing.T, query string) (n int) {
 	t.Helper()
 	require.NoError(t, f.Admin.QueryRow(query).Scan(&n))
 	return n
 }
 
-// Free fails the test unless other connections can take the keys at once.
+// Free fails the test unless another session can lock the keys at once.
 func (f *Fixture[Tx]) Free(t *testing.T, keys ...string) {
 	t.Helper()
 	lock, err := f.Locks.Mutex(keys...).TryLock(context.Background())

@@ -10,8 +10,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Apart calls what reads the server's views. On MariaDB it keeps its distance from others who read
-// them.
+// Apart calls what reads the server's views. On MariaDB it keeps a pause between two readers.
 func (e *Engine) Apart(read func()) {
 	if e.Kind == servers.MariaDB {
 		e.views.Ask(read)
@@ -31,8 +30,8 @@ func (f *Fixture[Tx]) Look(t *testing.T, keys ...string) (holdings []txlock.Hold
 	return holdings
 }
 
-// ListsHeld says whether the server lists rows that are held without being awaited, and the last
-// statements of their holders.
+// ListsHeld says whether the server lists held rows for which nobody waits, and their holders' last
+// statements.
 func (e *Engine) ListsHeld() bool { return e.Kind != servers.MariaDB }
 
 // SessionSQL is the number that the server has for the session.
@@ -43,7 +42,7 @@ func (e *Engine) SessionSQL() string {
 	return "SELECT CONNECTION_ID()"
 }
 
-// HoldInDo has a Do hold a key, until release is called, and returns its session's number.
+// HoldInDo holds a key in a Do until release is called, and returns the number of its session.
 func (f *Fixture[Tx]) HoldInDo(t *testing.T, key string) (session string, release func() error) {
 	t.Helper()
 	held, done, ended := make(chan string, 1), make(chan struct{}), make(chan error, 1)
@@ -64,7 +63,8 @@ func (f *Fixture[Tx]) HoldInDo(t *testing.T, key string) (session string, releas
 	return session, func() error { close(done); return <-ended }
 }
 
-// Queue has n callers of Lock wait for a key, one after the other. Each unlocks when it is told to.
+// Queue starts n callers of Lock, each after the one before it is in the server's queue. The test
+// unlocks what they are granted.
 func (f *Fixture[Tx]) Queue(t *testing.T, n int, key string) (granted chan *txlock.Lock) {
 	t.Helper()
 	granted = make(chan *txlock.Lock, n)
@@ -80,15 +80,15 @@ func (f *Fixture[Tx]) Queue(t *testing.T, n int, key string) (granted chan *txlo
 	return granted
 }
 
-// LookAtRows is Inspect of all that a Locker with a lock table of the fixture's own sees.
+// LookAtRows is Inspect of everything, by a Locker with a lock table of the fixture's own.
 func (f *Fixture[Tx]) LookAtRows(t *testing.T) []txlock.Holding {
 	t.Helper()
 	_, look := f.FewSlots(t)
 	return look()
 }
 
-// FewSlots is a Locker with a lock table of the fixture's own, and Inspect of all of it: on MariaDB
-// that waits for all that is held, which other tests must not meet.
+// FewSlots is a Locker with a lock table of the fixture's own, and an Inspect of everything. On
+// MariaDB that probes every slot, so the table must not be shared with other tests.
 func (f *Fixture[Tx]) FewSlots(t *testing.T) (few *txlock.Locker[Tx], look func() []txlock.Holding) {
 	t.Helper()
 	name := f.Label + ".few_slots"

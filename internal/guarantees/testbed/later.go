@@ -2,7 +2,7 @@ package testbed
 
 import "github.com/txlock/txlock"
 
-// LockLater has a goroutine lock, and tells whether that succeeded when it has.
+// LockLater locks and unlocks in the background, and then tells whether that succeeded.
 func LockLater[Tx any](m *txlock.Mutex[Tx]) <-chan error {
 	ended := make(chan error, 1)
 	go func() {

@@ -30,7 +30,7 @@ func (l *Logbook) Option() txlock.Option {
 	return txlock.WithLogger(slog.New(slog.NewJSONHandler(l, nil)))
 }
 
-// Records are the lines so far.
+// Records are the lines logged so far.
 func (l *Logbook) Records(t *testing.T) (records []map[string]any) {
 	t.Helper()
 	l.mu.Lock()

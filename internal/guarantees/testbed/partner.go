@@ -18,8 +18,8 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// The test binary runs itself again as another process that takes part in a test. Main sees by this
-// variable that it is one.
+// The test binary starts itself again as another process that takes part in a test. This variable
+// tells Main so.
 const partVariable = "TXLOCK_TEST_PART"
 
 // Partner is such a process. Each line that it prints is an event.
@@ -110,7 +110,7 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 			fmt.Println("working")
 			<-ctx.Done()
 			fmt.Println(outcome(context.Cause(ctx)))
-			return nil // and would commit
+			return nil // a Do that was not lost would commit
 		})
 		fmt.Println(outcome(err))
 		return nil
@@ -121,7 +121,7 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 		return err
 	}
 	fmt.Println("holds")
-	if part == "again" { // asks for what it holds, as long as it is told that it does, and says when it last asked so
+	if part == "again" { // locks again what it holds as long as that succeeds, and says when the last such call began
 		last := time.Now()
 		for asked := last; err == nil; asked = time.Now() {
 			var nested *txlock.Lock

@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Through is the engine as clients of a pooler reach it.
+// Through is the engine behind a pooler.
 func (e *Engine) Through(pooler *servers.Server) *Engine {
 	return &Engine{
 		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,

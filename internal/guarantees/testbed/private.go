@@ -8,8 +8,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Mortal is an engine of the test's own, whose server it may kill. Servers that are given by
-// address are not killed, so where one is given for the other tests there is none of its kind here.
+// Mortal is an engine on a server that the test may kill. Tests skip the kinds whose servers are
+// given by address: those must not be killed.
 func Mortal(t *testing.T, kind servers.Kind) *Engine {
 	t.Helper()
 	server, err := servers.Start(background, kind, servers.Options{})

@@ -37,15 +37,15 @@ func (f *Fixture[Tx]) KillSessions(t *testing.T) {
 	f.eachSession(t, "pg_terminate_backend", "KILL")
 }
 
-// CancelStatements ends what the sessions of the fixture run, and no session, as an administrator
-// does.
+// CancelStatements cancels the running statements of the fixture, and ends no session, as an
+// administrator does.
 func (f *Fixture[Tx]) CancelStatements(t *testing.T) {
 	t.Helper()
 	f.eachSession(t, "pg_cancel_backend", "KILL QUERY")
 }
 
-// eachSession calls a function about each session of the fixture on PostgreSQL, or runs a statement
-// on MySQL and MariaDB.
+// eachSession calls a function on PostgreSQL, or runs a statement on MySQL and MariaDB, for each
+// session of the fixture.
 func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	t.Helper()
 	if f.Postgres {
@@ -65,10 +65,10 @@ func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	require.NoError(t, rows.Err())
 }
 
-// Guest begins a caller's own transaction in the fixture's name.
+// Guest begins a caller's own transaction under the fixture's label.
 func (f *Fixture[Tx]) Guest(t *testing.T) Tx { return f.Begin(t, f.DSNFor(f.Label, "", nil), 0) }
 
-// Receive waits for what must come, much later than it is due.
+// Receive waits for what must come, much longer than that may take.
 func Receive[T any](t *testing.T, from <-chan T) (value T) {
 	t.Helper()
 	select {
@@ -79,13 +79,14 @@ func Receive[T any](t *testing.T, from <-chan T) (value T) {
 	return value
 }
 
-// Stranger locks the key from elsewhere, and says when it got it.
+// Stranger waits for the held key as another client, and says when it got it.
 func (f *Fixture[Tx]) Stranger(t *testing.T, key string) <-chan time.Time {
 	t.Helper()
 	return NewSizedFixture(t, f.Engine, f.Client, 2, "").Waits(t, key)
 }
 
-// Waits locks the key, which is held, and says when it got it.
+// Waits waits for the held key, and says when it got it. It returns when the server has it in the
+// queue.
 func (f *Fixture[Tx]) Waits(t *testing.T, key string) <-chan time.Time {
 	t.Helper()
 	granted, done := make(chan time.Time, 1), make(chan struct{})
