@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// RunOn starts a server of each kind, has prepare make of it what tests need, and runs them.
-// Whatever happens, and also when ctx ends, each server is stopped behind that, and before it what
-// prepare returned is closed, also beside an error. It returns an exit code.
+// RunOn starts a server of each kind, calls prepare with each of them, calls run, and returns an
+// exit code. At the end, and also on an error or when ctx ends, it closes what prepare returned and
+// then stops the servers. What prepare returns beside an error is closed too.
 func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
 	for _, kind := range kinds {
 		server, err := Start(ctx, kind, Options{})
@@ -30,7 +30,7 @@ func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, 
 	return interruptible(ctx, run)
 }
 
-// interruptible returns before run does when ctx ends: then servers can be stopped.
+// interruptible does not wait for run when ctx ends, so that servers can be stopped.
 func interruptible(ctx context.Context, run func() int) int {
 	done := make(chan int, 1)
 	go func() { done <- run() }()
