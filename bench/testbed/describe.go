@@ -36,6 +36,9 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 	return all, nil
 }
 
+// asItShips is the durability of ZooKeeper and etcd, which cannot be asked for it.
+var asItShips = []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}
+
 func describe(ctx context.Context, server contest.Server, address string) (
 	version string, durability []results.Setting, err error,
 ) {
@@ -45,12 +48,15 @@ func describe(ctx context.Context, server contest.Server, address string) (
 	case contest.ZooKeeper:
 		text, err := talk(ctx, address, "srvr\n", "")
 		version, _, _ = strings.Cut(strings.TrimPrefix(text, "Zookeeper version: "), "-")
-		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}},
-			err
+		return version, asItShips, err
 	case contest.Etcd:
-		version, err = get(ctx, address+"/version")
-		return version, []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}},
-			err
+		text, err := get(ctx, address+"/version")
+		if err != nil {
+			return "", nil, err
+		}
+		var numbers struct{ Etcdserver string }
+		err = json.Unmarshal([]byte(text), &numbers)
+		return numbers.Etcdserver, asItShips, err
 	case contest.PostgreSQL:
 		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
 			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")
@@ -134,20 +140,24 @@ func talk(ctx context.Context, address, request, prefix string) (string, error) 
 			return value, nil
 		}
 	}
-	return "", fmt.Errorf("%s: no %q in the answer", address, prefix)
+	return "", fmt.Errorf("%s: no %q in the answer %q", address, prefix, text)
 }
 
-func get(ctx context.Context, address string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+// get reads a page.
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
+	request.Close = true // leaves no connection behind
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err
 	}
 	defer response.Body.Close()
-	var version struct{ Etcdserver string }
-	err = json.NewDecoder(response.Body).Decode(&version)
-	return version.Etcdserver, err
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return string(text), err
 }

@@ -1,11 +1,8 @@
 package testbed
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +26,9 @@ var redis = servers.Software{
 			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder}, DSN: local(port),
 		}
 	},
-	Answers: func(ctx context.Context, dsn string) error { return line(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG") },
+	Answers: func(ctx context.Context, dsn string) error {
+		return answers(talk(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG"))
+	},
 }
 
 // etcd is an etcd of one node.
@@ -57,7 +56,7 @@ var etcd = servers.Software{
 			DSN: url,
 		}
 	},
-	Answers: func(ctx context.Context, dsn string) error { return page(ctx, dsn+"/health") },
+	Answers: func(ctx context.Context, dsn string) error { return answers(get(ctx, dsn+"/health")) },
 }
 
 // zooKeeper is a ZooKeeper of one node. It runs on the Java of the machine.
@@ -82,7 +81,7 @@ var zooKeeper = servers.Software{
 		}
 	},
 	// It answers to no other word unless it is configured to.
-	Answers: func(ctx context.Context, dsn string) error { return line(ctx, dsn, "srvr", "Mode:") },
+	Answers: func(ctx context.Context, dsn string) error { return answers(talk(ctx, dsn, "srvr", "Mode:")) },
 }
 
 // zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All
@@ -129,50 +128,4 @@ func programOf(name string) func(root string) ([]string, error) {
 
 func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// line returns nil if a line of the answer to a request begins with a text. The server has to close
-// the connection at the end of its answer.
-func line(ctx context.Context, address, request, begin string) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte(request)); err != nil {
-		return err
-	}
-	var all []string
-	lines := bufio.NewScanner(conn)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), begin) {
-			return nil
-		}
-		all = append(all, lines.Text())
-	}
-	if lines.Err() != nil {
-		return lines.Err()
-	}
-	return fmt.Errorf("%q was answered with %q", request, all)
-}
-
-// page returns nil if a page can be read.
-func page(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	request.Close = true // leaves no connection behind
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
-}
+func answers(_ string, err error) error { return err }

@@ -51,7 +51,7 @@ func gone(t *testing.T, dsn string) {
 	}, time.Minute, 10*time.Millisecond, "the server still listens")
 }
 
-func answers(s servers.Software, server *servers.Server, limit time.Duration) error {
+func answersWithin(s servers.Software, server *servers.Server, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return s.Answers(ctx, server.DSN)
@@ -74,12 +74,12 @@ func TestServersAreHandledAsDatabasesAre(t *testing.T) {
 			server := private(t, s)
 			prefix := map[contest.Server]string{contest.Etcd: "http://"}[name]
 			require.Regexp(t, "^"+prefix+address.String()+"$", server.DSN)
-			answering := func() error { return answers(s, server, 10*time.Second) }
+			answering := func() error { return answersWithin(s, server, 10*time.Second) }
 			require.NoError(t, answering())
 			dsn := server.DSN
 
 			require.NoError(t, server.Pause())
-			require.True(t, os.IsTimeout(answers(s, server, 300*time.Millisecond)))
+			require.True(t, os.IsTimeout(answersWithin(s, server, 300*time.Millisecond)))
 			require.NoError(t, server.Continue())
 			require.NoError(t, answering())
 
@@ -128,7 +128,7 @@ func TestRedisSavesAsItShipsAndItsWorkIsCounted(t *testing.T) {
 	server := private(t, redis)
 	ask := func(request, begin string) {
 		t.Helper()
-		require.NoError(t, line(context.Background(), server.DSN, request+"\r\nQUIT\r\n", begin))
+		require.NoError(t, answers(talk(context.Background(), server.DSN, request+"\r\nQUIT\r\n", begin)))
 	}
 	ask("CONFIG GET save", "3600 1 300 100 60 10000")
 	ask("CONFIG GET appendonly", "no")

@@ -100,14 +100,14 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes 
 	if err != nil {
 		return err
 	}
-	// at once: to see what became of the lock may take a while
+	// say it now: to find out who has the lock next may take a while
 	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil {
 		_, err = fmt.Fprintln(out, o.successor(ctx, locks, key, h))
 	}
 	return o.failed(ctx, "write", err)
 }
 
-// period is for how long, where that is known.
+// period says how long a session has held or waited, if that is known.
 func period(s txlock.Session) string {
 	if s.Since.IsZero() && s.For == 0 {
 		return ""
@@ -115,11 +115,11 @@ func period(s txlock.Session) string {
 	return fmt.Sprintf(" for %v", round(s.For))
 }
 
-// looks is how often break looks for the holder of a key that is held. MariaDB may show an old
-// picture, without it, or not say who it is.
+// looks is how often break looks for the holder of a key. MariaDB may show an older state, without
+// the holder, or not name the holder.
 const looks = 5
 
-// holding is the row of the key, held.
+// holding returns the row of the key and its holder.
 func (o *options) holding(ctx context.Context, locks locker, key string) (txlock.Holding, error) {
 	advice := "try again"
 	for range looks {
@@ -159,7 +159,7 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 		advice}
 }
 
-// otherKey is what somebody named a slot, when that is known to be another key.
+// otherKey returns the name that a session gave a slot, if that is certainly another key.
 func otherKey(named, key string) string {
 	beginning, cut := strings.CutSuffix(named, "…")
 	if named == "" || named == key || cut && strings.HasPrefix(key, beginning) {
@@ -202,7 +202,7 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 		case len(holdings) == 0:
 			free++
 		}
-		if free > len(before.Waiters) || free == looks { // somebody who waited may be about to get it
+		if free > len(before.Waiters) || free == looks { // a waiter may be about to get it
 			return terminal.Clean(key) + " is free now."
 		}
 		select {

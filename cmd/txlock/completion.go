@@ -12,7 +12,7 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// complete says what a shell proposes: nothing is a file, but what "txlock run" runs.
+// complete sets up what a shell proposes. Only the command of "txlock run" is completed as a file.
 func (o *options) complete(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	for _, c := range root.Commands() {
@@ -31,10 +31,10 @@ func (o *options) complete(root *cobra.Command) {
 	}
 }
 
-// completing is how long somebody who has pressed a key waits gladly.
+// completing limits the wait of a user who has pressed the tab key.
 const completing = time.Second
 
-// completeHeld proposes the keys that are held just now, as far as the server says so in time.
+// completeHeld proposes the keys that are held, if the server tells them in time.
 func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
 	[]cobra.Completion, cobra.ShellCompDirective,
 ) {
@@ -50,12 +50,12 @@ func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
 	}
 	holdings, err := locks.Inspect(ctx)
 	if err != nil {
-		return nil, nothingElse // without a farewell to a server that may be silent
+		return nil, nothingElse // without closing the connection: the server may be silent
 	}
 	defer leave(locks)
 	var keys []cobra.Completion
 	for _, h := range holdings {
-		whole := !strings.HasSuffix(h.Key, "…") && terminal.Clean(h.Key) == h.Key // and one line
+		whole := !strings.HasSuffix(h.Key, "…") && terminal.Clean(h.Key) == h.Key // and it is one line
 		if h.Key != "" && whole && strings.HasPrefix(h.Key, begun) && !slices.Contains(typed, h.Key) {
 			keys = append(keys, h.Key)
 		}
@@ -63,8 +63,8 @@ func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
 	return keys, nothingElse
 }
 
-// completeCommand leaves what is behind -- to the shell. Cobra has read -- away, and does not say
-// so.
+// completeCommand leaves the words after -- to the shell. Cobra has removed the -- and does not
+// tell.
 func (o *options) completeCommand(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if slices.Contains(o.typed[:len(o.typed)-1], "--") {
 		return nil, cobra.ShellCompDirectiveDefault

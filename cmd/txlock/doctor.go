@@ -92,7 +92,7 @@ func verdict(findings []doctor.Finding, strict bool) error {
 	return nil
 }
 
-// marks are how severities look: in words, so that they are told apart without colours.
+// marks are the words for severities. Words can be told apart without colours.
 var marks = map[doctor.Severity]struct{ word, way string }{
 	doctor.OK:      {"ok", terminal.Green},
 	doctor.Note:    {"note", terminal.Cyan},
@@ -100,7 +100,7 @@ var marks = map[doctor.Severity]struct{ word, way string }{
 	doctor.Failure: {"FAILURE", terminal.Red},
 }
 
-// writeFindings has the worst come last, next to the prompt.
+// writeFindings writes the worst finding last, next to the prompt.
 func writeFindings(out io.Writer, findings []doctor.Finding, quiet bool, style terminal.Style) error {
 	var b strings.Builder
 	count := make(map[doctor.Severity]int)
@@ -141,14 +141,14 @@ func writeFinding(b *strings.Builder, f doctor.Finding, width int, style termina
 		return terminal.Wrap(terminal.Clean(text), width, len(margin)+len("why  "))
 	}
 	indented(b, "why", wrapped(f.Why))
-	fix := strings.Split(f.Fix.Text, "\n") // there to be pasted
+	fix := strings.Split(f.Fix.Text, "\n") // lines to paste into a client
 	if f.Fix.Kind == doctor.Advice && len(fix) == 1 {
 		fix = wrapped(f.Fix.Text)
 	}
 	indented(b, "fix", fix)
 }
 
-// margin is what is left of a finding's text, below its severity.
+// margin is the space to the left of a finding's text, below its severity.
 const margin = "         "
 
 func indented(b *strings.Builder, name string, lines []string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// What the command exits with; 64 to 78 as in sysexits.h, which mail and cron know.
+// The exit codes; 64 to 78 are those of sysexits.h, which mail and cron know.
 const (
 	exitError        = 1
 	exitUsage        = 64
@@ -29,11 +29,11 @@ const (
 	exitNotSetUp     = 78
 )
 
-// ending is how the command ends when it does not simply work.
+// ending is how the command ends if it does not succeed.
 type ending struct {
 	code int
-	text string // nothing is said when it is empty
-	own  bool   // the code says it all: it is a child's
+	text string // if empty, nothing is said
+	own  bool   // the code is a child's and says enough
 }
 
 // Error implements error.
@@ -43,7 +43,7 @@ func usage(format string, arguments ...any) error {
 	return &ending{code: exitUsage, text: fmt.Sprintf(format, arguments...)}
 }
 
-// failed says that doing something has failed, why, and where that is known what to do.
+// failed makes the error for something that failed: what, why, and, if known, what to do.
 func (o *options) failed(ctx context.Context, doing string, err error) error {
 	var end *ending
 	if err == nil || errors.As(err, &end) {
@@ -65,7 +65,7 @@ func reasonOf(err error) string {
 	return strings.TrimPrefix(oneLine(locktable.WithoutAdvice(err)), "txlock: ")
 }
 
-// oneLine is a text of which joined errors stand in lines.
+// oneLine joins the lines of joined errors into one.
 func oneLine(lines string) string {
 	var text strings.Builder
 	for line := range strings.Lines(lines) {
@@ -138,7 +138,7 @@ func unprivileged(err error) bool {
 	return errors.As(err, &my) && slices.Contains([]uint16{1095, 1142, 1143, 1227}, my.Number)
 }
 
-// homeless reports whether there is no such database, or schema.
+// homeless reports whether the database or schema does not exist.
 func homeless(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -148,18 +148,18 @@ func homeless(err error) bool {
 	return errors.As(err, &my) && my.Number == 1049
 }
 
-// unreachable reports whether there is no server, or it went away.
+// unreachable reports whether there is no server, or the connection to it broke.
 func unreachable(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) { // connection exceptions, too many connections, shutting down or starting up
 		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P0") || pg.Code == "53300"
 	}
 	var my *mysql.MySQLError
-	if errors.As(err, &my) { // too many connections, shutting down, of this user
+	if errors.As(err, &my) { // too many connections, shutting down, too many of this user
 		return slices.Contains([]uint16{1040, 1053, 1203}, my.Number)
 	}
 	var connect *pgconn.ConnectError
-	var network *net.OpError // not net.Error, which an error of a file is as well
+	var network *net.OpError // not net.Error, which errors of files implement as well
 	var name *net.DNSError
 	return errors.As(err, &connect) || errors.As(err, &network) || errors.As(err, &name) ||
 		errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||

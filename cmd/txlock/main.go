@@ -1,5 +1,5 @@
-// Command txlock holds locks of package txlock from a shell, and shows who holds them and who
-// waits. See txlock --help.
+// Command txlock holds locks of package txlock from a shell, and shows who holds them and who waits
+// for them. See txlock --help.
 package main
 
 import (
@@ -20,13 +20,13 @@ import (
 
 func main() {
 	arguments := scrubbed()
-	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // what it would write there comes as an error, too
+	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // it only logs what it returns as an error too
 	signals := watchSignals()
 	code := execute(signals.ctx, signals, arguments)
 	os.Exit(code)
 }
 
-// execute runs the command line and returns what to exit with.
+// execute runs the command line and returns the exit code.
 func execute(ctx context.Context, signals *signals, arguments []string) int {
 	o := &options{signals: signals, typed: arguments}
 	out := &output{to: os.Stdout}
@@ -40,7 +40,7 @@ func execute(ctx context.Context, signals *signals, arguments []string) int {
 	case errors.As(err, &end):
 	case out.failed != nil:
 		end = &ending{code: exitError, text: "write: " + out.failed.Error()}
-	case err != nil: // cobra's own: what was typed is wrong
+	case err != nil: // an error of cobra: the command line is wrong
 		end = &ending{code: exitUsage, text: fmt.Sprintf(`%v; see "%s --help"`, err, called.CommandPath())}
 	default:
 		return 0
@@ -54,11 +54,11 @@ func execute(ctx context.Context, signals *signals, arguments []string) int {
 	return end.code
 }
 
-// exitUnread is for output that nobody reads any more, as of "txlock status | head -1": what a
-// shell says of a program that SIGPIPE ends.
+// exitUnread is for output that nobody reads any more, as in "txlock status | head -1". It is the
+// code that a shell gives for SIGPIPE.
 const exitUnread = 128 + 13
 
-// output remembers why writing has failed, which not everybody who writes says.
+// output remembers the first error of a write, because not every caller of Write reports it.
 type output struct {
 	to     io.Writer
 	failed error
@@ -71,7 +71,7 @@ func (o *output) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// say writes a line to standard error. It never holds a password, nor what commands a terminal.
+// say writes a line to standard error, without passwords and without terminal control characters.
 func (o *options) say(format string, arguments ...any) {
 	text := terminal.Clean(fmt.Sprintf(format, arguments...))
 	fmt.Fprintln(os.Stderr, "txlock: "+o.server.Redact(dsn.Redact(text)))

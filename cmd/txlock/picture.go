@@ -12,7 +12,7 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// picture is the JSON of status. Its names are documented there and stay as they are.
+// picture is the JSON of status. Its names are documented there and must not change.
 type picture struct {
 	Server string        `json:"server"`
 	At     time.Time     `json:"at"` // by this machine's clock
@@ -29,7 +29,7 @@ type lockPicture struct {
 }
 
 type sessionPicture struct {
-	ID          *string    `json:"id"` // null when the server does not say who holds
+	ID          *string    `json:"id"` // null if the server does not say who holds the lock
 	Key         string     `json:"key"`
 	Application string     `json:"application"`
 	Host        string     `json:"host"`
@@ -70,7 +70,7 @@ func pictureOf(s txlock.Session) sessionPicture {
 		since, seconds := s.Since.UTC(), s.For.Truncate(time.Millisecond).Seconds()
 		p.Since, p.For = &since, &seconds
 	}
-	if s.Idle || !s.Since.IsZero() { // a server that hides what a session does hides since when it does it, too
+	if s.Idle || !s.Since.IsZero() { // a server that hides what a session does also hides when it began
 		p.Idle = &s.Idle
 	}
 	return p
@@ -80,8 +80,9 @@ func writeJSON(out io.Writer, value any) error { return writeIndented(out, value
 
 func writeJSONLine(out io.Writer, value any) error { return writeIndented(out, value, "") }
 
-// writeIndented writes JSON without what commands a terminal: controls, and what turns the
-// direction of writing. It can only be within strings, and programs read the same from its escapes.
+// writeIndented writes JSON in which control characters, and those that turn the direction of
+// writing, are escaped, so that they do not reach a terminal. They only occur in strings, and
+// programs read the same from the escapes.
 func writeIndented(out io.Writer, value any, indent string) error {
 	var text, escaped bytes.Buffer
 	encoder := json.NewEncoder(&text)

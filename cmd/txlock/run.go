@@ -34,7 +34,7 @@ type job struct {
 	grace    time.Duration
 	unfenced bool
 	verbose  bool
-	conflict int // what to exit with when the lock is not acquired
+	conflict int // exit code when the lock is not acquired
 	asked    time.Time
 }
 
@@ -100,7 +100,7 @@ func newRun(o *options) *cobra.Command {
 	return c
 }
 
-// read checks what was typed, before anything is done.
+// read checks the command line, before anything is done.
 func (j *job) read(c *cobra.Command, arguments []string) error {
 	dash := c.ArgsLenAtDash()
 	switch {
@@ -143,10 +143,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	return nil
 }
 
-// mostLease is what the servers' timers hold.
+// mostLease is the longest time that the servers' timers hold.
 const mostLease = 24 * 24 * time.Hour
 
-// leastLease is as fine as the timer of a system is.
+// leastLease is the resolution of the timers of a system.
 func leastLease(system dsn.System) time.Duration {
 	if system == dsn.Postgres {
 		return (*postgres.Driver)(nil).MinLease()
@@ -154,7 +154,7 @@ func leastLease(system dsn.System) time.Duration {
 	return (*mysql.Driver)(nil).MinLease()
 }
 
-// run waits, runs, and releases.
+// run waits for the lock, runs the command, and releases.
 func (j *job) run(ctx context.Context) error {
 	var settings []txlock.Option
 	if j.lease > 0 {
@@ -174,15 +174,15 @@ func (j *job) run(ctx context.Context) error {
 		return err
 	}
 	signals := j.signals.take()
-	if ctx.Err() != nil { // a signal came while the lock was being granted
+	if ctx.Err() != nil { // a signal came while the lock was granted
 		_ = lock.Unlock(ctx)
 		return j.failed(ctx, "waiting for "+j.name(), ctx.Err())
 	}
 	return j.guard(locks, lock, signals)
 }
 
-// warnOfNesting says that a wait may be one for ever: for a txlock above this one, which waits for
-// this one.
+// warnOfNesting warns of a wait without end: a txlock above this one may hold the lock, and it
+// waits for this one.
 func (j *job) warnOfNesting() {
 	above := strings.Split(os.Getenv("TXLOCK_KEY"), "\n")
 	for _, key := range j.keys {
@@ -194,7 +194,7 @@ func (j *job) warnOfNesting() {
 	}
 }
 
-// guard runs the command under lock.
+// guard runs the command while it holds the lock.
 func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) error {
 	result, err := child.Run(child.Command{
 		Path: j.path, Args: j.command, Env: j.environment(lock.Token()), Signals: signals, Stop: lock.Context().Done(),
@@ -216,7 +216,7 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 	case result.Stopped:
 		return &ending{code: exitLost, text: fmt.Sprintf(
 			"%s was lost while the command ran, which ended with code %d", j.name(), result.Code)}
-	case held && released != nil && time.Since(ended) >= patience: // a server that has ended the session says so sooner
+	case held && released != nil && time.Since(ended) >= patience: // a server that has ended the session answers sooner
 		return &ending{
 			code: cmp.Or(result.Code, exitLost), own: true,
 			text: fmt.Sprintf("the release of %s was not confirmed, "+
@@ -233,9 +233,9 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 	return &ending{code: result.Code, own: true}
 }
 
-// holds reports whether the lock is held as far as this process can tell. Locking again what it
-// holds asks no server, but looks whether the connection is still there: this process may have been
-// stopped, and not have noticed yet. It waits in vain while a heartbeat is unanswered.
+// holds reports whether this process still holds the lock, as far as it can tell. It locks the keys
+// once more: that asks no server, but notices a broken connection, for example after this process
+// was stopped. It gives up while a heartbeat is unanswered.
 func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
@@ -246,11 +246,11 @@ func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 	return !errors.Is(err, txlock.ErrLost) && lock.Context().Err() == nil
 }
 
-// settling is for how long a signal may still have been meant for a command that has ended.
+// settling is how long after the end of the command a signal may still have been meant for it.
 const settling = 200 * time.Millisecond
 
-// leaveAt ends txlock at a signal that comes while the release of the lock is awaited, of which
-// there is no command any more to hear.
+// leaveAt ends txlock at a signal while it waits for the release of the lock: there is no command
+// left to pass it to.
 func leaveAt(signals <-chan os.Signal) {
 	for settled := time.After(settling); ; {
 		select {
@@ -261,7 +261,7 @@ func leaveAt(signals <-chan os.Signal) {
 	}
 }
 
-// why is the reason of a loss, without the words that say that it is one.
+// why returns the reason of a loss, without the words for the loss itself.
 func why(err error) string {
 	text := strings.TrimPrefix(oneLine(err.Error()), "txlock: Unlock: ")
 	return strings.TrimPrefix(text, txlock.ErrLost.Error()+": ")
@@ -275,7 +275,8 @@ func cannotRun(err error) string {
 	return text
 }
 
-// environment is that of the command. A txlock above this one may have left its own token there.
+// environment returns the environment of the command, without key and token of a txlock above this
+// one.
 func (j *job) environment(token int64) []string {
 	var environment []string
 	for _, entry := range os.Environ() {
@@ -291,10 +292,10 @@ func (j *job) environment(token int64) []string {
 	return environment
 }
 
-// name is what is locked, for people.
+// name returns the keys, for messages.
 func (j *job) name() string { return strings.Join(j.keys, " ") }
 
-// acquire waits for the lock. After a second it says for whom.
+// acquire waits for the lock. After a second it says who holds it.
 func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	j.asked = time.Now()
 	notice := j.announce(ctx, locks)
@@ -322,8 +323,8 @@ func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	return nil, j.failed(ctx, "waiting for "+j.name(), err)
 }
 
-// lock waits as --wait and --try say. A try waits for no holder, so it waits for the server no
-// longer than connecting may take.
+// lock waits as --wait and --try say. A try waits for no holder, so it gives the server no more
+// time than connecting may take.
 func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	if !j.try {
 		return locks.lock(ctx, j.keys, j.wait, false)
@@ -339,8 +340,8 @@ func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	return lock, err
 }
 
-// cut reports whether a limit of the server's own, or its administrator, ended a wait that was not
-// to end yet.
+// cut reports whether the server ended the wait too early, by a limit of its own or by its
+// administrator.
 func (j *job) cut(err error) bool {
 	if j.try {
 		var pg *pgconn.PgError
@@ -349,7 +350,7 @@ func (j *job) cut(err error) bool {
 	return !errors.Is(err, context.DeadlineExceeded)
 }
 
-// missed says who has the lock that was not acquired.
+// missed says that the lock was not acquired, and who holds it.
 func (j *job) missed(ctx context.Context, locks locker) error {
 	end := &ending{code: j.conflict, own: true}
 	if j.conflict == 0 && !j.verbose {

@@ -8,10 +8,10 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
-// scrubbed returns a copy of the arguments, and overwrites the passwords in their originals, which
-// the system shows to everybody (ps, /proc/pid/cmdline). On Unix Go's strings of os.Args are that
-// very memory, which is the process's own to write to; where they are not, nothing is gained and
-// nothing lost. What stands behind "--" is a child's, and is left alone.
+// scrubbed returns a copy of the arguments, and overwrites the passwords in the originals, which
+// the system shows to everybody (ps, /proc/pid/cmdline). On Unix the strings in os.Args are that
+// very memory, and the process may write to it. On systems where they are not, this changes
+// nothing. Arguments after "--" belong to a child and are left alone.
 func scrubbed() []string {
 	arguments := make([]string, len(os.Args))
 	for i, argument := range os.Args {

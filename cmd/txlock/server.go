@@ -17,14 +17,13 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 )
 
-// locker is what the commands use of a txlock.Locker, whatever its transactions are.
+// locker is the part of a txlock.Locker that the commands use. It hides the type of transactions.
 type locker interface {
 	Install(ctx context.Context) error
 	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
 	Break(ctx context.Context, holding txlock.Holding) error
 	Close() error
-	// lock waits for the keys: as long as within says, or without a limit if it is 0, or not at
-	// all.
+	// lock waits for the keys, at most within; 0 stands for no limit. A try does not wait at all.
 	lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error)
 }
 
@@ -42,7 +41,7 @@ func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, within time.Durat
 	return m.Lock(ctx)
 }
 
-// leave closes what holds no lock, and does not wait for a server that is silent: the process ends,
+// leave closes a Locker that holds no lock. It does not wait for a silent server: the process ends,
 // and its connections with it.
 func leave(locks locker) {
 	closed := make(chan struct{})
@@ -65,7 +64,7 @@ func (o *options) find() error {
 	if text == "" {
 		return usage("no server: set TXLOCK_DSN, or give --dsn postgres://user@host/database")
 	}
-	server, err := dsn.Parse(strings.TrimSpace(text), os.Getenv) // a file's last line has an end
+	server, err := dsn.Parse(strings.TrimSpace(text), os.Getenv) // it may come from a file, with a line end
 	if err != nil {
 		return usage("the URL of the server: %v", err)
 	}
@@ -73,8 +72,8 @@ func (o *options) find() error {
 	return nil
 }
 
-// findTable is find, and on MySQL and MariaDB has the URL or the name of the table say in which
-// database it is.
+// findTable is find, and it makes sure that the database of the table is known: on MySQL and
+// MariaDB the URL or the name of the table must say it.
 func (o *options) findTable() error {
 	if err := o.find(); err != nil {
 		return err
@@ -99,7 +98,7 @@ func qualified(table string) bool {
 	return false
 }
 
-// open connects to the server. It does not wait for longer than the URL allows.
+// open connects to the server, within the time that the URL allows.
 func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, error) {
 	if err := o.findTable(); err != nil {
 		return nil, err
@@ -126,8 +125,8 @@ func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, 
 // workTimeout is how long installing and examining may take.
 const workTimeout = time.Minute
 
-// ask bounds what asks the server, of which nobody knows that it still answers. doing says what
-// for.
+// ask limits the time of a question to the server, which may have fallen silent. doing is for the
+// message.
 func (o *options) ask(
 	ctx context.Context, doing string, limit time.Duration, question func(context.Context) error,
 ) error {
@@ -136,7 +135,7 @@ func (o *options) ask(
 	return o.failed(ctx, doing, overdue(ctx, bounded, limit, question(bounded)))
 }
 
-// overdue is err, or what it comes from if the time was over.
+// overdue returns err, or, if the time was over, an error that says so.
 func overdue(ctx, bounded context.Context, limit time.Duration, err error) error {
 	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v: %w", limit, bounded.Err())
@@ -144,7 +143,7 @@ func overdue(ctx, bounded context.Context, limit time.Duration, err error) error
 	return err
 }
 
-// inspect is what the server shows, if it does so in time.
+// inspect returns what the server shows, if it answers in time.
 func (o *options) inspect(
 	ctx context.Context, doing string, locks locker, keys ...string,
 ) (holdings []txlock.Holding, err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
 )
 
-// signals ends what the command does at the first signal, and the command itself at the second:
-// unless they are handed to a child.
+// signals ends the work of the command at the first signal, and the command itself at the second,
+// unless signals are handed to a child.
 type signals struct {
 	ctx      context.Context // ends with the first signal
 	received chan os.Signal
@@ -23,13 +23,13 @@ func watchSignals() *signals {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &signals{ctx: ctx, received: make(chan os.Signal, 16), taken: make(chan struct{})}
 	for _, sig := range child.Passed {
-		// by nohup, or a shell that runs us in the background: then it stays so, for a child too
+		// nohup, or a shell that runs us in the background, ignores it; it stays ignored, for a
+		// child too
 		if !signal.Ignored(sig) {
 			signal.Notify(s.received, sig)
 		}
 	}
-	// A reader of our output that is gone is an error of the write, and no reason to leave a child
-	// alone.
+	// When the reader of our output is gone, the write fails. That is no reason to abandon a child.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		for {
@@ -47,13 +47,13 @@ func watchSignals() *signals {
 	return s
 }
 
-// take hands the signals that come from now on to the caller.
+// take hands further signals to the caller.
 func (s *signals) take() <-chan os.Signal {
 	<-s.taken
 	return s.received
 }
 
-// code is what to exit with after a signal.
+// code is the exit code after a signal.
 func (s *signals) code() (int, bool) {
 	first := s.first.Load()
 	return 128 + int(first), first != 0

@@ -33,7 +33,7 @@ who holds), "key", "application", "host", "process", "user", "database", "since"
 (RFC 3339), "for_seconds", "idle" (these three are null when they are not known)
 and "statement". What commands a terminal is escaped.`
 
-// status is what the command status was asked for.
+// status is one call of the command status.
 type status struct {
 	*options
 	keys   []string
@@ -115,7 +115,7 @@ func (s *status) show(ctx context.Context, out io.Writer) error {
 	return s.failed(ctx, "write", err)
 }
 
-// lines is what people see.
+// lines returns the lines for people.
 func (s *status) lines(v view, width, height int, style terminal.Style) []string {
 	if len(v.holdings) == 0 && len(s.keys) > 0 {
 		return []string{"not held: " + terminal.Clean(strings.Join(s.keys, " "))}
@@ -126,14 +126,14 @@ func (s *status) lines(v view, width, height int, style terminal.Style) []string
 	return tableOf(v.holdings, v.asked).lines(width, height, style)
 }
 
-// view is what people are shown.
+// view is what the lines for people are made of.
 type view struct {
 	holdings []txlock.Holding
 	asked    map[string][]string // the KEYs of each slot, as far as they are known
 }
 
-// viewOf finds out which slots the KEYs are in. Of several, the server is asked about each that no
-// session names.
+// viewOf finds out in which slots the KEYs are. If there are several KEYs, it asks the server about
+// each KEY that no session names.
 func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Holding) view {
 	v := view{holdings: holdings, asked: map[string][]string{}}
 	if len(holdings) == 0 {
@@ -168,7 +168,7 @@ func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Hol
 	return v
 }
 
-// stream writes a line of JSON each time.
+// stream writes a line of JSON at each interval.
 func (s *status) stream(ctx context.Context, locks locker, out io.Writer) error {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()

@@ -32,15 +32,15 @@ var headings = [columns]string{
 	"STATEMENT",
 }
 
-// dropped are the columns that a narrow terminal goes without, the first one first. Who it is
-// counts for more than what it does.
+// dropped are the columns that a narrow terminal does without, in this order. Who holds a lock
+// matters more than what the session does.
 var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess}
 
 const (
 	gap            = 2  // between columns
-	leastStatement = 16 // columns of it, where it has as many
-	widestLock     = 40 // where the width is limited
-	leastLock      = 16 // where there is no other room
+	leastStatement = 16 // columns, unless it is shorter
+	widestLock     = 40 // if the width is limited
+	leastLock      = 16 // if there is no more room
 )
 
 // table is what status shows: a row for each holder, and one for each waiter below it.
@@ -57,16 +57,17 @@ type row struct {
 type rowKind int
 
 const (
-	rowLock    rowKind = iota // that nobody waits for
+	rowLock    rowKind = iota // a lock that nobody waits for
 	rowAwaited                // a lock that somebody waits for
 	rowWaiter
 )
 
-// unnamed stands for a holder of whom the server does not say who it is.
+// unnamed stands for a holder whom the server does not name.
 const unnamed = "?"
 
-// tableOf makes the table, in the order that people want: first what is awaited, for longest, then
-// what is held for longest. Asked are, by the number of their slot, the keys that it was asked for.
+// tableOf makes the table, with what people look for first: locks that others wait for, longest
+// wait first, then the rest, longest held first. Asked has the keys of the command line by the
+// number of their slot.
 func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	t := &table{}
 	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
@@ -91,9 +92,8 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	return t
 }
 
-// byUrgency has the longest wait come first, and behind all waits who has held for longest. It
-// compares when that began, for the server may have been asked about one lock later than about
-// another.
+// byUrgency sorts the longest wait first, and behind all waits the longest hold. It compares when
+// they began, because the server may have been asked about the locks at different times.
 func byUrgency(a, b txlock.Holding) int {
 	return cmp.Or(cmp.Compare(min(len(b.Waiters), 1), min(len(a.Waiters), 1)),
 		byBegin(longestWaiter(a), longestWaiter(b)), byBegin(a.Holder, b.Holder))
@@ -107,7 +107,7 @@ func longestWaiter(h txlock.Holding) *txlock.Session {
 	return &longest
 }
 
-// byBegin has what began first come first, and last those of whom that is not known.
+// byBegin sorts by the time of the beginning. Unknown times come last.
 func byBegin(a, b *txlock.Session) int {
 	known := func(s *txlock.Session) int {
 		if s == nil || s.Since.IsZero() {
@@ -121,8 +121,8 @@ func byBegin(a, b *txlock.Session) int {
 	return a.Since.Compare(b.Since)
 }
 
-// lockName is how a row is shown: by its key where somebody named it. A slot that was asked for by
-// other keys says so.
+// lockName is the name of a lock in the table: its key, if a session names it. It also says if the
+// command line named the slot by other keys.
 func lockName(h txlock.Holding, asked []string) string {
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
@@ -164,14 +164,14 @@ func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
 	t.rows = append(t.rows, row{kind, cells})
 }
 
-// ownMarks are in the statements with which txlock locks, releases and asks for a sign of life.
-// They say nothing that the table does not.
+// ownMarks occur in the statements with which txlock locks, releases and beats. Such statements
+// tell nothing that the table does not.
 var ownMarks = []string{
 	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
 	"select epoch || ' ' || nextval(", "-- ping",
 }
 
-// statementOf is what a session runs or ran last, unless it is txlock's own.
+// statementOf returns the statement that a session runs or ran last, unless it is txlock's own.
 func statementOf(s txlock.Session) string {
 	statement := terminal.Clean(s.Statement)
 	for _, mark := range ownMarks {
@@ -193,7 +193,7 @@ func doing(s txlock.Session) string {
 	return "idle after " + statement
 }
 
-// clock is a time of today, or the day as well.
+// clock formats a time: without the day if it is today.
 func clock(at, now time.Time) string {
 	if at.Format(time.DateOnly) == now.Format(time.DateOnly) {
 		return at.Format(time.TimeOnly)
@@ -201,8 +201,8 @@ func clock(at, now time.Time) string {
 	return at.Format("Jan _2 15:04")
 }
 
-// lines writes the table into so many columns and lines, or as large as it is where they are 0.
-// What there is no room for is counted.
+// lines writes the table into the given columns and lines; 0 stands for no limit. It counts the
+// rows for which there is no room.
 func (t *table) lines(width, height int, style terminal.Style) []string {
 	shown, widths := t.fit(width)
 	fit := func(line string) string {
@@ -221,7 +221,7 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 		return fit(strings.TrimRight(b.String(), " "))
 	}
 	rows, hidden := t.rows, []row(nil)
-	room := height - 1 // below the headings
+	room := height - 1 // without the headings
 	if t.legend != "" {
 		room--
 	}
@@ -246,7 +246,7 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 	return lines
 }
 
-// summary says what there was no room for: above all, how much of it is awaited.
+// summary says how many rows were left out, and how many of them others wait for.
 func summary(hidden []row) string {
 	var count [rowWaiter + 1]int
 	for _, r := range hidden {
@@ -256,7 +256,7 @@ func summary(hidden []row) string {
 		count[rowWaiter], count[rowLock])
 }
 
-// fit decides which columns are shown and how wide they are.
+// fit chooses the columns to show and their widths.
 func (t *table) fit(width int) (shown [columns]bool, widths [columns]int) {
 	var filled [columns]bool
 	for c := range columns {
@@ -285,7 +285,7 @@ func (t *table) fit(width int) (shown [columns]bool, widths [columns]int) {
 			}
 		}
 	}
-	drop(func(c int) bool { return !filled[c] }) // first what says nothing
+	drop(func(c int) bool { return !filled[c] }) // empty columns first
 	drop(func(int) bool { return true })
 	widths[colStatement] = min(statement, widths[colStatement]+max(0, width-total))
 	widths[colLock] = max(min(widths[colLock], leastLock), widths[colLock]-max(0, total-width))

@@ -13,20 +13,20 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// patience is how long one waits before one wonders for whom.
+// patience is how long a wait lasts before it is announced.
 const patience = time.Second
 
-// notice tells whom a wait is for, once it has taken a while.
+// notice says who holds the lock, when a wait takes longer.
 type notice struct {
 	cancel context.CancelFunc
 
 	mu   sync.Mutex
-	over bool          // the wait is: nothing more is said
-	said chan struct{} // closed when all that was to be said is written; nil before anything was
+	over bool          // the wait is over: nothing more is said
+	said chan struct{} // closed when everything so far is written; nil while nothing was said
 }
 
-// announce begins a notice, where there is somebody to read it. A server that is slow to say who
-// holds the lock does not keep the rest back.
+// announce begins a notice, if a person may read it. When the server is slow to name the holder,
+// the notice comes without the holder first.
 func (j *job) announce(ctx context.Context, locks locker) *notice {
 	ctx, cancel := context.WithCancel(ctx)
 	n := &notice{cancel: cancel}
@@ -75,18 +75,18 @@ func (n *notice) say(j *job, holders string) {
 	}()
 }
 
-// end ends the notice and reports whether it was given. A standard error that takes nothing must
-// not keep a granted lock from its work.
+// end ends the notice and reports whether it was written. It does not wait for a blocked standard
+// error: the lock is granted, and its work should begin.
 func (n *notice) end() bool {
 	n.mu.Lock()
-	n.over = true // before the question for the holders is cancelled, which would be an answer without any
+	n.over = true // set before cancel: a cancelled question would be announced as one without holders
 	said := n.said
 	n.mu.Unlock()
 	n.cancel()
 	return said != nil && closedSoon(said)
 }
 
-// sayBriefly is say, but does not wait for a standard error that takes nothing.
+// sayBriefly is say, but does not wait for a blocked standard error.
 func (j *job) sayBriefly(format string, arguments ...any) {
 	said := make(chan struct{})
 	go func() {
@@ -105,8 +105,8 @@ func closedSoon(done <-chan struct{}) bool {
 	}
 }
 
-// holders says who holds what this job waits for, on a second connection: nothing, when the server
-// does not tell within limit.
+// holders asks on a second connection who holds the locks that this job waits for. It returns an
+// empty text if the server does not answer within limit.
 func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) string {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -123,8 +123,9 @@ func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) st
 	return strings.Join(told, "; ")
 }
 
-// holder says who holds one row, unless it is this process, which may hold some of several. In
-// containers many have its number: but what was held before this one asked is another's.
+// holder says who holds one row. It leaves out this process, which may already hold some of several
+// rows. In containers many processes have the same number, but a row that was held before this
+// process asked is another's.
 func (j *job) holder(h txlock.Holding) string {
 	waited := time.Since(j.asked)
 	ahead := ahead(h.Waiters, waited)
@@ -144,8 +145,8 @@ func (j *job) holder(h txlock.Holding) string {
 	return text
 }
 
-// ahead is how many stand before this process in a queue. Of several with its number it is the one
-// that has waited about as long.
+// ahead returns how many waiters stand before this process in a queue. If several have its process
+// number, it is the one whose wait is closest to ours.
 func ahead(waiters []txlock.Session, waited time.Duration) int {
 	place, least := len(waiters), time.Duration(math.MaxInt64)
 	for i, waiter := range waiters {
@@ -156,7 +157,7 @@ func ahead(waiters []txlock.Session, waited time.Duration) int {
 	return place
 }
 
-// describe is a session in words: session 4711 (shop, user app, process 99 on 10.0.0.7:5432).
+// describe returns a session in words: session 4711 (shop, user app, process 99 on 10.0.0.7:5432).
 func describe(s txlock.Session) string {
 	if s.ID == "" {
 		return "a session that the server did not name"
@@ -189,7 +190,7 @@ func clientOf(s txlock.Session) string {
 	return s.Host
 }
 
-// round leaves what people read of a duration.
+// round drops digits that people do not read.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d < 10*time.Second:

@@ -11,20 +11,20 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// glance is what the server showed at a time, or why it did not.
+// glance is one answer of the server, or why there was none.
 type glance struct {
 	view
 	at  time.Time
 	err error
 }
 
-// hopeless reports whether it makes no sense to ask again what has never been answered.
+// hopeless reports whether asking again makes no sense: the server has never answered this.
 func (g glance) hopeless() bool {
 	return g.at.IsZero() && g.err != nil && (errors.Is(g.err, txlock.ErrNotInstalled) || refused(g.err))
 }
 
-// live shows the status on a screen of its own until somebody quits. A server that does not answer
-// is shown as that, and asked again.
+// live shows the status on a screen of its own until the user quits. When the server does not
+// answer, the screen says so, and live asks again.
 func (s *status) live(ctx context.Context, locks locker) error {
 	style := terminal.StyleOf(os.Stdout)
 	screen, err := terminal.Open(os.Stdin, os.Stdout)
@@ -79,7 +79,7 @@ func (s *status) look(ctx context.Context, locks locker, glances chan<- glance) 
 	}
 }
 
-// screenful is the lines of the screen.
+// screenful returns the lines of the screen.
 func (s *status) screenful(screen *terminal.Screen, g glance, style terminal.Style) []string {
 	width, height := screen.Size()
 	title := fmt.Sprintf("txlock status every %v, q quits: %s", s.every, s.server.Address)

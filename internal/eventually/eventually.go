@@ -1,6 +1,5 @@
-// Package eventually has a test wait until something is so, which nothing tells of: it asks again
-// and again. testify's Eventually does so on another goroutine, where a require in the condition
-// does not end the test.
+// Package eventually lets a test wait for a condition by asking again and again. testify's
+// Eventually asks on another goroutine, where a failing require does not end the test.
 package eventually
 
 import (
@@ -8,17 +7,17 @@ import (
 	"time"
 )
 
-// patience tells late from never, on a machine that is busy with other things.
+// patience is long enough to tell late from never on a busy machine.
 const patience = 20 * time.Second
 
-// True waits until is returns true. After 20 s the test fails: what says what it has waited for.
+// True waits until is returns true. After 20 s the test fails, and names what it has waited for.
 func True(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	Every(t, what, 5*time.Millisecond, is)
 }
 
-// Every is True with a pause of its own between two calls of is, for what must not be asked more
-// often.
+// Every is True with its own pause between two calls of is, for a condition that must not be asked
+// more often.
 func Every(t testing.TB, what string, pause time.Duration, is func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(pause)

@@ -1,4 +1,4 @@
-// Package leaks looks for goroutines that are left behind.
+// Package leaks finds goroutines that were left behind.
 package leaks
 
 import (
@@ -7,11 +7,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end. goleak alone gives them 0.4 s, and one that
-// closes a connection may wait for that long for the processor.
+// patience is how long goroutines may take to end. goleak gives them 0.4 s, which is too short on a
+// busy machine.
 const patience = 20 * time.Second
 
-// Find returns an error that lists the goroutines that are left, besides those of the options.
+// Find returns an error that lists the goroutines that are left, except those of the options.
 func Find(options ...goleak.Option) error {
 	for deadline := time.Now().Add(patience); ; {
 		if err := goleak.Find(options...); err == nil || time.Now().After(deadline) {
@@ -20,7 +20,7 @@ func Find(options ...goleak.Option) error {
 	}
 }
 
-// FindBesidesPools leaves out what pools do in the background for as long as they are open.
+// FindBesidesPools also leaves out the background goroutines of open pools.
 func FindBesidesPools(options ...goleak.Option) error {
 	return Find(append([]goleak.Option{
 		goleak.IgnoreAnyFunction("database/sql.(*DB).connectionCleaner"),

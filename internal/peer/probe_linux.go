@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks: after how many
-// milliseconds without an acknowledgement, of data or of a keep-alive probe, the kernel gives the
-// connection up.
+// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks. It is the time in
+// milliseconds without an acknowledgement, of data or of a keep-alive probe, after which the kernel
+// gives the connection up.
 const tcpUserTimeout = 18
 
-// Probe has the kernel give conn up when the peer's kernel has not answered for about silence: it
-// asks by TCP keep-alive, which is no traffic for the program on either side. The kernel's timers
-// for that take whole seconds, so that less than 3 seconds are not kept exactly. restore gives the
-// connection its former settings back.
+// Probe makes the kernel give conn up when the peer's kernel has not answered for about silence. It
+// uses TCP keep-alive, which the programs on both sides do not notice. The kernel's timers take
+// whole seconds, so a silence below 3 s is not exact. restore resets the connection to its former
+// settings.
 func Probe(conn net.Conn, silence time.Duration) (restore func()) {
 	_, socket := socketOf(conn)
 	if socket == nil {
@@ -29,12 +29,12 @@ func Probe(conn net.Conn, silence time.Duration) (restore func()) {
 		{syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL, every},
 		{syscall.IPPROTO_TCP, tcpUserTimeout, int(giveUp.Milliseconds())},
 	}
-	set := 0 // how many of options hold the former value
+	set := 0 // number of options with their former value saved
 	_ = socket.Control(func(fd uintptr) {
 		for i, option := range options {
 			former, err := syscall.GetsockoptInt(int(fd), option.level, option.name)
 			if err != nil || syscall.SetsockoptInt(int(fd), option.level, option.name, option.value) != nil {
-				return // not a TCP connection: its peer is on this machine
+				return // not a TCP connection: the peer is on this machine
 			}
 			options[i].value = former
 			set++
@@ -49,7 +49,7 @@ func Probe(conn net.Conn, silence time.Duration) (restore func()) {
 	}
 }
 
-// Gone tells whether the peer of conn has closed the connection, or the kernel has given it up.
+// Gone reports whether the peer has closed conn, or the kernel has given it up.
 func Gone(conn net.Conn) bool {
 	_, socket := socketOf(conn)
 	if socket == nil {
@@ -58,7 +58,7 @@ func Gone(conn net.Conn) bool {
 	gone := false
 	err := socket.Control(func(fd uintptr) {
 		info, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO)
-		if err == nil { // of struct tcp_info the first byte, the connection's state
+		if err == nil { // the first byte of struct tcp_info is the state of the connection
 			var bytes [4]byte
 			binary.NativeEndian.PutUint32(bytes[:], uint32(info))
 			gone = bytes[0] != tcpEstablished
@@ -69,12 +69,11 @@ func Gone(conn net.Conn) bool {
 	return gone || err != nil
 }
 
-// tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state is another,
-// whatever is left to read: bytes to read alone say nothing, for a server may send notices at any
-// time.
+// tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state differs, whatever
+// is left to read. Unread bytes alone prove nothing, because a server may send notices at any time.
 const tcpEstablished = 1
 
-// hungUp asks about any kind of socket, which takes four system calls instead of one.
+// hungUp works for any kind of socket, and takes four system calls instead of one.
 func hungUp(socket int) bool {
 	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Silence is how long ago the peer's kernel was last heard of. known says that conn is a TCP
+// Silence is the time since the peer's kernel was last heard. known is false if conn is no TCP
 // connection.
 func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	_, socket := socketOf(conn)
@@ -21,13 +21,13 @@ func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	var info syscall.TCPInfo
 	size := uint32(unsafe.Sizeof(info))
 	var errno syscall.Errno
-	err := socket.Control(func(fd uintptr) { // package syscall has the structure and not the call
+	err := socket.Control(func(fd uintptr) { // package syscall has the structure, but not the call
 		_, _, errno = syscall.Syscall6(syscall.SYS_GETSOCKOPT, fd, syscall.IPPROTO_TCP, syscall.TCP_INFO,
 			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	})
 	if err != nil || errno != 0 {
 		return 0, false
 	}
-	// what a keep-alive counts from, too
+	// keep-alive counts from these too
 	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true
 }

@@ -7,8 +7,8 @@ import (
 	"weak"
 )
 
-// socketOf is the operating system's socket below conn, which may be TLS, and a weak pointer to its
-// owner; nil when there is none.
+// socketOf returns the system's socket below conn, which may be TLS, and a weak pointer to its
+// owner; nil if there is none.
 func socketOf(conn net.Conn) (pointer any, socket syscall.RawConn) {
 	for {
 		wrapped, ok := conn.(interface{ NetConn() net.Conn })
@@ -32,8 +32,8 @@ func socketOf(conn net.Conn) (pointer any, socket syscall.RawConn) {
 	return pointer, socket
 }
 
-// whenFreed calls forget with number when nobody has the connection any more. Somebody must have it
-// now.
+// whenFreed calls forget with number after the last reference to the connection is gone. There must
+// be one now.
 func whenFreed(pointer any, forget func(number uint64), number uint64) (cleanup runtime.Cleanup) {
 	switch p := pointer.(type) {
 	case weak.Pointer[net.TCPConn]:

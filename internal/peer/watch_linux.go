@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// hangUp is what the kernel reports when the peer has closed its side, or the connection has died.
-// EPOLLHUP and EPOLLERR are always reported. Data that arrives is not: reading it is somebody
-// else's business, and wakes nobody here.
+// hangUp is the event for a peer that has closed its side, or a connection that has died. EPOLLHUP
+// and EPOLLERR are always reported. Arriving data is not asked for, so it wakes nobody here.
 const hangUp = syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
 
-// linger is how long the watcher stays when nothing is watched, so that a lock that is taken and
-// released in a loop does not start one each time.
+// linger is how long the watcher stays when nothing is watched. So a loop that takes and releases a
+// lock does not start a watcher each time.
 const linger = 100 * time.Millisecond
 
-// watcher waits for the hang-up of all watched connections of the process, in one goroutine that is
-// parked in the runtime's own poller: it needs no thread. It runs while something is watched.
+// watcher waits for the hang-up of all watched connections of the process, in one goroutine. The
+// goroutine is parked in the runtime's own poller, so it needs no thread. It runs while something
+// is watched.
 //
-// A connection stays registered with the kernel when its watch stops, for in a pool it is watched
-// again soon. The kernel forgets it when it is closed, all are forgotten when the watcher ends.
+// A connection stays registered with the kernel when its watch stops, because a connection of a
+// pool is watched again soon. The kernel forgets a connection when it is closed, and all of them
+// when the watcher ends.
 type watcher struct {
 	mu         sync.Mutex
-	epoll      *os.File // nil when no goroutine runs
+	epoll      *os.File // nil while no goroutine runs
 	fd         int      // of epoll
 	registered map[uint64]*registration
 	numbers    map[any]uint64 // of the registrations, by weak pointers to the connections
 	last       uint64
 	watches    int  // how many registrations are watched
-	resting    bool // a deadline is set, behind which the goroutine ends unless something is watched
+	resting    bool // a deadline is set; after it the goroutine ends, unless something is watched
 }
 
-// registration is a connection that the kernel knows by a number, never given out again, so that
-// the events of one connection are not taken for those of another whose socket has got the same
-// file descriptor.
+// registration is a connection that the kernel knows by a number. Numbers are never used again:
+// otherwise an event could be taken for one of a later connection with the same file descriptor.
 type registration struct {
 	conn  any // weak pointer
 	freed runtime.Cleanup
@@ -47,10 +47,10 @@ type registration struct {
 
 var shared watcher
 
-// Watch calls gone, once and in a goroutine of its own, when the peer of conn closes the
-// connection, or the kernel gives it up; at once when that has happened already. It does not call
-// when conn is closed on this side. A call that comes at the same time as stop may begin behind it.
-// A connection has one watch at a time: a new one ends the old.
+// Watch calls gone when the peer closes conn, or the kernel gives it up; at once if that has
+// already happened. It calls once, in a goroutine of its own. It does not call when conn is closed
+// on this side. A call at the same time as stop may begin after stop has returned. A connection has
+// one watch at a time: a new one ends the old.
 func Watch(conn net.Conn, gone func()) (stop func()) {
 	pointer, socket := socketOf(conn)
 	if socket == nil {
@@ -109,7 +109,7 @@ func (w *watcher) drop(r *registration) {
 // register returns 0 when the kernel refuses. It is called with mu held.
 func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) {
 	w.last++
-	// the 64 bits that come back with it
+	// the 64 bits that come back with an event
 	event := syscall.EpollEvent{Events: hangUp, Fd: int32(w.last), Pad: int32(w.last >> 32)}
 	var err error
 	closed := socket.Control(func(fd uintptr) { err = syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_ADD, int(fd), &event) })
@@ -121,7 +121,7 @@ func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) 
 	return w.last
 }
 
-// forget is called when nobody has the connection any more. It is closed then.
+// forget is called when the last reference to the connection is gone. It is closed by then.
 func (w *watcher) forget(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *watcher) start() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that os hands it to the runtime's poller
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that package os hands it to the runtime's poller
 		_ = syscall.Close(fd)
 		return err
 	}
@@ -178,13 +178,12 @@ func (w *watcher) call(number uint64) {
 	}
 	r.ended = true
 	if r.gone != nil {
-		go r.gone() // it is the caller's code, and must not hold up the others
+		go r.gone() // the caller's code must not hold up the others
 	}
 	w.drop(r)
 }
 
-// rest ends the watcher when its time is up and nothing is watched. A watch that comes later starts
-// another.
+// rest ends the watcher when its time is up and nothing is watched. A later watch starts a new one.
 func (w *watcher) rest() (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +191,7 @@ func (w *watcher) rest() (done bool) {
 	if w.watches == 0 {
 		_ = w.epoll.Close()
 		for _, r := range w.registered {
-			r.freed.Stop() // a connection of a pool would collect one of each watcher
+			r.freed.Stop() // otherwise a connection of a pool would collect one from each watcher
 		}
 		w.epoll, w.registered, w.numbers = nil, nil, nil
 		return true

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// StartNode starts the only node of a cluster all of whose nodes take writes: a Galera cluster of
-// MariaDB, a replication group in multi-primary mode of MySQL. It is a private instance, whatever
-// address is given.
+// StartNode starts a cluster of one node in which every node takes writes: a Galera cluster of
+// MariaDB, or a replication group of MySQL in multi-primary mode. It is a private instance, even if
+// an address is given.
 func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 	if kind != MySQL && kind != MariaDB {
 		return nil, fmt.Errorf("a cluster of %v is not supported", kind)
@@ -24,11 +24,11 @@ func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := "127.0.0.1:" + strconv.Itoa(port) // where nodes speak with each other
+	at := "127.0.0.1:" + strconv.Itoa(port) // for traffic between nodes
 	settings := groupMember(at)
 	if kind == MariaDB {
 		provider, err := found.galera()
-		if err != nil { // a MariaDB that is installed without it
+		if err != nil { // this MariaDB was installed without it
 			if found, err = unpackedPrograms(ctx, kind); err == nil {
 				provider, err = found.galera()
 			}
@@ -41,7 +41,7 @@ func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 	return found.start(ctx, kind, Options{Settings: settings})
 }
 
-// groupMember are settings of a MySQL that founds a replication group.
+// groupMember returns settings of a MySQL that founds a replication group.
 func groupMember(at string) []string {
 	return []string{
 		"--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
@@ -53,7 +53,7 @@ func groupMember(at string) []string {
 	}
 }
 
-// galeraNode are settings of a MariaDB that founds a Galera cluster.
+// galeraNode returns settings of a MariaDB that founds a Galera cluster.
 func galeraNode(provider, at string) []string {
 	return []string{
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-provider=" + provider,
@@ -63,7 +63,7 @@ func galeraNode(provider, at string) []string {
 	}
 }
 
-// galera is Galera's library.
+// galera finds the library of Galera.
 func (p programs) galera() (string, error) {
 	for _, folder := range []string{"/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib64/galera"} {
 		path := filepath.Join(p.root, folder, "libgalera_smm.so")

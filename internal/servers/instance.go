@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// instance is a private server. Its process is another one after each restart.
+// instance is a private server. It has a new process after each restart.
 type instance struct {
 	folder string
 	run    []string
@@ -23,13 +23,13 @@ type instance struct {
 	removed bool
 }
 
-// restart starts the server, after it has ended it if it runs, and waits until it answers.
+// restart ends the server if it runs, starts it, and waits until it answers.
 func (i *instance) restart(ctx context.Context, answers probe) error {
 	started, err := i.launch(ctx)
 	if err != nil {
 		return err
 	}
-	// Not under the lock: a server that does not come up can be killed and stopped.
+	// Without the mutex, so that a server that does not come up can be killed and stopped.
 	if err := started.whenReady(ctx, answers); err != nil {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -56,7 +56,7 @@ func (i *instance) launch(ctx context.Context) (*process, error) {
 	return started, nil
 }
 
-// whileRunning does something to the process of a server that runs.
+// whileRunning calls do with the process of a running server.
 func (i *instance) whileRunning(do func(*process) error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -78,8 +78,8 @@ func (i *instance) remove() error {
 	return os.RemoveAll(i.folder)
 }
 
-// releaseMemory removes the shared memory that PostgreSQL did not live to remove. It is the second
-// number of line 7.
+// releaseMemory removes the shared memory that a killed PostgreSQL has left. Its number is the
+// second one in line 7 of postmaster.pid.
 func releaseMemory(folder string) {
 	text, err := os.ReadFile(filepath.Join(dataIn(folder), "postmaster.pid"))
 	if lines := strings.Split(string(text), "\n"); err == nil && len(lines) > 6 {
@@ -89,7 +89,7 @@ func releaseMemory(folder string) {
 	}
 }
 
-// whenReady waits until a server that was just started answers, or has ended.
+// whenReady waits until the server answers. It fails when the server has ended.
 func (p *process) whenReady(ctx context.Context, answers probe) error {
 	ctx, ended := context.WithCancelCause(ctx)
 	defer ended(nil)

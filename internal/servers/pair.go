@@ -10,8 +10,8 @@ import (
 )
 
 // StartPair starts a PostgreSQL server and a hot standby that streams from it. If synchronous, a
-// commit on the primary returns when the standby has it. Both are private instances, whatever
-// address is given.
+// commit on the primary returns after the standby has received it. Both are private instances, even
+// if an address is given.
 func StartPair(ctx context.Context, kind Kind, synchronous bool) (primary, standby *Server, err error) {
 	if !kind.postgres() {
 		return nil, nil, fmt.Errorf("a pair of %v is not supported", kind)
@@ -40,7 +40,7 @@ func (p programs) startStandby(ctx context.Context, primary *Server) (*Server, e
 	return startPrivate(ctx, func(folder string, port int) plan {
 		standby := p.plan(folder, port, primary.Kind, Options{})
 		standby.name += " standby"
-		// The slot has the primary keep what a standby that is down has not got yet.
+		// The slot makes the primary keep what the standby misses while it is down.
 		standby.setup = append(slices.Clone(p.backup), "-d", primary.DSN, "-D", dataIn(folder), "--write-recovery-conf",
 			"--create-slot", "--slot=standby", "--checkpoint=fast", "--no-sync")
 		standby.first = nil
@@ -48,9 +48,9 @@ func (p programs) startStandby(ctx context.Context, primary *Server) (*Server, e
 	})
 }
 
-// replicate waits until the primary has a standby. Only then can it be told to wait for it at each
-// commit, and the standby, which has a copy of the earlier configuration, does not wait for one
-// itself when it is promoted.
+// replicate waits until the standby streams from the primary. Only then does it make commits
+// synchronous. So the standby has a copy of the earlier configuration, and does not wait for a
+// standby of its own when it is promoted.
 func replicate(ctx context.Context, primary *Server, synchronous bool) error {
 	db, err := sql.Open(primary.Kind.driver(), primary.DSN)
 	if err != nil {
@@ -69,7 +69,7 @@ func replicate(ctx context.Context, primary *Server, synchronous bool) error {
 		"'sync')")
 }
 
-// Promote makes a standby a primary, and returns when it can be written to.
+// Promote makes a standby a primary, and returns when the server takes writes.
 func (s *Server) Promote(ctx context.Context) error {
 	if _, err := s.private(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (s *Server) Promote(ctx context.Context) error {
 	return until(ctx, db, "SELECT NOT pg_is_in_recovery()")
 }
 
-// until waits until a query answers true.
+// until waits until a query returns true.
 func until(ctx context.Context, db *sql.DB, query string) error {
 	ctx, cancel := context.WithTimeout(ctx, startUp)
 	defer cancel()

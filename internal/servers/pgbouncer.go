@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// StartPgBouncer starts a private PgBouncer before a PostgreSQL server, with a connection of the
-// server for each transaction and prepared statements that work so. Settings are "name=value", as
-// in the section [pgbouncer] of its configuration, and come last.
+// StartPgBouncer starts a private PgBouncer before a PostgreSQL server. It pools by transaction,
+// and prepared statements work. Settings have the form "name=value", as in section [pgbouncer] of
+// its configuration. They come last, so they win.
 func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*Server, error) {
 	if !server.Kind.postgres() {
 		return nil, fmt.Errorf("PgBouncer is for PostgreSQL, not for %s", server.Name)
@@ -37,7 +37,8 @@ func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*S
 	})
 }
 
-// pgBouncerFile is the configuration. Any client is let in, as the user of the server's address.
+// pgBouncerFile is the configuration. Any client may connect. It acts as the user in the address of
+// the server.
 func pgBouncerFile(target *url.URL, port int, settings []string) string {
 	at := target.Port()
 	if at == "" {
@@ -58,7 +59,8 @@ func pgBouncerFile(target *url.URL, port int, settings []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// findPgBouncer finds one that tracks prepared statements, which 1.21 was the first to do.
+// findPgBouncer finds a PgBouncer of version 1.21 or later: earlier ones do not track prepared
+// statements.
 func findPgBouncer(ctx context.Context) (program []string, origin string, err error) {
 	path, version, err := lookUp("pgbouncer")
 	if err == nil {

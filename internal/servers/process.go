@@ -15,18 +15,18 @@ import (
 // patience is how long processes may take to obey a signal.
 const patience = 20 * time.Second
 
-// process is a server program that was started.
+// process is a running server program.
 type process struct {
 	command *exec.Cmd
-	ending  syscall.Signal // to which it shuts down at once
-	output  bytes.Buffer   // to be read when it has ended
+	ending  syscall.Signal // makes it shut down at once
+	output  bytes.Buffer   // read it only after the end
 	exited  chan struct{}  // closed when it has ended
-	paused  []int          // its processes, while they are stopped
-	watcher *exec.Cmd      // while they are stopped
+	paused  []int          // its processes while they are paused
+	watcher *exec.Cmd      // while they are paused
 }
 
-// launch starts a server that dies with this process. The kernel's signal for that is bound to the
-// thread that started the server, so a goroutine keeps that thread.
+// launch starts a server that dies with this process. The kernel signals it when the thread that
+// started it ends, so a goroutine keeps that thread.
 func launch(c *exec.Cmd, ending syscall.Signal) (*process, error) {
 	p := &process{command: c, ending: ending, exited: make(chan struct{})}
 	c.Stdout, c.Stderr = &p.output, &p.output
@@ -55,9 +55,9 @@ func (p *process) running() bool {
 	}
 }
 
-// quit ends a server the quick way that leaves nothing behind, or else by force.
+// quit ends a server with its ending signal, or, if that fails, by force.
 func (p *process) quit() {
-	if p.paused == nil { // a paused one does not hear
+	if p.paused == nil { // a paused one does not notice a signal
 		_ = p.command.Process.Signal(p.ending)
 		select {
 		case <-p.exited:
@@ -71,8 +71,8 @@ func (p *process) quit() {
 	}
 }
 
-// kill ends the server without a chance to clean up. All its processes are stopped first: else
-// PostgreSQL's would end by themselves, and those that are just being started would be missed.
+// kill ends the server without a chance to clean up. It stops all processes first: otherwise those
+// of PostgreSQL would end by themselves, and new ones would be missed.
 func (p *process) kill() error {
 	all, err := freeze(p.command.Process)
 	p.unwatch()
@@ -108,15 +108,15 @@ func (p *process) proceed() error {
 	return thaw(all)
 }
 
-// watch has the processes go on when this one dies: while they are stopped, its death does not end
-// them.
+// watch makes the paused processes continue when this one dies: while they are stopped, its death
+// does not end them.
 func (p *process) watch(all []int) error {
 	line := []string{"sh", "-c", `read -r _; kill -CONT "$@"`, "sh"}
 	for _, pid := range all {
 		line = append(line, strconv.Itoa(pid))
 	}
 	watcher := command(context.Background(), p.command.Dir, line)
-	if _, err := watcher.StdinPipe(); err != nil { // nothing comes on it but its end
+	if _, err := watcher.StdinPipe(); err != nil { // the script only waits for its end
 		return err
 	}
 	if err := watcher.Start(); err != nil {

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// nobody is who servers run as when root starts them: PostgreSQL refuses to run as root.
+// nobody is the user of servers that root starts: PostgreSQL refuses to run as root.
 const nobody = 65534
 
-// quickly is the signal to which PostgreSQL shuts down at once. Most others end of it too, some as
-// if they had crashed.
+// quickly is the signal that makes PostgreSQL shut down at once. It ends other databases too, some
+// as if they had crashed.
 const quickly = syscall.SIGQUIT
 
-// ownGroup keeps a ctrl-C away from a child: we stop it.
+// ownGroup keeps a ctrl-C away from a child. This process stops the child itself.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func asNobody() *syscall.SysProcAttr {
@@ -48,8 +48,8 @@ func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
 // exclusively locks a file until the process ends or it is closed.
 func exclusively(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.LOCK_EX) }
 
-// freeze stops a process and all below it, and returns them. A child is looked for when its parent
-// has stopped, and can have no more.
+// freeze stops a process and all processes below it, and returns them. It looks for children after
+// their parent has stopped, and cannot start more.
 func freeze(top *os.Process) (all []int, err error) {
 	if err := top.Signal(syscall.SIGSTOP); err != nil {
 		return nil, err
@@ -65,12 +65,12 @@ func freeze(top *os.Process) (all []int, err error) {
 
 func thaw(all []int) error { return signal(all, syscall.SIGCONT, 0) }
 
-// killAll returns when all are gone. What nobody collected, as in a container without an init, is
-// gone too.
+// killAll returns when all are gone. A zombie counts as gone: in a container without an init,
+// nobody collects it.
 func killAll(all []int) error { return signal(all, syscall.SIGKILL, 'Z') }
 
-// signal signals processes and waits until all their threads are in a state, unless that is 0, or
-// have ended.
+// signal signals processes and waits until all their threads have ended or are in a state. If the
+// state is 0, it does not wait.
 func signal(all []int, number syscall.Signal, state byte) error {
 	for _, pid := range all {
 		if err := syscall.Kill(pid, number); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -110,15 +110,15 @@ func childrenOf(parents []int) (children []int) {
 	return children
 }
 
-// usedBy is the processor time of the threads of a process and all below it. The scheduler's own
-// account is exact where the ticks of utime and stime miss what runs briefly and often, as a server
-// does that is asked one thing at a time.
+// usedBy is the processor time of a process and all processes below it. It reads the exact account
+// of the scheduler: the ticks of utime and stime miss short runs, such as those of a server that
+// answers one request at a time.
 func usedBy(top *os.Process) (used time.Duration, err error) {
 	for level := []int{top.Pid}; len(level) > 0; level = childrenOf(level) {
 		for _, pid := range level {
 			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 			for _, thread := range threads {
-				text, _ := os.ReadFile(thread) // it may have ended just now
+				text, _ := os.ReadFile(thread) // the thread may have ended just now
 				ran, _, _ := strings.Cut(string(text), " ")
 				nanoseconds, _ := strconv.ParseInt(ran, 10, 64)
 				used += time.Duration(nanoseconds)
@@ -131,8 +131,8 @@ func usedBy(top *os.Process) (used time.Duration, err error) {
 	return used, nil
 }
 
-// status reads the state and the parent from a file stat of /proc. They follow the name, which may
-// contain anything.
+// status reads the state and the parent from a stat file in /proc. They come after the name, which
+// may contain anything.
 func status(file string) (state byte, parent int, there bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {

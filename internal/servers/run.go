@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// RunOn starts a server of each kind, all at once, has prepare make of each what tests need, one
-// after the other, and runs them. Whatever happens, and also when ctx ends, it stops each server,
-// after closing what prepare returned, also beside an error. It returns an exit code.
+// RunOn starts a server of each kind, all at once, calls prepare with one after the other, calls run,
+// and returns an exit code. At the end, and also on an error or when ctx ends, it closes what prepare
+// returned and then stops the servers. What prepare returns beside an error is closed too.
 func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
 	started, failed := make([]*Server, len(kinds)), make([]error, len(kinds))
 	var group sync.WaitGroup
@@ -41,7 +41,7 @@ func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, 
 	return interruptible(ctx, run)
 }
 
-// interruptible returns before run does when ctx ends: then servers can be stopped.
+// interruptible does not wait for run when ctx ends, so that servers can be stopped.
 func interruptible(ctx context.Context, run func() int) int {
 	done := make(chan int, 1)
 	go func() { done <- run() }()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Books is what the tables say after a run.
+// Books is the content of the tables after a run.
 type Books struct {
 	Stock     map[string]int
 	Bookings  []Booking
@@ -18,25 +18,25 @@ type Booking struct {
 	Quantity   int
 }
 
-// Decision is what was decided about an order.
+// Decision is the decision about an order.
 type Decision struct {
 	Order   string
 	Outcome Outcome
 }
 
-// Findings is what an audit found. Of a shop that works, everything but the first two numbers is
-// zero.
+// Findings is the result of an audit. In a correct shop everything except the first two numbers is
+// 0.
 type Findings struct {
 	Booked, Refused int // orders, by their first decision
 
 	BelowZero   int // articles
-	Oversold    int // units that were sold and never there
+	Oversold    int // units that were sold but never in stock
 	BookedTwice int // orders
-	Unclear     int // orders not booked twice, and yet not decided exactly once
-	InPart      int // orders whose lines are not what was ordered, as often as it was booked
-	Needless    int // orders that were refused although even the stock that is left suffices
+	Unclear     int // orders not decided exactly once, without those booked twice
+	InPart      int // orders whose booked lines differ from what was ordered
+	Needless    int // orders refused although even the remaining stock suffices
 	Mismatched  int // articles with opening stock - bookings ≠ stock
-	Unconfirmed int // difference between the bookings that workers confirmed and those in the books
+	Unconfirmed int // difference between the bookings confirmed by workers and those in the books
 }
 
 // Audit compares the books with what was in stock at the opening, what was ordered, and how many
@@ -92,7 +92,7 @@ func (b Books) decided() (bookings, refusals map[string]int) {
 	return bookings, refusals
 }
 
-// sold adds up what was booked: by order and article, and by article.
+// sold sums up the bookings by order and article, and by article.
 func (b Books) sold() (byOrder map[string]map[string]int, byArticle map[string]int) {
 	byOrder, byArticle = make(map[string]map[string]int), make(map[string]int)
 	for _, line := range b.Bookings {
@@ -117,10 +117,10 @@ func complete(o Order, times int, lines map[string]int) bool {
 	return len(lines) == len(o.Lines)
 }
 
-// AddUp reports whether the books agree with themselves.
+// AddUp reports whether the books are consistent.
 func (f Findings) AddUp() bool { return f.Mismatched == 0 && f.InPart == 0 }
 
-// Complaint says what is wrong, and is empty if nothing is.
+// Complaint says what is wrong. It is empty if nothing is.
 func (f Findings) Complaint() string {
 	var faults []string
 	for _, fault := range []struct {

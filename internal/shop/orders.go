@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Stocked is the percentage of the demand that is in stock. So most articles run out, which is when
-// races show.
+// Stocked is the percentage of the demand that is in stock. It makes most articles run out, which
+// is when races show.
 const Stocked = 65
 
 //go:embed orders.csv
 var ordersFile string
 
-// Order is what a customer wants, all of it or nothing.
+// Order is an order of a customer, who takes all of it or nothing.
 type Order struct {
 	ID    string
 	Lines []Line // of different articles
@@ -30,7 +30,7 @@ type Line struct {
 	Quantity int
 }
 
-// Load returns the orders of the file, as often as replays says, each time as new ones.
+// Load returns the orders of the file, replays times, each time as new orders.
 func Load(replays int) ([]Order, error) {
 	once, err := parseOrders(strings.NewReader(ordersFile))
 	if err != nil {
@@ -39,8 +39,7 @@ func Load(replays int) ([]Order, error) {
 	orders := make([]Order, 0, replays*len(once))
 	for replay := range replays {
 		for _, o := range once {
-			// In an order that is the same for all, or without a lock the updates would mostly
-			// deadlock.
+			// All in the same order: otherwise the updates without a lock would mostly deadlock.
 			slices.SortFunc(o.Lines, func(a, b Line) int { return strings.Compare(a.SKU, b.SKU) })
 			orders = append(orders, Order{ID: fmt.Sprintf("%s-%d", o.ID, replay+1), Lines: o.Lines})
 		}
@@ -48,8 +47,7 @@ func Load(replays int) ([]Order, error) {
 	return orders, nil
 }
 
-// parseOrders reads lines of order,sku,quantity below a header. The lines of an order follow one
-// another.
+// parseOrders reads lines of order,sku,quantity after a header. The lines of an order are adjacent.
 func parseOrders(text io.Reader) ([]Order, error) {
 	reader := csv.NewReader(text)
 	reader.FieldsPerRecord = 3
@@ -78,7 +76,7 @@ func parseOrders(text io.Reader) ([]Order, error) {
 	}
 }
 
-// StockFor returns what is in stock of each article when the shop opens.
+// StockFor returns the opening stock of each article.
 func StockFor(orders []Order) map[string]int {
 	stock := make(map[string]int)
 	for _, o := range orders {

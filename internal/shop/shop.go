@@ -1,6 +1,6 @@
 // Package shop is a shop on a database: real orders, tables of inventory, bookings and decisions,
-// the work on one order, and an audit of what is left in the tables. What protects the work from
-// other work is up to who uses it.
+// the work on one order, and an audit of the tables. The caller chooses the lock that protects the
+// work.
 package shop
 
 import (
@@ -8,23 +8,24 @@ import (
 	"strings"
 )
 
-// Outcome is what became of an order.
+// Outcome is the outcome of an order.
 type Outcome string
 
 // The outcomes.
 const (
 	Booked  Outcome = "booked"
 	Refused Outcome = "refused"
-	Known   Outcome = "known" // decided when it was submitted before
+	Known   Outcome = "known" // decided in an earlier submission
 )
 
-// Ledger is the shop's tables in one database. Tx is the transaction of its client library.
+// Ledger is the tables of the shop in one database. Tx is the transaction type of its client
+// library.
 type Ledger[Tx any] interface {
-	// Open creates the tables anew, with an opening stock.
+	// Open creates new tables with an opening stock.
 	Open(ctx context.Context, stock map[string]int) error
 	// Books reads all tables.
 	Books(ctx context.Context) (Books, error)
-	// Drop removes the tables, and others with them.
+	// Drop removes the tables, and the given others.
 	Drop(ctx context.Context, others ...string) error
 
 	// Transact runs work in a plain transaction at READ COMMITTED.
@@ -37,8 +38,9 @@ type Ledger[Tx any] interface {
 	refuse(ctx context.Context, tx Tx, o Order) error
 }
 
-// Decide is the work on an order: it is booked if all of it is in stock, and refused otherwise. It
-// reads first and writes afterwards, and so is wrong when another does the same in between.
+// Decide is the work on an order. It books the order if all of it is in stock, and refuses it
+// otherwise. It reads first and writes afterwards, so it goes wrong when another does the same in
+// between.
 func Decide[Tx any](ctx context.Context, l Ledger[Tx], tx Tx, o Order) (Outcome, error) {
 	decided, stock, err := l.look(ctx, tx, o)
 	switch {

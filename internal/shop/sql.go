@@ -20,7 +20,7 @@ func NewPostgresSQL(db *sql.DB) Ledger[*sql.Tx] { return sqlLedger{db: db, numbe
 // sqlLedger is a shop by database/sql.
 type sqlLedger struct {
 	db       *sql.DB
-	numbered bool // places for values are $1, $2, as PostgreSQL has them
+	numbered bool // placeholders are $1, $2, as in PostgreSQL
 }
 
 // No table has a constraint that would refuse an error: the audit is to find it.
@@ -91,7 +91,7 @@ func (l sqlLedger) book(ctx context.Context, tx *sql.Tx, o Order) error {
 		quantities = append(quantities, line.SKU, line.Quantity)
 		lines = append(lines, o.ID, line.SKU, line.Quantity)
 	}
-	// PostgreSQL takes a value in a CASE for text unless it is told otherwise.
+	// PostgreSQL takes a placeholder in a CASE for text unless it is cast.
 	update := "UPDATE shop_inventory SET stock = stock - CASE sku" +
 		strings.Repeat(" WHEN ? THEN CAST(? AS DECIMAL)", len(o.Lines)) + " END" +
 		" WHERE sku IN (" + repeated("?", len(o.Lines)) + ")"
@@ -134,7 +134,7 @@ func (l sqlLedger) Deadlocked(err error) bool {
 		errors.As(err, &ofPostgres) && ofPostgres.Code == deadlockDetected
 }
 
-// text is a statement with the places for values as the database has them.
+// text returns a statement with the placeholders of the database.
 func (l sqlLedger) text(statement string) string {
 	if !l.numbered {
 		return statement
@@ -180,7 +180,7 @@ func each(ctx context.Context, from querier, query string, args []any, read func
 	return rows.Err()
 }
 
-// repeated is a list of n places for values.
+// repeated returns a list of n placeholders.
 func repeated(place string, n int) string { return strings.Repeat(place+", ", n-1) + place }
 
 func anys[T any](values []T) []any {

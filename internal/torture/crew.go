@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// crew is the worker processes, and what they have reported.
+// crew is the worker processes and their reports.
 type crew struct {
-	plan      plan // of all of them; DSN is set for each
+	plan      plan // for all workers; each gets its own DSN
 	dsns      []string
 	workers   []*process // the present ones
 	abandoned sync.WaitGroup
@@ -24,7 +24,7 @@ type crew struct {
 	mu       sync.Mutex
 	history  map[operationID]*operation // since the last harvest
 	stalls   []fault                    // since the last harvest
-	problems []string                   // what workers report or die of
+	problems []string                   // what workers report or died of
 }
 
 // process is one worker process.
@@ -33,7 +33,7 @@ type process struct {
 	command       *exec.Cmd
 	orders        io.WriteCloser
 	events        chan string   // ready, resting, ended
-	exited        chan struct{} // closed behind its last report
+	exited        chan struct{} // closed after its last report
 	killed        int64         // when the parent killed it; guarded by crew.mu
 }
 
@@ -88,7 +88,7 @@ func (c *crew) start(number, start int) error {
 	return nil
 }
 
-// listen takes the reports of a worker until it is gone.
+// listen collects the reports of a worker until it is gone.
 func (c *crew) listen(p *process, reports io.Reader) {
 	defer close(p.exited)
 	lines := bufio.NewScanner(reports)
@@ -97,7 +97,7 @@ func (c *crew) listen(p *process, reports io.Reader) {
 	for lines.Scan() {
 		var m message
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			continue // cut off by a kill; if not, the worker did not end well and that is noted below
+			continue // cut off by a kill; otherwise the worker failed, which is noted below
 		}
 		switch {
 		case m.Operation != nil:
@@ -135,7 +135,7 @@ func (c *crew) note(problem string) {
 	c.problems = append(c.problems, problem)
 }
 
-// kill kills a worker, and tells when. Its operations stay open.
+// kill kills a worker and notes the time. Its operations stay open.
 func (c *crew) kill(number int) error {
 	p := c.workers[number]
 	c.mu.Lock()
@@ -158,7 +158,7 @@ func (c *crew) signal(number int, signal os.Signal) error {
 	return c.workers[number].command.Process.Signal(signal)
 }
 
-// tell gives all workers an order and waits for what they answer.
+// tell sends all workers an order and waits for their answers.
 func (c *crew) tell(ctx context.Context, order, answer string, patience time.Duration) error {
 	for _, p := range c.workers {
 		if err := json.NewEncoder(p.orders).Encode(message{Event: order}); err != nil {
@@ -178,8 +178,8 @@ func (c *crew) tell(ctx context.Context, order, answer string, patience time.Dur
 	return errors.Join(failed...)
 }
 
-// await waits for an event of the worker. One that does not come in time shows where all its
-// goroutines are, and is over.
+// await waits for an event of the worker. A worker that is late prints the stacks of all its
+// goroutines, and is ended.
 func (p *process) await(ctx context.Context, event string, patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -207,7 +207,7 @@ func (p *process) await(ctx context.Context, event string, patience time.Duratio
 	}
 }
 
-// harvest takes the history since the last one, and the stalls.
+// harvest returns the history and the stalls since the last harvest.
 func (c *crew) harvest() ([]*operation, []fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +220,7 @@ func (c *crew) harvest() ([]*operation, []fault) {
 	return history, stalls
 }
 
-// complaints takes what the workers reported or died of.
+// complaints returns what the workers reported or died of.
 func (c *crew) complaints() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +229,7 @@ func (c *crew) complaints() []string {
 	return problems
 }
 
-// close kills what still runs.
+// close kills the workers that still run.
 func (c *crew) close() {
 	for _, p := range c.workers {
 		if p == nil {

@@ -24,15 +24,15 @@ import (
 // All tables are in a schema of their own, which is a database on MySQL and MariaDB.
 const (
 	lockTable = "torture.slots"
-	counters  = "torture.counters" // a value per key, kept through Do
-	// the set: a row for each Do that took effect, without a unique index on purpose
+	counters  = "torture.counters" // a value per key, changed in Do
+	// the set: a row for each Do that took effect; no unique index, so that it shows doubles
 	applied      = "torture.applied"
-	fenced       = "torture.fenced"       // a value per key, kept under Lock with fencing tokens
+	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
 	handmade     = "torture.handmade"     // the rows of the locks made by hand
 	expiryPeriod = 300 * time.Millisecond // of the lease rows made by hand
 )
 
-// quiet keeps go-sql-driver from printing that a connection broke, which is what faults are for.
+// quiet keeps go-sql-driver from printing broken connections, which the faults cause on purpose.
 func quiet() error { return sqlmysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func isPostgres(kind servers.Kind) bool {
@@ -46,7 +46,7 @@ func driverName(kind servers.Kind) string {
 	return "mysql"
 }
 
-// leaseOf is the lease of the run: short, so that faults outlast it often.
+// leaseOf is the lease of the run. It is short, so that faults often outlast it.
 func leaseOf(kind servers.Kind) time.Duration {
 	if isPostgres(kind) {
 		return time.Second
@@ -56,7 +56,7 @@ func leaseOf(kind servers.Kind) time.Duration {
 
 var mysqlAddress = regexp.MustCompile(`\(([^)]*)\)`)
 
-// addressOf is where the server of a DSN listens.
+// addressOf returns the address in a DSN.
 func addressOf(kind servers.Kind, dsn string) (string, error) {
 	if isPostgres(kind) {
 		u, err := url.Parse(dsn)
@@ -72,8 +72,8 @@ func addressOf(kind servers.Kind, dsn string) (string, error) {
 	return found[1], nil
 }
 
-// workerDSN is dsn for a worker: through its proxy, and marked so that the server can tell which
-// sessions are ours.
+// workerDSN is dsn for a worker: it leads through the proxy of the worker, and is marked, so that
+// the server can tell which sessions are ours.
 func workerDSN(kind servers.Kind, dsn, address string, process int) (string, error) {
 	if isPostgres(kind) {
 		u, err := url.Parse(dsn)
@@ -117,7 +117,7 @@ func openDatabase(kind servers.Kind, dsn string) (*database, error) {
 
 func (d *database) version(ctx context.Context) (version string, err error) {
 	err = d.db.QueryRowContext(ctx, "SELECT version()").Scan(&version)
-	if before, _, long := strings.Cut(version, " on "); long { // PostgreSQL adds its compiler
+	if before, _, long := strings.Cut(version, " on "); long { // PostgreSQL adds the compiler that built it
 		version = before
 	}
 	return version, err
@@ -154,7 +154,7 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 	return errors.Join(locks.install(ctx), locks.close())
 }
 
-// direct is a Locker of the parent, for what does not depend on the transaction type.
+// direct is a Locker of the parent. It hides the transaction type.
 type direct struct {
 	install func(context.Context) error
 	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// epoch is a stretch of the run between two moments at which everybody rests: what is checked at
-// once, so that the memory of a run of hours stays that of one epoch.
+// epoch is a part of the run between two moments at which all workers rest. Each epoch is checked
+// on its own, so that a run of hours needs no more memory than one epoch.
 type epoch struct {
 	Number     int          `json:"number"`
 	Seed       int64        `json:"seed"`
@@ -21,15 +21,15 @@ type epoch struct {
 	before, after *ledger
 }
 
-// hold is a time for which an operation had the lock for certain.
+// hold is a time in which an operation certainly had the lock.
 type hold struct {
 	*operation
-	end    int64 // of the certainty: it gave the lock back, or a fault may have taken it
+	end    int64 // it gave the lock back, or a fault may have taken it
 	broken bool  // it lost the lock, or may have
 }
 
 // grace is how long after a fault its consequences may show: sessions end with their lease, and a
-// pool may still have connections that are dead.
+// pool may keep dead connections.
 func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
 // explanation is the earliest fault or long stall that can have broken an operation, and the latest
@@ -55,7 +55,7 @@ func (e *epoch) explanationUntil(o *operation, end int64) (earliest, latest *fau
 			if earliest == nil || s.Start < earliest.Start {
 				earliest = s
 			}
-			break // the others began later
+			break // all others began later
 		}
 	}
 	return earliest, latest
@@ -94,7 +94,7 @@ func (e *epoch) holdOf(o *operation) hold {
 		h.broken = true
 		earlier(max(o.Call, fault.Start))
 	case !o.Expected && o.Died == 0:
-		h.broken = true // told as a violation elsewhere
+		h.broken = true // reported as a violation elsewhere
 		earlier(o.Granted)
 	}
 	return h

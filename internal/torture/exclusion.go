@@ -8,27 +8,29 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// violation is a promise that was not kept.
+// violation is a broken promise.
 type violation struct {
 	Rule       string       `json:"rule"`
 	Text       string       `json:"text"`
 	Operations []*operation `json:"operations,omitempty"`
 }
 
-// checkTime bounds the search for an order of one key's history. One that was not found in it is
-// told, not passed over.
+// checkTime limits the search for an order of one key's history. If the search takes longer, the
+// result says so.
 const checkTime = time.Minute
 
-// never is the return of what did not return: it may take effect at any later time.
+// never is the return time of an operation that did not return: it may take effect at any later
+// time.
 const never = math.MaxInt64
 
-// addition is an operation on a counter: it adds 1 to what it reads, or is the last look at it.
+// addition is an operation on a counter: it adds 1 to the value that it reads, or is the final
+// reading.
 type addition struct {
 	id   operationID
 	look bool
 }
 
-// anything is the output of an addition whose reading nobody was told.
+// anything is the output of an addition whose reading is unknown.
 const anything int64 = -1
 
 // counterModel is a number to which each operation adds 1, and returns what it was before. Two that
@@ -49,7 +51,7 @@ func counterModel(start int64) porcupine.Model {
 	}
 }
 
-// step is an operation on a mutex: who takes it, or gives it back.
+// step is an operation on a mutex: a holder takes it or gives it back.
 type step struct {
 	id   operationID
 	take bool
@@ -71,8 +73,8 @@ func mutexModel() porcupine.Model {
 	}
 }
 
-// checkMutex checks that no two had the lock of a key for certain at once. When one that lost it
-// stopped having it nobody knows: at any time from the fault on.
+// checkMutex checks that no two operations certainly had the lock of a key at once. When a fault
+// took the lock, it may have ended at any time from the fault on.
 func (e *epoch) checkMutex(key int, holds []hold) []violation {
 	var history []porcupine.Operation
 	for _, h := range holds {
@@ -95,10 +97,10 @@ func (e *epoch) checkMutex(key int, holds []hold) []violation {
 	}}
 }
 
-// overlapping picks the holds that overlap another, for the report.
+// overlapping returns the holds that overlap another, for the report.
 func overlapping(holds []hold) []*operation {
 	var found []*operation
-	last := -1 // the hold that ends latest so far
+	last := -1 // the hold with the latest end so far
 	for i, h := range holds {
 		if last >= 0 && h.Granted < holds[last].end {
 			found = append(found, holds[last].operation, h.operation)
@@ -115,8 +117,8 @@ func overlapping(holds []hold) []*operation {
 	return found
 }
 
-// checkCounter checks the additions to one counter, which are ordered by what they read, and the
-// last look at it.
+// checkCounter checks the additions to one counter and its final reading. What the additions read
+// gives their order.
 func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operation, operations []*operation, start,
 	end int64,
 ) []violation {
@@ -135,8 +137,8 @@ func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operati
 	}}
 }
 
-// suspicious picks the operations that read what another read as well, for the report; all, if
-// there are none.
+// suspicious returns the operations that read the same value as another, for the report. If there
+// are none, it returns all.
 func suspicious(operations []*operation, key int, fenced bool) []*operation {
 	byValue := map[int64][]*operation{}
 	for _, o := range operations {
@@ -156,7 +158,7 @@ func suspicious(operations []*operation, key int, fenced bool) []*operation {
 	return found
 }
 
-// readOf is what the operation read of a key.
+// readOf returns what an operation read of a key.
 func (o *operation) readOf(key int, fenced bool) (int64, bool) {
 	if fenced {
 		return o.Fence.Read, o.Fence.Outcome == done

@@ -32,7 +32,7 @@ var faultKinds = []faultKind{
 	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
 }
 
-// everybody is the victim of faults that do not hit one worker alone.
+// everybody is the victim of a fault that does not hit one worker only.
 const everybody = -1
 
 // fault is one that took place. Times are those of now.
@@ -40,14 +40,14 @@ type fault struct {
 	Kind   faultKind `json:"kind"`
 	Victim int       `json:"victim"`
 	Start  int64     `json:"start"`
-	Healed int64     `json:"healed"` // when what it did was undone
+	Healed int64     `json:"healed"` // when its effect was undone
 }
 
 // adversary causes the faults, one at a time.
 type adversary struct {
 	random  *rand.Rand
 	kinds   []faultKind // to choose from
-	bag     []faultKind // not yet chosen in this round: short runs shall not see the same fault twice
+	bag     []faultKind // not yet chosen in this round, so that short runs do not repeat a fault
 	lease   time.Duration
 	server  *servers.Server
 	data    *database
@@ -55,7 +55,7 @@ type adversary struct {
 	crew    *crew
 }
 
-// pause waits between two faults, or until no more should come.
+// pause waits between two faults, or until ctx ends.
 func (a *adversary) pause(ctx context.Context) {
 	select {
 	case <-time.After(200*time.Millisecond + a.upTo(600*time.Millisecond)):
@@ -121,7 +121,7 @@ func (a *adversary) stopWorker(victim int) error {
 	return errors.Join(err, a.crew.signal(victim, syscall.SIGCONT))
 }
 
-// endSession terminates a session of any worker, one that is at work if there is one.
+// endSession terminates a session of any worker, preferably one at work.
 func (a *adversary) endSession(ctx context.Context) error {
 	busy, idle, err := a.data.sessions(ctx)
 	if err != nil {
@@ -133,11 +133,11 @@ func (a *adversary) endSession(ctx context.Context) error {
 	if len(busy) == 0 {
 		return nil
 	}
-	_ = a.data.terminate(ctx, busy[a.random.IntN(len(busy))]) // it may have ended by itself meanwhile
+	_ = a.data.terminate(ctx, busy[a.random.IntN(len(busy))]) // it may have ended meanwhile
 	return nil
 }
 
-// spoil makes the way of a worker bad for a while.
+// spoil gives a worker a bad network for a while.
 func (a *adversary) spoil(f fault) {
 	var bad wire.Network
 	duration := 300*time.Millisecond + a.upTo(700*time.Millisecond)

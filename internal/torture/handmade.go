@@ -18,8 +18,7 @@ const (
 	lockSwallowed = "swallowed-deadlock"
 )
 
-// openHandmade opens one of the locks that people make by hand: the subjects that must show
-// violations.
+// openHandmade opens one of the locks that people make by hand. They must show violations.
 func openHandmade(p plan, db *sql.DB) (subject, error) {
 	switch p.Lock {
 	case lockLeaseRow:
@@ -42,8 +41,8 @@ func clockOf(p plan) string {
 	return "CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)"
 }
 
-// leaseRow is a row with a holder and a time at which it expires, by the server's clock. A holder
-// that is paused for longer writes on when it wakes.
+// leaseRow is a row with a holder and an expiry time by the server's clock. A holder that is paused
+// for longer goes on writing when it wakes.
 type leaseRow struct {
 	db  *sql.DB
 	now string
@@ -108,9 +107,8 @@ func (l *leaseRow) write(ctx context.Context, o *operation, key int, value int64
 	return tx.Commit()
 }
 
-// swallowed locks two rows with SELECT … FOR UPDATE in any order, and takes a deadlock for a wait
-// that is over. The server has rolled the transaction back then, and every later statement commits
-// by itself.
+// swallowed locks two rows with SELECT … FOR UPDATE in any order, and ignores a deadlock. The
+// server has then rolled the transaction back, and every later statement commits by itself.
 type swallowed struct {
 	db   *sql.DB
 	keys int

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ledger is what the database says after an epoch, when nobody works in it.
+// ledger is the content of the database after an epoch, while nobody works.
 type ledger struct {
 	counters map[int]int64 // by key
 	fenced   map[int]int64
-	applied  map[application]int   // how often a Do took effect on a key
+	applied  map[application]int   // number of effects of a Do on a key
 	seen     map[application]int64 // the value of the counter that it read
 }
 
@@ -20,7 +20,7 @@ type application struct {
 	key       int
 }
 
-// read reads the ledger and empties the set, which would otherwise grow for hours.
+// read reads the ledger, and empties the set, so that it does not grow for hours.
 func (d *database) read(ctx context.Context) (*ledger, error) {
 	l := &ledger{applied: map[application]int{}, seen: map[application]int64{}}
 	var err error
@@ -69,8 +69,8 @@ func (d *database) values(ctx context.Context, table string) (map[int]int64, err
 	return values, rows.Err()
 }
 
-// sessions are the numbers of the workers' sessions, those in a transaction or in a statement
-// first.
+// sessions returns the numbers of the workers' sessions. Busy ones are in a transaction or run a
+// statement.
 func (d *database) sessions(ctx context.Context) (busy, idle []int64, err error) {
 	query := `SELECT p.id, CASE WHEN x.trx_id IS NOT NULL OR p.command <> 'Sleep' THEN 1 ELSE 0 END
 		FROM information_schema.processlist p LEFT JOIN information_schema.innodb_trx x ON x.trx_mysql_thread_id = p.id
@@ -108,7 +108,7 @@ func (d *database) terminate(ctx context.Context, session int64) error {
 	return err
 }
 
-// settle waits until count has found nothing for a while: InnoDB's views may be 100 ms old.
+// settle waits until count has been 0 for a while, because InnoDB's views may be 100 ms old.
 func (d *database) settle(ctx context.Context, patience time.Duration, count func(busy, idle []int64) int) error {
 	ticker := time.NewTicker(130 * time.Millisecond)
 	defer ticker.Stop()

@@ -18,16 +18,16 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 )
 
-// library is txlock, the subject that must not show violations.
+// library is txlock. It must not show violations.
 type library[Tx any] struct {
 	plan  plan
 	locks *txlock.Locker[Tx]
-	store *sql.DB // the fenced store; it stands for a system outside the lock's transaction
+	store *sql.DB // the fenced store, as an example of a system outside the lock's transaction
 	exec  func(ctx context.Context, tx Tx, query string) error
 	value func(ctx context.Context, tx Tx, query string) (int64, error)
 }
 
-// openSubject connects. The server may be down at the moment: it tries until it is not.
+// openSubject connects. The server may be down, so it tries again until that succeeds.
 func openSubject(ctx context.Context, p plan) (subject, error) {
 	store, err := sql.Open(driverName(p.Kind), p.DSN)
 	if err != nil {
@@ -59,7 +59,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 	}, nil
 }
 
-// persist tries for a minute.
+// persist tries again and again for a minute.
 func persist[T any](try func() (T, error)) (T, error) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		value, err := try()
@@ -102,7 +102,7 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	}
 	m := l.locks.Mutex(names...)
 	limited := false
-	if !o.Verb.tries() && random.IntN(5) == 0 { // a wait that may be ended, in one of the two ways
+	if !o.Verb.tries() && random.IntN(5) == 0 { // limits the wait, in one of two ways
 		limited = true
 		limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
 		if random.IntN(2) == 0 {
@@ -138,8 +138,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 
 func keyName(key int) string { return "torture:" + strconv.Itoa(key) }
 
-// do adds 1 to the counter of each key, by reading and writing it back: only the lock protects
-// that. A second key is worked on in a nested Do, whose savepoint belongs to the same transaction.
+// do adds 1 to the counter of each key, by reading and writing back, which only the lock protects.
+// It works on a second key in a nested Do, whose savepoint belongs to the same transaction.
 func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand, tell func()) error {
 	call, worked := m.Do, false
 	if o.Verb == verbTryDo {
@@ -180,16 +180,16 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 	return err
 }
 
-// idle lets the work send nothing for so long that WithLease says it loses the lock. What it did
-// must not be committed then. The server's time begins with the last answer, however late the work
-// sees that: so with a statement that it has not sent yet.
+// idle lets the work send nothing for longer than WithLease permits, so that it loses the lock. Its
+// changes must not be committed. The server counts from its last answer, even if the work sees that
+// late.
 func (l *library[Tx]) idle(ctx context.Context, tx Tx, o *operation, tell func()) error {
 	sent := now()
 	if err := l.exec(ctx, tx, "SELECT 1"); err != nil {
 		return err
 	}
 	o.Silent, o.Deadline = true, sent+int64(l.plan.Lease*9/10)
-	tell() // it may be killed meanwhile
+	tell() // the process may be killed meanwhile
 	time.Sleep(l.plan.Lease * 3 / 2)
 	return nil
 }
@@ -211,8 +211,8 @@ func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key in
 		key, value))
 }
 
-// hold takes the lock for work outside its transaction: on the fenced store, and a while of
-// nothing, which now and then is longer than the lease.
+// hold takes the lock for work outside its transaction: it writes to the fenced store and pauses,
+// now and then for longer than the lease.
 func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand,
 	tell func(),
 ) error {
@@ -260,7 +260,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 	return err
 }
 
-// reenter locks a key again that the lock holds: it must not wait.
+// reenter locks a key that the lock already holds. That must not wait.
 func (l *library[Tx]) reenter(lock *txlock.Lock, key int) error {
 	inner, err := l.locks.Mutex(keyName(key)).TryLock(lock.Context())
 	if err != nil {
@@ -269,9 +269,9 @@ func (l *library[Tx]) reenter(lock *txlock.Lock, key int) error {
 	return inner.Unlock(context.Background())
 }
 
-// writeFenced adds 1 to a value outside the lock's transaction. The store takes note of the token
-// before the value is read, and refuses what comes with an older one: so nothing that a former
-// holder read can be written any more.
+// writeFenced adds 1 to a value outside the lock's transaction. The store records the token before
+// the value is read, and refuses writes with an older token. So a former holder cannot write what
+// it has read.
 func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -1,12 +1,10 @@
 // Command torture uses locks from several processes while it kills, stops and cuts off workers and
-// servers, and checks afterwards that no promise was broken. It prints a seed, with which the same
-// faults come again in the same order, and a table of what it saw; its exit code is 1 if it found a
-// violation.
+// servers. Then it checks that no promise was broken. It prints a table of what it saw, and a seed
+// that repeats the same faults in the same order. The exit code is 1 if it found a violation.
 //
 //	go run ./internal/torture -for 60s -engine postgres18
 //
-// With -lock it tortures what people do by hand instead, to show that violations are found where
-// there are some.
+// With -lock it tortures locks that people make by hand, to show that it finds violations.
 package main
 
 import (
@@ -79,7 +77,7 @@ func command(ctx context.Context, args []string) error {
 	return errors.Join(verdictOf(results, *expect), save(*file, results))
 }
 
-// check refuses what cannot be tortured before a server is started for it.
+// check refuses bad settings before a server is started.
 func (s *settings) check(kinds []servers.Kind) error {
 	if s.Processes < 1 || s.Goroutines < 1 || s.Keys < 2 {
 		return errors.New("needed are a process, a goroutine and two keys at least")

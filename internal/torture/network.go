@@ -6,7 +6,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// network is the way from each worker to the server, a proxy for each.
+// network has a proxy between each worker and the server.
 type network []*wire.Proxy
 
 func openNetwork(workers int, server string) (n network, err error) {

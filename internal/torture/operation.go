@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// now is the machine's monotonic clock in nanoseconds: the same for all processes, so that what
-// they report can be merged into one history.
+// now is the machine's monotonic clock in nanoseconds. All processes share it, so their reports can
+// be merged into one history.
 func now() int64 {
 	var at unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &at); err != nil {
@@ -27,7 +27,7 @@ const (
 	unknown outcome = "unknown" // an error that leaves open whether it took effect
 )
 
-// operation is one use of the lock. Times are those of now, 0 for what did not happen.
+// operation is one use of the lock. Times come from now; 0 means that it did not happen.
 type operation struct {
 	ID        operationID `json:"id"`
 	Process   int         `json:"process"`
@@ -39,25 +39,25 @@ type operation struct {
 	Granted  int64 `json:"granted,omitempty"`
 	Released int64 `json:"released,omitempty"` // when it began to give the lock back
 	Return   int64 `json:"return,omitempty"`
-	Deadline int64 `json:"deadline,omitempty"` // when it may lose the lock by its own doing
+	Deadline int64 `json:"deadline,omitempty"` // when it may lose the lock by its own idleness
 	Lost     int64 `json:"lost,omitempty"`     // when its context ended with ErrLost
 	Died     int64 `json:"died,omitempty"`     // when its process was killed in it
 
 	Silent   bool    `json:"silent,omitempty"` // its work sent nothing for longer than the lease
 	Outcome  outcome `json:"outcome"`
-	Expected bool    `json:"expected,omitempty"` // the error is what the operation provoked: a try, a deadline
+	Expected bool    `json:"expected,omitempty"` // the operation provoked the error: a try, a deadline
 	Error    string  `json:"error,omitempty"`
 	Reads    []int64 `json:"reads,omitempty"` // the counter of each key, as read under the lock
 	Token    int64   `json:"token,omitempty"`
 	Fence    *fence  `json:"fence,omitempty"`
 }
 
-// fence is what a fenced store said to a holder.
+// fence is the answer of a fenced store to a holder.
 type fence struct {
 	Call    int64   `json:"call"`
 	Return  int64   `json:"return,omitempty"`
 	Read    int64   `json:"read"`
-	Outcome outcome `json:"outcome"` // done; failed: refused; unknown; open: it came to no write
+	Outcome outcome `json:"outcome"` // done; failed: refused; unknown; open: nothing was written
 }
 
 type verb string
@@ -72,7 +72,7 @@ const (
 func (v verb) holds() bool { return v == verbLock || v == verbTryLock }
 func (v verb) tries() bool { return v == verbTryLock || v == verbTryDo }
 
-// operationID is unique in a run: the process, how often it was started, and a sequence number.
+// operationID is unique in a run: the process, the number of its starts, and a sequence number.
 type operationID int64
 
 const (
@@ -89,7 +89,7 @@ func (id operationID) String() string {
 		id&(1<<sequenceBits-1))
 }
 
-// String is the operation in one line, with times in milliseconds since its call.
+// String returns the operation in one line, with times in milliseconds since its call.
 func (o *operation) String() string {
 	since := func(at int64) string {
 		if at == 0 {
@@ -129,5 +129,5 @@ type message struct {
 	Event     string     `json:"event"`
 	Operation *operation `json:"operation,omitempty"`
 	Stall     *fault     `json:"stall,omitempty"`
-	Problem   string     `json:"problem,omitempty"` // what a worker found when it ended
+	Problem   string     `json:"problem,omitempty"` // what a worker found at its end
 }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// damage is what the faults of one kind have done.
+// damage is what the faults of one kind have caused.
 type damage struct {
 	Kind       faultKind       `json:"kind"`
 	Count      int             `json:"count"`
-	Losses     int             `json:"losses"` // holds that it broke
+	Losses     int             `json:"losses"` // holds that were broken
 	Recoveries []time.Duration `json:"recoveries"`
-	// Belief is the longest time for which a Lock went on, not told of its loss, while another had
-	// the lock already.
+	// Belief is the longest time for which a Lock did not know of its loss while another already
+	// had the lock.
 	Belief time.Duration `json:"belief"`
 }
 
-// quantile is the recovery that the share q of all does not exceed; 0 without any.
+// quantile is the recovery time that the share q of all does not exceed, or 0 without any.
 func (d *damage) quantile(q float64) time.Duration {
 	if len(d.Recoveries) == 0 {
 		return 0
@@ -89,7 +89,7 @@ func heldUntil(holds []hold, at int64) int64 {
 	return until
 }
 
-// nextGrant is who had the key next.
+// nextGrant returns the next holder of the key.
 func nextGrant(holds []hold, from int64) (hold, bool) {
 	for _, h := range holds {
 		if h.Granted > from {
@@ -99,7 +99,7 @@ func nextGrant(holds []hold, from int64) (hold, bool) {
 	return hold{}, false
 }
 
-// assess adds the faults of the epoch to what is known of their kinds.
+// assess adds the faults of the epoch to the damages of their kinds.
 func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []violation {
 	for _, f := range e.Faults {
 		d := damages[f.Kind]
@@ -125,9 +125,9 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 			}
 			belief, other := beliefOf(h, list)
 			d.Belief = max(d.Belief, belief)
-			// Where the server ends the session by its timer, WithLease promises that the holder
-			// knows a tenth of the lease before. One that was not run in that time knew when it was
-			// again.
+			// If the server ends the session by its timer, WithLease promises that the holder knows
+			// a tenth of the lease before. A process that did not run at that time knows when it
+			// runs again.
 			if belief > 0 && f.Kind == networkDrop && belief > e.excused(h.operation, other) {
 				violations = append(violations, violation{
 					ruleBelief, fmt.Sprintf("key %d: the lock was given to another %v before the holder was told "+
@@ -140,18 +140,17 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 	return violations
 }
 
-// excused is how long one that lost the lock may have gone on while other had it, because the
-// machine did not run it. It was due to be told a tenth of the lease before that, so only what it
-// was not run for beyond the tenth made it late. The clock does not tell what fell short of a stall
-// just before it, when the notice came due, or just after it, when the holder was about to see the
-// notice.
+// excused is how long a former holder may have gone on while other had the lock, because its
+// process did not run. It was due to learn of the loss a tenth of the lease earlier, so only a
+// stall beyond that tenth made it late. The clock misses short pauses just before a stall, when the
+// notice came due, and just after it, when the holder was about to see the notice.
 func (e *epoch) excused(o, other *operation) time.Duration {
 	margin := int64(e.lease / 10)
 	stalled := e.stalled(o.Process, other.Granted-margin, cmp.Or(o.Lost, o.Released))
 	return time.Duration(stalled-margin) + 2*shortestStall
 }
 
-// beliefOf is how long one that lost the lock went on while another had it.
+// beliefOf is how long a former holder went on while another had the lock.
 func beliefOf(h hold, list []hold) (time.Duration, *operation) {
 	told := h.Lost
 	if told == 0 {

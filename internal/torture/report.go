@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// result is what a run has shown.
+// result is the result of a run.
 type result struct {
 	settings
 	Date         time.Time             `json:"date"`
@@ -19,7 +19,7 @@ type result struct {
 	Operations   int                   `json:"operations"`
 	Acquisitions int                   `json:"acquisitions"`
 	Updates      int                   `json:"updates"` // acknowledged Dos
-	Unknown      int                   `json:"unknown"` // Dos whose end nobody was told
+	Unknown      int                   `json:"unknown"` // Dos with unknown end
 	Overtaken    int                   `json:"overtaken"`
 	Stalled      time.Duration         `json:"stalled"` // sum over the processes
 	Damages      map[faultKind]*damage `json:"damages"`
@@ -100,7 +100,7 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// shown is how many operations of a violation are printed; the history has all.
+// shown is how many operations of a violation are printed. The history has all of them.
 const shown = 12
 
 func (v *violation) print(out io.Writer, seed int64) {

@@ -15,7 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// settings are what one run is to do.
+// settings say what a run does.
 type settings struct {
 	Kind       servers.Kind  `json:"kind"`
 	For        time.Duration `json:"for"`
@@ -27,11 +27,11 @@ type settings struct {
 }
 
 const (
-	// epochLength is how long the workers work between two checks.
+	// epochLength is the time between two checks.
 	epochLength = 15 * time.Second
-	// restPatience is how long operations may take to end when all faults are healed.
+	// restPatience is how long operations may take to end after all faults are healed.
 	restPatience = 40 * time.Second
-	// enough violations end a run: more do not help to find the cause.
+	// enough violations end a run: more would not help to find the cause.
 	enough = 20
 )
 
@@ -65,7 +65,7 @@ func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
 }
 
 func (t *trial) open(ctx context.Context) (err error) {
-	// What was acknowledged must outlive a kill of the server, so it has to flush.
+	// Acknowledged changes must outlive a kill of the server, so it has to flush.
 	if t.server, err = servers.Start(ctx, t.Kind, servers.Options{Durable: true}); err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func (t *trial) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// faultKinds are all for txlock, and for a lock made by hand the one that shows what is wrong with
-// it.
+// faultKinds returns all kinds for txlock, and for a lock made by hand the one that exposes its
+// flaw.
 func (t *trial) faultKinds() []faultKind {
 	switch t.Lock {
 	case lockLeaseRow:
@@ -134,7 +134,7 @@ func (t *trial) close() error {
 	return errors.Join(failed...)
 }
 
-// run lets epochs follow each other until the time is over.
+// run runs one epoch after another until the time is over.
 func (t *trial) run(ctx context.Context) error {
 	before, err := t.data.read(ctx)
 	if err != nil {
@@ -171,8 +171,8 @@ func (t *trial) run(ctx context.Context) error {
 	}
 }
 
-// live is one epoch: a while without faults, for the order of waiters shows only then, then one
-// fault after the other, and rest.
+// live runs one epoch: some time without faults, because only then the order of waiters shows, then
+// one fault after another, then rest.
 func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error {
 	active, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
@@ -181,7 +181,7 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	case <-active.Done():
 	}
 	for len(t.enemy.kinds) > 0 && active.Err() == nil {
-		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // it heals what it did, also when the run is interrupted
+		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // it heals its faults even if the run is interrupted
 		e.Faults = append(e.Faults, f)
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 		t.enemy.pause(active)
 	}
 	<-active.Done()
-	// The workers rest even when the run was interrupted: what they have done is checked.
+	// The workers rest even if the run was interrupted, because their work is still checked.
 	err := t.crew.tell(context.WithoutCancel(ctx), "rest", "resting", restPatience)
 	e.End = now()
 	t.clock.look()
@@ -234,7 +234,7 @@ func (t *trial) judge(ctx context.Context, e *epoch) error {
 	return nil
 }
 
-// check is what the history and the ledger of an epoch show.
+// check returns the violations in the history and the ledger of an epoch.
 func (t *trial) check(e *epoch) []violation {
 	holds := e.holds()
 	violations := e.checkErrors()
@@ -253,7 +253,7 @@ func (t *trial) check(e *epoch) []violation {
 	return violations
 }
 
-// free checks that all keys can be locked when nobody holds them.
+// free checks that all keys can be locked while nobody holds them.
 func (t *trial) free(ctx context.Context) error {
 	if t.Lock != lockTxlock {
 		return nil
@@ -275,7 +275,7 @@ func (t *trial) free(ctx context.Context) error {
 	return errors.Join(err, locks.close())
 }
 
-// end lets the workers close everything, and looks for what they leave.
+// end makes the workers close everything, and looks for leftovers.
 func (t *trial) end(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	if err := t.crew.tell(ctx, "end", "ended", restPatience); err != nil {
@@ -294,7 +294,7 @@ func (t *trial) end(ctx context.Context) error {
 	return nil
 }
 
-// violate prints what it finds, and keeps the history of the epoch in a file.
+// violate prints the violations, and saves the history of the epoch in a file.
 func (t *trial) violate(e *epoch, violations ...violation) {
 	if len(violations) == 0 {
 		return

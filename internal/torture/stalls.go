@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// processStalled is no fault that is caused: a busy machine did not run the process for a while. A
-// lock cannot help what comes of that, and a checker that guesses how long it may last is wrong on
-// some machine. So every process measures it.
+// processStalled is not caused on purpose: a busy machine did not run the process for a while. A
+// lock cannot prevent the consequences, and no guess of its length is right on every machine. So
+// every process measures it.
 const processStalled faultKind = "process not run by the machine"
 
 const (
@@ -19,7 +19,7 @@ const (
 	shortestStall = 25 * time.Millisecond
 )
 
-// clock notices when its process was not run: it looks at the time so often that a gap tells.
+// clock notices when its process did not run: it reads the time so often that it sees the gap.
 type clock struct {
 	mu     sync.Mutex
 	last   int64
@@ -30,7 +30,7 @@ func newClock(report func(from, to int64)) *clock {
 	return &clock{last: now(), report: report}
 }
 
-// run looks until stop is closed.
+// run looks again and again until stop is closed.
 func (c *clock) run(stop <-chan struct{}) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -44,8 +44,8 @@ func (c *clock) run(stop <-chan struct{}) {
 	}
 }
 
-// look reports the gap since the last look, if it is a stall. What is said behind it finds the
-// stall reported.
+// look reports the gap since the last look, if it is a stall. So a stall is reported before
+// whatever the process reports next.
 func (c *clock) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,14 +56,14 @@ func (c *clock) look() {
 	c.last = at
 }
 
-// inOrder are the stalls of an epoch in the order in which they began.
+// inOrder sorts stalls by their start.
 func inOrder(stalls []fault) []fault {
 	slices.SortFunc(stalls, func(a, b fault) int { return cmp.Compare(a.Start, b.Start) })
 	return stalls
 }
 
-// stalled is for how long, between two moments, a process was not run, or the parent, through whose
-// network all of them go.
+// stalled is how long, between two moments, a process or the parent did not run. The parent counts
+// because its proxies carry all traffic.
 func (e *epoch) stalled(process int, from, to int64) (total int64) {
 	for _, s := range e.Stalls {
 		if s.Victim != process && s.Victim != everybody {
@@ -71,13 +71,14 @@ func (e *epoch) stalled(process int, from, to int64) (total int64) {
 		}
 		if begin, end := max(s.Start, from), min(s.Healed, to); end > begin {
 			total += end - begin
-			from = end // what two stalled at once counts once
+			from = end // time in which both stalled counts once
 		}
 	}
 	return total
 }
 
-// unprovoked is for how long in all a process was not run, besides what stopping it was to do.
+// unprovoked is how long the processes did not run in all, without the time for which they were
+// stopped on purpose.
 func (e *epoch) unprovoked() (total time.Duration) {
 	for _, s := range e.Stalls {
 		if !slices.ContainsFunc(e.Faults, func(f fault) bool {
@@ -89,6 +90,6 @@ func (e *epoch) unprovoked() (total time.Duration) {
 	return total
 }
 
-// breaks reports whether a stall can have ended a session: that takes nearly a lease, if need be of
-// a few stalls.
+// breaks reports whether a stall can have ended a session. That takes nearly a lease, which a few
+// stalls may add up to.
 func (e *epoch) breaks(stall *fault) bool { return stall.Healed-stall.Start >= int64(e.lease/4) }

@@ -17,8 +17,8 @@ const (
 	ruleBelief  = "told before another has the lock"
 )
 
-// checkSet compares what was acknowledged with what took effect: every acknowledged Do once on each
-// of its keys, no failed one, and one whose end nobody knows on all of its keys or on none.
+// checkSet compares acknowledgements with effects. An acknowledged Do must have taken effect once
+// on each of its keys, a failed one on none, and one with unknown end on all or none.
 func (e *epoch) checkSet() []violation {
 	var violations []violation
 	report := func(o *operation, text string) {
@@ -55,7 +55,7 @@ func (e *epoch) checkSet() []violation {
 	return violations
 }
 
-// checkSums compares each counter with the number of members that its set got.
+// checkSums compares each counter with the number of rows in its set.
 func (e *epoch) checkSums() []violation {
 	var violations []violation
 	members := map[int]int64{}
@@ -73,8 +73,7 @@ func (e *epoch) checkSums() []violation {
 	return violations
 }
 
-// checkDo checks the counters kept through Do, of which the set tells what took effect where a
-// worker cannot.
+// checkDo checks the counters that Dos change. The set tells what took effect if a worker cannot.
 func (e *epoch) checkDo(key int) []violation {
 	var history []porcupine.Operation
 	var operations []*operation
@@ -107,7 +106,7 @@ func (e *epoch) checkFenced(key int) []violation {
 		}
 		took := porcupine.Operation{Input: addition{id: o.ID}, Output: anything, Call: o.Granted, Return: never}
 		switch {
-		case o.Fence == nil: // it was killed before it could tell
+		case o.Fence == nil: // it was killed before it could report
 		case o.Fence.Outcome == unknown:
 		case o.Fence.Outcome == done:
 			took.Output, took.Call, took.Return = o.Fence.Read, o.Fence.Call, o.Fence.Return

@@ -2,13 +2,13 @@ package main
 
 import "fmt"
 
-// latest is the highest token that any holder of a key was given, and who.
+// latest is the highest token of a key so far, and its holder.
 type latest struct {
 	token  int64
 	holder *operation
 }
 
-// tokens checks fencing tokens over the whole run.
+// tokens checks the fencing tokens of the whole run.
 type tokens struct{ byKey map[int]latest }
 
 // check checks that tokens rise with the order of the grants. Whoever saw its grant before the

@@ -46,7 +46,7 @@ func TestTxlockKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// What people do by hand must be found out, else the test above proves nothing.
+// The flaws of locks made by hand must be found: otherwise the test above proves nothing.
 func TestLeaseRowLosesUpdates(t *testing.T) { foundOut(t, servers.Postgres(), lockLeaseRow) }
 
 func TestSwallowedDeadlockLosesUpdates(t *testing.T) { foundOut(t, servers.MariaDB, lockSwallowed) }
@@ -115,7 +115,7 @@ func lockAt(id operationID, at, token int64) *operation {
 	return o
 }
 
-// checked is all that the checkers say about one epoch.
+// checked returns all violations that the checkers find in one epoch.
 func checked(e *epoch) []string {
 	t := &trial{tokens: tokens{map[int]latest{}}, result: newResult(settings{Keys: 2}), settings: settings{Keys: 2}}
 	return rulesOf(t.check(e))
@@ -129,7 +129,7 @@ func TestCheckersAcceptWhatIsRight(t *testing.T) {
 	require.Empty(t, checked(made(first, second, third, fourth)))
 }
 
-// Each of these histories is wrong in one way, and the checker for that must say so.
+// Each of these histories is wrong in one way, and the checker for that must find it.
 func TestCheckersFindWhatIsWrong(t *testing.T) {
 	tests := []struct {
 		name, rule string
@@ -349,7 +349,7 @@ func TestStallsAreAddedUpOnce(t *testing.T) {
 	require.Zero(t, e.stalled(3, 40, 100))
 }
 
-// A process that is not run reports it, before it says anything else.
+// A process that did not run reports that before anything else.
 func TestStalledProcessesKnowIt(t *testing.T) {
 	var stalls []int64
 	c := newClock(func(from, to int64) { stalls = append(stalls, to-from) })

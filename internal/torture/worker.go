@@ -19,10 +19,10 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// workerVariable carries the plan of a worker: a process that has it is one.
+// workerVariable has the plan of a worker. A process with this variable is a worker.
 const workerVariable = "TXLOCK_TORTURE_WORKER"
 
-// plan is what a worker is told when it is started.
+// plan is what a worker gets at its start.
 type plan struct {
 	Kind       servers.Kind  `json:"kind"`
 	DSN        string        `json:"dsn"`
@@ -37,9 +37,9 @@ type plan struct {
 
 // subject is the lock that is tortured.
 type subject interface {
-	// verbs are what it can do, each as often as it should be chosen.
+	// verbs are the operations to choose from, each as often as it should be chosen.
 	verbs() []verb
-	// run does one operation and notes in it what happens; tell reports it as it is then.
+	// run does one operation and records in it what happens; tell reports its present state.
 	run(ctx context.Context, o *operation, random *rand.Rand, tell func())
 	close() error
 }
@@ -58,7 +58,7 @@ type worker struct {
 	out *json.Encoder
 }
 
-// workIfWorker runs the worker that this process is, if it is one, and does not return then.
+// workIfWorker runs the worker and does not return, if this process is one.
 func workIfWorker() {
 	text := os.Getenv(workerVariable)
 	if text == "" {
@@ -76,7 +76,7 @@ func workIfWorker() {
 	os.Exit(0)
 }
 
-// work uses the lock until the parent says that it is enough.
+// work uses the lock until the parent ends it.
 func work(p plan, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -113,7 +113,7 @@ func work(p plan, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// obey does what the parent says, until that is to end. A parent that died says nothing more.
+// obey follows the orders of the parent until the order to end, or until the parent is dead.
 func (w *worker) obey(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -139,7 +139,7 @@ func (w *worker) obey(in io.Reader) error {
 	return fmt.Errorf("the parent is gone: %w", io.ErrUnexpectedEOF)
 }
 
-// toil does one operation after the other.
+// toil does one operation after another.
 func (w *worker) toil(ctx context.Context, goroutine int) {
 	random := rand.New(rand.NewPCG(uint64(w.plan.Seed),
 		uint64(newOperationID(w.plan.Process, w.plan.Start, int64(goroutine)))))
@@ -158,14 +158,13 @@ func (w *worker) toil(ctx context.Context, goroutine int) {
 		w.gate.RUnlock()
 		pause := time.Duration(random.Int64N(int64(6 * time.Millisecond)))
 		if o.Outcome != done && !o.Expected {
-			pause += 20 * time.Millisecond // the server may be gone: do not fill the history with that
+			pause += 20 * time.Millisecond // the server may be gone: do not fill the history with errors
 		}
 		time.Sleep(pause)
 	}
 }
 
-// choose plans an operation: one key, or two. A third of all go for key 0, to have a long queue
-// somewhere.
+// choose plans an operation on one key or two. A third of all use key 0, so that one queue is long.
 func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	o := &operation{
 		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),
@@ -183,7 +182,7 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	return o
 }
 
-// tell reports an operation as it is now. What was written to the pipe survives the worker.
+// tell reports the present state of an operation. What is in the pipe survives the worker.
 func (w *worker) tell(o *operation) {
 	copied := *o
 	copied.Keys = slices.Clone(o.Keys)

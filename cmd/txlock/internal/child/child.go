@@ -1,5 +1,5 @@
-// Package child runs a command as the child of a process that guards it: it passes signals on, and
-// ends the command, with what the command has started, when told to.
+// Package child runs a command as the child of this process. It passes signals on to the command,
+// and ends the command and the processes that it has started when told to.
 package child
 
 import (
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// What shells exit with for a command that they cannot run.
+// The exit codes of shells for a command that they cannot run.
 const (
 	CodeNotExecutable = 126
 	CodeNotFound      = 127
 )
 
-// Find looks a command up as a shell does. Code is what to exit with when err is not nil.
+// Find looks a command up as a shell does. Code is the exit code if err is not nil.
 func Find(name string) (path string, code int, err error) {
 	path, err = exec.LookPath(name)
 	switch {
@@ -35,10 +35,10 @@ type Command struct {
 	Args []string // with the name of the command in front
 	Env  []string
 
-	// Signals are passed on, but for those that the terminal has sent to the command itself.
+	// Signals are passed on, except those that the terminal has sent to the command as well.
 	Signals <-chan os.Signal
-	// Stop ends the command: with SIGTERM, and what is left of it after Grace with SIGKILL.
-	// Stopping is called then, to tell of it.
+	// Stop ends the command: with SIGTERM, and what is left after Grace with SIGKILL. Stopping is
+	// called when that begins.
 	Stop     <-chan struct{}
 	Grace    time.Duration
 	Stopping func()
@@ -48,24 +48,25 @@ type Command struct {
 type Result struct {
 	Code    int  // its exit code, or 128 and the number of the signal that ended it
 	Stopped bool // it was ended because Stop was closed
-	Killed  bool // it took SIGKILL
+	Killed  bool // SIGKILL was needed
 }
 
-// tree is a running command with what it has started, as far as the system lets us find that.
+// tree is a running command and the processes that it has started, as far as the system lets us
+// find them.
 type tree interface {
-	// signal sends to all of it.
+	// signal sends a signal to all of them.
 	signal(os.Signal)
-	// pass hands a signal of this process on.
+	// pass hands a signal on that this process got.
 	pass(os.Signal)
-	// left reports whether something of it still runs, when the command itself has ended.
+	// left reports, after the end of the command itself, whether others still run.
 	left() bool
 }
 
-// Run runs a command with this process's standard input and outputs and returns when it has ended;
-// where it was stopped, when what it had started has ended too. An error means that it could not be
-// started.
+// Run runs a command with this process's standard input and outputs, and returns when it has ended.
+// If it was stopped, Run also waits for the processes that it has started. An error means that the
+// command could not be started.
 func Run(c Command) (Result, error) {
-	stops := newHalt() // before the command begins: what stopped this process alone would leave the command running
+	stops := newHalt() // before the command starts: a stop in between would stop this process only
 	defer stops.close()
 	started, exited := make(chan started), make(chan Result, 1)
 	go start(c, started, exited)
@@ -81,8 +82,8 @@ type started struct {
 	err  error
 }
 
-// start stays on one thread of the system until the command has ended: with the death of that
-// thread the kernel would end the command.
+// start keeps its thread until the command has ended: when that thread ends, the kernel ends the
+// command.
 func start(c Command, report chan<- started, exited chan<- Result) {
 	runtime.LockOSThread()
 	treeOf := prepare()
@@ -95,14 +96,14 @@ func start(c Command, report chan<- started, exited chan<- Result) {
 	}
 	report <- started{tree: treeOf(process)}
 	state, err := process.Wait()
-	if err != nil { // somebody else has waited for it
+	if err != nil { // it was waited for elsewhere
 		exited <- Result{Code: 1}
 		return
 	}
 	exited <- Result{Code: codeOf(state)}
 }
 
-// attend passes signals on until the command has ended, or is to be stopped.
+// attend passes signals on until the command has ended. If Stop is closed, it stops the command.
 func (c Command) attend(running tree, stops halt, exited <-chan Result) Result {
 	for {
 		select {
@@ -121,12 +122,12 @@ func (c Command) attend(running tree, stops halt, exited <-chan Result) Result {
 }
 
 const (
-	// beat is how often is looked whether anything of a stopped command is left.
+	// beat is the interval of looking for what is left of a stopped command.
 	beat = 10 * time.Millisecond
-	// tellFor is how long is waited for Stopping to return.
+	// tellFor limits the wait for Stopping to return.
 	tellFor = time.Second
-	// killFor is how long what the command has started may take to end by SIGKILL: what is in the
-	// kernel, or another user's, may not.
+	// killFor limits the wait for processes to end by SIGKILL. One that hangs in the kernel, or
+	// belongs to another user, may not end.
 	killFor = time.Second
 )
 
@@ -134,7 +135,7 @@ const (
 func (c Command) stop(running tree, exited <-chan Result) Result {
 	running.signal(terminate)
 	told := make(chan struct{})
-	go func() { // a terminal that was halted by ctrl-S must not save the command
+	go func() { // a terminal that ctrl-S has halted must not delay the end of the command
 		defer close(told)
 		c.Stopping()
 	}()
@@ -155,7 +156,7 @@ func (c Command) stop(running tree, exited <-chan Result) Result {
 		case result = <-exited:
 			ended = true
 		case <-look.C:
-			if killed { // what was begun while the others were killed
+			if killed { // processes that started while others were killed
 				running.signal(os.Kill)
 			}
 		}

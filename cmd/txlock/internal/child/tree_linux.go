@@ -14,20 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWithParent has the kernel end the command when this process dies without having ended it,
-// killed by the kernel for want of memory say: the server gives the lock to another at once then.
-// SIGKILL, because nobody would be there to send a second signal.
+// endWithParent has the kernel end the command when this process dies first, for example when the
+// kernel kills it for want of memory: the server then gives the lock to another at once. It is
+// SIGKILL, because nobody could send a second signal.
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// adopt makes this process the parent of what loses its own below it. A daemon would become a child
-// of the system's first process otherwise, and nobody could tell any more whose it was. It does not
-// where there are children already, of the program that was this process before: their orphans
-// would come here, too, and look like the command's.
+// adopt makes this process the parent of orphans below it. Otherwise a daemon would become a child
+// of the system's first process, and nobody could tell who had started it. If this process already
+// has children, from the program that ran in it before, adopt does nothing: their orphans would
+// look like those of the command.
 func adopt() bool {
 	for {
 		pid, err := endedChild()
 		if errors.Is(err, unix.ECHILD) {
-			return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil // of the process, whichever thread asks
+			// holds for the process, whichever thread asks
+			return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 		}
 		if err != nil || pid == 0 {
 			return false
@@ -36,8 +37,8 @@ func adopt() bool {
 	}
 }
 
-// bury waits for orphans that have ended, or the kernel would keep what is left of them. The
-// command is left to whoever waits for that.
+// bury waits for orphans that have ended: otherwise they would stay as zombies. It leaves the
+// command itself to its own waiter.
 func bury(command int) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
@@ -46,22 +47,22 @@ func bury(command int) {
 		case 0:
 			<-ended
 		case command:
-			time.Sleep(beat) // it hides the others until then
+			time.Sleep(beat) // until its waiter has collected it, it hides the others
 		default:
 			_, _ = syscall.Wait4(pid, nil, 0, nil)
 		}
 	}
 }
 
-// endedChild is a child that has ended and was not waited for, 0 if there is none. It stays so.
-// ECHILD says that there are no children at all.
+// endedChild returns a child that has ended and was not waited for, or 0. It does not wait for it
+// either. ECHILD means that there are no children at all.
 func endedChild() (pid int, err error) {
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
 		return 0, err
 	}
-	// Behind three numbers stands a union that is aligned as a pointer, and begins with the
-	// process: see sigaction(2).
+	// After three numbers comes a union, aligned like a pointer, that begins with the process: see
+	// sigaction(2).
 	return int((*struct {
 		_   [3]int32
 		_   [0]uintptr
@@ -69,8 +70,8 @@ func endedChild() (pid int, err error) {
 	})(unsafe.Pointer(&info)).pid), nil
 }
 
-// descendant is a process below this one. When it began tells it from another that gets its number
-// later.
+// descendant is a process below this one. The time of its start tells it from a later process with
+// the same number.
 type descendant struct {
 	pid   int
 	group int
@@ -88,7 +89,7 @@ func (d descendant) signal(sig syscall.Signal) {
 	}
 }
 
-// runningAt is the process that has a number, if that is seen to run.
+// runningAt returns the process with a number, if it is visible and runs.
 func runningAt(pid int) []descendant {
 	if s, found := statOf(pid); found && !s.zombie {
 		return []descendant{s.descendant()}
@@ -96,9 +97,9 @@ func runningAt(pid int) []descendant {
 	return nil
 }
 
-// find finds what of before still runs, the children of parent, the members of group if that is
-// theirs, and what runs below all these. The group is theirs when the caller knows it, or one of
-// them is in it. Nothing is found where processes are not known.
+// find returns those of before that still run, the children of parent, the members of group if the
+// group is theirs, and all processes below these. The group is theirs if the caller says so, or if
+// one of them is in it. known is false if no processes are visible.
 func find(before []descendant, parent, group int, theirs bool) (found []descendant, known bool) {
 	all := processes()
 	inside := map[int]bool{parent: true}
@@ -118,7 +119,7 @@ func find(before []descendant, parent, group int, theirs bool) (found []descenda
 	return found, len(all) > 0
 }
 
-// stat is what the kernel tells of a process.
+// stat is what the kernel tells about a process.
 type stat struct {
 	pid, parent, group int
 	began              string
@@ -127,8 +128,8 @@ type stat struct {
 
 func (s stat) descendant() descendant { return descendant{s.pid, s.group, s.began} }
 
-// processes are all that there are: none where /proc is not mounted, or is that of another
-// namespace, in which numbers mean others.
+// processes returns all processes: none if /proc is not mounted, or belongs to another namespace,
+// where numbers mean other processes.
 func processes() (all []stat) {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return nil
@@ -149,8 +150,8 @@ func processes() (all []stat) {
 	return all
 }
 
-// statOf reads /proc/pid/stat, see proc(5): behind the name, which is in parentheses and may hold
-// some, are the state, the parent, the group, and as the 22nd field when it began.
+// statOf reads /proc/pid/stat, see proc(5). The name is in parentheses and may contain some. After
+// it come the state, the parent, the group, and, as field 22, the time of the start.
 func statOf(pid int) (s stat, found bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])

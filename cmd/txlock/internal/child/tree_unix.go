@@ -22,7 +22,7 @@ var Passed = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// terminal is the terminal that this process belongs to, nil without one.
+// terminal is the terminal of this process, or nil.
 //
 // With a terminal the command shares the group of this process, as it would under env or time:
 // ctrl-C and ctrl-Z reach both, the shell's job control and pipelines work, and the command may
@@ -36,7 +36,7 @@ var terminal = func() *os.File {
 	return tty
 }()
 
-// foreground reports whether what is typed at the terminal goes to the group of this process.
+// foreground reports whether keys that are typed at the terminal go to the group of this process.
 func foreground() bool {
 	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == syscall.Getpgrp()
@@ -48,10 +48,10 @@ func attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// nobody is no process's number, nor a group's.
+// nobody is the number of no process and no group.
 const nobody = -1
 
-// prepare is called before the command begins, and what it returns when it has begun.
+// prepare is called before the command starts. The function that it returns is called after that.
 func prepare() func(*os.Process) tree {
 	parent := nobody
 	if adopt() {
@@ -68,26 +68,26 @@ func prepare() func(*os.Process) tree {
 	}
 }
 
-// descendants are a command and what runs below it.
+// descendants are a command and the processes below it.
 type descendants struct {
 	process *os.Process
-	// whose children are the command and its orphans, and nothing else; nobody, where they are not
-	// told from others
+	// the process whose only children are the command and its orphans; nobody if it has others
 	parent int
 	group  int // of the command alone, or nobody
 	found  []descendant
-	known  bool // else nothing is found here
+	known  bool // whether processes are visible
 }
 
 func (d *descendants) look() { d.found, d.known = find(d.found, d.parent, d.group, d.numbered()) }
 
 // numbered reports whether the command was not waited for yet: until then the kernel gives its
-// number to no other process or group. That it may not be sent a signal is no sign of its end.
+// number to no other process or group. A signal that is not permitted does not mean that the
+// command has ended.
 func (d *descendants) numbered() bool {
 	return !errors.Is(d.process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-// left looks anew when all that was found has ended: something may have been started meanwhile.
+// left looks again when all known processes have ended: they may have started others.
 func (d *descendants) left() bool {
 	if d.run() {
 		return true
@@ -98,20 +98,20 @@ func (d *descendants) left() bool {
 
 func (d *descendants) run() bool { return slices.ContainsFunc(d.found, descendant.runs) }
 
-// group is a command that leads a group of processes. What it has started may have left that: under
-// timeout, setsid, or a shell's job control.
+// group is a command that leads a group of processes. Processes that it has started may have left
+// the group: by timeout, setsid, or a shell's job control.
 type group struct{ descendants }
 
 func (g *group) signal(sig os.Signal) {
 	g.look()
 	g.send(sig)
-	if sig == terminate { // which what is stopped would not see
+	if sig == terminate { // a stopped process would not see it
 		g.send(continued)
 	}
 }
 
-// send does not ask whether the command is seen: /proc may hide it, one that is setuid or not
-// readable say.
+// send does not need to see the command in /proc, which may hide it, for example if it is setuid or
+// not readable.
 func (g *group) send(sig os.Signal) {
 	inside := !g.known || g.numbered()
 	for _, d := range g.found {
@@ -121,7 +121,7 @@ func (g *group) send(sig os.Signal) {
 			d.signal(sig.(syscall.Signal))
 		}
 	}
-	if inside { // else the group may have ended, and its number be another's
+	if inside { // otherwise the group may have ended, and its number may be another's
 		g.pass(sig)
 	}
 }
@@ -132,7 +132,7 @@ func (g *group) left() bool {
 	return g.descendants.left() || !g.known && syscall.Kill(-g.group, 0) == nil
 }
 
-// family is a command in the group of this process, and its descendants.
+// family is a command in the group of this process, with its descendants.
 type family struct{ descendants }
 
 func (f *family) signal(sig os.Signal) {
@@ -152,7 +152,7 @@ func (f *family) send(sig syscall.Signal) {
 	}
 }
 
-// pass leaves out what was typed: the terminal has sent it to the command as well.
+// pass leaves out signals that were typed: the terminal has sent them to the command as well.
 func (f *family) pass(sig os.Signal) {
 	if (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && foreground() {
 		return
@@ -160,7 +160,7 @@ func (f *family) pass(sig os.Signal) {
 	_ = f.process.Signal(sig)
 }
 
-// codeOf is the exit code as shells tell it.
+// codeOf returns the exit code as shells do.
 func codeOf(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal())
@@ -168,7 +168,7 @@ func codeOf(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// halt has a command in a group of its own stop and go on together with this process. With a
+// halt makes a command in a group of its own stop and continue together with this process. With a
 // terminal the kernel does that.
 type halt struct{ asked, resumed chan os.Signal }
 

@@ -1,5 +1,5 @@
-// Package terminal is what the command knows of the terminal that it writes to: its width, its
-// colours, and a screen that can be drawn again and again.
+// Package terminal tells what the command must know about its terminal, such as width and colours,
+// and has a screen that can be redrawn.
 package terminal
 
 import (
@@ -15,7 +15,7 @@ import (
 // Is reports whether f is a terminal.
 func Is(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// Width is how many columns f has, 0 if it is no terminal.
+// Width is the number of columns of f, or 0 if f is no terminal.
 func Width(f *os.File) int {
 	width, _ := size(f)
 	return width
@@ -29,16 +29,16 @@ func size(f *os.File) (width, height int) {
 	return width, height
 }
 
-// Style writes text in colours, or as it is.
+// Style writes text in colours, or without them.
 type Style bool
 
-// StyleOf is how to write to f: in colours on a terminal that has some, unless NO_COLOR is set
+// StyleOf is the Style for f: in colours on a terminal that has them, unless NO_COLOR is set
 // (no-color.org).
 func StyleOf(f *os.File) Style {
 	return Style(Is(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != "")
 }
 
-// The ways of writing that the command uses, by their numbers in ECMA-48.
+// The renditions that the command uses, by their numbers in ECMA-48.
 const (
 	Bold   = "1"
 	Faint  = "2"
@@ -48,7 +48,7 @@ const (
 	Cyan   = "36"
 )
 
-// In writes text in one of the ways above.
+// In writes text in one of these renditions.
 func (s Style) In(way, text string) string {
 	if !bool(s) || text == "" {
 		return text
@@ -56,7 +56,7 @@ func (s Style) In(way, text string) string {
 	return "\x1b[" + way + "m" + text + "\x1b[0m"
 }
 
-// Clean makes one line of a text that somebody else has written, which cannot command the terminal.
+// Clean turns a foreign text into one line that cannot control the terminal.
 func Clean(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	return strings.Map(func(r rune) rune {
@@ -67,8 +67,7 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Columns is how many columns of a terminal text takes: two for each character of Chinese, say, and
-// for most emoji.
+// Columns is the width of a text on a terminal. Chinese characters and most emoji take two columns.
 func Columns(text string) (columns int) {
 	for _, r := range text {
 		columns += columnsOf(r)
@@ -78,10 +77,10 @@ func Columns(text string) (columns int) {
 
 func columnsOf(r rune) int {
 	switch kind := width.LookupRune(r).Kind(); {
-	case r == '\ufe0f': // makes an emoji of the character before it, which is then as wide as one
+	case r == '\ufe0f': // makes the character before it an emoji, with the width of one
 		return 1
 	case unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x1160 && r <= 0x11ff:
-		// joins what is before it, as the latter half of a Korean syllable does
+		// joins the character before it, as the second half of a Korean syllable does
 		return 0
 	case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
 		return 2
@@ -89,7 +88,7 @@ func columnsOf(r rune) int {
 	return 1
 }
 
-// Cut shortens text to most columns.
+// Cut shortens text to at most most columns.
 func Cut(text string, most int) string {
 	if Columns(text) <= most {
 		return text
@@ -97,7 +96,7 @@ func Cut(text string, most int) string {
 	if most < 1 {
 		return ""
 	}
-	taken := 1 // by the ellipsis
+	taken := 1 // for the ellipsis
 	for at, r := range text {
 		if taken += columnsOf(r); taken > most {
 			return text[:at] + "…"
@@ -106,13 +105,13 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// Fill is text with spaces behind it, so that it takes so many columns.
+// Fill adds spaces to the end of text until it has the given columns.
 func Fill(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Columns(text)))
 }
 
-// Wrap breaks text between words into lines that, with indent columns in front, fit into most
-// columns; into one when most is 0.
+// Wrap breaks text between words into lines that fit into most columns, indented by indent columns.
+// If most is 0, there is one line.
 func Wrap(text string, most, indent int) (lines []string) {
 	const least = 20 // columns, or it is not worth it
 	room := most - indent
