@@ -8,7 +8,7 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal/unsafeengine bench
 
 # What .ci/width.go looks at besides Go code.
-PAGES =
+PAGES = README.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/postgres dialects/mysql otel gocron \

@@ -17,14 +17,14 @@ import (
 type Holding struct {
 	// Table is the lock table, or that of [Locker.Rows], as its user spells it.
 	Table string
-	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is the
-	// number of the slot.
+	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is
+	// the number of the slot.
 	Column, Row string
 	// Key is what the holder named, else what the first waiter named that says so. It is empty for
 	// Rows. Some servers have room for its beginning only: "…" follows then.
 	Key string
-	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty: the
-	// row is held, and the server did not say by whom, see [Locker.Inspect].
+	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
+	// the row is held, and the server did not say by whom, see [Locker.Inspect].
 	Holder  *Session
 	Waiters []Session // in the order of the queue
 }
@@ -32,8 +32,8 @@ type Holding struct {
 // Session is a session of the server, as the server shows it. What the server does not show to this
 // role is empty.
 type Session struct {
-	// ID is the server's number for the session: the backend's process on PostgreSQL, the connection on
-	// MySQL and MariaDB. It is empty when nobody knows which session it is.
+	// ID is the server's number for the session: the backend's process on PostgreSQL, the
+	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
 	Key         string // what it named, when it says so
 	Application string
@@ -41,9 +41,9 @@ type Session struct {
 	Process     int    // of the client, on its host
 	User        string
 	Database    string
-	// Since is when the lock was granted, by the server's clock. Where that is not known it is when the
-	// transaction began. Of a waiter it is when the wait began. For is how long ago that is, by the same
-	// clock. Where the server shows neither, Since.IsZero and For is 0.
+	// Since is when the lock was granted, by the server's clock. Where that is not known it is when
+	// the transaction began. Of a waiter it is when the wait began. For is how long ago that is, by
+	// the same clock. Where the server shows neither, Since.IsZero and For is 0.
 	Since time.Time
 	For   time.Duration
 	// Idle says that the session runs no statement. False means unknown where Since is not known.
@@ -58,15 +58,15 @@ type Session struct {
 // numbers: all slots of the lock table, and the rows of [Locker.Rows] that sessions of txlock lock.
 // With keys it returns their slots alone. It is a picture of a moment, and changes nothing.
 //
-// No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other roles
-// run, since when and from where. On MySQL it needs SELECT on performance_schema, which must be on. On
-// MariaDB it needs PROCESS.
+// No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other
+// roles run, since when and from where. On MySQL it needs SELECT on performance_schema, which must
+// be on. On MariaDB it needs PROCESS.
 //
 // MariaDB does not list a slot that nobody waits for. Inspect finds such slots by trying, and their
-// holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or half
-// of what ctx leaves. Calls at the same time take turns. A slot whose holder is not found, for want of
-// time or of connections, has a Holder without an ID. docs/operations.md has the statements, and what
-// each server does not show.
+// holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or
+// half of what ctx leaves. Calls at the same time take turns. A slot whose holder is not found, for
+// want of time or of connections, has a Holder without an ID. docs/operations.md has the
+// statements, and what each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -208,16 +208,16 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 }
 
 // Break ends the session of the Holder. The server undoes what the session has not committed, and
-// gives the lock to the next in the queue. The session's process learns of the loss as of any other.
-// Nil means that the session has ended, and the lock with it.
+// gives the lock to the next in the queue. The session's process learns of the loss as of any
+// other. Nil means that the session has ended, and the lock with it.
 //
 // Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
 // showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is
 // another error: nobody knows which session to end.
 //
-// Who may do it: on PostgreSQL the session's own role, and members of pg_signal_backend; on MySQL and
-// MariaDB the same user, and who has CONNECTION_ADMIN (MySQL, with SYSTEM_USER for sessions of users
-// that have it) or CONNECTION ADMIN (MariaDB).
+// Who may do it: on PostgreSQL the session's own role, and members of pg_signal_backend; on MySQL
+// and MariaDB the same user, and who has CONNECTION_ADMIN (MySQL, with SYSTEM_USER for sessions of
+// users that have it) or CONNECTION ADMIN (MariaDB).
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 	err := l.breakUp(ctx, holding)
 	switch {

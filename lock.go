@@ -29,12 +29,12 @@ type Lock struct {
 	released atomic.Bool
 }
 
-// Context returns a context that carries ownership of the lock, for reentry. It has the values of the
-// context that Lock was called with, but not its deadline. It ends when the lock is unlocked, and with
-// cause [ErrLost], which context.Cause tells, when the lock is lost:
+// Context returns a context that carries ownership of the lock, for reentry. It has the values of
+// the context that Lock was called with, but not its deadline. It ends when the lock is unlocked,
+// and with cause [ErrLost], which context.Cause tells, when the lock is lost:
 //
-//   - The server ended the session, and has closed the connection. The context ends at once on Linux,
-//     where the kernel reports it, elsewhere with the next heartbeat.
+//   - The server ended the session, and has closed the connection. The context ends at once on
+//     Linux, where the kernel reports it, elsewhere with the next heartbeat.
 //   - The network has gone silent. The context ends before the lease is over.
 //   - The Locker was closed.
 //
@@ -42,16 +42,16 @@ type Lock struct {
 // [Lock.Token].
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than that
-// of every lock granted before by the same lock table: also across rollbacks, crashes and restarts of
-// the server, and a failover that loses no committed transaction.
+// Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than
+// that of every lock granted before by the same lock table: also across rollbacks, crashes and
+// restarts of the server, and a failover that loses no committed transaction.
 //
-// Send the token with every write to another system, and have that system refuse a write whose token
-// is smaller than one that it has seen. Then a holder that was stopped, and does not know yet that its
-// lock is lost, can do no harm.
+// Send the token with every write to another system, and have that system refuse a write whose
+// token is smaller than one that it has seen. Then a holder that was stopped, and does not know yet
+// that its lock is lost, can do no harm.
 //
-// A lock that joined its caller's session has a token of its own, or the one with which its rows were
-// locked there before.
+// A lock that joined its caller's session has a token of its own, or the one with which its rows
+// were locked there before.
 func (l *Lock) Token() int64 { return l.token }
 
 // Unlock releases the lock. It uses the values of ctx alone, so it works when ctx has ended. It

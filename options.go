@@ -57,8 +57,8 @@ func WithTable(name string) Option {
 }
 
 // WithSlots is the number of slots that Install seeds, 65536 by default, at most 1048576. Only
-// Install and Schema read it. Everything else goes by the number that the table was seeded with, and
-// Install refuses a table that was seeded with another.
+// Install and Schema read it. Everything else goes by the number that the table was seeded with,
+// and Install refuses a table that was seeded with another.
 func WithSlots(n int) Option {
 	return optionFunc(func(c *config) {
 		c.slots = n
@@ -70,20 +70,20 @@ func WithSlots(n int) Option {
 
 const (
 	// defaultLease is longer than a healthy program or network is silent: a garbage collection, a
-	// switch of the network, the move of a virtual machine take seconds. It is shorter than people wait
-	// before they call somebody.
+	// switch of the network, the move of a virtual machine take seconds. It is shorter than people
+	// wait before they call somebody.
 	defaultLease = 30 * time.Second
 	// maxLease is a little less than what the servers' timers hold, 2^31 milliseconds.
 	maxLease = 24 * 24 * time.Hour
 )
 
 // WithLease is how long a session that holds locks may be silent before the server ends it, 30 s by
-// default. It matters when a holder is stopped, or cut off from the network without the server being
-// told. A crash frees the lock at once.
+// default. It matters when a holder is stopped, or cut off from the network without the server
+// being told. A crash frees the lock at once.
 //
 // A heartbeat, every twelfth to sixth of d, keeps a healthy Lock alive for as long as it is held.
-// When no answer comes, its Context ends before the server can end the session: a tenth of d before,
-// at most a second, counted from when the last answered heartbeat was sent.
+// When no answer comes, its Context ends before the server can end the session: a tenth of d
+// before, at most a second, counted from when the last answered heartbeat was sent.
 //
 // The work of a Do has the session for itself. Work that sends no statement for d loses the lock:
 // raise d where work computes for long. LockTx changes nothing in the caller's session, whose own
@@ -100,14 +100,15 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// WithFencing makes Lock.Token a fencing token. Install then creates what tokens are made of, besides
-// the lock table. Call it with this option before the first Lock, which is [ErrNotInstalled] else.
+// WithFencing makes Lock.Token a fencing token. Install then creates what tokens are made of,
+// besides the lock table. Call it with this option before the first Lock, which is
+// [ErrNotInstalled] else.
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
 // WithLogger gives New a logger for what must not go unnoticed. Warnings: a lock was lost, a
 // connection was closed because its release was not confirmed, Break has ended a session. Errors:
-// Check refuses the server. Attributes are "lock", "table", "session" and "error". Without it, txlock
-// is silent. It must not be nil.
+// Check refuses the server. Attributes are "lock", "table", "session" and "error". Without it,
+// txlock is silent. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if logger == nil {

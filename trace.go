@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called in
-// the goroutine of that call, except for the loss of a Lock. It must return soon and not panic. The
-// module txlock/otel has one for OpenTelemetry.
+// Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
+// in the goroutine of that call, except for the loss of a Lock. It must return soon and not panic.
+// The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx. The two
 	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.
@@ -16,10 +16,10 @@ type Tracer interface {
 	// Answered is called when the wait is over: with nil when the lock is held, else with the error
 	// that the call will return.
 	Answered(ctx context.Context, err error)
-	// Ended is called once for each granted lock: with nil after a release or a commit, else with the
-	// error that the call returns, or with ErrLost as soon as the loss of a Lock is known. A Lock that
-	// is released with the Do in which it was taken, and a nested Do whose savepoint is kept, end with
-	// nil. Ended is not called for LockTx, whose transaction is the caller's to end.
+	// Ended is called once for each granted lock: with nil after a release or a commit, else with
+	// the error that the call returns, or with ErrLost as soon as the loss of a Lock is known. A
+	// Lock that is released with the Do in which it was taken, and a nested Do whose savepoint is
+	// kept, end with nil. Ended is not called for LockTx, whose transaction is the caller's to end.
 	Ended(ctx context.Context, err error)
 }
 

@@ -21,17 +21,17 @@
 //
 // # Which call to use
 //
-// [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was held
-// from the first statement to the commit. That is the strongest promise a lock can give: prefer Do
-// wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours. [Mutex.Lock]
-// holds a lock for work elsewhere, which the database cannot take back when the session breaks. The
-// Try forms never wait for another holder.
+// [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
+// held from the first statement to the commit. That is the strongest promise a lock can give:
+// prefer Do wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
+// [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
+// session breaks. The Try forms never wait for another holder.
 //
 // # Order
 //
 // Waiters are served in the order in which they reach the server, across processes. On MySQL and
-// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves the queue at once.
-// One that dies delays the next by half a second at most.
+// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves the queue at
+// once. One that dies delays the next by half a second at most.
 //
 // # Reentry
 //
@@ -40,8 +40,8 @@
 // Another key is locked in the same transaction, on the same connection. A goroutine without that
 // context is another owner. [Apart] makes one of a goroutine that has it.
 //
-// A Do in the work of a Do is a savepoint. While it runs, only calls with the context of its own work
-// may join the session: others get an error that says so. A Do with the context of a Lock is
+// A Do in the work of a Do is a savepoint. While it runs, only calls with the context of its own
+// work may join the session: others get an error that says so. A Do with the context of a Lock is
 // [ErrInsideLock].
 //
 // The database cannot release one row of a transaction, so what a session has locked is released
@@ -51,27 +51,27 @@
 //
 // # Slots collide
 //
-// Keys that hash to one slot exclude each other. Among 100 keys held at once, two share one of 65536
-// slots with a probability of 7 %. That costs waiting, never exclusion. Where it matters, lock your
-// own rows with [Locker.Rows]. Two sessions that each hold one key and wait for another may meet in a
-// deadlock through a collision: the database detects it, and one call gets [ErrDeadlock]. Name all
-// keys in one Mutex to avoid that.
+// Keys that hash to one slot exclude each other. Among 100 keys held at once, two share one of
+// 65536 slots with a probability of 7 %. That costs waiting, never exclusion. Where it matters,
+// lock your own rows with [Locker.Rows]. Two sessions that each hold one key and wait for another
+// may meet in a deadlock through a collision: the database detects it, and one call gets
+// [ErrDeadlock]. Name all keys in one Mutex to avoid that.
 //
 // # Who holds it
 //
 // [Locker.Inspect] shows who holds and who waits. [Locker.Break] ends a stuck holder's session.
-// [WithLogger] tells what must not go unnoticed, [WithTracer] tells of every call. A session shows the
-// keys that it locks in the server's own views: keys are not secret.
+// [WithLogger] tells what must not go unnoticed, [WithTracer] tells of every call. A session shows
+// the keys that it locks in the server's own views: keys are not secret.
 //
 // # Long holds
 //
-// Each held lock occupies a connection and an open transaction. On PostgreSQL that transaction holds
-// back vacuum in the whole database, and CREATE INDEX CONCURRENTLY waits for it. On MariaDB it holds
-// back purge. Hold locks for as long as the work takes, not for the life of a process.
+// Each held lock occupies a connection and an open transaction. On PostgreSQL that transaction
+// holds back vacuum in the whole database, and CREATE INDEX CONCURRENTLY waits for it. On MariaDB
+// it holds back purge. Hold locks for as long as the work takes, not for the life of a process.
 //
 // A session that is silent for its lease, 30 s unless [WithLease] says otherwise, is ended by the
-// server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The work
-// of a Do must send a statement once in a lease.
+// server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The
+// work of a Do must send a statement once in a lease.
 package txlock
 
 import (
@@ -88,28 +88,29 @@ import (
 // What can go wrong, to be told apart with errors.Is. The database driver's own error is reachable
 // with errors.As.
 var (
-	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the lock. A
-	// wait that ctx ended matches the error of ctx as well, one that Within ended
+	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the
+	// lock. A wait that ctx ended matches the error of ctx as well, one that Within ended
 	// context.DeadlineExceeded.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
-	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before its
-	// work did. What the work did is not committed, with two exceptions: the error says that the
-	// connection broke during COMMIT, or the work itself has sent COMMIT before.
+	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
+	// its work did. What the work did is not committed, with two exceptions: the error says that
+	// the connection broke during COMMIT, or the work itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
-	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before, or was released with
-	// the Do in which it was taken.
+	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before, or was released
+	// with the Do in which it was taken.
 	ErrNotHeld = errors.New("lock not held")
 
-	// ErrInsideLock occurs when Do or TryDo is called with the context of a session that a Lock began.
-	// The work could only be committed by the Unlock, whose error nobody reads. Nothing was sent. Begin
-	// with Do and call Lock in its work, or call with [Apart] of the context, as another owner.
+	// ErrInsideLock occurs when Do or TryDo is called with the context of a session that a Lock
+	// began. The work could only be committed by the Unlock, whose error nobody reads. Nothing was
+	// sent. Begin with Do and call Lock in its work, or call with [Apart] of the context, as
+	// another owner.
 	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
 
-	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL and
-	// MariaDB that rolls the whole transaction back, locks included. On PostgreSQL the locks that were
-	// held before are kept.
+	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL
+	// and MariaDB that rolls the whole transaction back, locks included. On PostgreSQL the locks
+	// that were held before are kept.
 	ErrDeadlock = dialects.ErrDeadlock
 
 	// ErrNotInstalled occurs when the lock table is missing, incomplete, or has another shape.
@@ -118,8 +119,8 @@ var (
 	// ErrNoRow occurs when Rows names a row that does not exist. Such a row cannot be locked.
 	ErrNoRow = dialects.ErrNoRow
 
-	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx on
-	// PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
+	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx
+	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
@@ -153,9 +154,9 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 }
 
 // Install creates the lock table and seeds its slots. It may be called at every start, by many
-// replicas at once. It completes what an earlier call left when it crashed, and refuses to change the
-// number of slots of an installed table. After an error nothing has changed. Where programs may not
-// create tables, run the SQL of [Locker.Schema].
+// replicas at once. It completes what an earlier call left when it crashed, and refuses to change
+// the number of slots of an installed table. After an error nothing has changed. Where programs may
+// not create tables, run the SQL of [Locker.Schema].
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
@@ -190,9 +191,9 @@ func (l *Locker[Tx]) layout(slots int) dialects.Layout {
 }
 
 // Check proves that this server excludes. It locks a free slot on one connection. Another must be
-// refused with the exact error, must skip the row, and must get it when it is free. Anything else is
-// [ErrUnsafeEngine]: some engines take the syntax and lock nothing, some lock one node of many. Call
-// it at start, or in a health check.
+// refused with the exact error, must skip the row, and must get it when it is free. Anything else
+// is [ErrUnsafeEngine]: some engines take the syntax and lock nothing, some lock one node of many.
+// Call it at start, or in a health check.
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: check: %w", err)
@@ -213,8 +214,8 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that still
 // runs in a Do ends, and its transaction is rolled back. Calls that wait for a lock are not ended:
-// cancel their contexts. Close waits 6 seconds for both, and for the server. After that it returns an
-// error, and what is left is closed when it ends.
+// cancel their contexts. Close waits 6 seconds for both, and for the server. After that it returns
+// an error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -275,9 +276,9 @@ type Mutex[Tx any] struct {
 }
 
 // Mutex names one or more keys. They are locked together in one statement, in an order that is the
-// same everywhere, so two calls with the same keys in any order cannot block each other. A key is any
-// text of at least one byte. No key, or an empty one, is an error from the call that locks. Mutex
-// sends nothing.
+// same everywhere, so two calls with the same keys in any order cannot block each other. A key is
+// any text of at least one byte. No key, or an empty one, is an error from the call that locks.
+// Mutex sends nothing.
 func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 	target, err := slotsOf(keys)
 	return &Mutex[Tx]{locker: l, name: nameOf(keys), target: target, err: err}
@@ -304,8 +305,8 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 	return &limited
 }
 
-// Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the holding.
-// Every Lock needs its Unlock.
+// Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the
+// holding. Every Lock needs its Unlock.
 //
 // After an error nothing is held: [ErrNotAcquired] when the wait was ended. A lock that is granted
 // while ctx ends is released again.
@@ -313,42 +314,43 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, "Lock", false)
 }
 
-// Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits. It
-// returns nil only when the commit succeeded, and the commit succeeds only if the lock was held from
-// the first statement on. Otherwise nothing that work did is committed:
+// Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
+// It returns nil only when the commit succeeded, and the commit succeeds only if the lock was held
+// from the first statement on. Otherwise nothing that work did is committed:
 //
 //   - work returns an error, which Do returns, or panics: Do goes on panicking;
 //   - ctx has ended;
-//   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL and
-//     MariaDB by a deadlock whose error it swallowed.
+//   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL
+//     and MariaDB by a deadlock whose error it swallowed.
 //
-// Work that sends COMMIT itself commits what it did until then, under the lock. What comes after that
-// is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody can say
-// whether it took place; the error says so.
+// Work that sends COMMIT itself commits what it did until then, under the lock. What comes after
+// that is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody
+// can say whether it took place; the error says so.
 //
-// The context that work gets carries ownership, see Reentry. tx must not be used after work returned.
+// The context that work gets carries ownership, see Reentry. tx must not be used after work
+// returned.
 //
-// In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes work
-// alone, and ends the locks that were taken in it; nil means that the outermost Do will commit it. In
-// a session that a Lock began, Do is [ErrInsideLock]. Work that rolls back to a savepoint of its own
-// should have unlocked what it has locked since: PostgreSQL releases that.
+// In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes
+// work alone, and ends the locks that were taken in it; nil means that the outermost Do will commit
+// it. In a session that a Lock began, Do is [ErrInsideLock]. Work that rolls back to a savepoint of
+// its own should have unlocked what it has locked since: PostgreSQL releases that.
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.do(ctx, "Do", false, work)
 }
 
-// LockTx waits for the lock in a transaction that the caller began and will end. The lock is released
-// when that transaction ends, and on PostgreSQL when it is rolled back to an earlier savepoint. A
-// limit of the session's own ends the wait as well, with [ErrNotAcquired]: lock_timeout on
-// PostgreSQL, innodb_lock_wait_timeout (50 s unless changed) on MySQL and MariaDB. When ctx ends
-// while the lock is being granted, LockTx may return nil with the lock held.
+// LockTx waits for the lock in a transaction that the caller began and will end. The lock is
+// released when that transaction ends, and on PostgreSQL when it is rolled back to an earlier
+// savepoint. A limit of the session's own ends the wait as well, with [ErrNotAcquired]:
+// lock_timeout on PostgreSQL, innodb_lock_wait_timeout (50 s unless changed) on MySQL and MariaDB.
+// When ctx ends while the lock is being granted, LockTx may return nil with the lock held.
 //
 // After an error the transaction is usable, and its settings are what they were. There are two
-// exceptions, after which it must be rolled back: [ErrLost], and [ErrDeadlock] on MySQL and MariaDB.
-// There, some keys of a failed call may also stay locked until the transaction ends.
+// exceptions, after which it must be rolled back: [ErrLost], and [ErrDeadlock] on MySQL and
+// MariaDB. There, some keys of a failed call may also stay locked until the transaction ends.
 //
-// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and MariaDB
-// at REPEATABLE READ, their default, lock before the transaction's first plain SELECT: that one takes
-// the snapshot that all later ones read.
+// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and
+// MariaDB at REPEATABLE READ, their default, lock before the transaction's first plain SELECT: that
+// one takes the snapshot that all later ones read.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }

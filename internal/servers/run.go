@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// RunOn starts a server of each kind, all at once, calls prepare with one after the other, calls run,
-// and returns an exit code. At the end, and also on an error or when ctx ends, it closes what prepare
-// returned and then stops the servers. What prepare returns beside an error is closed too.
+// RunOn starts a server of each kind, all at once, calls prepare with one after the other, calls
+// run, and returns an exit code. At the end, and also on an error or when ctx ends, it closes what
+// prepare returned and then stops the servers. What prepare returns beside an error is closed too.
 func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
 	started, failed := make([]*Server, len(kinds)), make([]error, len(kinds))
 	var group sync.WaitGroup
