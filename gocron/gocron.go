@@ -1,21 +1,21 @@
 // Package txlockgocron lets several instances of a program share the jobs of their go-co-op/gocron
-// v2 schedulers: each run of a job takes place on one of them. It is a gocron.Locker on the locks
-// of txlock.
+// v2 schedulers: each run of a job takes place on one instance. It is a gocron.Locker that uses
+// locks of txlock.
 //
 //	locks := txlock.New(driver) // driver: postgres.Open, mysql.Open; Install has run
 //	locker, err := txlockgocron.New(locks)
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
-// Give every job a name with gocron.WithName, the same on all instances: that is what is locked.
-// Without it gocron takes the name of the Go function, which several closures share, and which may
-// change from one build to the next.
+// Give every job a name with gocron.WithName, the same on all instances. The name is what is
+// locked. Without it gocron takes the name of the Go function: several closures may share it, and
+// it may change from one build to the next.
 //
 // # Once per tick
 //
-// Each instance fires by its own clock, and a Locker is not told for which time. A lock alone is
-// therefore not enough: a job that is over in a millisecond has freed it before the next instance
-// fires, and runs again there. So the lock of a job is kept until a minimum time after the run
-// began, 5 s unless [WithLockAtLeastFor] says otherwise:
+// Each instance fires by its own clock, and a Locker does not learn for which tick. So a lock alone
+// is not enough: a job that ends after a millisecond frees the lock before the next instance fires,
+// and would run there again. Therefore the lock of a job is kept for a minimum time, counted from
+// the start of the run: 5 s, unless [WithLockAtLeastFor] changes that:
 //
 //   - Instances that fire for the same tick less than half of that apart run it once. Whatever
 //     makes an instance late counts: a clock that is off, a process that is stopped, and gocron's
@@ -28,28 +28,28 @@
 //     Make the minimum longer than the interval, or have them fire together: gocron.CronJob, or
 //     gocron.WithStartAt with a rounded time.
 //
-// What is left: when an instance dies, or is closed, within the minimum, the server frees its locks
-// at once, and an instance that is late for the same tick runs it again. Make jobs bear that, or
-// have their work in the database tell by itself that it was done.
+// One case is left. When an instance dies or is closed within the minimum, the server frees its
+// locks at once, and an instance that is late for the same tick runs it again. Write jobs that can
+// run twice, or record in the database that the work was done.
 //
 // # Connections
 //
-// Each job that runs, or whose lock is kept, occupies a connection and an open transaction. Give
-// locks a pool of its own, with room for all jobs that begin within the minimum (pool_max_conns on
-// PostgreSQL, where it may be as small as 4): a job that gets none in time is left out, and only
-// [WithLogger] and gocron.AfterLockError tell.
+// A running job, and a kept lock, each need a connection with an open transaction. Give locks a
+// pool of its own, with room for all jobs that begin within the minimum. (On PostgreSQL set
+// pool_max_conns: its default may be as small as 4.) A job that gets no connection in time is left
+// out, and only [WithLogger] and gocron.AfterLockError tell.
 //
 // # Names collide
 //
-// Names hash to slots, and of two jobs that share one and are due together one is left out on every
-// instance, each time. Among 20 jobs that happens with a probability of 0.3 %, among 100 with 7 %.
-// [WithRows] locks rows instead, which do not collide.
+// Names hash to slots. If two jobs share a slot and are due together, one of them is left out on
+// every instance, each time. The probability of a shared slot is 0.3 % among 20 jobs, and 7 % among
+// 100. [WithRows] locks rows instead, which do not collide.
 //
 // # When the lock is lost
 //
-// gocron does not tell a job that its lock is gone. [Locker.Context] does, and [WithLogger] says
-// so. Work in the same database is safest in a Do of its own in the job, under another key than the
-// job's name: it commits only if its own lock was held throughout.
+// gocron does not tell a job that its lock is gone. [Locker.Context] does, and [WithLogger] logs
+// it. Work in the same database is safest in a Do of its own within the job, under another key than
+// the job's name: the Do commits only if its own lock was held all the time.
 package txlockgocron
 
 import (
@@ -83,13 +83,12 @@ type Locker struct {
 	mu      sync.Mutex
 	closed  bool
 	running map[string]*run          // the latest run of each job that runs here
-	kept    map[string]*kept         // the locks of jobs that are done; who removes one releases it, or runs with it
-	leaving map[string]chan struct{} // what was kept and is being released; closed when that is done
+	kept    map[string]*kept         // the locks of finished jobs; whoever removes one releases it, or runs with it
+	leaving map[string]chan struct{} // kept locks that are being released; closed when that is done
 }
 
-// New returns a Locker on locks, which stays the caller's. Close the scheduler first, then the
-// Locker, then locks. It is an error here, not in Lock, whose errors gocron drops, when an option
-// is bad.
+// New returns a Locker on locks. The caller still owns locks: close the scheduler first, then the
+// Locker, then locks. A bad option is an error of New, because gocron drops the errors of Lock.
 func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 	c, err := newConfig(options)
 	if err == nil && locks == nil {
@@ -112,11 +111,11 @@ func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 }
 
 // Lock locks a job for a run. gocron calls it, with the job's context and name. It never waits for
-// another holder: the error is [txlock.ErrNotAcquired] when the job runs, or its lock is kept, on
-// another instance, or runs on this one; gocron then leaves this tick out here.
+// another holder. The error is [txlock.ErrNotAcquired] if the job runs on any instance, or if
+// another instance keeps its lock. gocron then leaves this tick out here.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	wait, cancel := ctx, context.CancelFunc(func() {})
-	if l.config.atLeast > 0 { // else a call that waited for a connection would come when the lock is no longer kept
+	if l.config.atLeast > 0 { // otherwise a call that waited for a connection could lock after the minimum of another
 		wait, cancel = context.WithTimeout(ctx, l.config.atLeast/2)
 	}
 	defer cancel()
@@ -145,7 +144,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 //	func(ctx context.Context) error {
 //		ctx = locker.Context(ctx, "nightly report")
 //
-// Where no such job runs on this instance, the context has ended with cause [txlock.ErrNotHeld]. It
+// If no such job runs on this instance, the context has ended with cause [txlock.ErrNotHeld]. It
 // does not carry ownership of the lock: what a Do in it would write would be committed when the
 // lock is no longer kept, and nobody would be told that it was not.
 func (l *Locker) Context(ctx context.Context, name string) context.Context {
@@ -161,8 +160,8 @@ func (l *Locker) Context(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// Close releases the locks that are kept and waits until that is done. Jobs that still run go on
-// under their locks, which end with them; jobs that come later do not run.
+// Close releases the kept locks and waits for that. Running jobs go on under their locks, which end
+// with them. Later jobs do not run.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -195,7 +194,7 @@ type run struct {
 	unlocked atomic.Bool
 }
 
-// begin begins a run with a held lock. It is nil when the Locker is closed.
+// begin begins a run with a held lock. It returns nil if the Locker is closed.
 func (l *Locker) begin(name string, held *txlock.Lock) *run {
 	r := &run{locker: l, name: name, held: held, began: time.Now()}
 	r.ctx, r.end = context.WithCancelCause(context.Background())
@@ -214,12 +213,11 @@ func (l *Locker) begin(name string, held *txlock.Lock) *run {
 	return r
 }
 
-// Unlock ends the run: it releases the lock, or has it kept for what is left of the minimum. It
-// does not block for that time, because gocron calls it where it would hold up Shutdown and the
-// next run of a singleton job. ctx has perhaps ended, and is not what limits the keeping: gocron
-// ends it after the run of a one-time job as well, for which another instance may be yet to fire.
-// [txlock.ErrLost] means that the lock was lost during the run; gocron drops it. A second call is
-// [txlock.ErrNotHeld].
+// Unlock ends the run: it releases the lock, or keeps it for the rest of the minimum. It does not
+// block for that time, because that would hold up Shutdown and the next run of a singleton job. The
+// end of ctx does not end the keeping: gocron also ends ctx after the run of a one-time job, for
+// which another instance may not have fired yet. [txlock.ErrLost] means that the lock was lost
+// during the run; gocron drops that error. A second call returns [txlock.ErrNotHeld].
 func (r *run) Unlock(ctx context.Context) error {
 	if !r.unlocked.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlockgocron: %w", txlock.ErrNotHeld)
@@ -230,7 +228,7 @@ func (r *run) Unlock(ctx context.Context) error {
 		return nil
 	}
 	err := r.held.Unlock(ctx)
-	if err != nil && !errors.Is(err, txlock.ErrLost) { // of which the log knows
+	if err != nil && !errors.Is(err, txlock.ErrLost) { // a loss is already in the log
 		r.locker.config.logger.Warn("txlockgocron: the lock of a job was not released", "job", r.name, "error", err)
 	}
 	return err

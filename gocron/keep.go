@@ -7,16 +7,16 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// kept is the lock of a job whose run is over, until the minimum time is over as well, the job runs
-// again on this instance, the lock is lost, or the Locker is closed.
+// kept is the lock of a job whose run is over. It is kept until the minimum time is over, the job
+// runs again on this instance, the lock is lost, or the Locker is closed.
 type kept struct {
 	held    *txlock.Lock
 	timer   *time.Timer
 	unwatch func() bool // ends the watch for the loss of the lock
 }
 
-// settle notes that a run is over, and keeps its lock when it has to be kept. It reports whether
-// that is so.
+// settle notes that a run is over, and keeps its lock if the minimum is not over. It reports
+// whether it keeps the lock.
 func (l *Locker) settle(r *run) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,13 +31,13 @@ func (l *Locker) settle(r *run) bool {
 	l.kept[r.name] = k
 	release := func() { l.release(r.name, k) }
 	k.timer = time.AfterFunc(left, release)
-	k.unwatch = context.AfterFunc(r.held.Context(), release) // its connection is lost, and must be given back
+	k.unwatch = context.AfterFunc(r.held.Context(), release) // the lock is lost, and its connection must be given back
 	return true
 }
 
-// retake returns the lock of a job that is kept here, for another run, or nil. It waits for one
-// that is just being released: the database would say that it is held, and a job whose interval is
-// the minimum would lose a tick.
+// retake returns the lock that is kept here for the next run of a job, or nil. It waits for a lock
+// that is just being released: otherwise the database would report it as held, and a job whose
+// interval is the minimum would lose a tick.
 func (l *Locker) retake(ctx context.Context, name string) *txlock.Lock {
 	l.mu.Lock()
 	if k := l.kept[name]; k != nil && k.held.Context().Err() == nil {
@@ -46,7 +46,7 @@ func (l *Locker) retake(ctx context.Context, name string) *txlock.Lock {
 		if l.holds(k.held, name) {
 			return k.held
 		}
-		_ = k.held.Unlock(ctx) // it is lost, of which the log knows; its connection is given back
+		_ = k.held.Unlock(ctx) // the loss is already in the log; this gives the connection back
 		return nil
 	}
 	leaving := l.leaving[name]
@@ -60,15 +60,15 @@ func (l *Locker) retake(ctx context.Context, name string) *txlock.Lock {
 	return nil
 }
 
-// holds tells whether a kept lock is not lost as far as can be seen from here. This process may
-// have been stopped for longer than the lease, and its context may not have ended yet: locking the
-// job again, as the same owner, looks at the connection itself.
+// holds reports whether a kept lock is still held, as far as this process can tell. The process may
+// have been stopped for longer than the lease, and the context of the lock may not have ended yet.
+// So it locks the job again as the same owner, which looks at the connection itself.
 func (l *Locker) holds(held *txlock.Lock, name string) bool {
 	again, err := l.try(held.Context(), name)
 	return err == nil && again.Unlock(context.Background()) == nil
 }
 
-// release ends the keeping of a lock, unless somebody else has done so.
+// release ends the keeping of a lock, unless that was already done.
 func (l *Locker) release(name string, k *kept) {
 	l.mu.Lock()
 	if l.kept[name] != k {
@@ -92,7 +92,7 @@ func (l *Locker) release(name string, k *kept) {
 	close(done)
 }
 
-// forget makes the caller the one who ends the keeping of a lock. It is called with mu held.
+// forget gives the caller the right to end the keeping of a lock. It is called with mu held.
 func (l *Locker) forget(name string, k *kept) {
 	delete(l.kept, name)
 	k.timer.Stop()

@@ -17,9 +17,9 @@ type config struct {
 	logger        *slog.Logger
 }
 
-// defaultAtLeast is much longer than what clocks that are kept by NTP, and timers on a busy
-// machine, are apart, and shorter than the interval of most jobs, so that these are still spread
-// over the instances.
+// defaultAtLeast is much longer than the difference between clocks with NTP, or between timers on
+// busy machines. It is shorter than the interval of most jobs, so that their runs still spread over
+// the instances.
 const defaultAtLeast = 5 * time.Second
 
 func newConfig(options []Option) (config, error) {
@@ -39,11 +39,11 @@ type optionFunc func(*config) error
 
 func (f optionFunc) apply(c *config) error { return f(c) }
 
-// WithLockAtLeastFor is the minimum time, counted from the beginning of a run, for which the lock
-// of a job is kept from other instances, 5 s by default, even if the run is over before. Instances
-// that fire less than half of d apart run a tick once. With 0 the lock is released when the run is
-// over, and a call waits for a connection as long as it takes: right for jobs that must not overlap
-// and may run on every instance.
+// WithLockAtLeastFor sets the minimum time for which the lock of a job is kept, counted from the
+// start of a run, even if the run ends earlier. The default is 5 s. Instances that fire less than
+// half of d apart run a tick once. With 0 the lock is released at the end of the run, and a call
+// waits for a connection without a limit: that suits jobs that must not overlap but may run on
+// every instance.
 func WithLockAtLeastFor(d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.atLeast = d
@@ -54,7 +54,7 @@ func WithLockAtLeastFor(d time.Duration) Option {
 	})
 }
 
-// WithPrefix puts prefix in front of the job's name in what is locked, so that several programs can
+// WithPrefix puts prefix in front of the job's name to make the key, so that several programs can
 // share a lock table.
 func WithPrefix(prefix string) Option {
 	return optionFunc(func(c *config) error {
@@ -63,9 +63,9 @@ func WithPrefix(prefix string) Option {
 	})
 }
 
-// WithRows locks rows of a table of yours instead of slots, see [txlock.Locker.Rows]: the row whose
-// column is the job's name, behind the prefix. Each job needs its row; without it the job does not
-// run, and Lock returns [txlock.ErrNoRow].
+// WithRows locks rows of your own table instead of slots, see [txlock.Locker.Rows]: the row whose
+// column is the prefix and the job's name. Each job needs its row. Without it the job does not run,
+// and Lock returns [txlock.ErrNoRow].
 func WithRows(table, column string) Option {
 	return optionFunc(func(c *config) error {
 		c.table, c.column = table, column
@@ -76,8 +76,8 @@ func WithRows(table, column string) Option {
 	})
 }
 
-// WithLogger gives New a logger for what gocron drops: that a job was left out because the database
-// could not be asked, and that a lock was lost. That another instance runs a job is not logged. It
+// WithLogger sets a logger for errors that gocron drops: a job was left out because the database
+// did not answer, or a lock was lost. It does not log that another instance runs a job. The logger
 // must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) error {

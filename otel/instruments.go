@@ -6,8 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// boundaries are in seconds: from a lock that is free, on a server nearby, to a wait after which
-// somebody is called.
+// boundaries are in seconds: from a free lock on a server nearby to a wait that deserves an alarm.
 var boundaries = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
 }
@@ -47,8 +46,8 @@ func newInstruments(meter metric.Meter) instruments {
 	}
 }
 
-// usable reports an error, and returns an instrument that can be called in any case: a program
-// without a metric still has its locks.
+// usable reports an error to otel.Handle, and always returns an instrument that can be called:
+// without a metric, locks still work.
 func usable[T any](made T, err error, none T) T {
 	if err != nil {
 		otel.Handle(err)

@@ -29,7 +29,8 @@ type optionFunc func(*config)
 
 func (f optionFunc) apply(c *config) { f(c) }
 
-// WithMeterProvider has metrics go to provider instead of the global one. Nil is the global one.
+// WithMeterProvider sends metrics to provider instead of the global one. Nil stands for the global
+// one.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return optionFunc(func(c *config) {
 		if provider != nil {
@@ -38,7 +39,8 @@ func WithMeterProvider(provider metric.MeterProvider) Option {
 	})
 }
 
-// WithTracerProvider has spans go to provider instead of the global one. Nil is the global one.
+// WithTracerProvider sends spans to provider instead of the global one. Nil stands for the global
+// one.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return optionFunc(func(c *config) {
 		if provider != nil {
@@ -47,13 +49,13 @@ func WithTracerProvider(provider trace.TracerProvider) Option {
 	})
 }
 
-// WithAttributes adds attributes to every span and every metric: what the library does not know of
-// the server (db.namespace, server.address), or knows less exactly, for they replace those of the
-// same name.
+// WithAttributes adds attributes to every span and every metric. Use it for what the library does
+// not know about the server, such as db.namespace and server.address. An attribute replaces the one
+// of the same name.
 func WithAttributes(attributes ...attribute.KeyValue) Option {
 	return optionFunc(func(c *config) { c.attributes = append(c.attributes, attributes...) })
 }
 
-// WithKeys adds to spans, and never to metrics, what was locked, as txlock.keys: the keys, or the
-// values of Rows; and the messages of errors, which name them. Ask for it where keys are no secret.
+// WithKeys adds to spans the attribute txlock.keys, with the keys or the values of Rows, and the
+// messages of errors, which name keys. It adds nothing to metrics. Use it if keys are no secret.
 func WithKeys() Option { return optionFunc(func(c *config) { c.keys = true }) }

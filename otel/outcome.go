@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// outcome is how a wait ended, or what was granted.
+// outcome is how a wait or a lock ended.
 type outcome string
 
 const (
@@ -34,10 +34,10 @@ func ofWait(err error, try bool) outcome {
 	case try:
 		return missed
 	}
-	return timeout // a limit of the session's own, in a LockTx
+	return timeout // a limit of the session, in a LockTx
 }
 
-// ofHold is the outcome of a lock whose holding ended with err.
+// ofHold is the outcome of a lock that ended with err.
 func ofHold(err error) outcome {
 	if err == nil {
 		return released
@@ -45,9 +45,9 @@ func ofHold(err error) outcome {
 	return ofError(err)
 }
 
-// ofError tells errors apart. A deadlock comes first: on MySQL and MariaDB the session is lost with
-// it. A deadline comes before a cancellation: where Within ends a wait, database/sql may report
-// that its statement was cancelled.
+// ofError classifies an error. Deadlock comes first, because on MySQL and MariaDB the session is
+// lost with it. Deadline comes before cancellation: when Within ends a wait, database/sql may
+// report that its statement was cancelled.
 func ofError(err error) outcome {
 	switch {
 	case errors.Is(err, txlock.ErrDeadlock):
@@ -62,7 +62,7 @@ func ofError(err error) outcome {
 	return failed
 }
 
-// bad tells whether the outcome is an error.
+// bad reports whether the outcome is an error.
 func (o outcome) bad() bool {
 	switch o {
 	case timeout, deadlock, lost, failed:
@@ -71,7 +71,8 @@ func (o outcome) bad() bool {
 	return false
 }
 
-// sentinels by which errors are named; the first that matches, so in the order of ofError.
+// sentinels give errors their names. The first that matches counts, so they are in the order of
+// ofError.
 var sentinels = []struct {
 	err  error
 	name string
@@ -101,7 +102,7 @@ func name(err error) (errorType, description string) {
 	return errorType, errorType
 }
 
-// sqlState is what the server has called an error, where the client library's error says so: pgx's
+// sqlState is the SQLSTATE of an error, if the error of the client library tells it, as that of pgx
 // does.
 func sqlState(err error) string {
 	var server interface{ SQLState() string }

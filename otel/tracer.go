@@ -18,7 +18,7 @@ import (
 // scope is the name of this instrumentation.
 const scope = "github.com/txlock/txlock/otel"
 
-// The names of attributes and of the event that the conventions have none for.
+// The names of attributes and of the event for which the conventions have none.
 const (
 	outcomeKey    = attribute.Key("txlock.outcome")
 	nestedKey     = attribute.Key("txlock.nested")
@@ -38,8 +38,8 @@ type Tracer struct {
 
 var _ txlock.Tracer = (*Tracer)(nil)
 
-// NewTracer returns a Tracer that goes to the global providers of OpenTelemetry, unless options say
-// otherwise. Should a metric not come into being, otel.Handle is told, and the others do.
+// NewTracer returns a Tracer for the global providers of OpenTelemetry, unless options say
+// otherwise. If a metric cannot be created, otel.Handle gets the error, and the others work.
 func NewTracer(options ...Option) *Tracer {
 	c := newConfig(options)
 	return &Tracer{
@@ -50,23 +50,23 @@ func NewTracer(options ...Option) *Tracer {
 	}
 }
 
-// series is what tells the series of a metric apart.
+// series identifies a series of a metric.
 type series struct {
 	system, operation, table string
 	nested                   bool
-	outcome                  outcome // empty where it is not known yet
+	outcome                  outcome // empty while it is not known
 	errorType                string  // empty unless the outcome is an error
 }
 
-// labels are the attributes of a series, as spans and instruments take them.
+// labels are the attributes of a series, in the forms that spans and instruments take.
 type labels struct {
 	attributes []attribute.KeyValue
 	add        []metric.AddOption
 	record     []metric.RecordOption
 }
 
-// labelled makes the labels of a series once: sorting attributes takes longer than counting. There
-// are as many as the metrics have series.
+// labelled makes the labels of each series only once, because sorting attributes takes longer than
+// counting. There is one entry for each series of the metrics.
 func (t *Tracer) labelled(s series) *labels {
 	if known, ok := t.labels.Load(s); ok {
 		return known.(*labels)
@@ -88,11 +88,11 @@ func (t *Tracer) labelled(s series) *labels {
 	return made.(*labels)
 }
 
-// section is a call that locks, and what it was granted. It travels in the context.
+// section is a call that locks, and its lock. It travels in the context.
 type section struct {
 	series
 	span  trace.Span
-	since time.Time // when it was asked for, then when it was granted
+	since time.Time // when the lock was asked for, later when it was granted
 }
 
 type sectionKey struct{}
@@ -113,8 +113,7 @@ func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
 	return context.WithValue(ctx, sectionKey{}, s)
 }
 
-// Answered counts the call, measures its wait, and ends the span if nothing is held now whose end
-// will be told.
+// Answered counts the call and measures its wait. It ends the span if no Ended will follow.
 func (t *Tracer) Answered(ctx context.Context, err error) {
 	s := ctx.Value(sectionKey{}).(*section)
 	now, waited := s.lap()
@@ -134,7 +133,7 @@ func (t *Tracer) Answered(ctx context.Context, err error) {
 	t.finish(s.span, how, now, err)
 }
 
-// Ended measures for how long the lock was held, and ends the span.
+// Ended measures how long the lock was held, and ends the span.
 func (t *Tracer) Ended(ctx context.Context, err error) {
 	s := ctx.Value(sectionKey{}).(*section)
 	now, held := s.lap()
@@ -146,7 +145,7 @@ func (t *Tracer) Ended(ctx context.Context, err error) {
 	t.finish(s.span, how, now, err)
 }
 
-// lap returns the seconds since the last one.
+// lap returns the seconds since the last call.
 func (s *section) lap() (now time.Time, seconds float64) {
 	now = time.Now()
 	seconds = now.Sub(s.since).Seconds()
@@ -154,7 +153,7 @@ func (s *section) lap() (now time.Time, seconds float64) {
 	return now, seconds
 }
 
-// ended is the series of a call that ended so.
+// ended returns the series of a call with this end.
 func (s *section) ended(o outcome, err error) series {
 	how := s.series
 	how.outcome = o

@@ -1,5 +1,6 @@
-// Package contest says what a contestant of the benchmark is. A contestant is one file in
-// bench/contestants: it registers a [Contestant] whose clients have one method, [Client.Hold].
+// Package contest defines contestants of the benchmark. A contestant is one file in
+// bench/contestants. It registers a [Contestant], whose clients have one method that matters,
+// [Client.Hold].
 package contest
 
 import (
@@ -9,7 +10,7 @@ import (
 	"time"
 )
 
-// Group is where a contestant stands in the tables of the report.
+// Group is the place of a contestant in the tables of the report.
 type Group string
 
 // The groups, in the order of the report.
@@ -35,7 +36,7 @@ const (
 	PostgreSQL Server = "PostgreSQL"
 	MySQL      Server = "MySQL"
 	MariaDB    Server = "MariaDB"
-	Redis      Server = "Redis" // three instances that do not know each other
+	Redis      Server = "Redis" // three independent instances
 	ZooKeeper  Server = "ZooKeeper"
 	Etcd       Server = "etcd"
 )
@@ -43,11 +44,11 @@ const (
 // Servers are all servers.
 var Servers = []Server{PostgreSQL, MySQL, MariaDB, Redis, ZooKeeper, Etcd}
 
-// SQL reports whether the server is a database, so that work done under the lock can be in the same
-// place.
+// SQL reports whether the server is a database, so that the work under the lock can be in the same
+// database.
 func (s Server) SQL() bool { return s == PostgreSQL || s == MySQL || s == MariaDB }
 
-// Waiting is how one who waits learns that the lock is free.
+// Waiting is how a waiter learns that the lock is free.
 type Waiting string
 
 // The ways of waiting.
@@ -58,73 +59,74 @@ const (
 	Retrying Waiting = "does not wait: works, and does it again if another was faster"
 )
 
-// PollInterval is how often the locks written by hand look whether the lock is free: as often as
-// Spring Integration's JdbcLockRegistry does by default. The libraries poll as they do by default.
+// PollInterval is the interval at which hand-made locks look whether the lock is free. It is the
+// default of Spring Integration's JdbcLockRegistry. Libraries poll at their own defaults.
 const PollInterval = 100 * time.Millisecond
 
 // Contestant is one way to lock, on one server.
 type Contestant struct {
-	// Name is unique, and ends with the server's if the same way exists on several: "unique key,
-	// MySQL".
+	// Name is unique. It ends with the name of the server if the same way exists on several:
+	// "unique key, MySQL".
 	Name   string
 	Group  Group
 	Server Server
-	// Waits is how it waits, and Remark what a reader of the table should know of how it is used
-	// here, in a few words.
+	// Waits is how it waits. Remark says in a few words what a reader of the table should know
+	// about its use here.
 	Waits  Waiting
 	Remark string
-	// Leased: the lock has a life that the user chooses. It is Environment.Lease.
+	// Leased: the user chooses the life of the lock, here Environment.Lease.
 	Leased bool
-	// Floor is the name of the contestant that does the same by hand, for txlock's own.
+	// Floor is, for contestants of txlock, the name of the one that does the same by hand.
 	Floor string
-	// ManyKeys: it takes part in the measurement of many keys. Slots is how many slots its keys
-	// share, 0 if it has none.
+	// ManyKeys: it takes part in the measurement of many keys. Slots is the number of slots for its
+	// keys, or 0 without slots.
 	ManyKeys bool
 	Slots    int
-	// SpecialSlots: it takes part in nothing else, as it is another one with fewer slots.
+	// SpecialSlots: it takes part in nothing else, because it is another contestant with fewer
+	// slots.
 	SpecialSlots bool
 
-	// Prepare creates what the contestant needs on the server, and removes what an earlier run
-	// left. It is called once, before any Open. Keys are all keys that will be locked: for
-	// contestants with a row for each.
+	// Prepare creates what the contestant needs on the server, and removes leftovers of earlier
+	// runs. It is called once, before any Open. Keys are all keys that will be locked, for
+	// contestants with a row for each key.
 	Prepare func(ctx context.Context, env Environment, keys []string) error
 	// Open connects a client. Each process has its own.
 	Open func(ctx context.Context, env Environment) (Client, error)
 }
 
-// Environment is what a client is given to run with.
+// Environment is what a client needs to run.
 type Environment struct {
-	// Addresses are of the contestant's server: one, or three of Redis. Those of databases are as
-	// in servers.Server.DSN, of etcd a URL, else host:port. A proxy may be in between.
+	// Addresses are the addresses of the contestant's server: one, or three of Redis. Databases
+	// have a DSN as in servers.Server.DSN, etcd a URL, the others host:port. A proxy may be in
+	// between.
 	Addresses []string
 	// Lease is the life of a lock whose user must choose one.
 	Lease time.Duration
-	// Contenders is how many callers will use the client at a time. Pools have at least as many
-	// connections.
+	// Contenders is the number of callers that use the client at a time. Pools have at least as
+	// many connections.
 	Contenders int
 }
 
 // Address is the address of a contestant with one server.
 func (e Environment) Address() string { return e.Addresses[0] }
 
-// Work is what is done under the lock. Its ctx ends when the client's library says that the lock is
-// lost, if it does say so.
+// Work is the work under the lock. Its ctx ends when the library tells that the lock is lost, if it
+// tells.
 type Work func(ctx context.Context, tx Tx) error
 
-// Tx is the transaction that the lock lives and dies with: a pgx.Tx or a *sql.Tx. It is nil if the
-// lock has none that the user's work could run in.
+// Tx is the transaction with which the lock ends: a pgx.Tx or a *sql.Tx. It is nil if there is none
+// in which the user's work could run.
 type Tx any
 
-// Client is one process's use of a contestant. Its methods may be called by several goroutines at a
+// Client is the client of a contestant in one process. Several goroutines may call its methods at a
 // time.
 type Client interface {
 	// Hold waits until it has locked all keys, which are sorted and different, runs work, and
-	// unlocks. It waits until ctx ends, whatever limit on tries a library has by default. With a Tx
-	// of its own it commits after work. An error of work is returned, and so is an error of
-	// unlocking. Work that the library runs more than once, each time in a new transaction, is
-	// allowed.
+	// unlocks. It waits until ctx ends, even if the library limits tries by default. With a Tx of
+	// its own it commits after work. It returns errors of work and of unlocking. The library may
+	// run work more than once, each time in a new transaction.
 	Hold(ctx context.Context, keys []string, work Work) error
-	// Close lets go of connections and background goroutines.
+	// Close ends connections and background goroutines.
 	Close() error
 }
 

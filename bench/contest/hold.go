@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Lock locks one key, and returns what unlocks it. The returned context is that of the work: it
-// ends when the lock is lost.
+// Lock locks one key, and returns the function that unlocks it. The returned context is for the
+// work: it ends when the lock is lost.
 type Lock func(ctx context.Context, key string) (held context.Context, unlock Unlock, err error)
 
 // Unlock unlocks. It must not depend on the context of the work, which may have ended.
 type Unlock func() error
 
-// HoldEach is [Client.Hold] for a library whose lock has one key: it locks one after the other, in
-// their order, which is the same for all and so avoids deadlocks.
+// HoldEach is [Client.Hold] for a library whose lock has one key. It locks one key after another.
+// All clients have the same order, which avoids deadlocks.
 func HoldEach(ctx context.Context, keys []string, lock Lock, work Work) (err error) {
 	held := ctx
 	for _, key := range keys {
@@ -27,7 +27,7 @@ func HoldEach(ctx context.Context, keys []string, lock Lock, work Work) (err err
 	return work(held, nil)
 }
 
-// Poll tries until it succeeds, fails, or ctx ends.
+// Poll tries again until it succeeds, fails, or ctx ends.
 func Poll(ctx context.Context, every time.Duration, try func() (done bool, err error)) error {
 	for {
 		done, err := try()

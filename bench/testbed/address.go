@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// hostOf is the host and port within an address of a server.
+// hostOf returns the host and port in an address of a server.
 func hostOf(server contest.Server, address string) (string, error) {
 	switch server {
 	case contest.PostgreSQL, contest.Etcd:
@@ -35,11 +35,11 @@ func hostOf(server contest.Server, address string) (string, error) {
 
 // Proxies are between the clients and a server.
 type Proxies struct {
-	Addresses []string // that clients use
+	Addresses []string // for clients
 	proxies   []*wire.Proxy
 }
 
-// Proxied has a server be reached through proxies of its own.
+// Proxied starts proxies before a server.
 func (t *Testbed) Proxied(server contest.Server) (*Proxies, error) {
 	p := &Proxies{}
 	for _, address := range t.Addresses(server) {
@@ -57,7 +57,7 @@ func (t *Testbed) Proxied(server contest.Server) (*Proxies, error) {
 	return p, nil
 }
 
-// RoundTrips is how many there were so far.
+// RoundTrips returns the number of round trips so far.
 func (p *Proxies) RoundTrips() (total int) {
 	for _, proxy := range p.proxies {
 		total += proxy.Bursts()
@@ -65,7 +65,7 @@ func (p *Proxies) RoundTrips() (total int) {
 	return total
 }
 
-// Hold holds everything back until release is called.
+// Hold stops all data until release is called.
 func (p *Proxies) Hold() (release func()) {
 	var releases []func()
 	for _, proxy := range p.proxies {
@@ -86,10 +86,10 @@ func (p *Proxies) Close() (err error) {
 	return err
 }
 
-// Connections is how many connections a server has now, as the kernel counts them.
+// Connections returns the number of connections of a server, as the kernel counts them.
 func (t *Testbed) Connections(server contest.Server) (total int, err error) {
 	var table string
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // Java listens so, also for the former
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // Java listens on tcp6 for both
 		text, err := os.ReadFile(file)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return 0, err
@@ -110,8 +110,8 @@ func (t *Testbed) Connections(server contest.Server) (total int, err error) {
 	return total, nil
 }
 
-// established counts the lines of such a table with a local port and the state ESTABLISHED: the
-// server's ends.
+// established counts the lines of such a table with this local port and the state ESTABLISHED:
+// these are the server's ends.
 func established(table, port string) (total int) {
 	var number int
 	_, _ = fmt.Sscan(port, &number)

@@ -1,4 +1,4 @@
-// Package testbed has the real servers that the benchmark runs on.
+// Package testbed starts and describes the real servers on which the benchmark runs.
 package testbed
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Testbed is the servers that run.
+// Testbed is the running servers.
 type Testbed struct {
 	running map[contest.Server][]*servers.Server
 	failed  map[contest.Server]error
 }
 
-// kinds are the servers that are databases, and software the others.
+// kinds are the databases, and software the other servers.
 var (
 	kinds = map[contest.Server]servers.Kind{
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
@@ -81,7 +81,7 @@ func start(ctx context.Context, server contest.Server, options servers.Options) 
 	return software[server].Start(ctx)
 }
 
-// Missing is why a server does not run, or nil.
+// Missing returns why a server does not run, or nil if it runs.
 func (t *Testbed) Missing(server contest.Server) error {
 	if len(t.running[server]) > 0 {
 		return nil
@@ -92,7 +92,7 @@ func (t *Testbed) Missing(server contest.Server) error {
 	return fmt.Errorf("%s was not asked for", server)
 }
 
-// Addresses are the addresses of a server that runs.
+// Addresses returns the addresses of a running server.
 func (t *Testbed) Addresses(server contest.Server) (addresses []string) {
 	for _, one := range t.running[server] {
 		addresses = append(addresses, one.DSN)
@@ -100,7 +100,7 @@ func (t *Testbed) Addresses(server contest.Server) (addresses []string) {
 	return addresses
 }
 
-// CPU is the processor time that a server has used so far.
+// CPU returns the processor time that a server has used so far.
 func (t *Testbed) CPU(server contest.Server) (total time.Duration, err error) {
 	for _, one := range t.running[server] {
 		used, err := one.CPU()
