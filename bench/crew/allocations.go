@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// warmUp is how many cycles prepare statements and fill caches.
+	// warmUp is the number of cycles that prepare statements and fill caches.
 	warmUp = 8
-	// counted is how many cycles round trips and allocations are counted over.
+	// counted is the number of cycles over which round trips and allocations are counted.
 	counted = 32
 )
 
@@ -27,7 +27,7 @@ func repeat(ctx context.Context, client contest.Client, keys []string, times int
 	return nil
 }
 
-// allocations are what one cycle allocates on average, in all goroutines of the process.
+// allocations is the average per cycle, over all goroutines of the process.
 func allocations(ctx context.Context, client contest.Client, keys []string) (count, bytes float64, err error) {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -39,8 +39,8 @@ func allocations(ctx context.Context, client contest.Client, keys []string) (cou
 	return float64(after.Mallocs-before.Mallocs) / counted, float64(after.TotalAlloc-before.TotalAlloc) / counted, nil
 }
 
-// RoundTrips counts the round trips of one cycle, on average. Trips is how many there were so far
-// on the wire.
+// RoundTrips returns the average number of round trips per cycle. trips returns the number on the
+// wire so far.
 func RoundTrips(ctx context.Context, c contest.Contestant, env contest.Environment, key string, trips func() int,
 ) (perCycle float64, err error) {
 	client, err := c.Open(ctx, env)

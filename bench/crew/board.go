@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Board is memory that all processes of a run share: how often the lock was entered. So one who has
-// released a lock learns without a message, which would cost the machine more than the lock does,
-// that another one is inside.
+// Board is memory shared by all processes of a run. It counts how often the lock was entered, so a
+// worker that has released the lock learns when another has entered it. A message for that would
+// cost the machine more than the lock does.
 type Board struct {
 	file    *os.File
 	memory  []byte
 	entered *atomic.Int64
 }
 
-// NewBoard creates a board in a folder.
+// NewBoard creates a board in folder.
 func NewBoard(folder string) (*Board, error) {
 	path := filepath.Join(folder, "board")
 	if err := os.WriteFile(path, make([]byte, os.Getpagesize()), 0o600); err != nil {
@@ -28,7 +28,7 @@ func NewBoard(folder string) (*Board, error) {
 	return OpenBoard(path)
 }
 
-// OpenBoard opens the board that another process created.
+// OpenBoard opens a board that another process has created.
 func OpenBoard(path string) (*Board, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -39,22 +39,22 @@ func OpenBoard(path string) (*Board, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	// A page is aligned to more than a word needs.
+	// The mapping begins at a page boundary, so the word is aligned.
 	return &Board{file: file, memory: memory, entered: (*atomic.Int64)(unsafe.Pointer(&memory[0]))}, nil
 }
 
-// Path is what other processes open.
+// Path is the file that other processes open.
 func (b *Board) Path() string { return b.file.Name() }
 
 // Entered is how often the lock was entered.
 func (b *Board) Entered() int64 { return b.entered.Load() }
 
-// Clear begins a new count. Nobody may be using the lock.
+// Clear resets the count. Nobody may be using the lock.
 func (b *Board) Clear() { b.entered.Store(0) }
 
 func (b *Board) enter() int64 { return b.entered.Add(1) }
 
-// Close gives the memory back.
+// Close unmaps the memory and closes the file.
 func (b *Board) Close() error {
 	if err := unix.Munmap(b.memory); err != nil {
 		return err

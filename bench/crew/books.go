@@ -13,17 +13,17 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// desk does work on a database, in the lock's own transaction if it has one, else in one of its
-// own.
+// desk works on a database: in the lock's own transaction if there is one, otherwise in a
+// transaction of its own.
 type desk struct {
-	pool   *pgxpool.Pool // on PostgreSQL
-	db     *sql.DB       // on the others
+	pool   *pgxpool.Pool // PostgreSQL
+	db     *sql.DB       // MySQL and MariaDB
 	pgx    shop.Ledger[pgx.Tx]
 	sql    shop.Ledger[*sql.Tx]
-	number func(int) string // of a place for a value in a statement of database/sql
+	number func(int) string // placeholder of an argument in a statement of database/sql
 }
 
-// openDesk connects to a database with as many connections as there are workers.
+// openDesk opens a connection for each worker.
 func openDesk(ctx context.Context, books Books, workers int) (*desk, error) {
 	if books.Server != contest.PostgreSQL {
 		db, err := database.SQL(ctx, books.Server, books.Address, workers)
@@ -37,7 +37,8 @@ func openDesk(ctx context.Context, books Books, workers int) (*desk, error) {
 		return nil, err
 	}
 	return &desk{
-		pool: pool, pgx: shop.NewPostgres(pool), sql: shop.NewPostgresSQL(nil), // whose transactions are the lock's
+		// NewPostgresSQL gets no pool: it only works in the lock's transactions.
+		pool: pool, pgx: shop.NewPostgres(pool), sql: shop.NewPostgresSQL(nil),
 		number: func(n int) string { return fmt.Sprintf("$%d", n) },
 	}, nil
 }
@@ -51,14 +52,14 @@ func (d *desk) close() {
 	}
 }
 
-// Shop is what the parent needs of a shop, whatever the client library.
+// Shop is what the parent needs of a shop, with either client library.
 type Shop interface {
 	Open(ctx context.Context, stock map[string]int) error
 	Books(ctx context.Context) (shop.Books, error)
 	Drop(ctx context.Context, others ...string) error
 }
 
-// OpenShop connects to the shop on a database.
+// OpenShop connects to the shop in a database.
 func OpenShop(ctx context.Context, books Books) (opened Shop, closeShop func(), err error) {
 	desk, err := openDesk(ctx, books, 1)
 	if err != nil {
@@ -70,7 +71,7 @@ func OpenShop(ctx context.Context, books Books) (opened Shop, closeShop func(), 
 	return desk.sql, desk.close, nil
 }
 
-// decide decides about an order.
+// decide decides on an order.
 func (d *desk) decide(ctx context.Context, tx contest.Tx, o shop.Order) (outcome shop.Outcome, err error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:

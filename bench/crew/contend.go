@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// zipf is the exponent of Zipf's law, by which keys are chosen. Words and web pages have about
-	// 1.
+	// zipf is the exponent of Zipf's law, by which keys are chosen. Words of a text and visits of
+	// web pages have about 1.
 	zipf = 1.01
-	// breath is the pause after a call that failed, so that failing does not become the load.
+	// breath is the pause after a failed call. Without it, the failures would become the load.
 	breath = 10 * time.Millisecond
 )
 
-// Ramp is the time in which contenders begin to ask, each at a random moment: if all began at the
-// same one, those that poll would go on polling together, and so hand the lock over quickly, and
-// then leave it free, as in no real service.
+// Ramp is the time in which contenders begin to ask, each at a random moment. If all began at once,
+// those that poll would keep polling together: they would hand the lock over quickly, and then
+// leave it free. No real service behaves like that.
 const Ramp = contest.PollInterval
 
-// contend is this process's share of the contenders.
+// contend runs this process's share of the contenders.
 func (w *worker) contend(job Contend) (report Message, err error) {
 	client, err := job.Entrant.open(context.Background())
 	if err != nil {
@@ -69,8 +69,8 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	return report, wait()
 }
 
-// rehearse holds keys at a time, one for each caller of the client, so that pools have opened their
-// connections and prepared their statements before anything is measured.
+// rehearse locks a key for each caller of the client at once. Pools then have their connections
+// open and their statements prepared before anything is measured.
 func rehearse(client contest.Client, keys []string) error {
 	failed := make([]error, len(keys))
 	for range 3 {
@@ -78,7 +78,7 @@ func rehearse(client contest.Client, keys []string) error {
 		for i, key := range keys {
 			group.Go(func() {
 				failed[i] = client.Hold(context.Background(), []string{key}, func(context.Context, contest.Tx) error {
-					time.Sleep(time.Millisecond) // so that the others are at it as well
+					time.Sleep(time.Millisecond) // the other callers hold theirs at the same time
 					return nil
 				})
 			})
@@ -88,7 +88,7 @@ func rehearse(client contest.Client, keys []string) error {
 	return errors.Join(failed...)
 }
 
-// contender asks for a lock again and again. Only its goroutine uses it.
+// contender asks for a lock again and again. It belongs to one goroutine.
 type contender struct {
 	job    Contend
 	number int
@@ -105,7 +105,7 @@ func newContender(job Contend, index int, client contest.Client, board *Board) *
 	c := &contender{job: job, number: job.First + index, client: client, board: board}
 	c.choose = func() string { return job.Keys[0] }
 	if len(job.Keys) > 1 {
-		// math/rand/v2's Zipf wants its own source; both are the same law.
+		// Zipf of math/rand/v2 requires its own source type. Both versions implement the same law.
 		source := old.New(old.NewSource(int64(rand.NewPCG(job.Seed, uint64(c.number)).Uint64() >> 1)))
 		law := old.NewZipf(source, zipf, 1, uint64(len(job.Keys)-1))
 		c.choose = func() string { return job.Keys[law.Uint64()] }
@@ -113,8 +113,8 @@ func newContender(job Contend, index int, client contest.Client, board *Board) *
 	return c
 }
 
-// run asks until ctx ends. What was asked for and not got by then is noted with the time of asking
-// alone.
+// run asks until ctx ends. A request that was not granted by then is recorded with only its time of
+// asking.
 func (c *contender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		a := Acquisition{Contender: c.number, Asked: Now()}
@@ -141,7 +141,8 @@ func (c *contender) run(ctx context.Context) {
 	}
 }
 
-// awaitNext returns when somebody is inside after us. One waits so at a time.
+// awaitNext returns when another contender has entered after entry. Only one goroutine at a time
+// waits here.
 func (c *contender) awaitNext(ctx context.Context, entry int64) {
 	for c.board.Entered() == entry && ctx.Err() == nil {
 		time.Sleep(50 * time.Microsecond)

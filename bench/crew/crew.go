@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Crew is several workers with the same job. One that does not obey is replaced.
+// Crew is a set of workers with the same job. A worker that does not obey is replaced.
 type Crew struct {
 	workers []*Process
 }
@@ -26,8 +26,8 @@ func New(size int) (*Crew, error) {
 	return c, nil
 }
 
-// Run gives a job to each of the first workers, has them begin together when all are ready, tells
-// them to stop when during returns, and returns what they report.
+// Run gives a job to each of the first workers, lets them begin together when all are ready, stops
+// them when during returns, and returns their reports.
 func (c *Crew) Run(ctx context.Context, jobs []Job, during func()) ([]Message, error) {
 	members := c.workers[:len(jobs)]
 	reports := make([]Message, len(jobs))
@@ -60,24 +60,24 @@ func (c *Crew) each(members []*Process, do func(i int, p *Process) error) error 
 	group.Wait()
 	for _, err := range failed {
 		if err != nil {
-			return err // those of the others say the same
+			return err // the errors of the others say the same
 		}
 	}
 	return nil
 }
 
-// AwaitAll waits until the first n workers have said something, or a time is over, and returns how
-// long it took.
+// AwaitAll waits until the first n workers have reported the event, or atMost has passed. It
+// returns how long that took.
 func (c *Crew) AwaitAll(ctx context.Context, n int, event Event, atMost time.Duration) time.Duration {
 	began := time.Now()
 	_ = c.each(c.workers[:n], func(_ int, p *Process) error {
-		_, err := p.Await(ctx, event, atMost) // what it failed by shows when it is told to stop
+		_, err := p.Await(ctx, event, atMost) // an error shows again when the worker is told to stop
 		return err
 	})
 	return time.Since(began)
 }
 
-// replace kills workers of which some are in the middle of something, and starts others.
+// replace kills workers, some of which may be in the middle of a job, and starts new ones.
 func (c *Crew) replace(members []*Process) error {
 	for i, p := range members {
 		p.Kill()
@@ -99,7 +99,7 @@ func (c *Crew) Close() {
 	group.Wait()
 }
 
-// Wait waits for a time, or until ctx ends.
+// Wait waits for d, or until ctx ends.
 func Wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -10,9 +10,9 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// cycle measures a lock that nobody else wants. Each block has a client of its own: how fast a
-// connection is depends on the cores that its two ends happen to be on, by a half and more, and
-// stays so as long as it is open.
+// cycle measures a lock that nobody else wants. Each block opens its own client. The speed of a
+// connection depends on the cores that its two ends run on, by a half and more, and stays the same
+// while the connection is open.
 func (w *worker) cycle(job Cycle) (report Message, err error) {
 	report.Cycles = make([]Cycled, len(job.Entrants))
 	if err := w.begin(); err != nil {
@@ -35,8 +35,8 @@ func (w *worker) cycle(job Cycle) (report Message, err error) {
 	return report, w.expect(Stop)
 }
 
-// order is a random order of the entrants in which those on the same server follow one another, as
-// they are compared.
+// order is a random order of the entrants. Those on the same server stay next to each other,
+// because they are compared.
 func (c Cycle) order(random *rand.Rand) (order []int) {
 	var servers []string
 	of := make(map[string][]int)
@@ -56,10 +56,10 @@ func (c Cycle) order(random *rand.Rand) (order []int) {
 	return order
 }
 
-// patient bounds a block, which would hang for good where a lock was left behind.
+// patient bounds a block, which would hang forever if a lock was left behind.
 const patient = 20 * time.Second
 
-// measure does one block, and counts allocations behind the last one. Round -1 warms the server up.
+// measure runs one block, and counts allocations after the last one. Round -1 warms up the server.
 func (c *Cycled) measure(job Cycle, entrant Entrant, round int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
@@ -87,7 +87,7 @@ func (c *Cycled) measure(job Cycle, entrant Entrant, round int) (err error) {
 	return err
 }
 
-// block is what one entrant does in one round.
+// block runs the cycles of one entrant in one round.
 func block(ctx context.Context, job Cycle, client contest.Client, keys []string) ([]int64, error) {
 	var latencies []int64
 	end := Now() + int64(job.Block)

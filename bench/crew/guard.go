@@ -6,9 +6,9 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// guard adds to a number under a lock, in two steps with a word of the parent in between: what
-// happens there is what the faults are about. The work passes its context on to its statements, as
-// careful users do, and looks at nothing else.
+// guard adds to a number under a lock in two steps, reading and writing. Between them it waits for
+// an order of the parent: that is when the faults happen. The work passes its context on to its
+// statements, as careful users do, and checks nothing else.
 func (w *worker) guard(job Guard) (report Message, err error) {
 	ctx := context.Background()
 	client, err := job.Entrant.open(ctx)
@@ -21,7 +21,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 		return report, err
 	}
 	defer desk.close()
-	if _, err := desk.read(ctx, nil, job.Account); err != nil { // the connection is there
+	if _, err := desk.read(ctx, nil, job.Account); err != nil { // opens the connection
 		return report, err
 	}
 	if err := w.begin(); err != nil {
@@ -36,7 +36,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 		if err != nil {
 			return err
 		}
-		if !told { // else it is done again, as another was faster
+		if !told { // otherwise another was faster, and this run repeats the work
 			w.say(Message{Event: Inside})
 			if err := w.expect(OnIt); err != nil {
 				return err
@@ -50,8 +50,8 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 	})
 	if err != nil {
 		guarded.Told, guarded.Error = true, err.Error()
-		// What was written in the lock's own transaction is not there. Without one, the write
-		// stands, whatever is said later.
+		// A write in the lock's own transaction was rolled back. A write of its own transaction
+		// stands, whatever is reported later.
 		guarded.Written = guarded.Written && !transacted
 	}
 	report.Guarded = guarded

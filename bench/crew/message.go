@@ -1,6 +1,6 @@
-// Package crew is the processes of the benchmark: a parent gives jobs to workers, which are this
-// program run again. Each worker has its own client of a contestant, as the replicas of a service
-// have.
+// Package crew has the processes of the benchmark. A parent gives jobs to workers, which are this
+// program run again. Each worker has its own client of a contestant, like the replicas of a
+// service.
 package crew
 
 import (
@@ -18,78 +18,77 @@ type Job struct {
 	Guard   *Guard   `json:",omitempty"`
 }
 
-// Entrant is a contestant and what its client is given.
+// Entrant is a contestant and the environment of its client.
 type Entrant struct {
 	Contestant  string
 	Environment contest.Environment
-	// Books are the address of the database that the user's work is on. Of contestants in SQL it is
-	// the lock's.
+	// Books is the database that the user's work runs on. For contestants in SQL it is the lock's.
 	Books Books
 }
 
-// Books is a database that work is done on.
+// Books is a database that work runs on.
 type Books struct {
 	Server  contest.Server
 	Address string
 }
 
-// Cycle locks and unlocks, alone, with one contestant after the other, in rounds.
+// Cycle locks and unlocks without contention, one contestant after the other, in rounds.
 type Cycle struct {
 	Entrants []Entrant
 	Key      string
 	Rounds   int
 	Block    time.Duration // of each entrant in each round
-	Least    int           // cycles in a block, at least
-	WarmUp   time.Duration // of each server, before the first round: one that is written in Java becomes faster
+	Least    int           // smallest number of cycles in a block
+	WarmUp   time.Duration // of each server, before the first round: Java programs become faster as they run
 	Seed     uint64
 }
 
-// Contend is a share of the contenders for one key, or for several.
+// Contend is a share of the contenders for one key or several.
 type Contend struct {
 	Entrant    Entrant
-	First      int // number of the first contender of this process; the contenders of all are numbered through
+	First      int // number of this process's first contender; numbers are unique over all processes
 	Contenders int
-	Keys       []string // one of them is chosen each time, by Zipf's law
-	Rehearsal  []string // a key for each contender, to connect with
+	Keys       []string // each call chooses one, by Zipf's law
+	Rehearsal  []string // a key for each contender, to open its connection with
 	Hold       time.Duration
 	Rejoin     results.Rejoin
 	Board      string
 	Seed       uint64
 }
 
-// Replay is a process of the shop.
+// Replay is one process of the shop.
 type Replay struct {
 	Entrant Entrant
 	Workers int
-	Orders  []int // indices in what shop.Load(Replays) returns, in the order in which they come in
-	// Rehearsal is a key for each worker, to connect with.
+	Orders  []int // indices in the result of shop.Load(Replays), in the order of arrival
+	// Rehearsal has a key for each worker, to open its connection with.
 	Rehearsal []string
 }
 
-// Guard holds a lock, reads a number, waits until it is told to go on, and writes the number plus
-// an amount.
+// Guard takes a lock, reads a number, waits for the order to go on, and writes the number plus
+// Amount.
 type Guard struct {
 	Entrant Entrant
 	Key     string
 	Account string
-	Amount  int64 // so that it shows in the sum whose update is there
+	Amount  int64 // different for each process, so that the sum shows whose updates are there
 }
 
-// Event is what a message of a worker says.
+// Event is what a worker reports.
 type Event string
 
-// The events. A worker is Ready for each job, begins when it is told Go, and is Done with it.
-// Contend and Replay end when they are told Stop.
+// The events. A worker is Ready for each job, begins when it is told Go, and reports Done at the
+// end. Contend and Replay end when they are told Stop.
 const (
 	Ready  Event = "ready"
-	Asking Event = "asking" // Guard: for the lock
+	Asking Event = "asking" // Guard: asks for the lock
 	Inside Event = "inside" // Guard: has read the number
-	Left   Event = "left"   // Guard: its work has ended; what is certain by then is in Guarded
+	Left   Event = "left"   // Guard: its work has ended; Guarded has what is certain by then
 	Turned Event = "turned" // Cycle: a round is over
 	Done   Event = "done"
 )
 
-// Order is what the parent says during a job.
+// Order is what the parent tells a worker during a job.
 type Order string
 
 // The orders.
@@ -102,37 +101,38 @@ const (
 // Message is a report of a worker.
 type Message struct {
 	Event Event
-	At    int64  // Now
-	Error string `json:",omitempty"` // the job could not be done
+	At    int64  // time of Now
+	Error string `json:",omitempty"` // why the job could not be done
 
 	Cycles       []Cycled      `json:",omitempty"`
 	Acquisitions []Acquisition `json:",omitempty"`
 	Failed       int           `json:",omitempty"` // calls that returned an error
-	Failure      string        `json:",omitempty"` // one of them
+	Failure      string        `json:",omitempty"` // the text of one of them
 	Replayed     *Replayed     `json:",omitempty"`
 	Guarded      *Guarded      `json:",omitempty"`
 }
 
 // Cycled is the result of Cycle for one entrant.
 type Cycled struct {
-	Error      string `json:",omitempty"` // it took no part, or not to the end
+	Error      string `json:",omitempty"` // why it took no part, or stopped early
 	Rounds     []float64
-	Latencies  []int64 // all, in nanoseconds
+	Latencies  []int64 // of all cycles, in nanoseconds
 	Allocs     float64
 	AllocBytes float64
 }
 
-// Acquisition is one call of Hold. All times are of Now; those of what did not happen are 0.
+// Acquisition is one call of Hold. All times are from Now. The time of an event that did not happen
+// is 0.
 type Acquisition struct {
 	Contender          int
-	Asked, In, Out, At int64 // asked for, inside, work ended, call returned
+	Asked, In, Out, At int64 // asked for the lock, entered, work ended, call returned
 }
 
-// Replayed is the result of Replay: the orders by what became of them.
+// Replayed is the result of Replay: the number of orders by outcome.
 type Replayed struct {
 	Booked, Refused, Known []int
-	InTime                 int // decided before the parent said that it is enough
-	Unclear                int // that ended a commit under way, of which nobody knows whether it took place
+	InTime                 int // decided before the parent said Stop
+	Unclear                int // Stop interrupted a commit, and its outcome is unknown
 }
 
 // Guarded is the result of Guard.

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// variable marks a process as a worker.
+// variable is the environment variable that marks a worker process.
 const variable = "TXLOCK_BENCH_WORKER"
 
-// patience is how long a worker may take to be ready, and to be done after it was told to stop.
+// patience is how long a worker may take to become ready, and to finish after it was told to stop.
 const patience = 30 * time.Second
 
 // Process is a worker process, seen from the parent.
@@ -37,7 +37,7 @@ func Start() (*Process, error) {
 	command := exec.Command(executable)
 	command.Env = append(os.Environ(), variable+"=1")
 	command.Stderr = os.Stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not to be hit by a ctrl-C: we end it
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that ctrl-C does not reach it: the parent ends it
 	input, err := command.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (p *Process) listen(output io.Reader) {
 	messages := json.NewDecoder(bufio.NewReader(output))
 	for {
 		var m Message
-		if messages.Decode(&m) != nil { // it ended, or was killed within a message
+		if messages.Decode(&m) != nil { // the worker ended, or was killed in the middle of a message
 			break
 		}
 		p.messages <- m
@@ -70,7 +70,7 @@ func (p *Process) listen(output io.Reader) {
 	close(p.exited)
 }
 
-// Give gives a job, and returns when the worker is ready to begin.
+// Give gives the worker a job, and returns when it is ready to begin.
 func (p *Process) Give(ctx context.Context, job Job) error {
 	if err := p.orders.Encode(job); err != nil {
 		return fmt.Errorf("worker: %w", err)
@@ -79,7 +79,7 @@ func (p *Process) Give(ctx context.Context, job Job) error {
 	return err
 }
 
-// Tell gives an order.
+// Tell sends an order.
 func (p *Process) Tell(order Order) error {
 	if err := p.orders.Encode(order); err != nil {
 		return fmt.Errorf("worker: %w", err)
@@ -87,13 +87,13 @@ func (p *Process) Tell(order Order) error {
 	return nil
 }
 
-// errLate is that a worker did not say something in time.
+// errLate occurs when a worker did not report in time.
 var errLate = errors.New("no answer in time")
 
-// Late reports whether err is that a worker did not say something in time.
+// Late reports whether err means that a worker did not report in time.
 func Late(err error) bool { return errors.Is(err, errLate) }
 
-// Await waits for an event. A message that tells of an error, whatever its event, is that error.
+// Await waits for an event. A message with an error, whatever its event, is returned as that error.
 func (p *Process) Await(ctx context.Context, event Event, within time.Duration) (Message, error) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -131,7 +131,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Close ends the worker: without input it has no parent.
+// Close ends the worker: it ends when its input does.
 func (p *Process) Close() {
 	_ = p.input.Close()
 	timer := time.NewTimer(3 * time.Second)

@@ -10,10 +10,10 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// Replays is how often the file's orders are placed, each time as new ones.
+// Replays is how often the orders of the file are placed, as new orders each time.
 const Replays = 10
 
-// replay places orders until they are all decided, or the parent says that it is enough.
+// replay places orders until all are decided, or the parent says Stop.
 func (w *worker) replay(job Replay) (report Message, err error) {
 	orders, err := shop.Load(Replays)
 	if err != nil {
@@ -57,7 +57,7 @@ func (w *worker) replay(job Replay) (report Message, err error) {
 	}
 	group.Wait()
 	if len(queue) == 0 && ctx.Err() == nil {
-		w.say(Message{Event: Left}) // the parent need not wait
+		w.say(Message{Event: Left}) // so that the parent need not wait for the full time
 	}
 	report.Replayed, report.Failed = &placed.Replayed, placed.failed
 	if placed.failure != nil {
@@ -66,7 +66,7 @@ func (w *worker) replay(job Replay) (report Message, err error) {
 	return report, wait()
 }
 
-// placing is the orders that were placed.
+// placing places the orders of a job.
 type placing struct {
 	client contest.Client
 	desk   *desk
@@ -77,8 +77,8 @@ type placing struct {
 	failure error
 }
 
-// place decides about an order under its lock. Work that has begun is finished even if ctx ends,
-// and what was decided is known although the unlocking may fail.
+// place decides on an order under its lock. Work that has begun is finished even if ctx ends. The
+// decision is known even if the unlock fails.
 func (p *placing) place(ctx context.Context, o shop.Order) (result decided) {
 	result.err = p.client.Hold(ctx, o.SKUs(), func(held context.Context, tx contest.Tx) (err error) {
 		if tx == nil {
@@ -92,11 +92,11 @@ func (p *placing) place(ctx context.Context, o shop.Order) (result decided) {
 	return result
 }
 
-// decided is what became of an order.
+// decided is the outcome of an order.
 type decided struct {
 	outcome    shop.Outcome
 	done       bool // the work returned without an error
-	transacted bool // it is in the books only if the lock's transaction was committed
+	transacted bool // it counts only if the lock's transaction was committed
 	err        error
 }
 

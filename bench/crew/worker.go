@@ -17,12 +17,12 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// WorkIfWorker does jobs if this process is a worker, and does not return then.
+// WorkIfWorker runs jobs and does not return if this process is a worker.
 func WorkIfWorker() {
 	if os.Getenv(variable) == "" {
 		return
 	}
-	// Client libraries log every lost connection, and here connections are lost on purpose.
+	// Client libraries log every lost connection, and the faults lose connections on purpose.
 	log.SetOutput(io.Discard)
 	_ = mysql.SetLogger(log.Default())
 	go endWithParent(os.Getppid())
@@ -34,7 +34,7 @@ func WorkIfWorker() {
 	os.Exit(0)
 }
 
-// endWithParent ends the process soon after its parent has, whatever it waits for.
+// endWithParent ends the process soon after its parent has ended, even if the worker is blocked.
 func endWithParent(parent int) {
 	for os.Getppid() == parent {
 		time.Sleep(time.Second)
@@ -46,11 +46,11 @@ func endWithParent(parent int) {
 type worker struct {
 	input *json.Decoder
 
-	mu     sync.Mutex // goroutines of a job report too
+	mu     sync.Mutex // for goroutines of a job, which report too
 	output *json.Encoder
 }
 
-// work returns when the parent has ended the input, or died.
+// work returns when its input ends: the parent closed it, or died.
 func (w *worker) work() error {
 	for {
 		var job Job
@@ -93,7 +93,7 @@ func (w *worker) say(m Message) {
 	}
 }
 
-// begin says that all is ready and waits for the word.
+// begin reports that the worker is ready, and waits for Go.
 func (w *worker) begin() error {
 	w.say(Message{Event: Ready})
 	return w.expect(Go)
@@ -110,8 +110,8 @@ func (w *worker) expect(order Order) error {
 	return nil
 }
 
-// untilStopped is a context that ends with the order to stop. The order has been read when wait
-// returns.
+// untilStopped returns a context that ends with the order to stop. wait returns when that order was
+// read.
 func (w *worker) untilStopped() (ctx context.Context, wait func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -122,7 +122,7 @@ func (w *worker) untilStopped() (ctx context.Context, wait func() error) {
 	return ctx, func() error { return <-stopped }
 }
 
-// open opens a client of a contestant.
+// open opens a client of the contestant.
 func (e Entrant) open(ctx context.Context) (contest.Client, error) {
 	c, err := contest.Find(e.Contestant)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/bench/database"
 )
 
-// openAccounts creates the table of the numbers that the faults are about.
+// openAccounts creates the table of the numbers that the processes of a fault add to.
 func (l *Lab) openAccounts(ctx context.Context) error {
 	for _, server := range contest.Servers {
 		if !server.SQL() || l.Testbed.Missing(server) != nil {
@@ -35,7 +35,7 @@ func (l *Lab) openAccounts(ctx context.Context) error {
 	return nil
 }
 
-// account is the number that a fault is about.
+// account is the number that the processes of one fault add to.
 type account struct {
 	read  func(ctx context.Context) (int64, error)
 	close func()

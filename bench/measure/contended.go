@@ -59,7 +59,7 @@ func (l *Lab) MeasureContended(ctx context.Context) error {
 	return nil
 }
 
-// entrants are those of all that take part in a round.
+// entrants are the contestants that take part in a round.
 func (p ContendedPlan) entrants(all []contest.Contestant, round int) []contest.Contestant {
 	return slices.DeleteFunc(slices.Clone(all), func(c contest.Contestant) bool {
 		compared := c.Group == contest.TxLock || c.Group == contest.Floor || c.Group == contest.Native
@@ -67,7 +67,7 @@ func (p ContendedPlan) entrants(all []contest.Contestant, round int) []contest.C
 	})
 }
 
-// contend is one run of one contestant.
+// contend measures one contestant in one run.
 func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Contended, window Window,
 ) (round results.ContendedRound, err error) {
 	l.board.Clear()
@@ -76,7 +76,7 @@ func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Co
 	})
 	var began, ended int64
 	var before, after time.Duration
-	var unread error // of the server's account
+	var unread error // why the server's CPU time is missing
 	reports, err := l.crew.Run(ctx, jobs, func() {
 		crew.Wait(ctx, crew.Ramp)
 		before, unread = l.Testbed.CPU(c.Server)
@@ -110,7 +110,7 @@ func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Co
 	return round, nil
 }
 
-// share divides contenders among processes.
+// share divides the contenders among processes.
 func (l *Lab) share(c contest.Contestant, contenders int, job crew.Contend) (jobs []crew.Job) {
 	members := min(processes, contenders)
 	for i := range members {

@@ -16,9 +16,9 @@ func faultKey(c contest.Contestant, fault string, trial int) string {
 	return fmt.Sprintf("%s: %s %d", c.Name, fault, trial)
 }
 
-// MeasureFaults breaks something around each lock. As most of that is waiting, it is done with many
-// at a time: their processes are started first, and the machine is left to them alone when things
-// break, one after the other.
+// MeasureFaults breaks something around each lock. Most of that is waiting, so many scenes run at
+// once. All their processes are started first. Then the faults happen one after the other, on an
+// otherwise idle machine.
 func (l *Lab) MeasureFaults(ctx context.Context) error {
 	var scenes []*scene
 	for trial := range l.Faults.Trials {
@@ -43,15 +43,14 @@ func (l *Lab) MeasureFaults(ctx context.Context) error {
 	return nil
 }
 
-// startsAtATime is how many processes are started at a time, which is what takes the machine's time
-// here.
+// startsAtATime is the number of processes that start at a time. Starting them takes most of the
+// machine's time here.
 const startsAtATime = 8
 
-// stagger is the time between one fault and the next, so that each has the machine for itself when
-// it happens.
+// stagger is the time between two faults, so that each happens on an idle machine.
 const stagger = 40 * time.Millisecond
 
-// simultaneously does a step of all scenes of a batch, so many at a time.
+// simultaneously runs a step of all scenes of a batch, atATime at once.
 func simultaneously(ctx context.Context, batch []*scene, step func(*scene, context.Context) error, atATime int) {
 	places := make(chan struct{}, atATime)
 	var group sync.WaitGroup
@@ -70,7 +69,7 @@ func simultaneously(ctx context.Context, batch []*scene, step func(*scene, conte
 	group.Wait()
 }
 
-// note puts what was found into the results.
+// note adds the outcomes to the results.
 func (l *Lab) note(scenes []*scene) {
 	for _, c := range l.withoutFloor() {
 		for _, fault := range results.FaultNames {

@@ -16,15 +16,15 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// Lab is where measurements are done.
+// Lab runs the measurements.
 type Lab struct {
 	Plan
 	Testbed *testbed.Testbed
-	// Tell says what is being done, and how much of it is done.
+	// Tell reports the progress of a measurement.
 	Tell func(measurement string, done, total int)
 
-	entrants []contest.Contestant // that are prepared
-	sharded  []contest.Contestant // of these and others, those that take part where there are many keys
+	entrants []contest.Contestant // prepared
+	sharded  []contest.Contestant // contestants of the measurement of many keys
 	crew     *crew.Crew
 	board    *crew.Board
 	random   *rand.Rand
@@ -33,12 +33,13 @@ type Lab struct {
 	run *results.Run
 }
 
-// keys are how many numbered keys there are.
+// keys is the number of numbered keys.
 const keys = 10_000
 
 func key(number int) string { return fmt.Sprintf("key-%d", number) }
 
-// Setup prepares contestants, and starts a crew. Those that cannot take part are noted as missing.
+// Setup prepares contestants and starts a crew. Contestants that cannot take part are noted as
+// missing.
 func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string,
 	run *results.Run,
 ) (*Lab, error) {
@@ -90,7 +91,7 @@ func (l *Lab) Close() {
 	_ = l.board.Close()
 }
 
-// commonKeys are those that any contestant may lock in a measurement.
+// commonKeys are the keys that any contestant may lock in a measurement.
 func commonKeys() ([]string, error) {
 	var all []string
 	for number := range keys {
@@ -106,8 +107,8 @@ func commonKeys() ([]string, error) {
 	return all, nil
 }
 
-// faultKeys are those of one contestant's faults. Others may share its locks, and are broken at the
-// same time.
+// faultKeys are the keys of one contestant's faults. Each contestant has its own, because several
+// share their locks, and their faults happen at the same time.
 func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
 	for _, fault := range results.FaultNames {
 		for trial := range l.Faults.Trials {
@@ -125,7 +126,7 @@ func (l *Lab) entrant(c contest.Contestant, lease time.Duration, contenders int)
 	return crew.Entrant{Contestant: c.Name, Environment: l.environment(c, lease, contenders), Books: l.books(c)}
 }
 
-// books is the database that the work of a lock is on: the lock's own, or PostgreSQL.
+// books is the database of the work under a lock: the lock's own server, or PostgreSQL.
 func (l *Lab) books(c contest.Contestant) crew.Books {
 	server := c.Server
 	if !server.SQL() {
@@ -137,7 +138,7 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 	return crew.Books{Server: server}
 }
 
-// shuffled is the contestants in an order that is new each time.
+// shuffled returns the contestants in a new random order.
 func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
 	order := make([]contest.Contestant, len(of))
 	for i, j := range l.random.Perm(len(of)) {
@@ -146,7 +147,7 @@ func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
 	return order
 }
 
-// withoutFloor is the contestants that people use: the floor is for comparing times alone.
+// withoutFloor leaves out the floor, which only serves to compare times.
 func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
 	for _, c := range l.entrants {
 		if c.Group != contest.Floor {
@@ -156,8 +157,8 @@ func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
 	return entrants
 }
 
-// missing notes that a contestant took no part in a measurement, or in all if that is empty: once
-// for each reason.
+// missing notes once for each reason that a contestant took no part in a measurement. An empty
+// measurement stands for all.
 func (l *Lab) missing(c contest.Contestant, measurement string, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +168,7 @@ func (l *Lab) missing(c contest.Contestant, measurement string, reason error) {
 	}
 }
 
-// failed notes that calls failed, with one of the errors.
+// failed notes that calls failed, and one of their errors.
 func (l *Lab) failed(c contest.Contestant, measurement string, report crew.Message) {
 	if report.Failure != "" {
 		l.missing(c, measurement, fmt.Errorf("took part, but calls failed: %s", report.Failure))
@@ -176,5 +177,5 @@ func (l *Lab) failed(c contest.Contestant, measurement string, report crew.Messa
 
 var placeOnMachine = regexp.MustCompile(`(127\.0\.0\.1|localhost):\d+|/(?:home|root|tmp|usr|var)/[^\s:,;"']+`)
 
-// impersonal leaves addresses and paths of this machine out of a text.
+// impersonal removes addresses and paths of this machine from a text.
 func impersonal(text string) string { return placeOnMachine.ReplaceAllString(text, "…") }

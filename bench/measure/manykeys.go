@@ -9,8 +9,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// MeasureManyKeys measures how much more is done when there are more keys, with locks of few slots
-// and of many.
+// MeasureManyKeys measures how throughput grows with the number of keys, for locks with few slots
+// and with many.
 func (l *Lab) MeasureManyKeys(ctx context.Context) error {
 	p := l.ManyKeys
 	total, done := len(p.Keys)*p.Rounds*len(l.sharded), 0
@@ -51,7 +51,7 @@ func (l *Lab) MeasureManyKeys(ctx context.Context) error {
 	return nil
 }
 
-// throughput is how many locks per second the contenders get.
+// throughput is the number of locks per second that the contenders get.
 func (l *Lab) throughput(ctx context.Context, c contest.Contestant, some []string) (perSecond float64, err error) {
 	l.board.Clear()
 	var began, ended int64

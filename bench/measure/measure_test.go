@@ -17,8 +17,7 @@ import (
 	"github.com/txlock/txlock/bench/testbed"
 )
 
-// noLock lets everybody in. What the measurements say of it shows that they would find a lock that
-// is broken.
+// noLock lets everybody in. Its results show that the measurements would find a broken lock.
 const noLock = "no lock"
 
 func init() {
@@ -46,19 +45,19 @@ const (
 	polling = "SET NX PX by hand"
 )
 
-// rounds are measured where locks are compared, and the best of each lock counts: a window is so
-// short that the machine may have no time for one of them.
+// rounds is the number of rounds where locks are compared. The best round of each lock counts,
+// because a window is so short that the machine may have no time for one of them.
 const rounds = 3
 
-// brief is a plan that is over soon.
+// brief is a plan that takes little time.
 func brief() measure.Plan {
 	plan := measure.Short()
 	plan.Seed = 1
 	plan.Uncontended = measure.UncontendedPlan{Rounds: 2, Block: 5 * time.Millisecond, Least: 2}
 	plan.Contended = plan.Contended[:1]
 	plan.Contended[0].Rounds = rounds
-	// Even a queue's shares are not equal until each of the 16 was inside a few times. Up to 100
-	// come in, and count, before the window begins.
+	// Even the shares of a queue are not equal until each of the 16 contenders has entered a few
+	// times. Up to 100 of them enter, and count, before the window begins.
 	plan.Contended[0].Least, plan.Contended[0].AtMost = 164, 3*time.Second
 	plan.ManyKeys = measure.ManyKeysPlan{
 		Keys: []int{1, 100}, Contenders: 8, Hold: time.Millisecond, Rounds: rounds,
@@ -145,7 +144,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.Empty(t, round(ours).Complaint)
 		if r := round(ours); r.Took < brief().Orders.AtMost {
 			require.Equal(t, 4380, r.Orders)
-		} else { // the machine had no time for all
+		} else { // the machine had no time for all orders
 			require.Positive(t, r.Orders)
 		}
 		require.Empty(t, round(polling).Complaint)
@@ -172,7 +171,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	require.NotEmpty(t, run.Missing)
 }
 
-// of returns the one result that is asked for.
+// of returns the only result that matches.
 func of[T any](t *testing.T, all []T, wanted func(T) bool) (one T) {
 	t.Helper()
 	index := slices.IndexFunc(all, wanted)

@@ -10,7 +10,7 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// Which orders are replayed.
+// The sets of orders that are replayed.
 const (
 	AllOrders       = "all"
 	OneArticle      = "one"
@@ -57,7 +57,7 @@ func (l *Lab) MeasureOrders(ctx context.Context) error {
 	return nil
 }
 
-// replay opens the shop anew and has the orders placed: each twice, by different processes.
+// replay opens a new shop and has the orders placed, each twice, by different processes.
 func (l *Lab) replay(ctx context.Context, c contest.Contestant, articles string) (
 	round results.OrdersRound, err error,
 ) {
@@ -106,7 +106,7 @@ func (l *Lab) replay(ctx context.Context, c contest.Contestant, articles string)
 	return round, ledger.Drop(ctx)
 }
 
-// choose returns the indices of orders.
+// choose returns the indices of the orders of a set.
 func choose(orders []shop.Order, articles string) (indices []int) {
 	for i, o := range orders {
 		if one := len(o.Lines) == 1; articles == AllOrders || one == (articles == OneArticle) {
@@ -123,7 +123,7 @@ func only(orders []shop.Order, indices []int) (some []shop.Order) {
 	return some
 }
 
-// judge audits the books. Orders that nobody came to before the end are left out.
+// judge audits the books, without the orders that nobody had begun before the end.
 func judge(books shop.Books, opening map[string]int, orders []shop.Order, reports []crew.Message,
 ) (round results.OrdersRound) {
 	touched := make(map[string]bool)
@@ -149,7 +149,7 @@ func judge(books shop.Books, opening map[string]int, orders []shop.Order, report
 			inBooks++
 		}
 	}
-	// the end of the replay hit them while they were committed
+	// The end of the replay interrupted these orders while they were being committed.
 	if more := inBooks - confirmed; more > 0 && more <= unclear {
 		confirmed = inBooks
 	}

@@ -1,4 +1,4 @@
-// Package measure does the measurements: each file one, on all contestants in turns.
+// Package measure does the measurements, one in each file, on all contestants in turns.
 package measure
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// Plan is how hard to try.
+// Plan is how thoroughly to measure.
 type Plan struct {
 	Mode string
 	Seed uint64
@@ -21,11 +21,11 @@ type Plan struct {
 	Faults      FaultsPlan
 }
 
-// UncontendedPlan is the times of the cycles of one client.
+// UncontendedPlan is for the times of one client's cycles.
 type UncontendedPlan struct {
 	Rounds int
 	Block  time.Duration // of each contestant in each round
-	Least  int           // cycles in a block, at least
+	Least  int           // smallest number of cycles in a block
 	WarmUp time.Duration // of each contestant, before the first round
 }
 
@@ -35,14 +35,14 @@ type ContendedPlan struct {
 	Contenders []int
 	Holds      []time.Duration
 	Rounds     int
-	// rounds of txlock, its floor and the databases' own locks, which are compared with one
-	// another; 0: Rounds
+	// number of rounds of txlock, its floor and the databases' own locks, which are compared with
+	// one another; 0 stands for Rounds
 	Compared int
 	Window
 }
 
-// Window is how long a run is: it ends after For if the lock was entered at least Least times, and
-// after AtMost in any case.
+// Window is the length of a run. It ends after For if the lock was entered at least Least times,
+// and after AtMost in any case.
 type Window struct {
 	For    time.Duration
 	Least  int64
@@ -58,26 +58,26 @@ type ManyKeysPlan struct {
 	For        time.Duration
 }
 
-// OrdersPlan is the replay.
+// OrdersPlan is for the replay of orders.
 type OrdersPlan struct {
 	Articles []string
 	Rounds   int
 	AtMost   time.Duration
 }
 
-// FaultsPlan is the faults.
+// FaultsPlan is for the faults.
 type FaultsPlan struct {
 	Trials  int
 	Lease   time.Duration
-	Limit   time.Duration // after which a fault that nobody got over is ended
-	AtATime int           // as most of it is waiting
+	Limit   time.Duration // a fault without recovery ends after this time
+	AtATime int           // number of scenes at once, most of which wait
 }
 
-// lease is the life of locks where nothing is to break: long enough for a noisy machine, and
+// lease is the life of locks where nothing should break: long enough for a noisy machine, and
 // pglock's default.
 const lease = 20 * time.Second
 
-// processes is how many there are of contenders.
+// processes is the number of processes of contenders.
 const processes = 8
 
 // Short is for every day: all contestants in less than five minutes.
@@ -131,7 +131,7 @@ func Full() Plan {
 	}
 }
 
-// Settings are what the report says of the plan.
+// Settings describe the plan in the report.
 func (p Plan) Settings() []results.Setting {
 	var contended string
 	for _, c := range p.Contended {

@@ -13,24 +13,24 @@ import (
 	"github.com/txlock/txlock/bench/testbed"
 )
 
-// settle is how long one who asks for the lock is given to be waiting: no server tells of all the
-// contestants' waiters.
+// settle is the time after which a caller is assumed to be waiting for the lock. No server lists
+// the waiters of all contestants.
 const settle = 300 * time.Millisecond
 
-// unlockLimit is how long an unlock is waited for: longer than that of any contestant but goose's
-// table locker, a minute.
+// unlockLimit is how long an unlock may take. It is longer than that of any contestant except
+// goose's table locker, which takes a minute.
 const unlockLimit = 13 * time.Second
 
-// scene is one fault at one contestant's lock: processes that all want to add to the same number.
+// scene is one fault at one contestant's lock. All its processes want to add to the same number.
 type scene struct {
 	lab        *Lab
 	contestant contest.Contestant
 	fault      string
 	job        crew.Guard
 	account    *account
-	proxies    *testbed.Proxies // of the holder's client
+	proxies    *testbed.Proxies // between the holder's client and the servers
 
-	holder, waiter, second *crew.Process // who waits, and who waits behind that one
+	holder, waiter, second *crew.Process // waiter waits for holder, second waits behind waiter
 	guarded                map[*crew.Process]crew.Guarded
 
 	outcome results.FaultTrial
@@ -43,7 +43,7 @@ func (l *Lab) newScene(c contest.Contestant, fault string, trial int) *scene {
 	}}
 }
 
-// stage starts the processes, and has them connected: the holder through proxies.
+// stage starts the processes and connects them, the holder through proxies.
 func (s *scene) stage(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -58,7 +58,7 @@ func (s *scene) stage(ctx context.Context) (err error) {
 	}
 	through := s.job.Entrant
 	through.Environment.Addresses = s.proxies.Addresses
-	if s.contestant.Server.SQL() { // then the work is on the same server
+	if s.contestant.Server.SQL() { // the work is on the same server
 		through.Books.Address = s.proxies.Addresses[0]
 	}
 	if s.holder, err = s.start(ctx, through, 1); err != nil {
@@ -86,7 +86,7 @@ func (s *scene) start(ctx context.Context, entrant crew.Entrant, amount int64) (
 	return p, nil
 }
 
-// play has the fault happen, and sees what becomes of it.
+// play causes the fault and observes the recovery.
 func (s *scene) play(ctx context.Context) (err error) {
 	defer s.end()
 	s.outcome.Limit = s.lab.Faults.Limit
@@ -119,7 +119,8 @@ func (s *scene) play(ctx context.Context) (err error) {
 	return err
 }
 
-// amounts is the base in which the sum is read: what each process adds is a digit of its own.
+// amounts is the base in which the sum is read: the updates of each process are a digit of their
+// own.
 const amounts = 1000
 
 func (s *scene) amount(p *crew.Process) int64 {
@@ -132,7 +133,7 @@ func (s *scene) amount(p *crew.Process) int64 {
 	return amounts * amounts
 }
 
-// killHolder kills the holder, and returns how long the one who waits takes to be inside.
+// killHolder kills the holder, and returns how long the waiter takes to enter.
 func (s *scene) killHolder(ctx context.Context) (time.Duration, error) {
 	began := crew.Now()
 	if err := s.holder.Signal(syscall.SIGKILL); err != nil {
@@ -145,7 +146,7 @@ func (s *scene) killHolder(ctx context.Context) (time.Duration, error) {
 	return regained, s.finish(ctx, s.waiter)
 }
 
-// fault begins something that keeps the holder from doing anything, and returns what ends it.
+// fault begins something that keeps the holder from doing anything. end undoes it.
 type fault func() (end func() error, err error)
 
 func (s *scene) stop() (func() error, error) {
@@ -160,8 +161,8 @@ func (s *scene) cutOff() (func() error, error) {
 	}, nil
 }
 
-// silenceHolder has a holder that has read the number, and cannot go on. The one who waits adds
-// one, if it gets the lock. Then the holder goes on, and writes what it knows.
+// silenceHolder silences a holder that has read the number. The waiter adds its amount if it gets
+// the lock. Then the holder continues, and writes the sum of what it has read.
 func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.Duration, err error) {
 	began := crew.Now()
 	end, err := begin()
@@ -183,8 +184,8 @@ func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.D
 			return 0, err
 		}
 	}
-	// A holder that is cut off from the lock, but not from its work, goes on now. The others when
-	// the fault has ended.
+	// A holder that is cut off from the lock, but not from its work, continues now. Any other
+	// continues when the fault has ended.
 	if err := s.holder.Tell(crew.OnIt); err != nil {
 		return 0, err
 	}
@@ -202,8 +203,8 @@ func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.D
 	return regained, s.finish(ctx, s.waiter)
 }
 
-// killWaiter kills one who waits, has the holder end, and returns how long the next one takes to be
-// inside.
+// killWaiter kills the waiter, lets the holder end, and returns how long the second waiter takes to
+// enter.
 func (s *scene) killWaiter(ctx context.Context) (time.Duration, error) {
 	if err := s.waiter.Signal(syscall.SIGKILL); err != nil {
 		return 0, err
@@ -223,7 +224,7 @@ func (s *scene) killWaiter(ctx context.Context) (time.Duration, error) {
 	return regained, errors.Join(s.awaitDone(ctx, s.holder, left), s.finish(ctx, s.second))
 }
 
-// queue has the holder get the lock, and the others wait for it, in order.
+// queue lets the holder get the lock, and the others wait for it in order.
 func (s *scene) queue(ctx context.Context) error {
 	if err := s.holder.Tell(crew.Go); err != nil {
 		return err
@@ -246,8 +247,8 @@ func (s *scene) queue(ctx context.Context) error {
 	return nil
 }
 
-// awaitInside returns how long after a moment a process was inside, or -1 if that takes too long.
-// One that was inside before the fault, as no lock should let it be, did not have to wait for it.
+// awaitInside returns how long after since a process entered, or -1 if that takes too long. If it
+// was inside already, which no lock should allow, the result is 0.
 func (s *scene) awaitInside(ctx context.Context, p *crew.Process, since int64) (time.Duration, error) {
 	m, err := p.Await(ctx, crew.Inside, s.lab.Faults.Limit)
 	if crew.Late(err) {
@@ -256,7 +257,7 @@ func (s *scene) awaitInside(ctx context.Context, p *crew.Process, since int64) (
 	return max(0, time.Duration(m.At-since)), err
 }
 
-// finish has one who is inside write and release.
+// finish lets a process that is inside write and release.
 func (s *scene) finish(ctx context.Context, p *crew.Process) error {
 	if err := p.Tell(crew.OnIt); err != nil {
 		return err
@@ -264,8 +265,8 @@ func (s *scene) finish(ctx context.Context, p *crew.Process) error {
 	return s.await(ctx, p)
 }
 
-// await waits until a process has released, and notes what it says. One that does not come back
-// from its unlock has written all the same.
+// await waits until a process has released, and records its report. A process whose unlock does not
+// return has written all the same.
 func (s *scene) await(ctx context.Context, p *crew.Process) error {
 	left, err := p.Await(ctx, crew.Left, unlockLimit)
 	if err != nil {

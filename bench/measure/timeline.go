@@ -10,16 +10,16 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// timeline is a run, as the lock saw it.
+// timeline is one run as the lock saw it.
 type timeline struct {
 	began, ended int64
 	contenders   int
-	exclusive    bool // one at a time is inside; else hand-off and overlaps mean nothing
+	exclusive    bool // only one may be inside; otherwise hand-offs and overlaps mean nothing
 }
 
-// analyse fills a round with what can be told from who asked, entered and left when. What was over
-// when the run began, as the contenders came one after the other, does not count, and neither does
-// what came after its end.
+// analyse fills a round with what follows from the times of asking, entering and leaving. It
+// ignores what was over when the run began, while contenders were still joining, and what came
+// after its end.
 func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) {
 	round.Took = time.Duration(t.ended - t.began)
 	all = t.until(all)
@@ -52,7 +52,8 @@ func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) 
 	round.HandOffP99 = time.Duration(results.Quantile(gaps, 0.99))
 }
 
-// until is what there was to see at the end of the run: those who came in later were still waiting.
+// until returns the acquisitions as they stood at the end of the run. Contenders that entered later
+// were still waiting.
 func (t timeline) until(all []crew.Acquisition) (seen []crew.Acquisition) {
 	for _, a := range all {
 		if a.Asked > t.ended {
@@ -69,8 +70,8 @@ func (t timeline) until(all []crew.Acquisition) (seen []crew.Acquisition) {
 	return seen
 }
 
-// occupied counts how often one came in while another was inside, and the share of the run in which
-// anybody was.
+// occupied counts the entries while another was inside, and returns the share of the run in which
+// anybody was inside.
 func (t timeline) occupied(entered []crew.Acquisition) (overlaps int, share float64) {
 	var held, free int64 // free: since when nobody is inside
 	for _, a := range entered {
@@ -83,9 +84,9 @@ func (t timeline) occupied(entered []crew.Acquisition) (overlaps int, share floa
 	return overlaps, float64(held) / float64(t.ended-t.began)
 }
 
-// handOffs are the times from each release to the next one inside, if anybody had asked by the
-// release. The last release counts with what had passed at the end: a hand-off that took too long
-// to be seen is not left out, but cut.
+// handOffs are the times from each release to the next entry, if anybody was waiting at the
+// release. A hand-off that had not happened by the end counts with the time until the end: leaving
+// it out would favour slow locks. cut is their number.
 func (t timeline) handOffs(all, entered []crew.Acquisition) (gaps []int64, cut int) {
 	for i, a := range entered {
 		if i == len(entered)-1 {
@@ -95,7 +96,7 @@ func (t timeline) handOffs(all, entered []crew.Acquisition) (gaps []int64, cut i
 			break
 		}
 		next := entered[i+1]
-		// If the next one came later, somebody else may have been waiting who was slower.
+		// If the next contender asked later, a slower one may have been waiting already.
 		if next.In >= max(a.Out, t.began) && (next.Asked <= a.Out || waiting(all, a.Out)) {
 			gaps = append(gaps, next.In-a.Out)
 		}
@@ -103,7 +104,7 @@ func (t timeline) handOffs(all, entered []crew.Acquisition) (gaps []int64, cut i
 	return gaps, cut
 }
 
-// came is when one came in, or gave up.
+// came is when a contender entered, or gave up.
 func came(a crew.Acquisition) int64 {
 	if a.In == 0 {
 		return a.At
@@ -118,8 +119,8 @@ func waiting(all []crew.Acquisition, moment int64) bool {
 	})
 }
 
-// jain is Jain's index of fairness, as a share of what so many acquisitions can reach: fewer than
-// there are contenders cannot be shared out equally by anybody.
+// jain is Jain's index of fairness, divided by the best value that this number of acquisitions can
+// reach: fewer acquisitions than contenders cannot be shared equally.
 func jain(served []int) float64 {
 	var sum, squares float64
 	for _, n := range served {
@@ -133,8 +134,9 @@ func jain(served []int) float64 {
 	return sum * sum / (contenders * squares) / min(1, sum/contenders)
 }
 
-// disorder compares the order of entering, behind which those come who still wait, with the order
-// of asking: pairs in the wrong order per acquisition, and how far the places are apart on average.
+// disorder compares the order of entering with the order of asking. Contenders that still wait come
+// last in the order of entering. It returns the number of pairs in the wrong order per acquisition,
+// and the average distance of the places.
 func disorder(all []crew.Acquisition) (inversions, displacement float64) {
 	n := len(all)
 	if n == 0 {
@@ -152,13 +154,13 @@ func disorder(all []crew.Acquisition) (inversions, displacement float64) {
 	pairs := 0
 	for place, i := range byAsking {
 		displacement += math.Abs(float64(place - i))
-		pairs += place - places.upTo(i) // of those who asked before, who entered after
+		pairs += place - places.upTo(i) // those who asked before and entered after
 		places.add(i)
 	}
 	return float64(pairs) / float64(n), displacement / float64(n)
 }
 
-// place orders by entering.
+// place sorts by the time of entering.
 func place(a crew.Acquisition) int64 {
 	if a.In == 0 {
 		return math.MaxInt64
@@ -166,7 +168,7 @@ func place(a crew.Acquisition) int64 {
 	return a.In
 }
 
-// fenwick counts marked places up to one, in logarithmic time.
+// fenwick is a Fenwick tree: it counts the marked places up to a place in logarithmic time.
 type fenwick []int
 
 func newFenwick(n int) fenwick { return make(fenwick, n+1) }

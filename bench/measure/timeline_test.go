@@ -19,8 +19,8 @@ func TestHandOffsCoverEveryGap(t *testing.T) {
 	round := analysed(3, 200,
 		crew.Acquisition{Contender: 0, Asked: 0, In: 10, Out: 20, At: 21},
 		crew.Acquisition{Contender: 1, Asked: 5, In: 25, Out: 35, At: 36},  // hand-off: 5
-		crew.Acquisition{Contender: 2, Asked: 60, In: 70, Out: 80, At: 81}, // nobody was waiting at 35: none
-		crew.Acquisition{Contender: 0, Asked: 75, At: 200},                 // waits still: 120 at least
+		crew.Acquisition{Contender: 2, Asked: 60, In: 70, Out: 80, At: 81}, // nobody was waiting at 35: no hand-off
+		crew.Acquisition{Contender: 0, Asked: 75, At: 200},                 // still waits: 120 at least
 	)
 	require.Equal(t, 5*time.Nanosecond, round.HandOffP50)
 	require.Equal(t, 120*time.Nanosecond, round.HandOffP99, "a hand-off that did not come to its end counts")

@@ -11,8 +11,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// MeasureUncontended measures one client that locks a key that nobody else wants: all contestants
-// in one process, a few cycles each, in turns.
+// MeasureUncontended measures one client that locks a key that nobody else wants. All contestants
+// run in one process and take turns, a few cycles each.
 func (l *Lab) MeasureUncontended(ctx context.Context) error {
 	const name = "uncontended"
 	total := l.Uncontended.Rounds + 2 // the warm-up, and the counting of round trips
@@ -73,7 +73,7 @@ func mean(latencies []int64) time.Duration {
 	return time.Duration(sum / int64(max(1, len(latencies))))
 }
 
-// roundTrips counts the round trips of a cycle on the wire.
+// roundTrips returns the number of round trips of a cycle on the wire.
 func (l *Lab) roundTrips(ctx context.Context, c contest.Contestant) (float64, error) {
 	proxies, err := l.Testbed.Proxied(c.Server)
 	if err != nil {
