@@ -55,7 +55,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 bench: ## every lock people use today, side by side: less than 5 minutes
 	cd bench && go run .
 
-bench-full: ## the same, for publishing: about 20 minutes
+bench-full: ## the same, for publishing: about 17 minutes
 	cd bench && go run . -full
 
 # The root module stands for the release that the others require, as in go.work, which go mod tidy does not look at.

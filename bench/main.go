@@ -3,8 +3,8 @@
 //	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE | -into FILE] [-seed N]
 //	bench report FILE
 //
-// The first measures, and writes results and a report. The second writes the report of results once
-// more.
+// The first form measures, and writes results and a report. The second writes the report of
+// existing results again.
 package main
 
 import (
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string) error {
 		return writeReport(args[1], found)
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	full := flags.Bool("full", false, "measure for publishing: takes about 20 minutes")
+	full := flags.Bool("full", false, "measure for publishing: takes about 17 minutes")
 	only := flags.String("only", ".", "measure only contestants whose names match this regular `expression`")
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default "+
@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(err, found.Write(*out), writeReport(*out, found))
 }
 
-// measurement is one of those that can be chosen.
+// measurement is one that -measure can choose.
 type measurement struct {
 	name string
 	do   func(*measure.Lab, context.Context) error
@@ -151,8 +151,8 @@ func listed() string {
 	return b.String()
 }
 
-// measureAll starts the servers that the contestants need, measures, and stops the servers. What
-// was found before an error is returned with it.
+// measureAll starts the servers that the contestants need, measures, and stops the servers. With an
+// error it also returns what was measured before.
 func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement,
 ) (found *results.Run, err error) {
 	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode, Seed: plan.Seed, Settings: plan.Settings()}
@@ -167,7 +167,7 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 	}
 	if !slices.Contains(wanted, contest.PostgreSQL) && slices.ContainsFunc(
 		wanted, func(s contest.Server) bool { return !s.SQL() }) {
-		wanted = append(wanted, contest.PostgreSQL) // for the work under locks that are elsewhere
+		wanted = append(wanted, contest.PostgreSQL) // for the work under locks that are not in a database
 	}
 	show := newProgress()
 	show.say("starting %s", join(wanted))

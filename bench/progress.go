@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows what is being measured: on a terminal by a bar, elsewhere by a line from time to
+// progress shows what is being measured: as a bar on a terminal, elsewhere as a line from time to
 // time.
 type progress struct {
 	terminal    bool
@@ -27,8 +27,7 @@ func (p *progress) say(format string, values ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(p.started).Seconds(), fmt.Sprintf(format, values...))
 }
 
-// step is told before and after each step of a measurement. It is called by one goroutine at a
-// time.
+// step is called before and after each step of a measurement, by one goroutine at a time.
 func (p *progress) step(measurement string, done, total int) {
 	first := measurement != p.measurement
 	if p.measurement = measurement; p.terminal {

@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// writeReport writes the page beside a file of results, and prints the short table.
+// writeReport writes the page next to the file of results, and prints the short table.
 func writeReport(path string, found *results.Run) (err error) {
 	page := strings.TrimSuffix(path, ".json") + ".html"
 	file, err := os.Create(page)

@@ -76,7 +76,7 @@ func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Co
 	})
 	var began, ended int64
 	var before, after time.Duration
-	var unread error // why the server's CPU time is missing
+	var unread error // why the server's CPU time or connections are unknown
 	reports, err := l.crew.Run(ctx, jobs, func() {
 		crew.Wait(ctx, crew.Ramp)
 		before, unread = l.Testbed.CPU(c.Server)

@@ -30,7 +30,7 @@ func bold(style text.Style) text.Style {
 	return style
 }
 
-// newPlot is a plot that shows its data: without frames, with a light grid.
+// newPlot returns a plot without frames and with a light grid, so that the data stands out.
 func newPlot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
@@ -49,8 +49,8 @@ func newPlot() *plot.Plot {
 	return p
 }
 
-// logarithmic makes an axis logarithmic from the smallest to the largest positive value, with some
-// room.
+// logarithmic makes an axis logarithmic, from the smallest to the largest positive value with a
+// margin.
 func logarithmic(axis *plot.Axis, values []float64, label func(float64) string) {
 	axis.Min, axis.Max = math.Inf(1), math.Inf(-1)
 	for _, x := range values {
@@ -66,7 +66,7 @@ func logarithmic(axis *plot.Axis, values []float64, label func(float64) string) 
 	axis.Tick.Marker = plot.ConstantTicks(decades(axis.Min, axis.Max, label))
 }
 
-// decades are the ticks of a logarithmic axis: powers of ten, and steps between them if these are
+// decades are the ticks of a logarithmic axis: powers of ten, and steps between them if there are
 // few.
 func decades(low, high float64, label func(float64) string) (ticks []plot.Tick) {
 	steps := []float64{1}
@@ -86,8 +86,7 @@ func decades(low, high float64, label func(float64) string) (ticks []plot.Tick) 
 	return ticks
 }
 
-// thin takes ticks of a horizontal axis away until their labels do not run into each other. Powers
-// of ten stay.
+// thin removes ticks of a horizontal axis until their labels no longer overlap. Powers of ten stay.
 func thin(axis *plot.Axis, length vg.Length) {
 	var kept plot.ConstantTicks
 	end := func(t plot.Tick, side float64) vg.Length {
@@ -108,7 +107,7 @@ func thin(axis *plot.Axis, length vg.Length) {
 	axis.Tick.Marker = kept
 }
 
-// linear makes an axis linear from 0, or from low.
+// linear makes an axis linear, from 0 or from low.
 func linear(axis *plot.Axis, low, high, step float64, label func(float64) string) {
 	axis.Min, axis.Max = low, high
 	var ticks plot.ConstantTicks
@@ -118,7 +117,7 @@ func linear(axis *plot.Axis, low, high, step float64, label func(float64) string
 	axis.Tick.Marker = ticks
 }
 
-// stepFor is a round distance of ticks so that there are about five.
+// stepFor is a round distance between ticks, for about five ticks.
 func stepFor(span float64) float64 {
 	if span <= 0 {
 		return 1

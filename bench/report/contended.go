@@ -35,7 +35,7 @@ func (x *index) contendedSection() (s section, err error) {
 	return s, nil
 }
 
-// in says under what setting something was measured.
+// in describes the setting of a measurement.
 func (s setting) in() string {
 	if s.hold == 0 {
 		return fmt.Sprintf("%d contenders, each releases as soon as it is inside", s.contenders)
@@ -43,7 +43,7 @@ func (s setting) in() string {
 	return fmt.Sprintf("%d contenders, each holds it for %s", s.contenders, round(s.hold))
 }
 
-// handOffBlocks are the hand-off and the utilisation of all contestants under the main setting.
+// handOffBlocks show the hand-off and the utilisation of all contestants under the main setting.
 func (x *index) handOffBlocks() ([]block, error) {
 	main, found := x.main(results.AfterNext)
 	if !found {
@@ -100,7 +100,7 @@ func percentages(axis *plot.Axis, _ []float64) {
 	linear(axis, 0, 1, 0.2, func(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) })
 }
 
-// atOnceBlocks are the throughput and the fairness where each asks again at once.
+// atOnceBlocks show the throughput and the fairness where contenders ask again at once.
 func (x *index) atOnceBlocks() (blocks []block, err error) {
 	main, _ := x.main(results.AtOnce)
 	for i, setting := range x.settings(results.AtOnce) {
@@ -124,7 +124,7 @@ func (x *index) atOnceBlocks() (blocks []block, err error) {
 	return blocks, nil
 }
 
-// contendedTables are all figures where those ask again who see the next one inside.
+// contendedTables have all figures where contenders ask again after the next one has entered.
 func (x *index) contendedTables() (blocks []block, err error) {
 	for i, setting := range x.settings(results.AfterNext) {
 		t := &table{Head: figures(
@@ -149,7 +149,7 @@ func (x *index) contendedTables() (blocks []block, err error) {
 	return blocks, nil
 }
 
-// orLast puts what was not measured behind all that was.
+// orLast sorts what was not measured last.
 func orLast(d time.Duration) time.Duration {
 	if d <= 0 {
 		return math.MaxInt64
@@ -157,5 +157,5 @@ func orLast(d time.Duration) time.Duration {
 	return d
 }
 
-// bad is a number of what should not happen at all.
+// bad is a count that should be 0.
 func bad(n int) cell { return cell{Text: count(n), Alarm: n > 0} }

@@ -11,17 +11,17 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// fast is how soon the next one must be inside for a fault to have passed unnoticed. A lease is
-// longer.
+// fast is the time within which the next contender must enter for a fault to count as unnoticed. A
+// lease is longer.
 const fast = time.Second
 
-// matrix is contestants × faults.
+// matrix is a table of contestants × faults.
 type matrix struct {
 	Faults []string
 	Rows   []matrixRow
 }
 
-// matrixRow is a contestant.
+// matrixRow is the row of a contestant.
 type matrixRow struct {
 	Name   string
 	Color  template.CSS
@@ -29,8 +29,8 @@ type matrixRow struct {
 	Cells  []outcome
 }
 
-// outcome is what became of a fault: a verdict that is also the class of the cell, what to read in
-// it, and notes.
+// outcome is a cell. Verdict is also its CSS class, Main and More are its text, and Notes are
+// explanations.
 type outcome struct{ Verdict, Main, More, Notes string }
 
 func (x *index) faultsSection() (section, error) {
@@ -63,7 +63,7 @@ func (x *index) faultsSection() (section, error) {
 	}, Blocks: []block{{Matrix: m}}}, nil
 }
 
-// byGroup are the contestants that were found, in the order of the report.
+// byGroup sorts the names of the contestants that were found in the order of the report.
 func (x *index) byGroup(found map[string]map[string]results.Fault) (names []string) {
 	for _, group := range append(slices.Clone(contest.Groups), "") {
 		for _, f := range x.Faults {
@@ -77,7 +77,7 @@ func (x *index) byGroup(found map[string]map[string]results.Fault) (names []stri
 	return names
 }
 
-// judge sums the trials of a fault up.
+// judge summarises the trials of a fault.
 func judge(f results.Fault) outcome {
 	if len(f.Trials) == 0 {
 		return outcome{Verdict: "none", Main: nothing}
@@ -123,7 +123,7 @@ func judge(f results.Fault) outcome {
 	return o
 }
 
-// losses are the updates that a contestant lost over all faults, and whether it took part.
+// losses is the number of updates that a contestant lost over all faults, and whether it took part.
 func (x *index) losses(name string) (lost int, tookPart bool) {
 	for _, f := range x.Faults {
 		if f.Contestant != name {

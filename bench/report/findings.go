@@ -10,11 +10,11 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// finding is a key figure, and what it is of.
+// finding is a key figure with its explanation.
 type finding struct{ Value, Text string }
 
-// findings are what a reader in a hurry should know. Each is left out if the run did not measure
-// it.
+// findings are what a reader in a hurry should know. A finding that the run did not measure is left
+// out.
 func (x *index) findings() (all []finding) {
 	for _, f := range []func() (finding, bool){
 		x.floorFinding, x.nativeFinding, x.handOffFinding, x.shardingFinding, x.lossFinding, x.booksFinding,
@@ -26,7 +26,7 @@ func (x *index) findings() (all []finding) {
 	return all
 }
 
-// spread is from the smallest ratio to the largest.
+// spread is the range of the ratios.
 func spread(all []comparison) string {
 	low := slices.MinFunc(all, func(a, b comparison) int { return cmp.Compare(a.Center, b.Center) }).Center
 	high := slices.MaxFunc(all, func(a, b comparison) int { return cmp.Compare(a.Center, b.Center) }).Center
@@ -36,7 +36,7 @@ func spread(all []comparison) string {
 	return fmt.Sprintf("%.2f ×", low)
 }
 
-// perServer says the ratios of each database: "PostgreSQL 1.02 to 1.05 ×, MySQL 1.04 ×".
+// perServer lists the ratios of each database: "PostgreSQL 1.02 to 1.05 ×, MySQL 1.04 ×".
 func (x *index) perServer(all []comparison) string {
 	var parts []string
 	for _, server := range contest.Servers {
@@ -70,7 +70,7 @@ func (x *index) nativeFinding() (finding, bool) {
 	return finding{spread(all), "the time of the database's own lock, uncontended: " + x.perServer(all)}, true
 }
 
-// handOffFinding compares the slowest lock of txlock with the fastest of those that poll.
+// handOffFinding compares txlock's slowest lock with the fastest lock that polls.
 func (x *index) handOffFinding() (finding, bool) {
 	main, found := x.main(results.AfterNext)
 	if !found {
@@ -94,7 +94,8 @@ func (x *index) handOffFinding() (finding, bool) {
 		slowest.contestant, duration(slowest.p50), polling.contestant, duration(polling.p50), main.in())}, true
 }
 
-// shardingFinding is what most slots bring over one, with the most keys, where it is the most.
+// shardingFinding is the gain of the most slots over one slot, with the most keys, for the
+// contestant with the largest gain.
 func (x *index) shardingFinding() (finding, bool) {
 	type cell struct {
 		family string
@@ -157,7 +158,7 @@ func (x *index) lossFinding() (finding, bool) {
 }
 
 func (x *index) booksFinding() (finding, bool) {
-	names := make(map[string]bool) // whether the books were wrong
+	names := make(map[string]bool) // by name, whether the books were wrong
 	for _, o := range x.Orders {
 		if _, complaint := replayed(o); len(o.Rounds) > 0 {
 			names[o.Contestant] = names[o.Contestant] || complaint != ""

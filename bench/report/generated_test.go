@@ -9,15 +9,15 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// entrant is a contestant, and how it does: what a cycle and a hand-off take, and whether those who
-// wait queue.
+// entrant is a contestant with made-up figures: the time of a cycle and of a hand-off, and whether
+// waiters queue.
 type entrant struct {
 	results.Contestant
 	cycle, handOff time.Duration
 	queues, unsafe bool
 }
 
-// entrants are contestants of all groups, with figures that could be true.
+// entrants are contestants of all groups, with plausible figures.
 func entrants() (all []entrant) {
 	add := func(group contest.Group, server contest.Server, name, floor string, waits contest.Waiting, cycle,
 		handOff time.Duration,
@@ -82,7 +82,7 @@ func entrants() (all []entrant) {
 	return all
 }
 
-// generated is a run that could be true.
+// generated is a run with plausible figures.
 func generated() results.Run {
 	random := rand.New(rand.NewPCG(1, 2))
 	vary := func(d time.Duration) time.Duration { return time.Duration(float64(d) * (0.92 + 0.16*random.Float64())) }
@@ -195,8 +195,8 @@ func (e entrant) contended(vary func(time.Duration) time.Duration) (all []result
 	return all
 }
 
-// manyKeys are of txlock's Lock with three numbers of slots, and of the native locks, that have
-// none.
+// manyKeys has figures of txlock's Lock with three numbers of slots, and of the native locks, which
+// have no slots.
 func (e entrant) manyKeys() (all []results.ManyKeys) {
 	slots := []int{}
 	switch {

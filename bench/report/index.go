@@ -10,7 +10,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// index finds what a run has of a contestant.
+// index finds a contestant's figures in a run.
 type index struct {
 	results.Run
 	contestants map[string]results.Contestant
@@ -30,8 +30,8 @@ func newIndex(run results.Run) *index {
 
 func (x *index) group(name string) contest.Group { return contest.Group(x.contestants[name].Group) }
 
-// native is the database's own lock to compare a contestant of txlock with: the one that lives as
-// long, if there are two.
+// native is the database's own lock to compare a contestant of txlock with. If there are two, it is
+// the one with the same life.
 func (x *index) native(of results.Contestant) (name string, found bool) {
 	forTransactions := strings.HasPrefix(of.Name, "txlock Do") || strings.HasPrefix(of.Name, "txlock Rows")
 	for _, c := range x.Contestants {
@@ -51,8 +51,8 @@ type comparison struct {
 	results.Interval
 }
 
-// comparisons are the paired ratios of the uncontended times, of each contestant of txlock to what
-// with names.
+// comparisons are the paired ratios of the uncontended times: each contestant of txlock to the one
+// that with names.
 func (x *index) comparisons(with func(results.Contestant) (string, bool)) (all []comparison) {
 	for _, c := range x.Contestants {
 		if contest.Group(c.Group) != contest.TxLock {
@@ -75,14 +75,14 @@ func (x *index) toFloor() []comparison {
 
 func (x *index) toNative() []comparison { return x.comparisons(x.native) }
 
-// setting is under what a contended run was.
+// setting is the setting of a contended run.
 type setting struct {
 	rejoin     results.Rejoin
 	hold       time.Duration
 	contenders int
 }
 
-// contended are the contended runs under a setting, summed up over their rounds.
+// contended returns the contended runs under a setting, summarised over their rounds.
 func (x *index) contended(s setting) (all []contended) {
 	for _, c := range x.Contended {
 		if (setting{c.Rejoin, c.Hold, c.Contenders}) == s && len(c.Rounds) > 0 {
@@ -92,8 +92,8 @@ func (x *index) contended(s setting) (all []contended) {
 	return all
 }
 
-// settings are all that were measured with a way to rejoin: by hold, then the most contenders
-// first.
+// settings are all measured settings with this way to rejoin, sorted by hold, then by contenders
+// with the most first.
 func (x *index) settings(rejoin results.Rejoin) (all []setting) {
 	for _, c := range x.Contended {
 		if s := (setting{c.Rejoin, c.Hold, c.Contenders}); c.Rejoin == rejoin && !slices.Contains(all, s) {
@@ -106,8 +106,8 @@ func (x *index) settings(rejoin results.Rejoin) (all []setting) {
 	return all
 }
 
-// main is the setting of a way to rejoin that the summary speaks of: the most contenders, with the
-// shortest hold that is one.
+// main is the setting that the summary uses for a way to rejoin: the most contenders, with the
+// shortest hold that is not 0.
 func (x *index) main(rejoin results.Rejoin) (s setting, found bool) {
 	for _, other := range x.settings(rejoin) {
 		longer := s.hold == 0 && other.hold > 0
@@ -118,7 +118,7 @@ func (x *index) main(rejoin results.Rejoin) (s setting, found bool) {
 	return s, found
 }
 
-// present are the groups of some contestants.
+// present are the groups of the named contestants.
 func (x *index) present(names []string) map[contest.Group]bool {
 	groups := make(map[contest.Group]bool)
 	for _, name := range names {

@@ -11,16 +11,16 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// lineChart is a plot of lines, both axes logarithmic, each with its name at its end.
+// lineChart is a plot of lines with two logarithmic axes. Each line has its name at its end.
 type lineChart struct {
-	title, heading string // in full, and above it
+	title, heading string // title is the full one, heading stands above the chart
 	xAxis, yAxis   string
 	yTick          func(float64) string
-	xs, ys         []float64 // what the axes show at least, so that charts beside each other have the same
+	xs, ys         []float64 // values that the axes must include, so that adjacent charts have the same axes
 	lines          []line
 }
 
-// line is the figures of a contestant, x by x.
+// line is a contestant's figures by x.
 type line struct {
 	name   string
 	group  contest.Group
@@ -28,7 +28,7 @@ type line struct {
 	points []point
 }
 
-// point is one of them. The second value is drawn faintly; there is none if it is 0.
+// point is a figure. The second value is drawn faintly, unless it is 0.
 type point struct{ x, y, second float64 }
 
 func (l lineChart) figure() (f figure, err error) {
@@ -61,7 +61,7 @@ func (l lineChart) figure() (f figure, err error) {
 	return f, err
 }
 
-// at are ticks at what was measured and nowhere else.
+// at returns ticks at the measured values only.
 func at(xs []float64) (ticks plot.ConstantTicks) {
 	for _, x := range slices.Compact(slices.Sorted(slices.Values(xs))) {
 		if x > 0 {
@@ -92,13 +92,12 @@ func (l line) draw(c *draw.Canvas, p *plot.Plot, data draw.Canvas) {
 	}
 }
 
-// names writes the names at the ends of the lines, and pushes apart those that would be on top of
-// each other.
+// names writes the names at the ends of the lines, and moves overlapping names apart.
 func (l lineChart) names(c *draw.Canvas, p *plot.Plot, data draw.Canvas) {
 	const apart = 14
 	type ending struct {
 		line    line
-		end, at vg.Length // where the line ends, and where the name is
+		end, at vg.Length // where the line ends, and where its name is
 		from    vg.Length
 	}
 	x, y := p.Transforms(&data)

@@ -45,7 +45,7 @@ func (x *index) manyKeysSection() (s section, err error) {
 	return s, nil
 }
 
-// keyLines are the lines of a server: dashed if there are few slots.
+// keyLines are the lines of a server, dashed for few slots.
 func (x *index) keyLines(server contest.Server) (lines []line) {
 	for _, m := range x.ManyKeys {
 		median := results.Median(m.PerSecond).Center
@@ -72,7 +72,7 @@ func (x *index) keyLines(server contest.Server) (lines []line) {
 	return lines
 }
 
-// slotted is the name of a contestant with its number of slots, in a plot or table of a server.
+// slotted is the name of a contestant with its number of slots, for a plot or table of one server.
 func slotted(m results.ManyKeys, server contest.Server) string {
 	name, _, _ := strings.Cut(m.Contestant, ", slots")
 	name = within(server, name)

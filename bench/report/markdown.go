@@ -12,8 +12,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// Markdown writes the short table of a run, for the README: Lock and Do of txlock on each server,
-// the databases' own locks, and the best of each other group.
+// Markdown writes the short table of a run, for docs/benchmarks.md: Lock and Do of txlock on each
+// server, the databases' own locks, and the best of each other group.
 func Markdown(w io.Writer, run results.Run) error {
 	x := newIndex(run)
 	handOff, atOnce := "hand-off p50", make(map[string]contended)
@@ -54,8 +54,8 @@ func Markdown(w io.Writer, run results.Run) error {
 	return err
 }
 
-// selected are the rows of the short table. The best of a group is the one with the fastest
-// hand-off, or if that was not measured the fastest.
+// selected are the rows of the short table. The best of a group has the fastest hand-off, or the
+// fastest cycle if no hand-off was measured.
 func (x *index) selected(waiting map[string]contended) (names []string) {
 	compared := x.compared()
 	cost := func(name string) time.Duration {
@@ -84,8 +84,7 @@ func (x *index) selected(waiting map[string]contended) (names []string) {
 	return names
 }
 
-// books are the orders per second of the replay of all kinds of orders together, and whether the
-// books were right.
+// books are the orders per second in the replay of all orders, and whether the books were right.
 func (x *index) books(name string) (perSecond, verdict string) {
 	all := results.Orders{}
 	for _, o := range x.Orders {
@@ -104,7 +103,7 @@ func (x *index) books(name string) (perSecond, verdict string) {
 	}
 }
 
-// provenance says where the figures are from.
+// provenance says where the figures come from.
 func (x *index) provenance() string {
 	var versions []string
 	for _, s := range x.Servers {

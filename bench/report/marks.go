@@ -9,11 +9,11 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// shape is how a mark is drawn: a polygon around its middle, or strokes through it. gonum's own are
-// too thin to see.
+// shape is the shape of a mark: a polygon around its middle, or strokes through it. gonum's own
+// marks are too thin to see.
 type shape struct {
 	corners int
-	turned  float64 // where the first corner is, in quarters of a circle from the right
+	turned  float64 // where the first corner is, in quarter turns from the right
 	strokes bool
 	hollow  bool
 }
@@ -47,7 +47,7 @@ func drawMark(c *draw.Canvas, group contest.Group, at vg.Point, radius vg.Length
 		c.Stroke(outline)
 	default:
 		c.Fill(outline)
-		// A thin edge of paper keeps marks apart that lie on each other.
+		// A thin edge in the paper's colour separates overlapping marks.
 		c.SetColor(paper)
 		c.SetLineWidth(0.8)
 		c.Stroke(outline)

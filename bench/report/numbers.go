@@ -9,10 +9,10 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// nothing stands in a table where there is no figure.
+// nothing stands in a table for a missing figure.
 const nothing = "–"
 
-// duration is a time to three digits. Durations of 0 are those that were not measured.
+// duration formats a time with three digits. A duration of 0 was not measured.
 func duration(d time.Duration) string {
 	switch n := float64(d); {
 	case d <= 0:
@@ -28,7 +28,7 @@ func duration(d time.Duration) string {
 	}
 }
 
-// round is a duration that somebody chose: 1 ms, 0.
+// round formats a duration that somebody chose: 1 ms, 0.
 func round(d time.Duration) string {
 	if d == 0 {
 		return "0"
@@ -36,7 +36,7 @@ func round(d time.Duration) string {
 	return tickTime(float64(d))
 }
 
-// number is a figure to three digits, or nothing.
+// number formats a figure with three digits, or as nothing.
 func number(x float64) string {
 	if x <= 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return nothing
@@ -44,7 +44,7 @@ func number(x float64) string {
 	return digits(x)
 }
 
-// count is a number of things, where 0 is a figure too.
+// count formats a number of things. Here 0 is a figure.
 func count(n int) string { return grouped(strconv.Itoa(n)) }
 
 func share(x float64) string {
@@ -58,7 +58,7 @@ func share(x float64) string {
 	}
 }
 
-// jain is an index of fairness, which is never 0.
+// jain formats an index of fairness, which is never 0.
 func jain(x float64) string {
 	if x <= 0 {
 		return nothing
@@ -68,7 +68,7 @@ func jain(x float64) string {
 
 func factor(x float64) string { return digits(x) + " ×" }
 
-// ratio is an interval of a ratio, in words that say how sure it is.
+// ratio describes an interval of a ratio, in words that say how certain it is.
 func ratio(i results.Interval) string {
 	switch {
 	case i.Center == 0:
@@ -93,7 +93,7 @@ func digits(x float64) string {
 	}
 }
 
-// grouped puts narrow spaces between thousands.
+// grouped puts narrow spaces between groups of thousands.
 func grouped(whole string) string {
 	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
 		whole = whole[:i] + "\u202f" + whole[i:]
@@ -101,7 +101,7 @@ func grouped(whole string) string {
 	return whole
 }
 
-// tick is the label of a value at an axis: short, as it is round.
+// tick formats a value for an axis. Such values are round, so it is short.
 func tick(x float64) string {
 	if x >= 1000 {
 		return grouped(strconv.FormatFloat(x, 'f', 0, 64))
@@ -109,7 +109,7 @@ func tick(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
-// tickTime is the label of nanoseconds at an axis.
+// tickTime formats nanoseconds for an axis.
 func tickTime(x float64) string {
 	for _, unit := range []struct {
 		size float64

@@ -92,7 +92,7 @@ func (x *index) ordersBlock(kind string) ([]block, error) {
 	return []block{{Figures: []figure{f}}, {Table: t, Folded: fmt.Sprintf("%s: what the audit found", heading)}}, nil
 }
 
-// replayed is how many orders per second were decided over all rounds, and the first complaint
+// replayed is the number of orders decided per second over all rounds, and the first complaint
 // about the books.
 func replayed(o results.Orders) (perSecond float64, complaint string) {
 	var decided, seconds float64

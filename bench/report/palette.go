@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// look is how a group is drawn. The colours are those of Okabe and Ito, that colour-blind people
-// can tell apart, and each group has a shape of its own besides.
+// look is how a group is drawn. The colours are those of Okabe and Ito, which colour-blind people
+// can tell apart. Each group also has its own shape.
 type look struct {
 	color color.RGBA
 	shape shape
@@ -28,7 +28,7 @@ var looks = map[contest.Group]look{
 	contest.OnEtcd:    {color.RGBA{60, 160, 215, 255}, plus},
 }
 
-// The colours of what is not a group.
+// The colours that belong to no group.
 var (
 	ink    = color.RGBA{31, 41, 55, 255}
 	muted  = color.RGBA{107, 114, 128, 255}
@@ -46,7 +46,7 @@ func lookOf(group contest.Group) look {
 	return look{muted, circle}
 }
 
-// faint is a colour that keeps in the background.
+// faint makes a colour recede into the background.
 func faint(c color.RGBA) color.RGBA {
 	pale := func(part uint8) uint8 { return uint8((int(part)*2 + 255*3) / 5) }
 	return color.RGBA{pale(c.R), pale(c.G), pale(c.B), 255}
@@ -58,7 +58,7 @@ type key struct {
 	Name string
 }
 
-// legend is the marks of the groups that are there, in the order of the report.
+// legend has the marks of the groups that are present, in the order of the report.
 func legend(present map[contest.Group]bool) (keys []key, err error) {
 	for _, group := range contest.Groups {
 		if !present[group] {

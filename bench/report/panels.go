@@ -11,13 +11,13 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// within is a contestant's name in a plot of one server, whose name need not be said again.
+// within is a contestant's name in a plot of one server, without the server's name.
 func within(server contest.Server, name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, ", "+string(server)), " on "+string(server))
 }
 
-// panelBlocks are the hand-offs against the number of contenders, for each hold time, if there was
-// more than one number.
+// panelBlocks show the hand-offs against the number of contenders, for each hold time, if several
+// numbers were measured.
 func (x *index) panelBlocks() (blocks []block, err error) {
 	main, _ := x.main(results.AfterNext)
 	for _, most := range x.settings(results.AfterNext) {
@@ -48,8 +48,8 @@ func (x *index) panelBlocks() (blocks []block, err error) {
 	return blocks, nil
 }
 
-// panels are a panel for each database, and one for the servers that are none. Contestants are
-// chosen by how they do with the most contenders.
+// panels are one panel for each database, and one for all other servers. They show the contestants
+// that do best with the most contenders.
 func (x *index) panels(hold time.Duration, most []contended) (all []figure, err error) {
 	slices.SortStableFunc(most, func(a, b contended) int { return cmp.Compare(a.p50, b.p50) })
 	most = slices.DeleteFunc(most, func(c contended) bool { return c.p50 <= 0 })
@@ -91,8 +91,8 @@ func (x *index) panels(hold time.Duration, most []contended) (all []figure, err 
 	return all, nil
 }
 
-// bestOn are the best of each group on a server, or on those that are no databases and of txlock
-// everywhere.
+// bestOn are the best of each group on a database. For no database, they are the best on the other
+// servers, and the best of txlock anywhere.
 func (x *index) bestOn(server contest.Server, sorted []contended) (names []string) {
 	groups := make(map[contest.Group]bool)
 	for _, c := range sorted {

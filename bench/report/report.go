@@ -1,5 +1,4 @@
-// Package report makes of what a run of the benchmark has found a page to look at, and a short
-// table.
+// Package report turns the results of a run of the benchmark into a page and a short table.
 package report
 
 import (
@@ -16,7 +15,7 @@ import (
 //go:embed page
 var files embed.FS
 
-// page is what the template is filled with.
+// page is the data of the template.
 type page struct {
 	results.Run
 	Style    template.CSS
@@ -28,7 +27,7 @@ type page struct {
 	Sections []section
 }
 
-// HTML writes the report as one page that needs nothing besides: no network and no script.
+// HTML writes the report as one self-contained page, without network access or scripts.
 func HTML(w io.Writer, run results.Run) error {
 	templates, err := template.New("").Funcs(template.FuncMap{"join": join}).ParseFS(files, "page/*.gohtml")
 	if err != nil {
@@ -67,7 +66,7 @@ func date(t time.Time) string {
 	return t.Format("2 January 2006, 15:04 MST")
 }
 
-// machine is what is known of the machine.
+// machine lists what is known of the machine.
 func machine(m results.Machine) (facts []results.Setting) {
 	add := func(name, value string, known bool) {
 		if known {
@@ -83,7 +82,7 @@ func machine(m results.Machine) (facts []results.Setting) {
 	return facts
 }
 
-// join writes settings one after the other.
+// join writes the settings in one line.
 func join(settings []results.Setting) string {
 	var parts []string
 	for _, s := range settings {

@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// pageOf makes the page of a run, and checks what is true of every page.
+// pageOf makes the page of a run, and checks what holds for every page.
 func pageOf(t *testing.T, run results.Run) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -75,7 +75,7 @@ func TestPageHasAll(t *testing.T) {
 			t.Errorf("the page does not say %q", text)
 		}
 	}
-	if path := os.Getenv("TXLOCK_REPORT"); path != "" { // to look at it
+	if path := os.Getenv("TXLOCK_REPORT"); path != "" { // so that somebody can look at it
 		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 			t.Fatal(err)
 		}

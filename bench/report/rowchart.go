@@ -15,23 +15,22 @@ import (
 
 // rowChart is a plot with a row for each contestant: a mark with a whisker, or a bar.
 type rowChart struct {
-	title, axis string // what it shows, and of what unit the axis is
+	title, axis string // what the chart shows, and the unit of the axis
 	caption     string
 	rows        []row
 	bars        bool
-	aside       bool // the notes are in a column of their own, clear of the reference lines
+	aside       bool // notes have a column of their own, clear of the reference lines
 	scale       func(axis *plot.Axis, values []float64)
 	references  []reference
 }
 
-// row is the figures of a contestant. The whisker goes from low to high; there is none if these are
-// 0.
+// row is a contestant's figures. The whisker goes from low to high. There is none if both are 0.
 type row struct {
 	name             string
 	group            contest.Group
 	value, low, high float64
-	note             string      // written behind it
-	short            string      // what of it there is room for on a phone; empty: all
+	note             string      // written after the mark
+	short            string      // the part of note that fits on a phone; empty: all
 	color            color.Color // nil: the group's
 }
 
@@ -59,13 +58,13 @@ func (r rowChart) figure() (f figure, err error) {
 	return f, err
 }
 
-// drawn is a row chart being drawn: on a phone the names are above the marks, as there is no room
-// beside them.
+// drawn is a row chart while it is drawn. On a phone the names are above the marks, because there
+// is no room beside them.
 type drawn struct {
 	rowChart
 	plot      *plot.Plot
-	area      draw.Canvas // all of it
-	data      draw.Canvas // what is between the axes
+	area      draw.Canvas // the whole chart
+	data      draw.Canvas // the part between the axes
 	rowHeight vg.Length
 	stacked   bool
 }
@@ -123,7 +122,7 @@ func (rowChart) nameStyle(row row) text.Style {
 
 func (rowChart) noteStyle() text.Style { return writing(small-1, muted, draw.XLeft) }
 
-// middle is the height of a row's mark.
+// middle is the vertical position of a row's mark.
 func (d drawn) middle(i int) vg.Length {
 	y := d.data.Max.Y - d.rowHeight*(vg.Length(i)+0.5)
 	if d.stacked {
@@ -134,7 +133,7 @@ func (d drawn) middle(i int) vg.Length {
 
 func (d drawn) x(value float64) vg.Length { return d.data.X(d.plot.X.Norm(value)) }
 
-// backgrounds makes txlock's rows easy to find.
+// backgrounds highlights txlock's rows.
 func (d drawn) backgrounds() {
 	for i, row := range d.rows {
 		if row.group != contest.TxLock {
@@ -151,7 +150,7 @@ func (d drawn) backgrounds() {
 	}
 }
 
-// ticksAbove repeats the labels of the axis above long charts, where one starts to read.
+// ticksAbove repeats the axis labels above long charts, because readers start there.
 func (d drawn) ticksAbove() {
 	if len(d.references) > 0 || len(d.rows) < 12 {
 		return
@@ -165,7 +164,7 @@ func (d drawn) ticksAbove() {
 func (d drawn) referenceLines() {
 	for i, line := range d.references {
 		x, style := d.x(line.value), draw.LineStyle{Color: line.color, Width: 1.4, Dashes: []vg.Length{5, 3}}
-		align := draw.XRight // the labels lean away from each other, as the lines may be close
+		align := draw.XRight // the labels lean away from each other, because the lines may be close
 		if i > 0 {
 			align = draw.XLeft
 		}
@@ -174,7 +173,7 @@ func (d drawn) referenceLines() {
 			d.area.StrokeLine2(style, x, d.data.Min.Y, x, d.data.Max.Y+4)
 			continue
 		}
-		for i := range d.rows { // not through the names
+		for i := range d.rows { // does not cross the names
 			d.area.StrokeLine2(style, x, d.middle(i)-d.rowHeight/4, x, d.middle(i)+d.rowHeight/4)
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// scatter is a plot of a mark for each contestant, named as far as there is room.
+// scatter is a plot with a mark for each contestant, and as many names as fit.
 type scatter struct {
 	title, caption string
 	xAxis, yAxis   string
-	xStep          float64 // between the ticks of the x axis, that goes to 1
+	xStep          float64 // between the ticks of the x axis, which ends at 1
 	yTick          func(float64) string
 	dots           []dot
 }
@@ -50,8 +50,7 @@ func (s scatter) draw(width, height vg.Length) (template.HTML, error) {
 		ys = append(ys, d.y)
 	}
 	logarithmic(&p.Y, ys, s.yTick)
-	// Names are placed in this order: what is most to be found, then what is farthest from the
-	// crowd.
+	// Names are placed in this order: the most important first, then the farthest from the crowd.
 	dots := slices.SortedFunc(slices.Values(s.dots), func(a, b dot) int {
 		return cmp.Or(-cmp.Compare(rank(a), rank(b)), cmp.Compare(a.x, b.x), cmp.Compare(a.name, b.name))
 	})
@@ -61,7 +60,7 @@ func (s scatter) draw(width, height vg.Length) (template.HTML, error) {
 		data := p.DataCanvas(inner)
 		x, y := p.Transforms(&data)
 		names := labels{canvas: &area, within: data.Rectangle}
-		names.within.Max.X = area.Max.X - 2 // most are at 1, and have their names behind it
+		names.within.Max.X = area.Max.X - 2 // most marks are at 1, with their names to the right
 		for _, d := range dots {
 			names.avoid(vg.Point{X: x(d.x), Y: y(d.y)})
 		}
@@ -95,8 +94,8 @@ func (l *labels) avoid(mark vg.Point) {
 	})
 }
 
-// place writes a name at the nearest free place around its mark. There may be none: the table has
-// all names.
+// place writes a name at the nearest free place around its mark. If there is none, it writes
+// nothing: the table has all names.
 func (l *labels) place(d dot, mark vg.Point) {
 	look := lookOf(d.group)
 	style := writing(small-1, look.color, draw.XLeft)

@@ -13,21 +13,21 @@ type section struct {
 	Blocks    []block
 }
 
-// block is a part of a section: what is empty is not shown.
+// block is a part of a section. Empty parts are not shown.
 type block struct {
 	Heading, Text string
 	Legend        []key
 	Figures       []figure
-	Beside        bool // the figures are so small that two go beside each other
+	Beside        bool // the figures are small enough for two in a row
 	Table         *table
 	Matrix        *matrix
-	Folded        string // what to click at to see the block; empty: it is not hidden
-	Open          bool   // it is folded, but one sees it at first
+	Folded        string // the text to click on to unfold the block; empty: it is not folded
+	Open          bool   // a folded block that is open at first
 }
 
-// table is a table with a row for each contestant.
+// table has a row for each contestant.
 type table struct {
-	Head []cell // without that of the names
+	Head []cell // without the heading of the names
 	Rows []tableRow
 }
 
@@ -39,11 +39,11 @@ type tableRow struct {
 	Cells  []cell
 }
 
-// cell is a text, and whether it is something bad.
+// cell is a text, and whether it tells of something bad.
 type cell struct {
 	Text  string
 	Alarm bool
-	Long  bool // prose: it may be broken into lines
+	Long  bool // prose, which may wrap
 }
 
 // row makes the row of a contestant.
@@ -52,7 +52,7 @@ func (x *index) row(name string, cells ...cell) tableRow {
 	return tableRow{name, css(lookOf(group).color), group == contest.TxLock, cells}
 }
 
-// figures are cells of mere figures.
+// figures are cells with plain figures.
 func figures(texts ...string) (cells []cell) {
 	for _, text := range texts {
 		cells = append(cells, cell{Text: text})
@@ -60,7 +60,7 @@ func figures(texts ...string) (cells []cell) {
 	return cells
 }
 
-// unmeasured is the section of a measurement that the run did without.
+// unmeasured is the section of a measurement that the run left out.
 func unmeasured(id, title string) section {
 	return section{ID: id, Title: title, Text: []string{"Not measured in this run."}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// summary is the paragraph on top: in words, what is where.
+// summary is the paragraph at the top. It says in words where to find what.
 func (x *index) summary() string {
 	sentences := []string{
 		fmt.Sprintf("%d ways to lock across processes, measured side by side on one machine.", len(x.compared())),
@@ -29,8 +29,8 @@ func (x *index) summary() string {
 	return strings.Join(sentences, " ")
 }
 
-// fastest are the fastest contestant of all but the floor, which nobody would use, and the fastest
-// of txlock.
+// fastest are the fastest contestant and the fastest of txlock. The floor does not count, because
+// nobody would use it.
 func (x *index) fastest() (first, mine results.Uncontended, found bool) {
 	for _, u := range x.Uncontended {
 		group := x.group(u.Contestant)
@@ -47,7 +47,7 @@ func (x *index) fastest() (first, mine results.Uncontended, found bool) {
 	return first, mine, mine.P50 > 0
 }
 
-// queue says how the lock goes from hand to hand.
+// queue describes how the lock is handed over.
 func (x *index) queue(main setting) string {
 	all := x.contended(main)
 	all = slices.DeleteFunc(all, func(c contended) bool { return c.p50 <= 0 || x.group(c.contestant) == contest.Floor })
@@ -77,8 +77,8 @@ func (x *index) queue(main setting) string {
 		main.contenders, best.contestant, duration(best.p50), share(best.utilisation), place)
 }
 
-// compared are the contestants that took part in something besides the many keys, for which txlock
-// enters with other slots.
+// compared are the contestants that took part in more than the measurement of many keys. For that
+// one, txlock enters with other numbers of slots as well.
 func (x *index) compared() (names []string) {
 	tookPart := make(map[string]bool)
 	for _, u := range x.Uncontended {

@@ -6,7 +6,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// contended is a contended run over all rounds.
+// contended summarises a contended run over all rounds.
 type contended struct {
 	contestant               string
 	contenders               int
@@ -15,13 +15,13 @@ type contended struct {
 	serverCPU                time.Duration // per acquisition
 	connections              int
 	inversions, displacement float64
-	longestWait              time.Duration // the longest of all rounds
+	longestWait              time.Duration // of all rounds
 	jain                     float64
 	overlaps, failed         int
-	atLeast                  bool // most of the hand-offs were cut off by the end
+	atLeast                  bool // the end of the run cut off most of the hand-offs
 }
 
-// handOff is a time of a hand-off in words.
+// handOff formats the time of a hand-off.
 func (c contended) handOff(d time.Duration) string {
 	if c.atLeast && d > 0 {
 		return "> " + duration(d)

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// figure is a plot, with what is written beneath.
+// figure is a plot with its caption.
 type figure struct {
 	Wide    template.HTML
 	Narrow  template.HTML // for phones; empty: Wide is readable there too
@@ -21,19 +21,17 @@ type figure struct {
 	Caption string
 }
 
-// The widths that figures are drawn for, in pixels: of the page, of one of two beside each other,
-// and of a phone.
+// The widths of figures in pixels: for the page, for one of two side by side, and for a phone.
 const (
 	pageWidth  = 1000
 	halfWidth  = 500
 	phoneWidth = 370
 )
 
-// fontStyle is what gonum says of every text's font: the page decides instead, but for what is
-// bold.
+// fontStyle matches gonum's font of a text. The page sets the font instead, except for bold.
 var fontStyle = regexp.MustCompile(`font-family:[^;]*;font-variant:[^;]*;font-weight:([^;]*);font-style:[^;"]*;`)
 
-// render makes an SVG that is as wide as there is room. With no title it is decoration.
+// render makes an SVG that is as wide as the space it gets. Without a title it is decoration.
 func render(width, height vg.Length, title string, paint func(draw.Canvas)) (template.HTML, error) {
 	canvas := vgsvg.New(width, height)
 	paint(draw.New(canvas))

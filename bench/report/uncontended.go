@@ -54,8 +54,8 @@ func (x *index) uncontendedSection() (s section, err error) {
 	return s, nil
 }
 
-// times is the row of a contestant in a chart of times: a mark at the median, and a whisker to the
-// 99th percentile.
+// times is a contestant's row in a chart of times: a mark at the median, and a whisker to the 99th
+// percentile.
 func (x *index) times(name string, p50, p99 time.Duration) row {
 	median := float64(p50)
 	return row{
@@ -64,7 +64,7 @@ func (x *index) times(name string, p50, p99 time.Duration) row {
 	}
 }
 
-// ratioBlock is txlock beside its floor and beside the databases' own locks.
+// ratioBlock shows txlock beside its floor and beside the databases' own locks.
 func (x *index) ratioBlock() (b block, err error) {
 	for _, part := range []struct {
 		title, caption string
@@ -144,7 +144,7 @@ func (x *index) uncontendedTable(rows []row) *table {
 	return t
 }
 
-// perSecond is how many locks a single client gets in a second.
+// perSecond is the number of locks that a single client gets in a second.
 func perSecond(mean time.Duration) float64 {
 	if mean <= 0 {
 		return 0

@@ -20,7 +20,7 @@ func Read(path string) (*Run, error) {
 	return &run, nil
 }
 
-// Write writes the results to a file, whose folder it creates.
+// Write writes the results to a file, and creates its folder.
 func (r *Run) Write(path string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Quantile is the smallest value of the sample that a share q of it does not exceed. It is 0 for an
-// empty sample.
+// Quantile is the smallest value of the sample that at least a share q of it does not exceed. It is
+// 0 for an empty sample.
 func Quantile(sample []int64, q float64) float64 {
 	if len(sample) == 0 {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Replace puts the figures of one measurement of another run in the place of those of this one, and
-// says so in the settings.
+// Replace replaces the figures of one measurement with those of another run, and notes that in the
+// settings.
 func (r *Run) Replace(measurement string, with *Run) {
 	switch measurement {
 	case "uncontended":

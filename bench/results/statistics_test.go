@@ -12,7 +12,7 @@ func TestMedian(t *testing.T) {
 		sample     []float64
 		center     float64
 		lo, hi     float64
-		confidence float64 // at least
+		confidence float64 // lower bound
 	}{
 		{"nothing", nil, 0, 0, 0, 0},
 		{"one value", []float64{7}, 7, 7, 7, 0},
@@ -41,8 +41,7 @@ func TestMedianLeavesTheSampleAlone(t *testing.T) {
 
 func TestRatioIsOfPairs(t *testing.T) {
 	t.Parallel()
-	// The machine becomes ten times slower half-way: the medians of the two tell nothing, the pairs
-	// do.
+	// The machine becomes ten times slower half-way: the two medians show nothing, the pairs do.
 	a, b := []float64{11, 11, 11, 110, 110, 110, 110}, []float64{10, 10, 10, 100, 100, 100, 100}
 	got := Ratio(a, b)
 	if math.Abs(got.Center-1.1) > 1e-9 || math.Abs(got.Lo-1.1) > 1e-9 || math.Abs(got.Hi-1.1) > 1e-9 {
