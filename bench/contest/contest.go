@@ -110,8 +110,8 @@ type Environment struct {
 // Address is the address of a contestant with one server.
 func (e Environment) Address() string { return e.Addresses[0] }
 
-// Work is the work under the lock. Its ctx ends when the library tells that the lock is lost, if it
-// tells.
+// Work is the work under the lock. Its ctx ends when the library reports that the lock is lost, if
+// the library reports that.
 type Work func(ctx context.Context, tx Tx) error
 
 // Tx is the transaction with which the lock ends: a pgx.Tx or a *sql.Tx. It is nil if there is none

@@ -12,23 +12,24 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// byHand is a lock written by hand in SQL, for PostgreSQL and MySQL. What they write differently
-// has a name in its statements: {moment} is the type of a time, {now} the time, {deadline} when a
-// lease ends that begins now, "{insert if new} t VALUES (…) {if new}" inserts a row unless there is
-// one, "INSERT INTO t VALUES (…) {else} …" updates it then. Parameters are written as ?.
+// byHand is a lock written by hand in SQL, for PostgreSQL and MySQL. Its statements have
+// placeholders for what the two spell differently: {moment} is the type of a time, {now} the
+// current time, {deadline} the end of a lease that begins now. "{insert if new} t VALUES (…) {if
+// new}" inserts a row unless it exists. "INSERT INTO t VALUES (…) {else} …" updates it in that
+// case. Parameters are written as ?.
 type byHand struct {
-	contest.Contestant // without what is different on both
+	contest.Contestant // without the fields that differ between servers
 	tables             []table
 	client             func(db database, lease time.Duration, write func(statement string) string) contest.Client
 }
 
-// table is one that the lock needs. Its first column is called name.
+// table is a table that the lock needs. Its first column is called name.
 type table struct {
 	name, columns string
-	rows          func(keys []string) []string // the names that it has from the start; nil: none
+	rows          func(keys []string) []string // the names of its initial rows; nil: none
 }
 
-// everyKey gives each key its row from the start.
+// everyKey gives each key a row from the start.
 func everyKey(keys []string) []string { return keys }
 
 // register registers the lock on both databases.
@@ -87,7 +88,7 @@ func (t table) create(ctx context.Context, db database, write func(string) strin
 	return nil
 }
 
-// write is a statement of [byHand] as a server wants it.
+// write translates a statement of [byHand] for a server.
 func write(server contest.Server, statement string, lease time.Duration) string {
 	length := strconv.FormatInt(lease.Microseconds(), 10)
 	if server == contest.MySQL {
@@ -103,16 +104,15 @@ func write(server contest.Server, statement string, lease time.Duration) string 
 		}
 		numbered.WriteString(part)
 	}
-	// The clock and not now(), which is the time at which the transaction began: it may have waited
-	// since.
+	// now() would be the start of the transaction, which may have waited since.
 	return strings.NewReplacer("{moment}", "TIMESTAMPTZ", "{now}", "clock_timestamp()",
 		"{deadline}", "clock_timestamp() + INTERVAL '"+length+" microseconds'",
 		"{insert if new}", "INSERT INTO", "{if new}", "ON CONFLICT DO NOTHING",
 		"{else}", "ON CONFLICT (name) DO UPDATE SET").Replace(numbered.String())
 }
 
-// poll tries to lock until it succeeds. A try is short, and goes on though ctx ends: one whose
-// outcome nobody knows may have taken a lock that nobody unlocks.
+// poll tries to lock until it succeeds. A try is short, and continues when ctx ends: an interrupted
+// try might take a lock that nobody unlocks.
 func poll(ctx context.Context, key string, try func(ctx context.Context) (locked bool, err error)) error {
 	err := contest.Poll(ctx, contest.PollInterval, func() (bool, error) {
 		if ctx.Err() != nil {
@@ -132,10 +132,10 @@ func poll(ctx context.Context, key string, try func(ctx context.Context) (locked
 	return nil
 }
 
-// errLost is what an unlock finds when another has the lock, or had it.
+// errLost is the error of an unlock when another holder has, or had, the lock.
 var errLost = errors.New("the lock was lost before it was unlocked")
 
-// unlock does what unlocks a key, which has an effect only if the lock is still there.
+// unlock runs release, which only has an effect while the lock is still held.
 func unlock(ctx context.Context, key string, release func(ctx context.Context) (affected int64, err error)) error {
 	ctx, cancel := unlocking(ctx)
 	defer cancel()

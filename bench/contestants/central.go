@@ -49,9 +49,9 @@ func init() {
 
 func slotName(slot uint32) string { return fmt.Sprintf("%02d", slot) }
 
-// central is a table of 100 rows that serve as locks, for moments, of whoever looks at the status
-// rows of the keys: the last two digits of a key's CRC32 are its lock. Who has set a status row to
-// taken has the key.
+// central locks with two tables. Whoever has set a key's status row to taken has the key. Whoever
+// looks at a status row first locks one of 100 central rows for a moment: the one with the last two
+// digits of the key's CRC32.
 type central struct {
 	database
 	slot, look, take, free string
@@ -88,7 +88,7 @@ func (c central) lock(ctx context.Context, key string) (context.Context, contest
 	}, err
 }
 
-// guarded does something with the status row of a key while it has the central lock.
+// guarded runs do on the status row of a key while it holds the central row.
 func (c central) guarded(ctx context.Context, key string, do func(tx transaction) error) error {
 	return c.transact(ctx, func(tx transaction) error {
 		var slot string

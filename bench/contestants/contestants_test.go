@@ -20,20 +20,22 @@ import (
 
 const (
 	callers = 6
-	// half of it must be enough for a free key, also where the machine stands still for a while
+	// lease is long enough that a free key is locked within half of it, even on a machine that
+	// stalls for a while.
 	lease = 6 * time.Second
-	// after its context has ended, a call returns: libraries look every 5 s whether a key is free
+	// soon is how long a call may take to return after its context has ended. Libraries look every
+	// 5 s whether a key is free, so to return only then is too late.
 	soon    = 3 * time.Second
-	patient = 90 * time.Second // a contestant has for everything: pglock looks once per lease
+	patient = 90 * time.Second // limit for all tests of one contestant: pglock looks once per lease
 )
 
-// table is a contestant under test, with two clients.
+// table is a test of one contestant, with two clients.
 type table struct {
 	contest.Contestant
 	id      int
-	ctx     context.Context // ends when its time is over
+	ctx     context.Context // ends when the test's time is over
 	clients [2]contest.Client
-	value   atomic.Int64 // what is counted under the lock, if it has no transaction to count in
+	value   atomic.Int64 // the counter under the lock if there is no transaction for it
 }
 
 func TestContestants(t *testing.T) {
@@ -49,7 +51,7 @@ func TestContestants(t *testing.T) {
 			if err := c.Prepare(t.Context(), env, keys); err != nil {
 				t.Fatal("prepare:", err)
 			}
-			t.Parallel() // not before: some share a table
+			t.Parallel() // not before Prepare: some contestants share a table
 			ctx, cancel := context.WithTimeout(t.Context(), patient)
 			defer cancel()
 			subject := &table{Contestant: c, id: id, ctx: ctx}
@@ -72,17 +74,17 @@ func TestContestants(t *testing.T) {
 				return
 			}
 			t.Run("gives up", func(t *testing.T) { subject.turnsAway(t, "wait") })
-			if c.Group != contest.Floor { // which is one key
+			if c.Group != contest.Floor { // the floor has only one key
 				t.Run("locks several", func(t *testing.T) { subject.turnsAway(t, "a", "b") })
 			}
 		})
 	}
 }
 
-// keyOf is a key that no other contestant locks: some share what they lock in.
+// keyOf is a key that no other contestant locks: some contestants share their locks.
 func keyOf(id int, name string) string { return fmt.Sprintf("%03d %s", id, name) }
 
-// hold fails if the lock cannot be had.
+// hold reports an error if the lock is not granted.
 func (s *table) hold(t *testing.T, client int, names []string, work contest.Work) {
 	t.Helper()
 	var keys []string
@@ -94,7 +96,7 @@ func (s *table) hold(t *testing.T, client int, names []string, work contest.Work
 	}
 }
 
-// excludes counts under one key, which half of the callers lock together with another.
+// excludes increments a counter under one key. Half of the callers lock a second key as well.
 func (s *table) excludes(t *testing.T) {
 	callers, rounds := callers, 5
 	if s.Group == contest.Libraries {
@@ -131,7 +133,7 @@ func (s *table) excludes(t *testing.T) {
 	}
 }
 
-// add reads and writes, with time between for another to do the same.
+// add reads and writes. In between it gives others time to do the same.
 func (s *table) add(ctx context.Context, tx contest.Tx) (read int64, err error) {
 	query := fmt.Sprintf("SELECT value FROM bench_test WHERE id = %d", s.id)
 	update := "UPDATE bench_test SET value = %d WHERE id = %d"
@@ -156,7 +158,7 @@ func (s *table) add(ctx context.Context, tx contest.Tx) (read int64, err error) 
 	default:
 		return 0, fmt.Errorf("the work got a %T", tx)
 	}
-	for range 1000 { // others are let run: one that the lock lets in as well reads the same
+	for range 1000 { // lets others run: one that the lock wrongly admits reads the same value
 		runtime.Gosched()
 	}
 	return read, err
@@ -168,7 +170,7 @@ func (s *table) returnsErrors(t *testing.T) {
 		ctx, end := context.WithCancel(s.ctx)
 		err := s.clients[client].Hold(ctx, []string{keyOf(s.id, "error")}, func(context.Context, contest.Tx) error {
 			if client == 1 {
-				end() // it must be unlocked all the same
+				end() // the lock must be unlocked all the same
 			}
 			return refused
 		})
@@ -180,8 +182,8 @@ func (s *table) returnsErrors(t *testing.T) {
 	}
 }
 
-// isFree fails unless both clients have the keys, one after the other, before a lease ends that
-// somebody left behind.
+// isFree checks that both clients get the keys, one after the other, sooner than the lease of a
+// forgotten lock would end.
 func (s *table) isFree(t *testing.T, keys ...string) {
 	t.Helper()
 	for client := range s.clients {
@@ -193,7 +195,7 @@ func (s *table) isFree(t *testing.T, keys ...string) {
 	}
 }
 
-// turnsAway has callers wait for keys that another holds, until their contexts end.
+// turnsAway lets callers wait for held keys until their contexts end.
 func (s *table) turnsAway(t *testing.T, keys ...string) {
 	s.hold(t, 0, keys, func(ctx context.Context, _ contest.Tx) error {
 		var group sync.WaitGroup
@@ -224,7 +226,7 @@ func (s *table) wait(t *testing.T, client int, key string) {
 	}
 }
 
-// worksAgain has one be overtaken in the middle of its work.
+// worksAgain lets another caller overtake one in the middle of its work.
 func (s *table) worksAgain(t *testing.T) {
 	works := 0
 	s.hold(t, 0, []string{"a", "b"}, func(context.Context, contest.Tx) error {

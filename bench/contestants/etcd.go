@@ -26,8 +26,8 @@ func init() {
 
 const etcdPrefix = "txlock-bench/"
 
-// etcd has a session for each caller. Two with the same session would be the same owner to a Mutex:
-// both would hold it.
+// etcd has a session for each caller. For a Mutex, two callers with the same session would be the
+// same owner, and both would hold it.
 type etcd struct {
 	server   *clientv3.Client
 	ttl      int
@@ -37,7 +37,7 @@ type etcd struct {
 var errSessionEnded = errors.New("the session ended")
 
 func connectEtcd(env contest.Environment) (*clientv3.Client, error) {
-	// It logs each request that fails or is given up to the standard error, besides returning the
+	// The default logger would print each request that fails or is cancelled, besides the returned
 	// error.
 	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address()}, Logger: zap.NewNop()})
 	if err != nil {
@@ -77,7 +77,7 @@ func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, err
 	return client, nil
 }
 
-// newSession asks for the lease itself, which NewSession would do without ctx.
+// newSession requests the lease itself. NewSession would do so without ctx.
 func (c *etcd) newSession(ctx context.Context) (*concurrency.Session, error) {
 	lease, err := c.server.Grant(ctx, int64(c.ttl))
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *etcd) Hold(ctx context.Context, keys []string, work contest.Work) error
 	}, work)
 }
 
-// take waits for a session that nobody uses, and puts a new one in the place of one that has ended.
+// take waits for an unused session, and replaces it if it has ended.
 func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 	select {
 	case session := <-c.sessions:
@@ -122,8 +122,8 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 	}
 }
 
-// lockEtcd ends the session when it fails: a request that was given up may have left the Mutex's
-// key in the queue, where it would be as long as the session.
+// lockEtcd closes the session after an error. A cancelled request may have left the Mutex's key in
+// the queue, where it would stay as long as the session.
 func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
 	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
 	if err := mutex.Lock(ctx); err != nil {
@@ -136,8 +136,8 @@ func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (co
 	return ctx, func() error { return unlockEtcd(ctx, session, mutex) }, nil
 }
 
-// unlockEtcd tells of a session that ended, which Unlock does not: to delete a key that is not
-// there is no error.
+// unlockEtcd reports that the session has ended. Unlock does not, because deleting a missing key is
+// no error.
 func unlockEtcd(ctx context.Context, session *concurrency.Session, mutex *concurrency.Mutex) error {
 	key, ended := mutex.Key(), session.Ctx().Err() != nil
 	ctx, cancel := unlocking(ctx)
@@ -156,7 +156,7 @@ func unlockEtcd(ctx context.Context, session *concurrency.Session, mutex *concur
 
 // Close implements contest.Client.
 func (c *etcd) Close() error {
-	var group sync.WaitGroup // a server that does not answer costs one time limit then, not one for each
+	var group sync.WaitGroup // in parallel: a silent server then costs one time limit, not one for each session
 	for len(c.sessions) > 0 {
 		session := <-c.sessions
 		group.Go(func() { _ = session.Close() })

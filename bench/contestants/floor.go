@@ -1,5 +1,5 @@
-// Package contestants has the ways to lock that are compared, one file each. Who imports it has
-// them registered.
+// Package contestants has the locks that are compared, one in each file. Importing it registers
+// them.
 package contestants
 
 import (
@@ -21,10 +21,10 @@ import (
 )
 
 // floors are the statements that the library sends, in as many round trips, written by hand for the
-// same client library. They exclude and queue as the library does, but look at nothing: no slot
-// that is missing, no lost connection, no wait to interrupt. With database/sql, and on mysql.New,
-// one writes BeginTx, the lock and Rollback, and that is the floor there: the library goes around
-// database/sql to the driver's connection.
+// same client library. They exclude and queue as the library does, but check nothing: no missing
+// slot, no lost connection, no wait to interrupt. For database/sql, and for mysql.New, the floor is
+// BeginTx, the lock and Rollback, because users write that. The library itself bypasses
+// database/sql and uses the driver's connection.
 var floors = []struct {
 	server contest.Server
 	client string
@@ -77,17 +77,17 @@ func seedFloor(ctx context.Context, server contest.Server, env contest.Environme
 
 func slotOf(key string) uint32 { return crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots }
 
-// floorSelect finds a slot's row as the library does: only in a table of as many slots as the
-// client believes.
+// floorSelect finds a slot's row as the library does: only in a table with as many slots as the
+// client expects.
 var floorSelect = fmt.Sprintf("slots = %d", dialects.DefaultSlots)
 
-// holdFunc is a client that needs no closing of its own.
+// holdFunc is a client that has nothing of its own to close.
 type holdFunc struct {
 	hold  func(ctx context.Context, key string, work contest.Work) error
 	close func()
 }
 
-// Hold implements contest.Client. The floor is one key.
+// Hold implements contest.Client. The floor locks one key.
 func (f holdFunc) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return f.hold(ctx, keys[0], work)
 }
@@ -119,8 +119,7 @@ var (
 		begin: "begin isolation level read committed read write", settings: floorSettings,
 		values: []any{"30000ms", "500ms"}, end: "rollback",
 	}
-	// What keeps work that sends COMMIT itself from going on without the lock is in these
-	// statements as well.
+	// These statements also keep work that sends COMMIT itself from continuing without the lock.
 	pgxDo = pgxStatements{
 		begin: pgxLock.begin + "; select set_config('floor.read_only', " +
 			"current_setting('default_transaction_read_only'), false), " +
@@ -171,7 +170,7 @@ func (s pgxStatements) hold(ctx context.Context, pool *pgxpool.Pool, key string,
 	return errors.Join(failed, err)
 }
 
-// floorLock passes the turnstile and locks the slot, in PostgreSQL.
+// floorLock passes the turnstile and locks the slot, on PostgreSQL.
 var floorLock = "with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, " + floorTable +
 	" as slots_of where slot = $2 and " + floorSelect + " for update of slots_of"
 
@@ -197,7 +196,7 @@ func floorPostgresSQL(ctx context.Context, env contest.Environment) (contest.Cli
 	}, func() { _ = db.Close() }}, nil
 }
 
-// floorMySQL has connections whose transactions begin by themselves, as mysql.Open.
+// floorMySQL uses connections on which transactions begin by themselves, like mysql.Open.
 func floorMySQL(behind, end string) func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 		config, err := mysql.ParseDSN(env.Address())
@@ -230,7 +229,7 @@ func floorMySQL(behind, end string) func(ctx context.Context, env contest.Enviro
 	}
 }
 
-// floorMySQLPool uses any connection, as mysql.New.
+// floorMySQLPool uses any connection of a pool, like mysql.New.
 func floorMySQLPool(ctx context.Context, env contest.Environment) (contest.Client, error) {
 	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	goosePoll  = 5 * time.Second // as shipped; it must be given to lift the limit on tries
+	goosePoll  = 5 * time.Second // the default; it must be given to lift the limit on tries
 	gooseTries = math.MaxInt64
 	gooseTable = "bench_goose"
 )
@@ -34,12 +34,12 @@ func init() {
 	registerGooseTable(contest.MySQL, lock.NewMySQLTableLocker, openMySQLTimes)
 }
 
-// openStandard connects to PostgreSQL through database/sql, which is all that goose takes.
+// openStandard connects to PostgreSQL through database/sql, the only interface that goose accepts.
 func openStandard(ctx context.Context, env contest.Environment) (*sql.DB, error) {
 	return pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
 }
 
-// openMySQLTimes connects to MySQL so that times can be read, which goose does.
+// openMySQLTimes connects to MySQL so that times can be scanned, as goose does.
 func openMySQLTimes(ctx context.Context, env contest.Environment) (*sql.DB, error) {
 	return openMySQL(ctx, env, func(config *mysql.Config) { config.ParseTime = true })
 }
@@ -79,8 +79,8 @@ func registerGooseTable(
 	})
 }
 
-// gooseSession makes a locker for each key and call: one has one key, and a number of tries for all
-// its calls together.
+// gooseSession makes a locker for each key and call. A locker has one key, and its limit on tries
+// counts over all its calls.
 type gooseSession struct{ *sql.DB }
 
 // Hold implements contest.Client.
@@ -111,8 +111,8 @@ func (c gooseSession) Hold(ctx context.Context, keys []string, work contest.Work
 	}, work)
 }
 
-// gooseTableClient makes a locker for each key and call, like [gooseSession]. In one for all, those
-// who wait for each other in one process do not heed their context.
+// gooseTableClient makes a locker for each key and call, like [gooseSession]. Callers that wait for
+// each other within one locker ignore their contexts.
 type gooseTableClient struct {
 	*sql.DB
 	lease  time.Duration
@@ -127,7 +127,7 @@ func (c gooseTableClient) Hold(ctx context.Context, keys []string, work contest.
 func (c gooseTableClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	locker, err := c.locker(
 		lock.WithTableName(gooseTable), lock.WithTableLockID(hashed(key)),
-		// as its defaults, 5 of 30 seconds
+		// the ratio of the defaults: 5 of 30 seconds
 		lock.WithTableLeaseDuration(c.lease), lock.WithTableHeartbeatInterval(c.lease/6),
 		lock.WithTableLockTimeout(goosePoll, gooseTries))
 	if err == nil {

@@ -51,17 +51,18 @@ func init() {
 	}
 }
 
-// nothing prepares a lock that leaves nothing behind on the server.
+// nothing is the Prepare of a lock that leaves nothing on the server.
 func nothing(context.Context, contest.Environment, []string) error { return nil }
 
-// hashed is a key for a lock whose keys are numbers: positive, which goose wants.
+// hashed is the number of a key for a lock whose keys are numbers. It is positive, because goose
+// requires that.
 func hashed(key string) int64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(key))
 	return int64(hash.Sum64() >> 1)
 }
 
-// advisory locks a session of PostgreSQL, for which it keeps a connection.
+// advisory locks in a session of PostgreSQL, and keeps a connection for it.
 type advisory struct{ pool *pgxpool.Pool }
 
 // Hold implements contest.Client.
@@ -70,7 +71,7 @@ func (c advisory) Hold(ctx context.Context, keys []string, work contest.Work) er
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	defer conn.Release() // which drops it if it was closed
+	defer conn.Release() // drops the connection if it was closed
 	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 		id := hashed(key)
 		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", id); err != nil {
@@ -89,7 +90,7 @@ func unlockAdvisory(ctx context.Context, conn *pgxpool.Conn, key string, id int6
 		err = errLost
 	}
 	if err != nil {
-		// The next one who got a session that is still locked would lock it twice.
+		// The session may still be locked. Its next user would lock it a second time.
 		return errors.Join(fmt.Errorf("pg_advisory_unlock of %q: %w", key, err), conn.Conn().Close(ctx))
 	}
 	return nil
@@ -101,11 +102,11 @@ func (c advisory) Close() error {
 	return nil
 }
 
-// getLock locks a session of MySQL or MariaDB, for which it keeps a connection.
+// getLock locks in a session of MySQL or MariaDB, and keeps a connection for it.
 type getLock struct{ *sql.DB }
 
-// getLockSeconds is the limit on the wait, longer than anybody waits: MariaDB takes -1 for none at
-// all, not for no limit.
+// getLockSeconds limits the wait. It is longer than anybody waits: for MariaDB, -1 means no wait at
+// all, not no limit.
 const getLockSeconds = 1_000_000
 
 // Hold implements contest.Client.
@@ -131,7 +132,7 @@ func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) err
 	}, work)
 }
 
-// call calls a function that answers 1 for success, 0 for none, and NULL for an error.
+// call calls a function that returns 1 for success, 0 for none, and NULL for an error.
 func call(ctx context.Context, conn *sql.Conn, query string, arguments ...any) error {
 	var answer sql.NullInt64
 	if err := conn.QueryRowContext(ctx, query, arguments...).Scan(&answer); err != nil {
@@ -143,7 +144,7 @@ func call(ctx context.Context, conn *sql.Conn, query string, arguments ...any) e
 	return nil
 }
 
-// drop takes a connection out of its pool whose session may still be locked.
+// drop removes a connection from its pool, because its session may still be locked.
 func drop(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }

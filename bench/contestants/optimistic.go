@@ -29,8 +29,8 @@ func init() {
 	}.register()
 }
 
-// optimistic does not lock: it reads a version before the work, and commits only if nobody has
-// raised it since.
+// optimistic does not lock. It reads a version before the work, and commits only if nobody has
+// raised the version since.
 type optimistic struct {
 	database
 	read, raise string

@@ -26,7 +26,7 @@ func init() {
 	})
 }
 
-// pglockClient is cirello.io/pglock on lib/pq, which is the driver that it asks for.
+// pglockClient is cirello.io/pglock on lib/pq, the driver that it requires.
 type pglockClient struct {
 	*sql.DB
 	locks *pglock.Client
@@ -41,7 +41,7 @@ func openPglock(ctx context.Context, env contest.Environment) (*pglockClient, er
 		return nil, errors.Join(err, db.Close())
 	}
 	locks, err := pglock.New(db, pglock.WithCustomTable(pglockTable), pglock.WithLeaseDuration(env.Lease),
-		pglock.WithHeartbeatFrequency(env.Lease/4)) // as its defaults, 5 of 20 seconds
+		pglock.WithHeartbeatFrequency(env.Lease/4)) // the ratio of the defaults: 5 of 20 seconds
 	if err != nil {
 		return nil, fmt.Errorf("pglock: %w", err)
 	}
@@ -61,8 +61,8 @@ func preparePglock(ctx context.Context, env contest.Environment, _ []string) err
 	return client.locks.CreateTable()
 }
 
-// Hold nests the locks: only the library's Do ends the context of the work when the heartbeat finds
-// the lock lost. Hold implements contest.Client.
+// Hold implements contest.Client. It nests the locks with the library's Do, because only Do ends
+// the context of the work when the heartbeat finds that the lock is lost.
 func (c *pglockClient) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	if len(keys) == 0 {
 		return work(ctx, nil)

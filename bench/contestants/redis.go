@@ -10,8 +10,8 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// connectRedis connects to one Redis, with a connection ready for each contender: the first
-// commands are then not slower.
+// connectRedis connects to one Redis. It opens a connection for each contender, so that the first
+// commands are not slower.
 func connectRedis(ctx context.Context, address string, contenders int) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{Addr: address, PoolSize: contenders})
 	if err := warm(ctx, client, contenders); err != nil {
@@ -20,7 +20,7 @@ func connectRedis(ctx context.Context, address string, contenders int) (*redis.C
 	return client, nil
 }
 
-// warm has all connections at a time, so that the pool opens and greets as many.
+// warm uses all connections at once, so that the pool opens and greets that many.
 func warm(ctx context.Context, client *redis.Client, connections int) error {
 	for range connections {
 		connection := client.Conn()
@@ -32,8 +32,8 @@ func warm(ctx context.Context, client *redis.Client, connections int) error {
 	return nil
 }
 
-// withoutLocks is a Prepare that deletes the locks that an earlier run left. Those of other
-// contestants, which may be at work, have another prefix.
+// withoutLocks is a Prepare that deletes the locks of earlier runs. Other contestants, which may be
+// running, use other prefixes.
 func withoutLocks(prefix string) func(context.Context, contest.Environment, []string) error {
 	return func(ctx context.Context, env contest.Environment, keys []string) error {
 		var names []string

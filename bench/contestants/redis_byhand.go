@@ -29,15 +29,15 @@ func init() {
 	})
 }
 
-// setNX is the lock of Redis' manual for one server: a key with a random token that only its owner
-// deletes.
+// setNX is the lock of the Redis manual for one server: a key with a random token, which only its
+// owner deletes.
 type setNX struct {
 	server *redis.Client
 	lease  time.Duration
 }
 
-// deleteOwn compares and deletes in one step: between two, the lease could end and another lock the
-// key.
+// deleteOwn compares and deletes in one step. Between two steps the lease could end, and another
+// caller could lock the key.
 var deleteOwn = redis.NewScript(`
 	if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end
 	return 0`)

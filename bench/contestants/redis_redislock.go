@@ -14,8 +14,8 @@ import (
 
 const (
 	redislockPrefix = "redislock:"
-	// redislockBackoff is the one of the example of its documentation. By default it does not wait
-	// at all.
+	// redislockBackoff is the interval of the example in its documentation. By default it does not
+	// wait at all.
 	redislockBackoff = 100 * time.Millisecond
 )
 
@@ -60,8 +60,8 @@ func (c redislockClient) lock(ctx context.Context, key string) (context.Context,
 	}, nil
 }
 
-// obtain goes on when Obtain has given up: without a deadline in ctx it sets itself one, a lease
-// from now.
+// obtain tries again when Obtain has given up: if ctx has no deadline, Obtain gives up after a
+// lease.
 func (c redislockClient) obtain(ctx context.Context, name string) (*redislock.Lock, error) {
 	options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockBackoff)}
 	for {

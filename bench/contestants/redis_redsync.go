@@ -64,8 +64,8 @@ func (c *redsyncClient) Hold(ctx context.Context, keys []string, work contest.Wo
 
 func (c *redsyncClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	mutex := c.locks.NewMutex(c.prefix+key, redsync.WithExpiry(c.lease))
-	// It gives up after 32 tries, with an error that does not always tell a lock that is taken from
-	// a server that fails.
+	// It gives up after 32 tries. Its error does not always tell a lock that is held from a server
+	// that fails.
 	for {
 		err := mutex.LockContext(ctx)
 		if err == nil {

@@ -16,16 +16,16 @@ func init() {
 	contest.Register(contest.Contestant{
 		Name: "rueidislock", Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Notified, Leased: true,
 		Remark:  "renews the lease; a waiter may miss a release, and asks again after a lease",
-		Prepare: withoutLocks("rueidislock:0:"), // as the library names them,
+		Prepare: withoutLocks("rueidislock:0:"), // the library's prefix
 		Open: func(_ context.Context, env contest.Environment) (contest.Client, error) {
 			locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 				ClientOption: rueidis.ClientOption{InitAddress: []string{env.Address()}},
 				KeyValidity:  env.Lease,
-				// What its README says for one server, and one that is not older than Redis 7.0.5.
+				// As its README says for a single server of Redis 7.0.5 or later.
 				KeyMajority: 1, NoLoopTracking: true,
-				// After so long without an answer it would go on to the next of several keys. Here
-				// there is none: it would take back the lock that it has, and wait for a
-				// notification that it does not get of what it did itself.
+				// After this time without an answer it would go on to the next of several keys.
+				// Here there is none, so it would take its own lock back, and wait for a
+				// notification of its own change, which it does not get.
 				TryNextAfter: env.Lease,
 			})
 			if err != nil {
@@ -36,7 +36,7 @@ func init() {
 	})
 }
 
-// rueidislockClient has one connection: its callers queue in the process, and one of them at a time
+// rueidislockClient has one connection. Its callers queue in the process, and one of them at a time
 // asks the server.
 type rueidislockClient struct {
 	locks rueidislock.Locker
@@ -50,13 +50,14 @@ func (c rueidislockClient) Hold(ctx context.Context, keys []string, work contest
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock asks again after a lease. A failed try of the library counts its failure only after it has
-// started the goroutine that reads the count: if that is first, the key's queue is removed, and a
-// release no longer finds those who wait in it.
+// lock asks again after a lease, because the library may miss a release. After a failed try, it
+// starts the goroutine that reads the failure count before it increments that count. If the
+// goroutine reads first, the key's queue is removed, and a release no longer finds the waiters in
+// it.
 func (c rueidislockClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	for ctx.Err() == nil {
 		attempt, end := context.WithCancel(ctx)
-		patience := time.AfterFunc(c.lease, end) // no deadline of attempt: it would be the lock's, too
+		patience := time.AfterFunc(c.lease, end) // not a deadline of attempt, which would also end the lock
 		held, release, err := c.locks.WithContext(attempt, key)
 		if err == nil && patience.Stop() {
 			return held, func() error {
@@ -75,7 +76,7 @@ func (c rueidislockClient) lock(ctx context.Context, key string) (context.Contex
 	return nil, nil, fmt.Errorf("rueidislock: lock %s: %w", key, context.Cause(ctx))
 }
 
-// unlockRueidislock tells of a lock that was lost, which release, without a result, does not.
+// unlockRueidislock reports a lost lock. release has no result, so it does not.
 func unlockRueidislock(ctx, held context.Context, release context.CancelFunc) error {
 	lost := held.Err() != nil && ctx.Err() == nil
 	release()

@@ -26,7 +26,8 @@ func init() {
 				database: db,
 				look:     write("SELECT holder FROM bench_reentrant WHERE name = ? FOR UPDATE"),
 				enter:    write("UPDATE bench_reentrant SET holder = ?, holds = holds + 1 WHERE name = ?"),
-				// The holder first: MySQL has the new number of holds in what comes after it.
+				// holder comes first: MySQL uses the new value of holds in the assignments after
+				// it.
 				leave: write("UPDATE bench_reentrant SET holder = CASE WHEN holds > 1 THEN holder END, holds = holds " +
 					"- 1 " +
 					"WHERE name = ? AND holder = ?"),
@@ -35,8 +36,8 @@ func init() {
 	}.register()
 }
 
-// reentrant is a table with the holder of each key, who may lock it again, and how often he has.
-// Each call of Hold is a holder.
+// reentrant is a table with the holder of each key, who may lock it again, and the number of holds.
+// Each call of Hold is a holder of its own.
 type reentrant struct {
 	database
 	look, enter, leave string

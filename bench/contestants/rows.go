@@ -9,7 +9,7 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-// A table of the user's own, with a row for each key.
+// The user's own table, with a row for each key.
 const (
 	rowsTable  = "bench_rows"
 	rowsColumn = "name"
@@ -24,7 +24,7 @@ func seedRows(ctx context.Context, server contest.Server, env contest.Environmen
 		"(%s, 0)")
 }
 
-// seed creates a table anew, with a row for each value, which is SQL.
+// seed creates a new table with a row for each of values, which are SQL.
 func seed(ctx context.Context, server contest.Server, env contest.Environment, table, columns string, values []string,
 	row string,
 ) error {

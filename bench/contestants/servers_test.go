@@ -18,10 +18,10 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// addresses are of the servers that run during the tests.
+// addresses has the servers that run during the tests.
 var addresses = map[contest.Server][]string{}
 
-// atATime is how many contestants are tried at a time. They wait for most of it.
+// atATime is how many contestants are tested at a time. Most of their time is waiting.
 const atATime = "12"
 
 func TestMain(m *testing.M) {
@@ -65,10 +65,10 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// createRows creates the rows that work in a transaction counts in, one for each contestant.
+// createRows creates the rows that work in a transaction increments, one for each contestant.
 func createRows(server contest.Server) error {
 	if addresses[server] == nil {
-		return nil // and it is known why
+		return nil // it did not start, and failed says why
 	}
 	driver := "mysql"
 	if server == contest.PostgreSQL {

@@ -14,43 +14,43 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-// database is a pool of connections to PostgreSQL or MySQL, used as the users of each do: through
-// pgx, or database/sql.
+// database is a pool of connections to PostgreSQL or MySQL, used the way their users do: through
+// pgx or through database/sql.
 type database interface {
 	statements
-	// transact does something in a transaction, and commits it unless that failed.
+	// transact runs do in a transaction, and commits it unless do fails.
 	transact(ctx context.Context, do func(tx transaction) error) error
 	Close() error
 }
 
-// statements are done by a database, each by itself, or in a transaction.
+// statements runs SQL statements, each by itself or all in a transaction.
 type statements interface {
 	exec(ctx context.Context, statement string, arguments ...any) (affected int64, err error)
-	// one scans the only row of an answer.
+	// one scans the only row of a result.
 	one(ctx context.Context, into []any, query string, arguments ...any) error
 }
 
-// transaction is one on either database. Tx is what the user's work gets.
+// transaction is a transaction of either database. Tx is what the user's work gets.
 type transaction interface {
 	statements
 	Tx() contest.Tx
 }
 
-// openDatabase connects to either of them.
+// openDatabase connects to either database.
 func openDatabase(ctx context.Context, server contest.Server, env contest.Environment) (database, error) {
 	if server == contest.PostgreSQL {
 		pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 		return postgresDatabase{pool, postgresStatements{pool}}, err
 	}
-	// As PostgreSQL's default, and as those set it who had enough of deadlocks over gaps between
-	// rows.
+	// READ COMMITTED is PostgreSQL's default. Users of MySQL set it to avoid deadlocks over gaps
+	// between rows.
 	db, err := openMySQL(ctx, env, func(config *mysql.Config) {
 		config.Params = map[string]string{"transaction_isolation": "'READ-COMMITTED'"}
 	})
 	return mysqlDatabase{db, mysqlStatements{db}}, err
 }
 
-// openMySQL connects to MySQL with settings of its own.
+// openMySQL connects to MySQL with the settings of a contestant.
 func openMySQL(ctx context.Context, env contest.Environment, set func(*mysql.Config)) (*sql.DB, error) {
 	config, err := mysql.ParseDSN(env.Address())
 	if err != nil {
@@ -126,18 +126,18 @@ func (d mysqlDatabase) transact(ctx context.Context, do func(transaction) error)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // nothing is left to do for it after the commit
+	defer tx.Rollback() // does nothing after the commit
 	if err := do(mysqlStatements{tx}); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// errOvertaken is the end of a transaction whose work another's has made worthless.
+// errOvertaken ends a transaction whose work became worthless through another's commit.
 var errOvertaken = errors.New("another was faster")
 
-// again reports whether doing it once more is the answer to an error: it is a deadlock, the like of
-// it, or MySQL's limit on a wait, which is not how long a contestant waits.
+// again reports whether trying again can help: after a deadlock or a similar conflict, and after
+// MySQL's limit on a wait, which is not the limit of the contestant.
 func again(err error) bool {
 	var fromPostgres *pgconn.PgError
 	var fromMySQL *mysql.MySQLError
@@ -150,7 +150,7 @@ func again(err error) bool {
 	return errors.Is(err, errOvertaken)
 }
 
-// transactAgain is transact until it is not [again], or ctx has ended.
+// transactAgain repeats transact while its error is [again], until ctx ends.
 func transactAgain(ctx context.Context, db database, do func(tx transaction) error) error {
 	for {
 		err := db.transact(ctx, do)

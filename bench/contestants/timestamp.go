@@ -29,8 +29,8 @@ func init() {
 	}.register()
 }
 
-// timestamp locks by writing the time into a row in which the time is older than the TTL, and
-// unlocks by writing the epoch.
+// timestamp locks a row by writing the current time into it, if the time in it is older than the
+// TTL. It unlocks by writing the epoch.
 type timestamp struct {
 	database
 	ttl         time.Duration
@@ -42,12 +42,12 @@ func (c timestamp) Hold(ctx context.Context, keys []string, work contest.Work) e
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock takes the time from the client's clock: the unlock must know exactly what was written, which
-// MySQL does not tell.
+// lock uses the client's clock. The unlock must know exactly what was written, and MySQL does not
+// return that.
 func (c timestamp) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	var stamp time.Time
 	err := poll(ctx, key, func(ctx context.Context) (bool, error) {
-		stamp = time.Now().UTC().Truncate(time.Microsecond) // as exact as a column can be
+		stamp = time.Now().UTC().Truncate(time.Microsecond) // the precision of the column
 		taken, err := c.exec(ctx, c.take, stamp, key, stamp.Add(-c.ttl))
 		return taken == 1, err
 	})

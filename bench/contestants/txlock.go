@@ -21,7 +21,7 @@ import (
 func init() {
 	for _, s := range []struct {
 		server contest.Server
-		client string // as it is called in names
+		client string // its name in names of contestants
 		open   opener
 		uses   []use
 	}{
@@ -77,7 +77,7 @@ type opener func(ctx context.Context, env contest.Environment, slots int, u use)
 func (open opener) register(c contest.Contestant, u use) {
 	slots := c.Slots
 	if u == useRows {
-		slots = dialects.DefaultSlots // that it does not use
+		slots = dialects.DefaultSlots // not used
 	}
 	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 		return open(ctx, env, slots, u)
@@ -100,7 +100,7 @@ func (open opener) register(c contest.Contestant, u use) {
 type library[Tx any] struct {
 	locks *txlock.Locker[Tx]
 	use   use
-	close func() error // what the library did not open; may be nil
+	close func() error // closes what the library did not open; may be nil
 }
 
 func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, slots int, u use,
@@ -177,7 +177,7 @@ func openMySQLOwned(ctx context.Context, env contest.Environment, slots int, u u
 }
 
 func openMySQLPool(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
-	// One more, to interrupt a wait from.
+	// One more connection, to interrupt a wait.
 	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders+1)
 	if err != nil {
 		return nil, err

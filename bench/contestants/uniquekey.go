@@ -24,7 +24,7 @@ func init() {
 	}.register()
 }
 
-// uniqueKey locks by inserting a row that only one can insert, and unlocks by deleting it.
+// uniqueKey locks by inserting a row under a unique key, and unlocks by deleting it.
 type uniqueKey struct {
 	database
 	insert, remove string

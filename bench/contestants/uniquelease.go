@@ -33,8 +33,8 @@ func init() {
 	}.register()
 }
 
-// uniqueLease is [uniqueKey] with a row that expires, by the clock of the database, unless its
-// holder renews it.
+// uniqueLease is [uniqueKey] with a row that expires by the database's clock unless its holder
+// renews it.
 type uniqueLease struct {
 	database
 	lease                         time.Duration
@@ -68,14 +68,14 @@ func (c uniqueLease) lock(ctx context.Context, key string) (context.Context, con
 	}()
 	return held, func() error {
 		close(unlocked)
-		<-rested // else a renewal could find the row gone
+		<-rested // otherwise a renewal could find the row gone
 		lose(nil)
 		return unlock(ctx, key, func(ctx context.Context) (int64, error) { return c.exec(ctx, c.remove, key, holder) })
 	}, nil
 }
 
-// keep renews the lease until the lock is unlocked or lost. A renewal may take until the lease
-// ends, and not longer: then the lock may be another's.
+// keep renews the lease until the lock is unlocked or lost. A renewal may not take longer than the
+// lease, because then another may have the lock.
 func (c uniqueLease) keep(ctx context.Context, key, holder string, unlocked <-chan struct{}) error {
 	ticker := time.NewTicker(c.lease * 3 / 4)
 	defer ticker.Stop()

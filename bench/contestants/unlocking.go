@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// unlockLimit is how long an unlock may take. A server that is silent for longer is taken for gone.
+// unlockLimit is how long an unlock may take. A server that is silent for longer is considered
+// gone.
 const unlockLimit = 10 * time.Second
 
-// unlocking is the context for the unlock of a lock that was taken under ctx, which may have ended
-// by then.
+// unlocking returns the context for unlocking a lock that was taken under ctx. ctx itself may have
+// ended by then.
 func unlocking(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), unlockLimit)
 }

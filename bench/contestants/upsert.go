@@ -26,8 +26,8 @@ func init() {
 	}.register()
 }
 
-// transactionLock is a statement that locks a key, or waits for it, until the transaction ends that
-// it is done in.
+// transactionLock is a statement that locks a key, or waits for it. The lock lasts until the end of
+// the transaction in which it runs.
 type transactionLock[P any] struct {
 	database
 	statement string

@@ -32,13 +32,13 @@ func init() {
 
 const zooKeeperRoot = "/txlock-bench"
 
-// zooKeeper is one session for all callers: each lock is a node of its own below that of the key.
-// The library's lock says nothing of a session that is lost; its events do.
+// zooKeeper has one session for all callers: each lock is its own node below the node of its key.
+// The library's lock does not report a lost session, but its events do.
 type zooKeeper struct {
 	session *zk.Conn
 
 	mu   sync.Mutex
-	held map[*context.CancelCauseFunc]struct{} // ends of the contexts of work
+	held map[*context.CancelCauseFunc]struct{} // the functions that end the contexts of work
 }
 
 var errSession = errors.New("ZooKeeper: the session is disconnected, and may have lost its locks")
@@ -58,7 +58,7 @@ func (c *zooKeeper) watch(events <-chan zk.Event) {
 	}
 }
 
-// own is the context of work under a lock, and what is to be called when that is over.
+// own returns the context of work under a lock, and the function to call when the work is over.
 func (c *zooKeeper) own(ctx context.Context) (held context.Context, release func()) {
 	held, end := context.WithCancelCause(ctx)
 	c.mu.Lock()
@@ -90,14 +90,14 @@ func connectZooKeeper(ctx context.Context, env contest.Environment) (*zk.Conn, <
 	}
 }
 
-// silent is a logger for the library's remarks on each connection that opens and ends.
+// silent is a logger that drops the library's messages about each connection.
 type silent struct{}
 
-// Printf drops a remark.
+// Printf drops a message.
 func (silent) Printf(string, ...any) {}
 
-// prepareZooKeeper creates the node of each key, which the first lock of a key would do in four
-// more round trips. Locks that an earlier run left have ended with its sessions.
+// prepareZooKeeper creates the node of each key. Otherwise the first lock of a key would, in four
+// more round trips. Locks of an earlier run have ended with its sessions.
 func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []string) error {
 	session, _, err := connectZooKeeper(ctx, env)
 	if err != nil {
@@ -122,7 +122,7 @@ func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []strin
 			missing = append(missing, &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)})
 		}
 	}
-	for some := range slices.Chunk(missing, 1000) { // a request must be smaller than 1 MB
+	for some := range slices.Chunk(missing, 1000) { // the limit on a request is 1 MB
 		if _, err := session.Multi(some...); err != nil {
 			return fmt.Errorf("create the nodes of %d keys: %w", len(some), err)
 		}
@@ -137,8 +137,8 @@ func (c *zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) 
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock leaves the wait, when ctx ends, to a goroutine that unlocks as soon as it has locked: the
-// library has no way to give up a place in the queue, and does not tell which node is its own.
+// lock hands the wait to a goroutine when ctx ends. The goroutine unlocks as soon as it has locked.
+// The library can neither give up a place in the queue, nor tell which node is its own.
 func (c *zooKeeper) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	lock := zk.NewLock(c.session, zooKeeperPath(key), zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)
@@ -159,7 +159,7 @@ func (c *zooKeeper) lock(ctx context.Context, key string) (context.Context, cont
 	case <-ctx.Done():
 		go func() {
 			if <-locked == nil {
-				_ = lock.Unlock() // nobody is left to tell
+				_ = lock.Unlock() // the caller is gone
 			}
 		}()
 		return nil, nil, fmt.Errorf("ZooKeeper: lock %s: %w", key, context.Cause(ctx))

@@ -1,4 +1,4 @@
-// Package database opens the pools that contestants in SQL, and the work under a lock, use.
+// Package database opens the pools of contestants in SQL and of the work under a lock.
 package database
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-// Pool connects to PostgreSQL by pgx, with connections for so many callers at a time. They are open
-// when it returns, and stay.
+// Pool connects to PostgreSQL through pgx, with connections for this many concurrent callers. The
+// connections are open when it returns, and stay open.
 func Pool(ctx context.Context, address string, callers int) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -40,9 +40,9 @@ func Pool(ctx context.Context, address string, callers int) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-// SQL connects to a database by database/sql, with connections for so many callers at a time. They
-// are open when it returns, and stay. Values travel within statements on MySQL and MariaDB: each
-// statement is one round trip then.
+// SQL connects to a database through database/sql, with connections for this many concurrent
+// callers. The connections are open when it returns, and stay open. On MySQL and MariaDB, the
+// client interpolates arguments, so that each statement is one round trip.
 func SQL(ctx context.Context, server contest.Server, address string, callers int) (*sql.DB, error) {
 	db, err := open(server, address)
 	if err != nil {
@@ -55,7 +55,7 @@ func SQL(ctx context.Context, server contest.Server, address string, callers int
 	return db, nil
 }
 
-// Fill gives a pool connections for so many callers at a time, which stay.
+// Fill opens connections for this many concurrent callers in a pool, and keeps them open.
 func Fill(ctx context.Context, db *sql.DB, callers int) error {
 	db.SetMaxOpenConns(callers)
 	db.SetMaxIdleConns(callers)
@@ -88,7 +88,7 @@ func open(server contest.Server, address string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// together takes n connections at a time, and then gives them all back.
+// together takes n connections at once, and then returns them all.
 func together(n int, take func() (release func(), err error)) error {
 	failed := make([]error, n)
 	releases := make([]func(), n)

@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// hostOf returns the host and port in an address of a server.
+// hostOf returns the host and port in a server's address.
 func hostOf(server contest.Server, address string) (string, error) {
 	switch server {
 	case contest.PostgreSQL, contest.Etcd:
@@ -33,13 +33,13 @@ func hostOf(server contest.Server, address string) (string, error) {
 	return address, nil
 }
 
-// Proxies are between the clients and a server.
+// Proxies stand between the clients and a server.
 type Proxies struct {
 	Addresses []string // for clients
 	proxies   []*wire.Proxy
 }
 
-// Proxied starts proxies before a server.
+// Proxied starts proxies in front of a server.
 func (t *Testbed) Proxied(server contest.Server) (*Proxies, error) {
 	p := &Proxies{}
 	for _, address := range t.Addresses(server) {
@@ -86,7 +86,7 @@ func (p *Proxies) Close() (err error) {
 	return err
 }
 
-// Connections returns the number of connections of a server, as the kernel counts them.
+// Connections returns the number of a server's connections, as the kernel counts them.
 func (t *Testbed) Connections(server contest.Server) (total int, err error) {
 	var table string
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // Java listens on tcp6 for both
@@ -110,8 +110,8 @@ func (t *Testbed) Connections(server contest.Server) (total int, err error) {
 	return total, nil
 }
 
-// established counts the lines of such a table with this local port and the state ESTABLISHED:
-// these are the server's ends.
+// established counts the lines of such a table with this local port and the state ESTABLISHED,
+// which are the server's ends.
 func established(table, port string) (total int) {
 	var number int
 	_, _ = fmt.Sscan(port, &number)

@@ -16,15 +16,15 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// Describe tells versions and durability of the servers that run, as they themselves say, where
-// they can be asked.
+// Describe returns the versions and durability of the running servers, as the servers themselves
+// report them, where they can be asked.
 func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error) {
 	for _, server := range contest.Servers {
 		running := t.running[server]
 		if len(running) == 0 {
 			continue
 		}
-		origin, _, _ := strings.Cut(running[0].Origin, ", ") // where on this machine is nobody else's business
+		origin, _, _ := strings.Cut(running[0].Origin, ", ") // without the path on this machine, which is nobody else's business
 		origin, _, _ = strings.Cut(origin, " in /")
 		described := results.Server{Name: string(server), Origin: origin}
 		described.Version, described.Durability, err = describe(ctx, server, running[0].DSN)
@@ -36,7 +36,7 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 	return all, nil
 }
 
-// asItShips is the durability of ZooKeeper and etcd, which cannot be asked for it.
+// asItShips is the durability of ZooKeeper and etcd, which have no query for it.
 var asItShips = []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}
 
 func describe(ctx context.Context, server contest.Server, address string) (
@@ -103,8 +103,8 @@ func describeRedis(ctx context.Context, address string) (version string, durabil
 		if err != nil {
 			return "", nil, err
 		}
-		// An array of two texts, each below a line with its length; the last line is the answer to
-		// QUIT.
+		// The answer is an array of two texts, each after a line with its length. The last line is
+		// the answer to QUIT.
 		lines := strings.Split(strings.TrimSpace(value), "\r\n")
 		if len(lines) < 6 {
 			return "", nil, fmt.Errorf("CONFIG GET %s: %q", name, value)
@@ -114,8 +114,8 @@ func describeRedis(ctx context.Context, address string) (version string, durabil
 	return info, durability, nil
 }
 
-// talk sends a request to a server that closes the connection after its answer, and returns the
-// answer, or what follows prefix in its line.
+// talk sends a request to a server that closes the connection after its answer. It returns the
+// answer or, with a prefix, the rest of the line that begins with it.
 func talk(ctx context.Context, address, request, prefix string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -149,7 +149,7 @@ func get(ctx context.Context, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	request.Close = true // leaves no connection behind
+	request.Close = true // does not keep the connection
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err

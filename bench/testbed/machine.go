@@ -13,7 +13,7 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// DescribeMachine tells what the benchmark runs on.
+// DescribeMachine describes the machine on which the benchmark runs.
 func DescribeMachine() (m results.Machine, err error) {
 	m.Go, m.Cores = runtime.Version(), runtime.NumCPU()
 	m.CPU = field("/proc/cpuinfo", "model name")
@@ -34,7 +34,7 @@ func DescribeMachine() (m results.Machine, err error) {
 	return m, err
 }
 
-// field is what a file of /proc says about a name, first.
+// field is the first value of a name in a file of /proc.
 func field(path, name string) string {
 	text, _ := os.ReadFile(path)
 	for _, line := range strings.Split(string(text), "\n") {
@@ -45,8 +45,8 @@ func field(path, name string) string {
 	return ""
 }
 
-// flush is the median time of a write of 4 KiB that is flushed, as a database's log is, where the
-// servers have their data.
+// flush is the median time of a write of 4 KiB that is flushed, as for a database's log, in the
+// folder of the servers' data.
 func flush() (time.Duration, error) {
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("txlock-bench-flush-%d", os.Getpid()))
 	file, err := os.Create(path)

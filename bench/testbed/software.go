@@ -13,13 +13,13 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// redis is a Redis. How durable it is, is its own default.
+// redis is a Redis with its default durability.
 var redis = servers.Software{
 	Name: "Redis", Variable: "TXLOCK_REDIS",
-	// redis-server is a link to a file of redis-tools.
+	// redis-server is a link to a file of the package redis-tools.
 	Packages: servers.Packages{Suite: "sid", Names: []string{"redis-server", "redis-tools"}, Libraries: true},
 	Image:    servers.Image{Repository: "redis", Tag: "8", Port: "6379/tcp", DSN: "%s"},
-	Ending:   syscall.SIGTERM, // on others it leaves the child that saves its data
+	Ending:   syscall.SIGTERM, // any other signal would leave the child that saves its data
 	Find:     programOf("redis-server"),
 	Run: func(folder string, port int) servers.Run {
 		return servers.Run{
@@ -36,7 +36,7 @@ var etcd = servers.Software{
 	Name: "etcd", Variable: "TXLOCK_ETCD",
 	Packages: servers.Packages{Suite: "sid", Names: []string{"etcd-server"}, Libraries: true},
 	Image: servers.Image{
-		// no tag is the newest of a series
+		// no tag stands for the newest of a series
 		Repository: "gcr.io/etcd-development/etcd", Tag: "v3.6.12", Port: "2379/tcp", DSN: "http://%s",
 		Command: []string{
 			"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",
@@ -51,7 +51,7 @@ var etcd = servers.Software{
 			Arguments: []string{
 				"--data-dir", filepath.Join(folder, "data"),
 				"--listen-client-urls", url, "--advertise-client-urls", url,
-				"--listen-peer-urls", "http://127.0.0.1:0", // any port: it has no peers
+				"--listen-peer-urls", "http://127.0.0.1:0", // any port, because it has no peers
 			},
 			DSN: url,
 		}
@@ -59,11 +59,11 @@ var etcd = servers.Software{
 	Answers: func(ctx context.Context, dsn string) error { return answers(get(ctx, dsn+"/health")) },
 }
 
-// zooKeeper is a ZooKeeper of one node. It runs on the Java of the machine.
+// zooKeeper is a ZooKeeper of one node. It runs on the machine's Java.
 var zooKeeper = servers.Software{
 	Name: "ZooKeeper", Variable: "TXLOCK_ZOOKEEPER",
 	Needs: []string{"java"},
-	// Without the libraries: Debian's package depends on a thousand jars that are not needed here.
+	// Without libraries: Debian's package depends on a thousand jars that are not needed here.
 	Packages: servers.Packages{
 		Suite: "sid",
 		Names: []string{"libzookeeper-java", "libslf4j-java", "libdropwizard-metrics-java", "libsnappy-java"},
@@ -80,13 +80,13 @@ var zooKeeper = servers.Software{
 			Arguments: []string{file}, Files: map[string]string{file: zooKeeperFile(folder, port)}, DSN: local(port),
 		}
 	},
-	// It answers to no other word unless it is configured to.
+	// By default, srvr is the only word that it answers.
 	Answers: func(ctx context.Context, dsn string) error { return answers(talk(ctx, dsn, "srvr", "Mode:")) },
 }
 
-// zooKeeperFile is the configuration. The tick is that of the file that ZooKeeper ships. All
-// clients come from this machine, so there is no limit for one machine. The administration page is
-// off: its port is fixed.
+// zooKeeperFile is the configuration. The tick is the one of the file that ZooKeeper ships. There
+// is no limit on the connections from one machine, because all clients are on this one. The
+// administration page is off, because its port is fixed.
 func zooKeeperFile(folder string, port int) string {
 	return strings.Join([]string{
 		"tickTime=2000", "dataDir=" + filepath.Join(folder, "data"), fmt.Sprintf("clientPort=%d", port),
@@ -94,8 +94,8 @@ func zooKeeperFile(folder string, port int) string {
 	}, "\n") + "\n"
 }
 
-// zooKeeperIn returns the command line of the ZooKeeper whose jars are below a root. It gets the
-// memory that ZooKeeper's own script gives it.
+// zooKeeperIn returns the command line of the ZooKeeper whose jars are below root. It gets as much
+// memory as ZooKeeper's own script gives it.
 func zooKeeperIn(root string) ([]string, error) {
 	var path []string
 	for _, name := range []string{
@@ -109,13 +109,12 @@ func zooKeeperIn(root string) ([]string, error) {
 	}
 	return []string{
 		"java", "-Xmx1000m", "-cp", strings.Join(path, ":"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-		"-XX:-UsePerfData", // a killed server would leave its file below /tmp
+		"-XX:-UsePerfData", // a killed server would leave its file in /tmp
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
 	}, nil
 }
 
-// programOf finds a program of the machine, or in a tree of packages, where the script run starts
-// it.
+// programOf finds a program of the machine, or in a tree of packages, whose script run starts it.
 func programOf(name string) func(root string) ([]string, error) {
 	return func(root string) ([]string, error) {
 		if root != "" {

@@ -57,7 +57,7 @@ func answersWithin(s servers.Software, server *servers.Server, limit time.Durati
 	return s.Answers(ctx, server.DSN)
 }
 
-// private starts a server that faults can be put on.
+// private starts a server that faults can be applied to.
 func private(t *testing.T, s servers.Software) *servers.Server {
 	t.Helper()
 	t.Setenv(s.Variable, "")

@@ -13,13 +13,13 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Testbed is the running servers.
+// Testbed is the set of running servers.
 type Testbed struct {
 	running map[contest.Server][]*servers.Server
 	failed  map[contest.Server]error
 }
 
-// kinds are the databases, and software the other servers.
+// kinds are the databases, and software is the other servers.
 var (
 	kinds = map[contest.Server]servers.Kind{
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
@@ -29,7 +29,8 @@ var (
 	}
 )
 
-// Start finds or starts servers. It is no error if some cannot be started: Missing tells.
+// Start finds or starts servers. It is no error if some cannot be started: Missing returns the
+// reason.
 func Start(ctx context.Context, wanted []contest.Server, started func(contest.Server)) *Testbed {
 	t := &Testbed{running: map[contest.Server][]*servers.Server{}, failed: map[contest.Server]error{}}
 	var mu sync.Mutex
@@ -51,7 +52,7 @@ func Start(ctx context.Context, wanted []contest.Server, started func(contest.Se
 	return t
 }
 
-// Run finds or starts the instances of a server: three of Redis, one of each other. The options are
+// Run finds or starts the instances of a server: three of Redis, one of any other. The options are
 // for databases.
 func Run(ctx context.Context, server contest.Server, options servers.Options) (running []*servers.Server, err error) {
 	instances := 1
@@ -67,7 +68,7 @@ func Run(ctx context.Context, server contest.Server, options servers.Options) (r
 			return nil, err
 		}
 		running = append(running, server)
-		if strings.HasPrefix(server.Origin, "given") { // the next one would be the same
+		if strings.HasPrefix(server.Origin, "given") { // a further instance would be the same server
 			break
 		}
 	}
