@@ -31,7 +31,7 @@ func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] 
 	return nil
 }
 
-// A critical section inside a database transaction: what it writes is committed if and only if the
+// A critical section inside a database transaction. Its writes are committed if and only if the
 // lock was held throughout.
 func Example() {
 	ctx := context.Background()
@@ -55,7 +55,7 @@ func Example() {
 	// Output: nobody else writes the report of November
 }
 
-// Guarding an inventory decrement: the rows themselves are locked, in one order everywhere, so that
+// Guarding an inventory decrement. The rows themselves are locked, everywhere in the same order, so
 // orders with common articles wait for each other and never deadlock.
 func ExampleLocker_Rows() {
 	ctx := context.Background()
@@ -72,7 +72,7 @@ func ExampleLocker_Rows() {
 				return err
 			}
 			if short > 0 {
-				return errSoldOut // rolls back
+				return errSoldOut // rolls the transaction back
 			}
 			_, err = tx.Exec(ctx, "UPDATE example_inventory SET stock = stock - $2 WHERE sku = ANY($1::int[])", skus,
 				quantity)
@@ -98,7 +98,7 @@ func ExampleLocker_Rows() {
 	// <nil>
 }
 
-// Fair waiting: whoever comes first is served first, and whoever gives up leaves the queue.
+// Fair waiting. The first to come is served first. Whoever gives up leaves the queue.
 func ExampleMutex_Lock() {
 	ctx := context.Background()
 	locks := open(ctx)
@@ -144,8 +144,8 @@ func ExampleMutex_TryLock() {
 	// Output: this replica does it
 }
 
-// store is another system than the lock's database. It remembers the largest token that it has
-// seen, and refuses older ones.
+// store is a system outside the lock's database. It remembers the largest token that it has seen,
+// and refuses older ones.
 type store struct {
 	mu    sync.Mutex
 	token int64
@@ -164,13 +164,13 @@ func (s *store) write(token int64, value string) error {
 	return nil
 }
 
-// A lock cannot stop a holder that was paused and goes on writing to another system without knowing
-// that its lock is lost. That system can, when each write carries the token of its lock.
+// A lock cannot stop a holder that was paused, does not know that its lock is lost, and continues
+// to write to another system. That system can, if each write carries the token of its lock.
 func ExampleLock_Token() {
 	ctx := context.Background()
 	locks := open(ctx, txlock.WithFencing())
 	defer locks.Close()
-	if err := locks.Install(ctx); err != nil { // with fencing
+	if err := locks.Install(ctx); err != nil { // fencing included
 		log.Fatal(err)
 	}
 	var s store
@@ -179,7 +179,7 @@ func ExampleLock_Token() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_ = old.Unlock(ctx) // or its process is stopped for longer than its lease
+	_ = old.Unlock(ctx) // or its process was stopped for longer than its lease
 	lock, err := locks.Mutex("file").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)

@@ -1,5 +1,5 @@
-// Command documented lists exported names without a doc comment, in the packages whose folders it
-// is given.
+// Command documented lists the exported names without a doc comment in the packages of the given
+// folders.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Command release writes a file-system module proxy with a release of every module of the tree that
-// users get: the go command downloads from it as it will from the real proxies after the release.
+// Command release writes a module proxy in the file system. It has a release of every module of the
+// tree that users get. The go command downloads from it as it will from the real proxies after the
+// release.
 //
 //	go run .ci/release.go VERSION PROXY_FOLDER MODULE_FOLDER...
 package main
@@ -51,7 +52,7 @@ func release(version, proxy, folder string) error {
 	return pack(filepath.Join(at, version+".zip"), module+"@"+version, folder)
 }
 
-// pack writes the zip of a module: the files of its folder, without those of modules below it.
+// pack writes the zip of a module: the files of its folder, without those of nested modules.
 func pack(file, prefix, folder string) error {
 	out, err := os.Create(file)
 	if err != nil {

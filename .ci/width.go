@@ -1,6 +1,7 @@
-// Command width finds lines that are too wide to read beside each other: of Go code more than 120
-// columns, of Go comments more than 100, of the README more than 120, and a README of more than 130
-// lines. A tab counts 4 columns. It looks at the folders and files that it is given.
+// Command width lists lines that are too wide to read side by side: Go code of more than 120
+// columns, Go comments of more than 100, and lines of other pages of more than 120. It also lists
+// such pages of more than 130 lines. A tab counts as 4 columns. The arguments are the folders and
+// files to check.
 package main
 
 import (

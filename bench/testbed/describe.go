@@ -24,7 +24,8 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 		if len(running) == 0 {
 			continue
 		}
-		origin, _, _ := strings.Cut(running[0].Origin, ", ") // without the path on this machine, which is nobody else's business
+		// The path on this machine is nobody else's business.
+		origin, _, _ := strings.Cut(running[0].Origin, ", ")
 		origin, _, _ = strings.Cut(origin, " in /")
 		described := results.Server{Name: string(server), Origin: origin}
 		described.Version, described.Durability, err = describe(ctx, server, running[0].DSN)

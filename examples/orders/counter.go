@@ -18,7 +18,7 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// counter is a desk with its shop, whatever the database.
+// counter is a desk with its shop, for any of the databases.
 type counter interface {
 	place(ctx context.Context, w way, o shop.Order) (result shop.Outcome, deadlocks int, err error)
 	open(ctx context.Context, stock map[string]int) error
@@ -42,7 +42,7 @@ func connectPostgres(ctx context.Context, dsn string) (counter, error) {
 	settings := address.Query()
 	settings.Set("pool_max_conns", strconv.Itoa(workers))
 	address.RawQuery = settings.Encode()
-	pool, err := pgxpool.New(ctx, address.String()) // for what needs no lock
+	pool, err := pgxpool.New(ctx, address.String()) // for work that needs no lock
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func connectMySQL(ctx context.Context, dsn string) (counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.InterpolateParams = true // a statement is then one round trip, not three
+	config.InterpolateParams = true // each statement is one round trip instead of three
 	db, err := sql.Open("mysql", config.FormatDSN())
 	if err != nil {
 		return nil, err

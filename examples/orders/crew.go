@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// replays is how often the file's orders are placed, each time as new ones.
+	// replays is how often the orders of the file are placed, as new orders each time.
 	replays   = 10
 	processes = 4
 	// copies is how often each order is submitted.
@@ -27,21 +27,22 @@ const (
 
 var errHangs = fmt.Errorf("the run did not end within %v", runLimit)
 
-// answer is what a worker says of an order that was submitted.
+// answer is a worker's answer to a submitted order.
 type answer struct {
 	outcome   shop.Outcome
 	deadlocks int
 }
 
-// process is a worker process, this program run again.
+// process is a worker process, which is this program run again.
 type process struct {
 	command *exec.Cmd
 	input   io.WriteCloser
 	output  *bufio.Scanner
 }
 
-// placeAll submits all orders to a crew of processes, whose answers it has heard. It returns how
-// long the orders took, without the start of the processes, which have ended by then.
+// placeAll submits all orders to a crew of processes, and passes their answers to hear. It returns
+// how long the orders took, without the start of the processes. When it returns, the processes have
+// ended.
 func placeAll(ctx context.Context, w way, dsn string, orders []shop.Order, hear func(answers <-chan answer)) (
 	time.Duration, error,
 ) {
@@ -73,7 +74,8 @@ func placeAll(ctx context.Context, w way, dsn string, orders []shop.Order, hear 
 	return time.Since(started), context.Cause(ctx)
 }
 
-// hire starts a crew, and returns when all of it is ready, or what there is of it with an error.
+// hire starts a crew, and returns when all of it is ready. With an error, it returns the processes
+// that were started.
 func hire(ctx context.Context, w way, dsn string) (crew []*process, err error) {
 	for range processes {
 		p, err := startProcess(ctx, w, dsn)
@@ -90,7 +92,8 @@ func hire(ctx context.Context, w way, dsn string) (crew []*process, err error) {
 	return crew, nil
 }
 
-// share is which orders a process gets: each order goes to one process, and again to the next.
+// share returns the indices of the orders that a process gets. Each order goes to one process, and
+// a second time to the next.
 func share(process, orders int) []int {
 	var indices []int
 	for index := range orders {
@@ -125,7 +128,7 @@ func startProcess(ctx context.Context, w way, dsn string) (*process, error) {
 
 func (p *process) ready() bool { return p.output.Scan() && p.output.Text() == "ready" }
 
-// submit returns when all orders are answered.
+// submit returns when all orders have been answered.
 func (p *process) submit(indices []int, answers chan<- answer) error {
 	requests := bufio.NewWriter(p.input)
 	for _, index := range indices {

@@ -7,7 +7,7 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// way is what protects the work on an order from the work on others.
+// way is how the work on an order is protected from the work on others.
 type way string
 
 const (
@@ -16,18 +16,18 @@ const (
 	withMutex way = "Do over Mutex"
 )
 
-// slots is the demo's lock table.
+// slots is the name of the demo's lock table.
 const slots = "shop_slots"
 
 // desk is where orders are placed.
 type desk[Tx any] struct {
 	locks  *txlock.Locker[Tx]
 	ledger shop.Ledger[Tx]
-	close  func() error // what else was opened
+	close  func() error // closes what else was opened
 }
 
-// place decides about an order, and returns how often the database first broke a deadlock at the
-// cost of this order.
+// place decides on an order. It also returns how often the database rolled this order back to break
+// a deadlock.
 func (d desk[Tx]) place(ctx context.Context, w way, o shop.Order) (result shop.Outcome, deadlocks int, err error) {
 	work := func(ctx context.Context, tx Tx) (err error) {
 		result, err = shop.Decide(ctx, d.ledger, tx, o)
@@ -35,7 +35,8 @@ func (d desk[Tx]) place(ctx context.Context, w way, o shop.Order) (result shop.O
 	}
 	switch w {
 	case withRows:
-		// The same order, submitted again, has the same articles: its rows keep it out as well.
+		// A second submission of the order has the same articles, so the locks on their rows also
+		// exclude it.
 		err = d.locks.Rows(shop.Inventory, shop.InventoryColumn, values(o.SKUs())...).Do(ctx, work)
 	case withMutex:
 		err = d.locks.Mutex(keys(o)...).Do(ctx, work)

@@ -1,6 +1,6 @@
 // Orders replays the orders of a shop against an inventory table, with many workers in several
-// processes, on PostgreSQL and on MySQL or MariaDB: first without a lock, then in txlock's Do, and
-// audits what is left in the tables.
+// processes, on PostgreSQL and on MySQL or MariaDB. It does so first without a lock, then in
+// txlock's Do. After each run it audits the tables.
 package main
 
 import (
@@ -54,7 +54,7 @@ func demonstrate(ctx context.Context) error {
 	return conclude(runs)
 }
 
-// onServer starts a server, of the first of kinds that can be started, and does the runs on it.
+// onServer starts a server of the first of kinds that starts, and does the runs on it.
 func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (runs []run, err error) {
 	fmt.Printf("\nFinding or starting %v …\n", kinds[0])
 	server, err := servers.Start(ctx, kinds[0], servers.Options{Durable: true})
@@ -73,7 +73,7 @@ func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (r
 		return nil, fmt.Errorf("%s: %w", server.Name, err)
 	}
 	defer func() {
-		// The server may be one that was given, and stay.
+		// The user may have provided the server, and keep it, so the tables are dropped.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err = errors.Join(err, s.dropTables(clean), s.Close())
@@ -88,7 +88,7 @@ func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (r
 	return runs, nil
 }
 
-// replay opens the shop anew, has all orders placed, and audits the books.
+// replay opens a new shop, has all orders placed, and audits the books.
 func replay(ctx context.Context, s counter, server *servers.Server, w way, orders []shop.Order) (run, error) {
 	opening := shop.StockFor(orders)
 	if err := s.open(ctx, opening); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// progress shows how far a run is: on a terminal in a line that is written over, elsewhere in a
+// progress shows how far a run is: on a terminal in one line that it overwrites, elsewhere as a
 // line from time to time.
 type progress struct {
 	way       way

@@ -15,7 +15,7 @@ type run struct {
 	database  string
 	way       way
 	orders    int
-	deadlocks int // that the database broke and the worker tried again after
+	deadlocks int // after which a worker tried again
 	took      time.Duration
 	shop.Findings
 }
@@ -50,7 +50,7 @@ func (r run) report() {
 // conclude prints the table, and returns an error if a run with a lock went wrong.
 func conclude(runs []run) error {
 	fmt.Println()
-	// Everything is aligned to the right, as numbers are; the two columns of text are padded
+	// All columns are aligned to the right, for the numbers. The two text columns are padded
 	// instead.
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "%-13s\t%-13s\t \t \t \tarticles\tunits\tbooked\tdeadlocks\tbooks\t \torders/s\t\n", "", "")

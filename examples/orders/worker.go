@@ -13,12 +13,12 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// workers is how many orders one process works on at a time.
+// workers is the number of orders that one process works on at a time.
 const workers = 8
 
 // serve is a worker process. It connects, says ready, and then answers each line of its standard
-// input, the index of an order, by a line with the outcome. It ends when its input ends: with the
-// run, or because the parent died.
+// input, which is the index of an order, with a line that has the outcome. It ends when its input
+// ends: at the end of the run, or because the parent died.
 func serve(w way, dsn string) error {
 	signal.Ignore(os.Interrupt) // the terminal sends it to all processes; the parent decides
 	orders, err := shop.Load(replays)
@@ -33,7 +33,7 @@ func serve(w way, dsn string) error {
 	}
 	defer s.Close()
 
-	// The queue takes all that can come, so that the end of the input is seen however busy the
+	// The queue has room for all orders, so that the end of the input is noticed however busy the
 	// workers are.
 	queue := make(chan int, copies*len(orders))
 	go func() { stop(enqueue(queue, len(orders))) }()

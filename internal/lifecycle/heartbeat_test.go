@@ -14,12 +14,12 @@ import (
 
 const lease = 30 * time.Second
 
-// kernel is a connection as the kernel shows it: a test says what is seen.
+// kernel is a connection as the kernel shows it. Each test sets what it shows.
 type kernel struct {
 	gone    bool
 	silence time.Duration
 	probes  int
-	asked   time.Duration // of Probe
+	asked   time.Duration // argument of the last Probe
 	closed  time.Time
 	watcher func()
 }
@@ -41,7 +41,7 @@ func (k *kernel) Probe(silence time.Duration) (restore func()) {
 	return func() { k.probes-- }
 }
 
-// patient is a session whose server answers pings as the test says.
+// patient is a session whose server answers pings as the test determines.
 type patient struct {
 	*lifecycle.Heartbeat
 	kernel *kernel
@@ -75,7 +75,7 @@ func newPatient(work bool) *patient {
 	return p
 }
 
-// lookFor looks after the session as a Locker does, for some time.
+// lookFor calls Look for some time at the same intervals as a Locker.
 func (p *patient) lookFor(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(lease / lifecycle.BeatsPerLease)
@@ -102,7 +102,7 @@ func TestWhoSpeaksNeedsNoPing(t *testing.T) {
 			p.Look()
 		}
 		require.Zero(t, p.pings)
-		p.Heard(time.Now().Add(-lease / 2)) // a slow answer: the server's timer started late, but nobody knows when
+		p.Heard(time.Now().Add(-lease / 2)) // a slow answer: the server's timer started at some unknown later time
 		p.Look()
 		require.Equal(t, 1, p.pings)
 	})
@@ -114,11 +114,11 @@ func TestAMissingAnswerIsALossBeforeTheLeaseIsOver(t *testing.T) {
 		p.lookFor(lease)
 		var heard time.Time
 		p.answer = func(ctx context.Context) error {
-			<-ctx.Done() // the client library closes the connection then
+			<-ctx.Done() // at this time, the client library closes the connection
 			return ctx.Err()
 		}
 		before := p.pings
-		heard = time.Now() // the last answered ping was sent a twelfth of the lease ago at most
+		heard = time.Now() // the last answered ping was sent at most a twelfth of the lease ago
 		p.lookFor(2 * lease)
 		require.Equal(t, before+1, p.pings, "one at a time")
 		require.ErrorContains(t, p.life.Lost(), "did not answer a heartbeat")
@@ -145,7 +145,7 @@ func TestAHiccupIsNoLoss(t *testing.T) {
 		}
 		p.lookFor(10 * lease)
 		require.Greater(t, p.pings, 10)
-		time.Sleep(lease) // the last answer
+		time.Sleep(lease) // until the last answer has arrived
 		require.NoError(t, p.life.Lost())
 	})
 }
@@ -170,7 +170,7 @@ func TestTheKernelTellsOfTheEnd(t *testing.T) {
 	})
 }
 
-// In the session of a Do, and beside a call that waits, no ping is sent.
+// No ping is sent in the session of a Do, nor beside a call that waits.
 func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
 	for name, work := range map[string]bool{"in a Do": true, "beside a call that waits": false} {
 		t.Run(name, func(t *testing.T) {
@@ -182,12 +182,12 @@ func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
 				}
 				done := p.Await()
 				require.Zero(t, p.kernel.probes, "not before the first look")
-				p.kernel.silence = time.Hour // this process was stopped
+				p.kernel.silence = time.Hour // as after this process was stopped
 				p.lookFor(lease / lifecycle.BeatsPerLease)
 				require.Equal(t, 1, p.kernel.probes)
 				require.Equal(t, lease, p.kernel.asked)
 				require.NoError(t, p.life.Lost(), "silence from before the probes says nothing")
-				p.kernel.silence = lease - 4*time.Second // a look comes before the lease is over
+				p.kernel.silence = lease - 4*time.Second // the next look comes before the lease is over
 				p.lookFor(5 * lease)
 				require.NoError(t, p.life.Lost())
 				p.kernel.silence = lease - 3*time.Second
@@ -213,7 +213,7 @@ func TestADeadConnectionIsALoss(t *testing.T) {
 	})
 }
 
-// A call that asks the server nothing looks at the clock and at the connection.
+// A call that asks the server nothing checks the clock and the connection.
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		healthy, dead, stopped, working := newPatient(false), newPatient(false), newPatient(false), newPatient(true)
@@ -248,7 +248,7 @@ func TestEarlyErrorsSayNothingOfTheServer(t *testing.T) {
 	})
 }
 
-// The limits of a ping that is not answered, for a lease of which a tenth is less than a second.
+// The limits of an unanswered ping, for a lease whose tenth is less than a second.
 func TestLimitsOfAPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 6 * time.Second
@@ -275,7 +275,7 @@ func TestLimitsOfAPing(t *testing.T) {
 		h.Look()
 		require.Zero(t, time.Since(begun), "none is due")
 		time.Sleep(lease / 12)
-		h.Look() // is answered half a lease later; the server's timer may have begun when it was sent
+		h.Look() // answered half a lease later, but the server's timer may have begun when the ping was sent
 		slow = time.Hour
 		h.Look()
 		synctest.Wait()
@@ -318,7 +318,7 @@ func TestSeveralCallsMayWait(t *testing.T) {
 	})
 }
 
-// The owner may release at once when it is told of the silence.
+// The owner may release as soon as it is told of the silence.
 func TestNobodyWaitsForASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, whole := lifecycle.NewTurns()
@@ -340,7 +340,7 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 	})
 }
 
-// A loss that has another reason closes nothing.
+// A loss for another reason closes nothing.
 func TestALostSessionFallsSilentNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
@@ -354,7 +354,7 @@ func TestALostSessionFallsSilentNoMore(t *testing.T) {
 	})
 }
 
-// Once the session's end has begun, its connection may be another's soon.
+// Once the end of the session has begun, another session may soon use its connection.
 func TestAStoppedHeartbeatClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
@@ -370,7 +370,7 @@ func TestAStoppedHeartbeatClosesNothing(t *testing.T) {
 	})
 }
 
-// An end that waits for a ping without an answer cuts the connection under it.
+// If the end of a session waits for an unanswered ping, Cut closes the connection.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)

@@ -132,7 +132,8 @@ func TestALossIsTheBetterReason(t *testing.T) {
 	require.Equal(t, errLost, first.Err())
 }
 
-// Many callers leave, lose and end at once: one of them is told to give the connection back.
+// Many callers leave, lose and end at once. Exactly one of them is told to give the connection
+// back.
 func TestOneCallerEndsTheSession(t *testing.T) {
 	for range 200 {
 		life, first, _ := newLife()

@@ -11,7 +11,7 @@ import (
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
-// taking takes a turn in the background, and says how that ended.
+// taking takes a turn in the background. The channel receives the result.
 func taking(ctx context.Context, turns *lifecycle.Turns, scope *lifecycle.Scope) <-chan error {
 	taken := make(chan error, 1)
 	go func() {
@@ -55,7 +55,7 @@ func TestANestedDoLetsNobodyElseSend(t *testing.T) {
 		require.Equal(t, inner, turn)
 		turn.Give()
 		turns.Unnest(inner, time.Second, func() { t.Error("nothing is under way") })
-		waits := taking(background, turns, inner) // stands for the scope around it
+		waits := taking(background, turns, inner) // for the turn of the surrounding scope
 		synctest.Wait()
 		require.Empty(t, waits, "the nested Do has not finished with its savepoint")
 		outer.Give()
@@ -75,7 +75,7 @@ func TestWhatIsUnderWayInANestedDoIsWaitedFor(t *testing.T) {
 		start := time.Now()
 		turns.Unnest(inner, time.Second, func() {
 			call.Give()
-			time.Sleep(time.Second) // the connection is nobody else's before it returns
+			time.Sleep(time.Second) // Unnest returns only after overdue has, so nobody else uses the connection before
 			overdue = true
 		})
 		require.True(t, overdue)
@@ -94,7 +94,7 @@ func TestTheLastTurn(t *testing.T) {
 		waits := taking(background, turns, whole)
 		synctest.Wait()
 		go call.Give()
-		if err := <-waits; err == nil { // it was the first in the queue
+		if err := <-waits; err == nil { // it may have been first in the queue
 			whole.Give()
 		}
 		require.True(t, turns.Close(background))
@@ -113,7 +113,7 @@ func TestACallThatANestedDoLeftBehindGoesOnAroundIt(t *testing.T) {
 		require.NoError(t, err)
 		go turns.Unnest(inner, time.Hour, func() {})
 		synctest.Wait()
-		waits := taking(background, turns, inner) // behind Unnest, which takes the last turn in there
+		waits := taking(background, turns, inner) // behind Unnest, which takes the last turn of this scope
 		synctest.Wait()
 		call.Give()
 		synctest.Wait()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Conn is a connection that is watched and never used. Without a connection, nothing is noticed.
+// Conn is a connection that is watched but not used. If the net.Conn is nil, nothing is noticed.
 type Conn struct{ Conn net.Conn }
 
 // Watch is [Watch] of the connection.

@@ -17,7 +17,7 @@ import (
 	"github.com/txlock/txlock/internal/leaks"
 )
 
-// The watcher lingers when nobody needs it any more, and may be late on a busy machine.
+// The watcher stays for a while after the last watch, and may end late on a busy machine.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if err := leaks.Find(); code == 0 && err != nil {
@@ -58,15 +58,15 @@ func TestWatch(t *testing.T) {
 			<-gone
 			require.True(t, Gone(conn), "though there are bytes to read")
 			again := make(chan struct{})
-			defer Watch(conn, func() { close(again) })() // of a connection that is gone already
+			defer Watch(conn, func() { close(again) })() // the connection is already gone
 			<-again
 			require.Empty(t, gone, "it calls once")
 		})
 	}
 }
 
-// A watch that was stopped, and one whose connection was closed on this side, do not call, also
-// when the number of the socket is given to another connection.
+// A stopped watch does not call. Neither does a watch whose connection was closed on this side,
+// even if another connection gets the number of the socket.
 func TestWatchEnds(t *testing.T) {
 	var called atomic.Int64
 	call := func() { called.Add(1) }
@@ -80,7 +80,7 @@ func TestWatchEnds(t *testing.T) {
 		reused, peer := pair(t, "tcp", "127.0.0.1:0")
 		gone := make(chan struct{})
 		stopReused := Watch(reused, func() { close(gone) })
-		stop() // must not end the watch of the connection that has the number now
+		stop() // must not end the watch of the connection that now has the number
 		require.NoError(t, peer.Close())
 		<-gone
 		stopReused()
@@ -88,7 +88,7 @@ func TestWatchEnds(t *testing.T) {
 	require.Zero(t, called.Load())
 }
 
-// Many watches are one goroutine.
+// Many watches share one goroutine.
 func TestOneWatcher(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var called atomic.Int64
@@ -96,7 +96,7 @@ func TestOneWatcher(t *testing.T) {
 		conn, other := pair(t, "tcp", "127.0.0.1:0")
 		defer other.Close()
 		Watch(conn, func() { called.Add(1) })
-		defer Watch(conn, func() { called.Add(1) })() // takes the place of the first
+		defer Watch(conn, func() { called.Add(1) })() // replaces the first watch
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 	require.Zero(t, called.Load())
@@ -105,7 +105,7 @@ func TestOneWatcher(t *testing.T) {
 func TestProbeRestores(t *testing.T) {
 	conn, _ := pair(t, "tcp", "127.0.0.1:0")
 	restore := Probe(conn, time.Minute)
-	again := Probe(conn, time.Minute) // what it finds is what the first has set
+	again := Probe(conn, time.Minute) // its former settings are those of the first probe
 	again()
 	restore()
 	restore = Probe(conn, 2*time.Second)
@@ -124,7 +124,7 @@ func BenchmarkWatch(b *testing.B) {
 	}
 }
 
-// A connection that lives in a pool through many watchers is held by none of them.
+// A pooled connection outlives many watchers. None of them keeps a reference to it.
 func TestWatchersLeaveNothing(t *testing.T) {
 	look := func() (running bool, registered int) {
 		shared.mu.Lock()
@@ -157,7 +157,7 @@ func TestSilence(t *testing.T) {
 		silence, known = Silence(conn)
 		return known && silence > 50*time.Millisecond
 	})
-	// each try says something: a machine that stalls would be silence again
+	// Each try sends data, because a stall of the machine would be silence again.
 	eventually.True(t, "an answer ends the silence", func() bool {
 		_, err := other.Write([]byte("x"))
 		require.NoError(t, err)

@@ -9,10 +9,10 @@ import (
 
 // tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks. It is the time in
 // milliseconds without an acknowledgement, of data or of a keep-alive probe, after which the kernel
-// gives the connection up.
+// gives up the connection.
 const tcpUserTimeout = 18
 
-// Probe makes the kernel give conn up when the peer's kernel has not answered for about silence. It
+// Probe makes the kernel give up conn when the peer's kernel has not answered for about silence. It
 // uses TCP keep-alive, which the programs on both sides do not notice. The kernel's timers take
 // whole seconds, so a silence below 3 s is not exact. restore resets the connection to its former
 // settings.
@@ -29,7 +29,7 @@ func Probe(conn net.Conn, silence time.Duration) (restore func()) {
 		{syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL, every},
 		{syscall.IPPROTO_TCP, tcpUserTimeout, int(giveUp.Milliseconds())},
 	}
-	set := 0 // number of options with their former value saved
+	set := 0 // number of options whose former values are saved
 	_ = socket.Control(func(fd uintptr) {
 		for i, option := range options {
 			former, err := syscall.GetsockoptInt(int(fd), option.level, option.name)

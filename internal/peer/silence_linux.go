@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Silence is the time since the peer's kernel was last heard. known is false if conn is no TCP
+// Silence is the time since the peer's kernel was last heard. known is false if conn is not a TCP
 // connection.
 func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	_, socket := socketOf(conn)
@@ -28,6 +28,6 @@ func Silence(conn net.Conn) (silence time.Duration, known bool) {
 	if err != nil || errno != 0 {
 		return 0, false
 	}
-	// keep-alive counts from these too
+	// TCP keep-alive counts from these times too.
 	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true
 }

@@ -7,8 +7,8 @@ import (
 	"weak"
 )
 
-// socketOf returns the system's socket below conn, which may be TLS, and a weak pointer to its
-// owner; nil if there is none.
+// socketOf returns the socket below conn, which may be a TLS connection, and a weak pointer to the
+// socket's owner. Both are nil if there is none.
 func socketOf(conn net.Conn) (pointer any, socket syscall.RawConn) {
 	for {
 		wrapped, ok := conn.(interface{ NetConn() net.Conn })
@@ -33,7 +33,7 @@ func socketOf(conn net.Conn) (pointer any, socket syscall.RawConn) {
 }
 
 // whenFreed calls forget with number after the last reference to the connection is gone. There must
-// be one now.
+// still be one now.
 func whenFreed(pointer any, forget func(number uint64), number uint64) (cleanup runtime.Cleanup) {
 	switch p := pointer.(type) {
 	case weak.Pointer[net.TCPConn]:

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// hangUp is the event for a peer that has closed its side, or a connection that has died. EPOLLHUP
-// and EPOLLERR are always reported. Arriving data is not asked for, so it wakes nobody here.
+// hangUp is the event for a peer that has closed its side, and for a connection that has died.
+// EPOLLHUP and EPOLLERR are always reported. Arriving data wakes nobody, because it is not asked
+// for.
 const hangUp = syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
 
-// linger is how long the watcher stays when nothing is watched. So a loop that takes and releases a
-// lock does not start a watcher each time.
+// linger is how long the watcher stays when nothing is watched. A loop that takes and releases a
+// lock therefore does not start a watcher each time.
 const linger = 100 * time.Millisecond
 
 // watcher waits for the hang-up of all watched connections of the process, in one goroutine. The
@@ -29,28 +30,29 @@ type watcher struct {
 	epoll      *os.File // nil while no goroutine runs
 	fd         int      // of epoll
 	registered map[uint64]*registration
-	numbers    map[any]uint64 // of the registrations, by weak pointers to the connections
+	numbers    map[any]uint64 // of the registrations, by weak pointer to the connection
 	last       uint64
-	watches    int  // how many registrations are watched
-	resting    bool // a deadline is set; after it the goroutine ends, unless something is watched
+	watches    int  // number of watched registrations
+	resting    bool // a deadline is set, after which the goroutine ends unless something is watched
 }
 
-// registration is a connection that the kernel knows by a number. Numbers are never used again:
-// otherwise an event could be taken for one of a later connection with the same file descriptor.
+// registration is a connection that the kernel knows by a number. Numbers are never reused:
+// otherwise an event could be taken for an event of a later connection with the same file
+// descriptor.
 type registration struct {
 	conn  any // weak pointer
 	freed runtime.Cleanup
 	owner int // counts the watches, to tell them apart
 	gone  func()
-	ended bool // the hang-up came
+	ended bool // the hang-up has been reported
 }
 
 var shared watcher
 
-// Watch calls gone when the peer closes conn, or the kernel gives it up; at once if that has
-// already happened. It calls once, in a goroutine of its own. It does not call when conn is closed
-// on this side. A call at the same time as stop may begin after stop has returned. A connection has
-// one watch at a time: a new one ends the old.
+// Watch calls gone when the peer closes conn, or the kernel gives it up. If that has already
+// happened, it calls at once. It calls once, in a goroutine of its own. It does not call when conn
+// is closed on this side. If stop runs at the same time, the call may begin after stop has
+// returned. A connection has one watch at a time: a new one ends the old.
 func Watch(conn net.Conn, gone func()) (stop func()) {
 	pointer, socket := socketOf(conn)
 	if socket == nil {
@@ -109,7 +111,7 @@ func (w *watcher) drop(r *registration) {
 // register returns 0 when the kernel refuses. It is called with mu held.
 func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) {
 	w.last++
-	// the 64 bits that come back with an event
+	// Fd and Pad together are the 64 bits that come back with an event.
 	event := syscall.EpollEvent{Events: hangUp, Fd: int32(w.last), Pad: int32(w.last >> 32)}
 	var err error
 	closed := socket.Control(func(fd uintptr) { err = syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_ADD, int(fd), &event) })
@@ -121,7 +123,8 @@ func (w *watcher) register(pointer any, socket syscall.RawConn) (number uint64) 
 	return w.last
 }
 
-// forget is called when the last reference to the connection is gone. It is closed by then.
+// forget is called when the last reference to the connection is gone. The connection is closed by
+// then.
 func (w *watcher) forget(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +141,7 @@ func (w *watcher) start() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that package os hands it to the runtime's poller
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that package os uses the runtime's poller
 		_ = syscall.Close(fd)
 		return err
 	}
@@ -178,7 +181,7 @@ func (w *watcher) call(number uint64) {
 	}
 	r.ended = true
 	if r.gone != nil {
-		go r.gone() // the caller's code must not hold up the others
+		go r.gone() // in a goroutine, so that the caller's code does not delay the others
 	}
 	w.drop(r)
 }
@@ -191,7 +194,7 @@ func (w *watcher) rest() (done bool) {
 	if w.watches == 0 {
 		_ = w.epoll.Close()
 		for _, r := range w.registered {
-			r.freed.Stop() // otherwise a connection of a pool would collect one from each watcher
+			r.freed.Stop() // otherwise a pooled connection would collect one from each watcher
 		}
 		w.epoll, w.registered, w.numbers = nil, nil, nil
 		return true

@@ -18,13 +18,13 @@ import (
 type crew struct {
 	plan      plan // for all workers; each gets its own DSN
 	dsns      []string
-	workers   []*process // the present ones
+	workers   []*process // one for each number; a restarted worker takes the place of the old
 	abandoned sync.WaitGroup
 
 	mu       sync.Mutex
 	history  map[operationID]*operation // since the last harvest
 	stalls   []fault                    // since the last harvest
-	problems []string                   // what workers report or died of
+	problems []string                   // what workers reported or died of
 }
 
 // process is one worker process.
@@ -72,7 +72,7 @@ func (c *crew) start(number, start int) error {
 	p.command = exec.Command(executable)
 	p.command.Env = append(os.Environ(), workerVariable+"="+string(text))
 	p.command.Stderr = os.Stderr
-	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not to be hit by a ctrl-C: we end it
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that ctrl-C does not reach it: the parent ends it
 	if p.orders, err = p.command.StdinPipe(); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (c *crew) signal(number int, signal os.Signal) error {
 	return c.workers[number].command.Process.Signal(signal)
 }
 
-// tell sends all workers an order and waits for their answers.
+// tell sends all workers an order and waits until they report its event.
 func (c *crew) tell(ctx context.Context, order, answer string, patience time.Duration) error {
 	for _, p := range c.workers {
 		if err := json.NewEncoder(p.orders).Encode(message{Event: order}); err != nil {
@@ -178,8 +178,8 @@ func (c *crew) tell(ctx context.Context, order, answer string, patience time.Dur
 	return errors.Join(failed...)
 }
 
-// await waits for an event of the worker. A worker that is late prints the stacks of all its
-// goroutines, and is ended.
+// await waits for an event of the worker. If the worker is late, await makes it print the stacks of
+// all its goroutines and end.
 func (p *process) await(ctx context.Context, event string, patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -21,18 +21,18 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// All tables are in a schema of their own, which is a database on MySQL and MariaDB.
+// All tables are in their own schema, which is a database on MySQL and MariaDB.
 const (
 	lockTable = "torture.slots"
 	counters  = "torture.counters" // a value per key, changed in Do
-	// the set: a row for each Do that took effect; no unique index, so that it shows doubles
+	// a row for each Do that took effect; without a unique index, so that it shows duplicates
 	applied      = "torture.applied"
 	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
-	handmade     = "torture.handmade"     // the rows of the locks made by hand
-	expiryPeriod = 300 * time.Millisecond // of the lease rows made by hand
+	handmade     = "torture.handmade"     // rows of the handmade locks
+	expiryPeriod = 300 * time.Millisecond // of the handmade lease rows
 )
 
-// quiet keeps go-sql-driver from printing broken connections, which the faults cause on purpose.
+// quiet stops go-sql-driver from printing broken connections, which the faults cause on purpose.
 func quiet() error { return sqlmysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func isPostgres(kind servers.Kind) bool {
@@ -72,8 +72,8 @@ func addressOf(kind servers.Kind, dsn string) (string, error) {
 	return found[1], nil
 }
 
-// workerDSN is dsn for a worker: it leads through the proxy of the worker, and is marked, so that
-// the server can tell which sessions are ours.
+// workerDSN is the DSN of a worker. It leads through the worker's proxy, and has a mark by which
+// the server can tell our sessions from others.
 func workerDSN(kind servers.Kind, dsn, address string, process int) (string, error) {
 	if isPostgres(kind) {
 		u, err := url.Parse(dsn)
@@ -94,12 +94,12 @@ func workerDSN(kind servers.Kind, dsn, address string, process int) (string, err
 	return base, nil
 }
 
-// options are those of every Locker of the run.
+// options are the options of every Locker in the run.
 func options(lease time.Duration) []txlock.Option {
 	return []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(lease), txlock.WithFencing()}
 }
 
-// database is the server as its administrator sees it, not through a proxy.
+// database is the server as its administrator sees it, without a proxy.
 type database struct {
 	kind servers.Kind
 	dsn  string

@@ -24,16 +24,16 @@ type epoch struct {
 // hold is a time in which an operation certainly had the lock.
 type hold struct {
 	*operation
-	end    int64 // it gave the lock back, or a fault may have taken it
+	end    int64 // when it gave the lock back, or a fault may have taken it
 	broken bool  // it lost the lock, or may have
 }
 
-// grace is how long after a fault its consequences may show: sessions end with their lease, and a
-// pool may keep dead connections.
+// grace is how long after a fault its effects may show: sessions end with their lease, and a pool
+// may keep dead connections.
 func (e *epoch) grace() int64 { return int64(2*e.lease + time.Second) }
 
-// explanation is the earliest fault or long stall that can have broken an operation, and the latest
-// fault; nil if there is none.
+// explanation returns the earliest fault or long stall that can have broken an operation, and the
+// latest fault. Each is nil if there is none.
 func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
 	return e.explanationUntil(o, cmp.Or(o.Return, o.Died, e.End))
 }
@@ -61,7 +61,7 @@ func (e *epoch) explanationUntil(o *operation, end int64) (earliest, latest *fau
 	return earliest, latest
 }
 
-// holds lists who had the lock of each key, in the order in which they saw that they had it.
+// holds lists the holders of each key, in the order in which they learned of their grants.
 func (e *epoch) holds() map[int][]hold {
 	holds := map[int][]hold{}
 	for _, o := range e.Operations {
@@ -94,7 +94,7 @@ func (e *epoch) holdOf(o *operation) hold {
 		h.broken = true
 		earlier(max(o.Call, fault.Start))
 	case !o.Expected && o.Died == 0:
-		h.broken = true // reported as a violation elsewhere
+		h.broken = true // another check reports this as a violation
 		earlier(o.Granted)
 	}
 	return h

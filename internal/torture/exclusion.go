@@ -19,22 +19,22 @@ type violation struct {
 // result says so.
 const checkTime = time.Minute
 
-// never is the return time of an operation that did not return: it may take effect at any later
+// never is the return time of an operation that did not return. It may take effect at any later
 // time.
 const never = math.MaxInt64
 
-// addition is an operation on a counter: it adds 1 to the value that it reads, or is the final
-// reading.
+// addition is an operation on a counter. It adds 1 to the value that it reads. The last one only
+// reads.
 type addition struct {
 	id   operationID
 	look bool
 }
 
-// anything is the output of an addition whose reading is unknown.
+// anything is the output of an addition whose value was not recorded.
 const anything int64 = -1
 
-// counterModel is a number to which each operation adds 1, and returns what it was before. Two that
-// held the lock at once would read the same number.
+// counterModel is a counter. Each operation adds 1 and returns the value before. Two operations
+// that held the lock at once would read the same value.
 func counterModel(start int64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return start },
@@ -51,7 +51,7 @@ func counterModel(start int64) porcupine.Model {
 	}
 }
 
-// step is an operation on a mutex: a holder takes it or gives it back.
+// step is an operation on a mutex: its holder takes it or gives it back.
 type step struct {
 	id   operationID
 	take bool
@@ -73,8 +73,8 @@ func mutexModel() porcupine.Model {
 	}
 }
 
-// checkMutex checks that no two operations certainly had the lock of a key at once. When a fault
-// took the lock, it may have ended at any time from the fault on.
+// checkMutex checks that no two operations certainly had the lock of a key at once. A hold that a
+// fault broke may have ended at any time since the fault.
 func (e *epoch) checkMutex(key int, holds []hold) []violation {
 	var history []porcupine.Operation
 	for _, h := range holds {
@@ -109,7 +109,7 @@ func overlapping(holds []hold) []*operation {
 			last = i
 		}
 	}
-	if found == nil { // only porcupine sees it
+	if found == nil { // only porcupine has found it
 		for _, h := range holds {
 			found = append(found, h.operation)
 		}
@@ -117,8 +117,8 @@ func overlapping(holds []hold) []*operation {
 	return found
 }
 
-// checkCounter checks the additions to one counter and its final reading. What the additions read
-// gives their order.
+// checkCounter checks the additions to one counter and its final value. Their order follows from
+// the values that they read.
 func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operation, operations []*operation, start,
 	end int64,
 ) []violation {
@@ -138,7 +138,7 @@ func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operati
 }
 
 // suspicious returns the operations that read the same value as another, for the report. If there
-// are none, it returns all.
+// are none, it returns all operations.
 func suspicious(operations []*operation, key int, fenced bool) []*operation {
 	byValue := map[int64][]*operation{}
 	for _, o := range operations {
@@ -158,7 +158,7 @@ func suspicious(operations []*operation, key int, fenced bool) []*operation {
 	return found
 }
 
-// readOf returns what an operation read of a key.
+// readOf returns the value that an operation read for a key.
 func (o *operation) readOf(key int, fenced bool) (int64, bool) {
 	if fenced {
 		return o.Fence.Read, o.Fence.Outcome == done

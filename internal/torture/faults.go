@@ -12,7 +12,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// faultKind is a way in which things go wrong.
+// faultKind is a kind of fault.
 type faultKind string
 
 const (
@@ -27,15 +27,15 @@ const (
 	networkReset faultKind = "network resets connections"
 )
 
-// faultKinds are those that txlock is tortured with.
+// faultKinds are the faults that txlock must survive.
 var faultKinds = []faultKind{
 	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
 }
 
-// everybody is the victim of a fault that does not hit one worker only.
+// everybody is the victim of a fault that hits more than one worker.
 const everybody = -1
 
-// fault is one that took place. Times are those of now.
+// fault is a fault that took place. Its times come from now.
 type fault struct {
 	Kind   faultKind `json:"kind"`
 	Victim int       `json:"victim"`
@@ -47,7 +47,7 @@ type fault struct {
 type adversary struct {
 	random  *rand.Rand
 	kinds   []faultKind // to choose from
-	bag     []faultKind // not yet chosen in this round, so that short runs do not repeat a fault
+	bag     []faultKind // those left in this round, so that short runs do not repeat a fault
 	lease   time.Duration
 	server  *servers.Server
 	data    *database
@@ -55,7 +55,7 @@ type adversary struct {
 	crew    *crew
 }
 
-// pause waits between two faults, or until ctx ends.
+// pause waits until the next fault is due, or until ctx ends.
 func (a *adversary) pause(ctx context.Context) {
 	select {
 	case <-time.After(200*time.Millisecond + a.upTo(600*time.Millisecond)):
@@ -133,11 +133,11 @@ func (a *adversary) endSession(ctx context.Context) error {
 	if len(busy) == 0 {
 		return nil
 	}
-	_ = a.data.terminate(ctx, busy[a.random.IntN(len(busy))]) // it may have ended meanwhile
+	_ = a.data.terminate(ctx, busy[a.random.IntN(len(busy))]) // it may have ended in the meantime
 	return nil
 }
 
-// spoil gives a worker a bad network for a while.
+// spoil puts a worker on a bad network for a while.
 func (a *adversary) spoil(f fault) {
 	var bad wire.Network
 	duration := 300*time.Millisecond + a.upTo(700*time.Millisecond)

@@ -11,14 +11,14 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// What can be tortured.
+// The locks that can be tortured.
 const (
 	lockTxlock    = "txlock"
 	lockLeaseRow  = "lease-row"
 	lockSwallowed = "swallowed-deadlock"
 )
 
-// openHandmade opens one of the locks that people make by hand. They must show violations.
+// openHandmade opens one of the locks that people write by hand. It must show violations.
 func openHandmade(p plan, db *sql.DB) (subject, error) {
 	switch p.Lock {
 	case lockLeaseRow:
@@ -33,7 +33,7 @@ func openHandmade(p plan, db *sql.DB) (subject, error) {
 	return nil, fmt.Errorf("no lock %q: there are %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow, lockSwallowed)
 }
 
-// clockOf is the server's clock in milliseconds, as SQL.
+// clockOf is an SQL expression for the server's clock in milliseconds.
 func clockOf(p plan) string {
 	if isPostgres(p.Kind) {
 		return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
@@ -41,8 +41,8 @@ func clockOf(p plan) string {
 	return "CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)"
 }
 
-// leaseRow is a row with a holder and an expiry time by the server's clock. A holder that is paused
-// for longer goes on writing when it wakes.
+// leaseRow is a row with a holder, and an expiry time by the server's clock. A holder that is
+// paused for longer than the lease continues to write when it wakes up.
 type leaseRow struct {
 	db  *sql.DB
 	now string
@@ -107,8 +107,8 @@ func (l *leaseRow) write(ctx context.Context, o *operation, key int, value int64
 	return tx.Commit()
 }
 
-// swallowed locks two rows with SELECT … FOR UPDATE in any order, and ignores a deadlock. The
-// server has then rolled the transaction back, and every later statement commits by itself.
+// swallowed locks two rows with SELECT … FOR UPDATE in any order, and ignores deadlocks. After a
+// deadlock the server has rolled back the transaction, and every later statement commits by itself.
 type swallowed struct {
 	db   *sql.DB
 	keys int

@@ -11,8 +11,8 @@ import (
 type ledger struct {
 	counters map[int]int64 // by key
 	fenced   map[int]int64
-	applied  map[application]int   // number of effects of a Do on a key
-	seen     map[application]int64 // the value of the counter that it read
+	applied  map[application]int   // how often a Do took effect on a key
+	seen     map[application]int64 // the value of the counter that the Do read
 }
 
 type application struct {
@@ -20,7 +20,7 @@ type application struct {
 	key       int
 }
 
-// read reads the ledger, and empties the set, so that it does not grow for hours.
+// read reads the ledger. It empties the set, which would otherwise grow for hours.
 func (d *database) read(ctx context.Context) (*ledger, error) {
 	l := &ledger{applied: map[application]int{}, seen: map[application]int64{}}
 	var err error

@@ -22,7 +22,7 @@ import (
 type library[Tx any] struct {
 	plan  plan
 	locks *txlock.Locker[Tx]
-	store *sql.DB // the fenced store, as an example of a system outside the lock's transaction
+	store *sql.DB // the fenced store: a system outside the lock's transaction
 	exec  func(ctx context.Context, tx Tx, query string) error
 	value func(ctx context.Context, tx Tx, query string) (int64, error)
 }
@@ -59,7 +59,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 	}, nil
 }
 
-// persist tries again and again for a minute.
+// persist retries for a minute.
 func persist[T any](try func() (T, error)) (T, error) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		value, err := try()
@@ -102,7 +102,7 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	}
 	m := l.locks.Mutex(names...)
 	limited := false
-	if !o.Verb.tries() && random.IntN(5) == 0 { // limits the wait, in one of two ways
+	if !o.Verb.tries() && random.IntN(5) == 0 { // limits the wait in one of two ways
 		limited = true
 		limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
 		if random.IntN(2) == 0 {
@@ -138,8 +138,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 
 func keyName(key int) string { return "torture:" + strconv.Itoa(key) }
 
-// do adds 1 to the counter of each key, by reading and writing back, which only the lock protects.
-// It works on a second key in a nested Do, whose savepoint belongs to the same transaction.
+// do adds 1 to the counter of each key. It reads and writes back, so only the lock protects the
+// update. For a second key it uses a nested Do, whose savepoint belongs to the same transaction.
 func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand, tell func()) error {
 	call, worked := m.Do, false
 	if o.Verb == verbTryDo {
@@ -172,7 +172,7 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 	switch {
 	case err == nil:
 		o.Outcome = done
-	case worked && strings.Contains(err.Error(), "is unknown"): // as Do promises to say
+	case worked && strings.Contains(err.Error(), "is unknown"): // Do promises to say so
 		o.Outcome = unknown
 	default:
 		o.Outcome = failed
@@ -181,15 +181,15 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 }
 
 // idle lets the work send nothing for longer than WithLease permits, so that it loses the lock. Its
-// changes must not be committed. The server counts from its last answer, even if the work sees that
-// late.
+// changes must not be committed. The server counts the lease from its last answer, even if the work
+// receives that late.
 func (l *library[Tx]) idle(ctx context.Context, tx Tx, o *operation, tell func()) error {
 	sent := now()
 	if err := l.exec(ctx, tx, "SELECT 1"); err != nil {
 		return err
 	}
 	o.Silent, o.Deadline = true, sent+int64(l.plan.Lease*9/10)
-	tell() // the process may be killed meanwhile
+	tell() // a kill may come during the pause
 	time.Sleep(l.plan.Lease * 3 / 2)
 	return nil
 }
@@ -211,8 +211,8 @@ func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key in
 		key, value))
 }
 
-// hold takes the lock for work outside its transaction: it writes to the fenced store and pauses,
-// now and then for longer than the lease.
+// hold takes the lock for work outside its transaction. The work writes to the fenced store and
+// pauses, sometimes for longer than the lease.
 func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand,
 	tell func(),
 ) error {
@@ -251,7 +251,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 	err = lock.Unlock(context.Background())
 	stop()
 	if o.Lost = lost.Load(); o.Lost > o.Released {
-		o.Lost = 0 // by Unlock itself
+		o.Lost = 0 // Unlock itself ended the context
 	}
 	o.Outcome = done
 	if err = errors.Join(nested, err); err != nil {
@@ -270,8 +270,8 @@ func (l *library[Tx]) reenter(lock *txlock.Lock, key int) error {
 }
 
 // writeFenced adds 1 to a value outside the lock's transaction. The store records the token before
-// the value is read, and refuses writes with an older token. So a former holder cannot write what
-// it has read.
+// the value is read, and refuses writes with an older token. So a former holder cannot overwrite
+// newer values.
 func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -292,7 +292,7 @@ func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
 	o.Fence.Outcome = verdict(written, err, unknown)
 }
 
-// verdict is done when a row was changed, failed when none was, and broken after an error.
+// verdict is done if a row was changed, failed if none was, and broken after an error.
 func verdict(result sql.Result, err error, broken outcome) outcome {
 	if err != nil {
 		return broken

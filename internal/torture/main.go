@@ -77,7 +77,7 @@ func command(ctx context.Context, args []string) error {
 	return errors.Join(verdictOf(results, *expect), save(*file, results))
 }
 
-// check refuses bad settings before a server is started.
+// check refuses invalid settings before a server is started.
 func (s *settings) check(kinds []servers.Kind) error {
 	if s.Processes < 1 || s.Goroutines < 1 || s.Keys < 2 {
 		return errors.New("needed are a process, a goroutine and two keys at least")

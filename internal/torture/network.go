@@ -6,7 +6,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// network has a proxy between each worker and the server.
+// network is a proxy for each worker, between it and the server.
 type network []*wire.Proxy
 
 func openNetwork(workers int, server string) (n network, err error) {

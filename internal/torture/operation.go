@@ -20,7 +20,7 @@ func now() int64 {
 type outcome string
 
 const (
-	open    outcome = ""        // not ended, or its process was killed
+	open    outcome = ""        // not ended yet, or its process was killed
 	done    outcome = "done"    // acknowledged
 	missed  outcome = "missed"  // never granted
 	failed  outcome = "failed"  // an error, with the promise that nothing took effect
@@ -41,7 +41,7 @@ type operation struct {
 	Return   int64 `json:"return,omitempty"`
 	Deadline int64 `json:"deadline,omitempty"` // when it may lose the lock by its own idleness
 	Lost     int64 `json:"lost,omitempty"`     // when its context ended with ErrLost
-	Died     int64 `json:"died,omitempty"`     // when its process was killed in it
+	Died     int64 `json:"died,omitempty"`     // when its process was killed
 
 	Silent   bool    `json:"silent,omitempty"` // its work sent nothing for longer than the lease
 	Outcome  outcome `json:"outcome"`
@@ -52,7 +52,7 @@ type operation struct {
 	Fence    *fence  `json:"fence,omitempty"`
 }
 
-// fence is the answer of a fenced store to a holder.
+// fence is a fenced store's answer to a holder.
 type fence struct {
 	Call    int64   `json:"call"`
 	Return  int64   `json:"return,omitempty"`
@@ -72,7 +72,8 @@ const (
 func (v verb) holds() bool { return v == verbLock || v == verbTryLock }
 func (v verb) tries() bool { return v == verbTryLock || v == verbTryDo }
 
-// operationID is unique in a run: the process, the number of its starts, and a sequence number.
+// operationID is unique in a run. It consists of the process, the number of its starts, and a
+// sequence number.
 type operationID int64
 
 const (
@@ -89,7 +90,7 @@ func (id operationID) String() string {
 		id&(1<<sequenceBits-1))
 }
 
-// String returns the operation in one line, with times in milliseconds since its call.
+// String describes the operation in one line, with times in milliseconds since its call.
 func (o *operation) String() string {
 	since := func(at int64) string {
 		if at == 0 {
@@ -123,11 +124,11 @@ func (o *operation) String() string {
 	return text
 }
 
-// message is one line between a worker and its parent.
+// message is a line between a worker and its parent.
 type message struct {
 	// of workers: ready, operation, stalled, resting, ended; of the parent: work, rest, end
 	Event     string     `json:"event"`
 	Operation *operation `json:"operation,omitempty"`
 	Stall     *fault     `json:"stall,omitempty"`
-	Problem   string     `json:"problem,omitempty"` // what a worker found at its end
+	Problem   string     `json:"problem,omitempty"` // what a worker found wrong at its end
 }

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// headStart is how much earlier a waiter must have called to count as overtaken, without the time
-// in which its process did not run. A call reaches the server's queue with a delay: it may have to
-// open a connection.
+// headStart is how much earlier a waiter must have called to count as overtaken. The time in which
+// its process did not run is not part of it. A call reaches the server's queue with a delay,
+// because it may have to open a connection.
 const headStart = 50 * time.Millisecond
 
-// overtaken counts, for each waiter of key, the others that called later and had the lock earlier,
-// and returns the highest count. It only looks at the time before the first fault of the epoch,
+// overtaken counts, for each waiter of key, the others that called later and got the lock earlier.
+// It returns the highest count. It looks only at the time before the first fault of the epoch,
 // because a fault takes waiters out of the queue.
 func (e *epoch) overtaken(key int, holds []hold) (most int, waiter *operation, by []*operation) {
 	until := e.End
 	for _, f := range e.Faults {
 		until = min(until, f.Start)
 	}
-	var queue []hold // granted waits for this key only, in the order of the grants
+	var queue []hold // holds by operations on this key only, in the order of the grants
 	for _, h := range holds {
 		if len(h.Keys) == 1 && !h.Verb.tries() && h.Granted < until {
 			queue = append(queue, h)
@@ -38,10 +38,10 @@ func (e *epoch) overtaken(key int, holds []hold) (most int, waiter *operation, b
 	return most, waiter, by
 }
 
-// checkQueue allows as many overtakings as there are goroutines. On a machine with few processors
-// all of them can be on their way to the queue when the waiter is, and InnoDB's queue is not
+// checkQueue allows as many overtakings as there are goroutines. On a machine with few processors,
+// all of them can be on their way to the queue together with the waiter, and InnoDB's queue is not
 // strictly in order. A lock without a queue shows far more: there a waiter is overtaken as long as
-// others come.
+// others arrive.
 func (e *epoch) checkQueue(key int, holds []hold) (most int, violations []violation) {
 	most, waiter, by := e.overtaken(key, holds)
 	if most <= e.workers {

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// damage is what the faults of one kind have caused.
+// damage summarises the effects of all faults of one kind.
 type damage struct {
 	Kind       faultKind       `json:"kind"`
 	Count      int             `json:"count"`
-	Losses     int             `json:"losses"` // holds that were broken
+	Losses     int             `json:"losses"` // number of broken holds
 	Recoveries []time.Duration `json:"recoveries"`
-	// Belief is the longest time for which a Lock did not know of its loss while another already
-	// had the lock.
+	// Belief is the longest time for which a Lock did not know that it was lost, while another
+	// already had the lock.
 	Belief time.Duration `json:"belief"`
 }
 
-// quantile is the recovery time that the share q of all does not exceed, or 0 without any.
+// quantile is the recovery time that a share q of all does not exceed, or 0 without any.
 func (d *damage) quantile(q float64) time.Duration {
 	if len(d.Recoveries) == 0 {
 		return 0
@@ -28,11 +28,12 @@ func (d *damage) quantile(q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// recovery is the time until the lock goes on: for a fault that hits the server, from when it is
-// healed to the next grant of any key. For one that hits a worker, or one session, from the fault
-// to the next grant of each key that it took from the victim, or, if it took none, that the victim
-// waited for. While nobody asks for a key, or one whom the fault did not hit has it, no time is
-// counted. It is false when nothing was hit, or nobody asked in this epoch.
+// recovery is the time until the lock works again. For a fault of the server, it is the time from
+// the end of the fault to the next grant of any key. For a fault of a worker or a session, it is
+// the time from the fault to the next grant of each key that the fault took from the victim, or
+// else that the victim waited for. It does not count the time while nobody asks for a key, or while
+// a holder that the fault did not hit has it. ok is false if the fault hit nothing, or nobody asked
+// in this epoch.
 func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration, ok bool) {
 	if f.Kind == killServer || f.Kind == pauseServer {
 		next := int64(never)
@@ -55,8 +56,8 @@ func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration,
 	return recovery, ok
 }
 
-// hit lists the keys that the fault took from its victim, and those that the victim waited for. Of
-// a terminated session the server does not say whose it was: it is the one whose operation broke,
+// hit lists the keys that the fault took from its victim, and the keys that the victim waited for.
+// The server does not say whose session was terminated: it belongs to the operation that broke
 // before another fault came.
 func (e *epoch) hit(f fault) (taken, awaited map[int]bool) {
 	taken, awaited = map[int]bool{}, map[int]bool{}
@@ -78,7 +79,7 @@ func (e *epoch) hit(f fault) (taken, awaited map[int]bool) {
 	return taken, awaited
 }
 
-// heldUntil is until when one who keeps the lock has it, if one has it at that time.
+// heldUntil is when the last unbroken hold of that time ends, or at if there is none.
 func heldUntil(holds []hold, at int64) int64 {
 	until := at
 	for _, h := range holds {
@@ -125,9 +126,9 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 			}
 			belief, other := beliefOf(h, list)
 			d.Belief = max(d.Belief, belief)
-			// If the server ends the session by its timer, WithLease promises that the holder knows
-			// a tenth of the lease before. A process that did not run at that time knows when it
-			// runs again.
+			// If the server ends the session by its timer, WithLease promises that the holder
+			// learns of the loss a tenth of the lease earlier. A process that did not run at that
+			// time learns of it when it runs again.
 			if belief > 0 && f.Kind == networkDrop && belief > e.excused(h.operation, other) {
 				violations = append(violations, violation{
 					ruleBelief, fmt.Sprintf("key %d: the lock was given to another %v before the holder was told "+
@@ -140,17 +141,17 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 	return violations
 }
 
-// excused is how long a former holder may have gone on while other had the lock, because its
-// process did not run. It was due to learn of the loss a tenth of the lease earlier, so only a
-// stall beyond that tenth made it late. The clock misses short pauses just before a stall, when the
-// notice came due, and just after it, when the holder was about to see the notice.
+// excused is how long a former holder may have continued while other had the lock, because its
+// process did not run. It should have learned of the loss a tenth of the lease earlier, so only a
+// stall beyond that tenth made it late. The clock misses short pauses: just before a stall, when
+// the notice was due, and just after it, when the holder was about to see the notice.
 func (e *epoch) excused(o, other *operation) time.Duration {
 	margin := int64(e.lease / 10)
 	stalled := e.stalled(o.Process, other.Granted-margin, cmp.Or(o.Lost, o.Released))
 	return time.Duration(stalled-margin) + 2*shortestStall
 }
 
-// beliefOf is how long a former holder went on while another had the lock.
+// beliefOf is how long a former holder continued while another had the lock.
 func beliefOf(h hold, list []hold) (time.Duration, *operation) {
 	told := h.Lost
 	if told == 0 {

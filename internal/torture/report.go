@@ -19,7 +19,7 @@ type result struct {
 	Operations   int                   `json:"operations"`
 	Acquisitions int                   `json:"acquisitions"`
 	Updates      int                   `json:"updates"` // acknowledged Dos
-	Unknown      int                   `json:"unknown"` // Dos with unknown end
+	Unknown      int                   `json:"unknown"` // Dos with an unknown outcome
 	Overtaken    int                   `json:"overtaken"`
 	Stalled      time.Duration         `json:"stalled"` // sum over the processes
 	Damages      map[faultKind]*damage `json:"damages"`

@@ -15,7 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// settings say what a run does.
+// settings are the settings of a run.
 type settings struct {
 	Kind       servers.Kind  `json:"kind"`
 	For        time.Duration `json:"for"`
@@ -31,7 +31,7 @@ const (
 	epochLength = 15 * time.Second
 	// restPatience is how long operations may take to end after all faults are healed.
 	restPatience = 40 * time.Second
-	// enough violations end a run: more would not help to find the cause.
+	// enough violations end a run. More would not help to find the cause.
 	enough = 20
 )
 
@@ -50,7 +50,7 @@ type trial struct {
 	result  *result
 }
 
-// torture runs the workers on a server of its own, with faults, and checks what they did.
+// torture runs the workers on its own server, with faults, and checks what they did.
 func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
 	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: tokens{map[int]latest{}}, result: newResult(s)}
 	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
@@ -102,8 +102,8 @@ func (t *trial) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// faultKinds returns all kinds for txlock, and for a lock made by hand the one that exposes its
-// flaw.
+// faultKinds returns all kinds for txlock. For a handmade lock it returns only the kind that
+// exposes its flaw.
 func (t *trial) faultKinds() []faultKind {
 	switch t.Lock {
 	case lockLeaseRow:
@@ -171,8 +171,8 @@ func (t *trial) run(ctx context.Context) error {
 	}
 }
 
-// live runs one epoch: some time without faults, because only then the order of waiters shows, then
-// one fault after another, then rest.
+// live runs one epoch: first some time without faults, because only then the order of waiters
+// shows, then one fault after another, then rest.
 func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error {
 	active, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
@@ -181,7 +181,7 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	case <-active.Done():
 	}
 	for len(t.enemy.kinds) > 0 && active.Err() == nil {
-		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // it heals its faults even if the run is interrupted
+		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // a fault is healed even if the run is interrupted
 		e.Faults = append(e.Faults, f)
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 		t.enemy.pause(active)
 	}
 	<-active.Done()
-	// The workers rest even if the run was interrupted, because their work is still checked.
+	// The workers rest even if the run is interrupted, because their work is still checked.
 	err := t.crew.tell(context.WithoutCancel(ctx), "rest", "resting", restPatience)
 	e.End = now()
 	t.clock.look()
@@ -275,7 +275,7 @@ func (t *trial) free(ctx context.Context) error {
 	return errors.Join(err, locks.close())
 }
 
-// end makes the workers close everything, and looks for leftovers.
+// end makes the workers close everything, and looks for what they left behind.
 func (t *trial) end(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	if err := t.crew.tell(ctx, "end", "ended", restPatience); err != nil {

@@ -8,18 +8,18 @@ import (
 )
 
 // processStalled is not caused on purpose: a busy machine did not run the process for a while. A
-// lock cannot prevent the consequences, and no guess of its length is right on every machine. So
-// every process measures it.
+// lock cannot prevent the consequences, and no fixed tolerance fits every machine. So every process
+// measures its stalls.
 const processStalled faultKind = "process not run by the machine"
 
 const (
 	tick = 10 * time.Millisecond
-	// shortestStall is told: a few that are shorter do not add up to a tenth of a lease, which is
-	// 100 ms at least.
+	// shortestStall is the shortest stall that is reported. A few shorter ones do not add up to a
+	// tenth of a lease, which is 100 ms at least.
 	shortestStall = 25 * time.Millisecond
 )
 
-// clock notices when its process did not run: it reads the time so often that it sees the gap.
+// clock notices when its process did not run. It reads the time so often that it sees the gap.
 type clock struct {
 	mu     sync.Mutex
 	last   int64
@@ -30,7 +30,7 @@ func newClock(report func(from, to int64)) *clock {
 	return &clock{last: now(), report: report}
 }
 
-// run looks again and again until stop is closed.
+// run looks repeatedly until stop is closed.
 func (c *clock) run(stop <-chan struct{}) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -44,8 +44,8 @@ func (c *clock) run(stop <-chan struct{}) {
 	}
 }
 
-// look reports the gap since the last look, if it is a stall. So a stall is reported before
-// whatever the process reports next.
+// look reports the gap since the last look if it is a stall. It is also called at the end of an
+// epoch, so that every stall is known before the epoch is judged.
 func (c *clock) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func inOrder(stalls []fault) []fault {
 	return stalls
 }
 
-// stalled is how long, between two moments, a process or the parent did not run. The parent counts
+// stalled is how long a process or the parent did not run between two moments. The parent counts
 // because its proxies carry all traffic.
 func (e *epoch) stalled(process int, from, to int64) (total int64) {
 	for _, s := range e.Stalls {
@@ -71,13 +71,13 @@ func (e *epoch) stalled(process int, from, to int64) (total int64) {
 		}
 		if begin, end := max(s.Start, from), min(s.Healed, to); end > begin {
 			total += end - begin
-			from = end // time in which both stalled counts once
+			from = end // time in which both were stalled counts once
 		}
 	}
 	return total
 }
 
-// unprovoked is how long the processes did not run in all, without the time for which they were
+// unprovoked is how long all processes together did not run, without the time for which they were
 // stopped on purpose.
 func (e *epoch) unprovoked() (total time.Duration) {
 	for _, s := range e.Stalls {
@@ -90,6 +90,6 @@ func (e *epoch) unprovoked() (total time.Duration) {
 	return total
 }
 
-// breaks reports whether a stall can have ended a session. That takes nearly a lease, which a few
-// stalls may add up to.
+// breaks reports whether a stall can have ended a session. That takes nearly a lease, but a few
+// stalls may add up to it.
 func (e *epoch) breaks(stall *fault) bool { return stall.Healed-stall.Start >= int64(e.lease/4) }

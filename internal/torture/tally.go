@@ -18,7 +18,7 @@ const (
 )
 
 // checkSet compares acknowledgements with effects. An acknowledged Do must have taken effect once
-// on each of its keys, a failed one on none, and one with unknown end on all or none.
+// on each of its keys, a failed Do on none, and a Do with unknown outcome on all or none.
 func (e *epoch) checkSet() []violation {
 	var violations []violation
 	report := func(o *operation, text string) {
@@ -73,7 +73,8 @@ func (e *epoch) checkSums() []violation {
 	return violations
 }
 
-// checkDo checks the counters that Dos change. The set tells what took effect if a worker cannot.
+// checkDo checks the counters that Dos change. The set shows which Dos took effect where no worker
+// reported it.
 func (e *epoch) checkDo(key int) []violation {
 	var history []porcupine.Operation
 	var operations []*operation
@@ -95,8 +96,8 @@ func (e *epoch) checkDo(key int) []violation {
 	return e.checkCounter(ruleCounter, key, history, operations, e.before.counters[key], e.after.counters[key])
 }
 
-// checkFenced checks the counters outside the lock's transaction. They must be right even where a
-// holder went on after it had lost the lock: the fence refuses it.
+// checkFenced checks the counters outside the lock's transaction. They must be right even if a
+// holder continued after it had lost the lock, because the fence refuses its writes.
 func (e *epoch) checkFenced(key int) []violation {
 	var history []porcupine.Operation
 	var operations []*operation
@@ -121,7 +122,7 @@ func (e *epoch) checkFenced(key int) []violation {
 	return e.checkCounter(ruleFenced, key, history, operations, e.before.fenced[key], e.after.fenced[key])
 }
 
-// checkErrors looks for errors that no fault explains, and for answers that contradict each other.
+// checkErrors looks for errors that no fault explains, and for contradictory answers.
 func (e *epoch) checkErrors() []violation {
 	var violations []violation
 	report := func(o *operation, text string) {

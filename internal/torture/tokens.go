@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// latest is the highest token of a key so far, and its holder.
+// latest is the highest token of a key so far, with its holder.
 type latest struct {
 	token  int64
 	holder *operation
@@ -11,10 +11,10 @@ type latest struct {
 // tokens checks the fencing tokens of the whole run.
 type tokens struct{ byKey map[int]latest }
 
-// check checks that tokens rise with the order of the grants. Whoever saw its grant before the
-// holder h saw its own was granted before h, if h had the lock until it gave it back: else h would
-// have shared it. For a holder that may have lost the lock that does not follow, and only those
-// count that were granted before it called.
+// check checks that tokens rise in the order of the grants. Suppose that g learned of its grant
+// before h did. If h kept the lock until it gave it back, g was granted first: otherwise both would
+// have had the lock. If h may have lost the lock, that does not follow, and g counts only if it was
+// granted before h called.
 func (t *tokens) check(key int, holds []hold) []violation {
 	var violations []violation
 	report := func(text string, operations ...*operation) {

@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The workers of a test are processes of the test program.
+// The workers are processes of the test program.
 func TestMain(m *testing.M) {
 	workIfWorker()
 	os.Exit(m.Run())
@@ -46,14 +46,14 @@ func TestTxlockKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// The flaws of locks made by hand must be found: otherwise the test above proves nothing.
+// The flaws of handmade locks must be found. Otherwise the test above proves nothing.
 func TestLeaseRowLosesUpdates(t *testing.T) { foundOut(t, servers.Postgres(), lockLeaseRow) }
 
 func TestSwallowedDeadlockLosesUpdates(t *testing.T) { foundOut(t, servers.MariaDB, lockSwallowed) }
 
-// foundOut runs until the lock has let two in, and has lost an update by it. Most runs see both: of
-// the few faults in a run each must meet a holder, and for the update between its read and its
-// write.
+// foundOut repeats the run until the lock has admitted two holders, and has lost an update. Most
+// runs show both. A run has few faults: each must hit a holder, and to lose an update it must come
+// between the holder's read and its write.
 func foundOut(t *testing.T, kind servers.Kind, lock string) {
 	t.Helper()
 	missing := map[string]bool{ruleCounter: true, "mutual exclusion": true}
@@ -73,7 +73,8 @@ func rulesOf(violations []violation) []string {
 	return rules
 }
 
-// made is a history written by hand, in milliseconds: two workers, no fault, a lease of a second.
+// made is a handwritten history with times in milliseconds: two workers, no fault, a lease of a
+// second.
 func made(operations ...*operation) *epoch {
 	e := &epoch{
 		Start: 1, End: 10_000e6, lease: time.Second, workers: 2, Operations: operations,
@@ -129,7 +130,7 @@ func TestCheckersAcceptWhatIsRight(t *testing.T) {
 	require.Empty(t, checked(made(first, second, third, fourth)))
 }
 
-// Each of these histories is wrong in one way, and the checker for that must find it.
+// Each of these histories is wrong in one way, which its checker must find.
 func TestCheckersFindWhatIsWrong(t *testing.T) {
 	tests := []struct {
 		name, rule string
@@ -239,8 +240,8 @@ func TestCheckersFindWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A hold that a fault may have ended is certain only until then, and a write of unknown end may
-// come at any time.
+// A hold that a fault may have ended is certain only until the fault. A write with unknown outcome
+// may take effect at any time.
 func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
 	stopped := lockAt(1, 10, 5)
 	stopped.Outcome, stopped.Released, stopped.Return, stopped.Error = failed, 3000, 3001, "lock lost"
@@ -251,8 +252,8 @@ func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
 	require.Empty(t, checked(e))
 }
 
-// toldAt is a holder that the network cuts off, and that is told then, in milliseconds: 1901 is in
-// time, and at 2001 another gets the lock.
+// toldAt is a history in which the network cuts off a holder, which learns of the loss at told
+// milliseconds. 1901 is in time. At 2001 another gets the lock.
 func toldAt(told int64) *epoch {
 	o := lockAt(1, 10, 5)
 	o.Outcome, o.Lost, o.Released, o.Return = failed, told, told+10, told+11
@@ -261,9 +262,8 @@ func toldAt(told int64) *epoch {
 	return e
 }
 
-// What a machine does that is too busy to run a process is no broken promise, and one that is kept
-// from running for a shorter time than the lock is wrong for, or at another time, or another one,
-// is no excuse.
+// If a busy machine does not run a process, the consequences are no broken promise. A stall is no
+// excuse if it is too short, comes at another time, or hits another process.
 func TestCheckersAllowWhatStallsExplain(t *testing.T) {
 	late := func() *epoch { return toldAt(2190) }
 	overtaken := func() *epoch {
@@ -284,8 +284,8 @@ func TestCheckersAllowWhatStallsExplain(t *testing.T) {
 	for _, test := range []struct {
 		name, rule string
 		history    func() *epoch
-		from, to   int64 // of a stall that explains it
-		short      int64 // and an end with which it does not
+		from, to   int64 // a stall that explains the history
+		short      int64 // an end at which the stall is too short to explain it
 	}{
 		{"a holder that is told too late", ruleBelief, late, 1890e6, 2189e6, 2100e6},
 		{"a waiter overtaken by everybody", ruleQueue, overtaken, 10e6, 180e6, 40e6},
@@ -308,13 +308,13 @@ func TestCheckersAllowWhatStallsExplain(t *testing.T) {
 	}
 }
 
-// A holder that would have been told in time is late by less than it was not run for: by the tenth
-// of the lease that it had left.
+// A stall makes a holder late only by its length minus the margin, the tenth of the lease that the
+// holder had left.
 func TestStallsExcuseWhatExceedsTheMargin(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		told     int64
-		from, to int64 // of a stall
+		from, to int64 // the stall
 		excused  bool
 	}{
 		{"no margin, and a short stall", 2021, 1991e6, 2021e6, false},
@@ -349,11 +349,11 @@ func TestStallsAreAddedUpOnce(t *testing.T) {
 	require.Zero(t, e.stalled(3, 40, 100))
 }
 
-// A process that did not run reports that before anything else.
+// A process that did not run reports the stall before anything else.
 func TestStalledProcessesKnowIt(t *testing.T) {
 	var stalls []int64
 	c := newClock(func(from, to int64) { stalls = append(stalls, to-from) })
-	<-time.After(2 * shortestStall) // what the machine does to a process, as far as that process can tell
+	<-time.After(2 * shortestStall) // to the process this looks like a stall
 	c.look()
 	require.Len(t, stalls, 1)
 	require.GreaterOrEqual(t, stalls[0], int64(2*shortestStall))

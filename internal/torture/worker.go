@@ -19,17 +19,18 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// workerVariable has the plan of a worker. A process with this variable is a worker.
+// workerVariable is the environment variable with the plan of a worker. A process that has it is a
+// worker.
 const workerVariable = "TXLOCK_TORTURE_WORKER"
 
-// plan is what a worker gets at its start.
+// plan is what a worker is given at its start.
 type plan struct {
 	Kind       servers.Kind  `json:"kind"`
 	DSN        string        `json:"dsn"`
 	Lock       string        `json:"lock"`
 	Lease      time.Duration `json:"lease"`
 	Process    int           `json:"process"`
-	Start      int           `json:"start"` // how often this process was started before
+	Start      int           `json:"start"` // number of earlier starts of this process
 	Goroutines int           `json:"goroutines"`
 	Keys       int           `json:"keys"`
 	Seed       int64         `json:"seed"`
@@ -37,9 +38,9 @@ type plan struct {
 
 // subject is the lock that is tortured.
 type subject interface {
-	// verbs are the operations to choose from, each as often as it should be chosen.
+	// verbs are the operations to choose from. An operation occurs as often as its share.
 	verbs() []verb
-	// run does one operation and records in it what happens; tell reports its present state.
+	// run does one operation and records in it what happens. tell reports its present state.
 	run(ctx context.Context, o *operation, random *rand.Rand, tell func())
 	close() error
 }
@@ -58,7 +59,7 @@ type worker struct {
 	out *json.Encoder
 }
 
-// workIfWorker runs the worker and does not return, if this process is one.
+// workIfWorker runs the worker and does not return if this process is one.
 func workIfWorker() {
 	text := os.Getenv(workerVariable)
 	if text == "" {
@@ -124,7 +125,7 @@ func (w *worker) obey(in io.Reader) error {
 		switch order.Event {
 		case "rest":
 			w.gate.Lock()
-			w.clock.look() // before the parent judges what was done
+			w.clock.look() // reports a stall before the parent judges the operations
 			w.say(message{Event: "resting"})
 		case "work":
 			w.gate.Unlock()
@@ -158,13 +159,14 @@ func (w *worker) toil(ctx context.Context, goroutine int) {
 		w.gate.RUnlock()
 		pause := time.Duration(random.Int64N(int64(6 * time.Millisecond)))
 		if o.Outcome != done && !o.Expected {
-			pause += 20 * time.Millisecond // the server may be gone: do not fill the history with errors
+			pause += 20 * time.Millisecond // the server may be gone: failures must not fill the history
 		}
 		time.Sleep(pause)
 	}
 }
 
-// choose plans an operation on one key or two. A third of all use key 0, so that one queue is long.
+// choose plans an operation on one key or two. A third of all operations use key 0, so that one
+// queue is long.
 func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	o := &operation{
 		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),
@@ -182,7 +184,7 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	return o
 }
 
-// tell reports the present state of an operation. What is in the pipe survives the worker.
+// tell reports the present state of an operation. A report in the pipe outlives the worker.
 func (w *worker) tell(o *operation) {
 	copied := *o
 	copied.Keys = slices.Clone(o.Keys)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silence drops every packet of the open connections, on both sides: not even the kernels answer.
-// So does a network that fails without a word. The connections do not recover.
+// Silence drops every packet of the open connections, on both sides, so not even the kernels
+// answer. A network that fails silently does the same. The connections do not recover.
 func (p *Proxy) Silence() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,8 +23,8 @@ func (p *Proxy) Silence() error {
 	return nil
 }
 
-// silence waits until everything sent is acknowledged: otherwise the kernel would send it again,
-// and be heard.
+// silence first waits until all data is acknowledged. Otherwise the kernel would send it again, and
+// be heard.
 func silence(conn *net.TCPConn) error {
 	socket, err := conn.SyscallConn()
 	if err != nil {

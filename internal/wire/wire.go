@@ -27,20 +27,20 @@ type Proxy struct {
 }
 
 // Network says how the network between clients and server behaves, in both directions. The zero
-// value is a network without faults.
+// value has no faults.
 type Network struct {
-	Delay  time.Duration // before each piece of data goes on
+	Delay  time.Duration // before each piece of data is forwarded
 	Jitter time.Duration // Delay varies by up to this, up and down
 	Rate   int           // bytes a second; 0 for no limit
 	Drop   bool          // nothing arrives; a new connection is accepted, and gets no answer
-	Reset  bool          // a connection is reset as soon as data comes on it, after Delay
+	Reset  bool          // a connection is reset after Delay as soon as data arrives on it
 }
 
-// pair is a client's connection and its twin to the server.
+// pair is a client's connection and the proxy's connection to the server for it.
 type pair struct {
 	client, server net.Conn
 	asking         bool // the last bytes went from the client to the server; guarded by Proxy.mu
-	directions     int  // still forwarded; guarded by Proxy.mu
+	directions     int  // how many are still forwarded; guarded by Proxy.mu
 }
 
 func (p *pair) close() { _ = errors.Join(p.client.Close(), p.server.Close()) }
@@ -65,26 +65,26 @@ func Listen(address string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect to.
+// Addr is the address for clients.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Bursts is the number of round trips on all connections: how often a client began to send after
-// the server had sent. A request is one burst, however many packets it has.
+// the server had sent. A request is one burst, in however many packets.
 func (p *Proxy) Bursts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bursts
 }
 
-// Open is the number of connections. One that is no longer counted is closed, and its client's
-// kernel knows that.
+// Open is the number of open connections. A connection leaves the count only when it is closed and
+// its client's kernel knows that.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.pairs)
 }
 
-// Cut closes all connections, as a failing network does, and goes on listening.
+// Cut closes all connections, like a failing network, and continues to listen.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,11 +99,11 @@ func (p *Proxy) Hold() (release func()) {
 	return p.flow.Unlock
 }
 
-// Delay makes a network of which the delay is the only fault.
+// Delay changes the network to one whose only fault is the delay.
 func (p *Proxy) Delay(d time.Duration) { p.Behave(Network{Delay: d}) }
 
-// Behave changes the network from now on, for open and for new connections. When it no longer drops
-// data, all connections are closed: a stream that has lost bytes cannot go on.
+// Behave changes the network for open and for new connections. When the network no longer drops
+// data, all connections are closed, because a stream that has lost bytes cannot continue.
 func (p *Proxy) Behave(as Network) {
 	if was := p.network.Swap(&as); was.Drop && !as.Drop {
 		p.Cut()
@@ -146,7 +146,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// forward copies one direction until either end closes, and then closes both.
+// forward forwards one direction until either end closes, and then closes both.
 func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -164,7 +164,7 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 	pair.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// not before: a connection is open until the last one who reads from it has stopped
+	// A connection counts as open until its last reader has stopped.
 	if pair.directions--; pair.directions == 0 {
 		delete(p.pairs, pair)
 	}
@@ -179,7 +179,7 @@ func (p *Proxy) count(pair *pair, asks bool) {
 	pair.asking = asks
 }
 
-// pass sends data on as the network behaves, and returns whether the connection can go on.
+// pass forwards data as the network behaves, and reports whether the connection can continue.
 func (p *Proxy) pass(pair *pair, to io.Writer, data []byte) bool {
 	network := p.network.Load()
 	if network.Drop {

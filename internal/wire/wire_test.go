@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo starts a server that sends back what it gets, and a proxy before it.
+// echo starts a server that sends back what it receives, and a proxy in front of it.
 func echo(t *testing.T) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func dial(t *testing.T, proxy *Proxy) net.Conn {
 	return conn
 }
 
-// ask sends data and waits for its echo, but not beyond the limit.
+// ask sends data and waits for its echo, for limit at most.
 func ask(conn net.Conn, data []byte, limit time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
