@@ -1,13 +1,13 @@
-# The two commands are `make demo` and `make test`. Both find their servers by one rule: internal/servers says which.
+# The two commands are `make demo` and `make test`. Both find their servers as internal/servers describes.
 
-# Tools, pinned, built from the module proxy.
+# Pinned tools, built from the module proxy.
 GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# Folders with a go.mod of their own. go.work says how they find each other.
+# Folders with their own go.mod. go.work connects them.
 MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal/unsafeengine bench
 
-# What .ci/width.go looks at besides Go code.
+# What .ci/width.go checks besides Go code.
 PAGES = README.md
 
 # Folders whose exported names need a doc comment.
@@ -20,8 +20,8 @@ DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/po
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
-# Tests wait far more than they compute, so many wait at once; but nothing runs beside a measurement of bench. The tiers differ
-# by -short and TXLOCK_FULL: see internal/tier.
+# Tests wait far more than they compute, so many run at once. But nothing may run beside a measurement of bench. -short and
+# TXLOCK_FULL choose the tier: see internal/tier.
 GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
@@ -35,7 +35,7 @@ test-short: ## what one runs while writing: at most 2 minutes
 test-full: ## the whole matrix and the long figures
 	@$(call each_module,TXLOCK_FULL=yes $(GO_TEST))
 
-# each_module runs a command in each folder with a go.mod, and stops at the first that fails.
+# each_module runs a command in each module, and stops at the first failure.
 each_module = for module in $(MODULES); do \
 		echo "== go test in $$module"; \
 		if [ $$module = bench ]; then alone="-p 1"; else alone=; fi; \
@@ -58,7 +58,7 @@ bench: ## every lock people use today, side by side: less than 5 minutes
 bench-full: ## the same, for publishing: about 17 minutes
 	cd bench && go run . -full
 
-# The root module stands for the release that the others require, as in go.work, which go mod tidy does not look at.
+# The other modules require a release of the root module. go.work replaces it by the root folder, but go mod tidy ignores go.work.
 tidy: ## go.mod and go.sum of every module, when imports have changed
 	@for module in $(MODULES); do \
 		echo "== go mod tidy in $$module"; \

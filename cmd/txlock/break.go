@@ -83,7 +83,7 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes 
 		fmt.Fprintf(&about, "Mind: its holder named it %q. Keys may share a slot; this ends the lock on that one.\n",
 			terminal.Clean(shared))
 	}
-	if _, err := io.WriteString(out, about.String()); err != nil { // nobody can see whose session it is
+	if _, err := io.WriteString(out, about.String()); err != nil { // otherwise nobody can see whose session it is
 		return o.failed(ctx, "write", err)
 	}
 	if !yes && !confirmed(ctx, out, "End this session? [y/N] ") {
@@ -100,7 +100,7 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes 
 	if err != nil {
 		return err
 	}
-	// say it now: to find out who has the lock next may take a while
+	// Say it now, because finding the next holder may take a while.
 	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil {
 		_, err = fmt.Fprintln(out, o.successor(ctx, locks, key, h))
 	}
@@ -115,7 +115,7 @@ func period(s txlock.Session) string {
 	return fmt.Sprintf(" for %v", round(s.For))
 }
 
-// looks is how often break looks for the holder of a key. MariaDB may show an older state, without
+// looks is how often break looks for the holder of a key. MariaDB may show an older state without
 // the holder, or not name the holder.
 const looks = 5
 
@@ -159,7 +159,7 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 		advice}
 }
 
-// otherKey returns the name that a session gave a slot, if that is certainly another key.
+// otherKey returns the key by which a session named a slot, if it certainly differs from key.
 func otherKey(named, key string) string {
 	beginning, cut := strings.CutSuffix(named, "…")
 	if named == "" || named == key || cut && strings.HasPrefix(key, beginning) {
@@ -168,7 +168,7 @@ func otherKey(named, key string) string {
 	return named
 }
 
-// confirmed asks a question. Anything but yes is no.
+// confirmed asks a question. Any answer other than yes means no.
 func confirmed(ctx context.Context, out io.Writer, question string) bool {
 	fmt.Fprint(out, question)
 	answers := make(chan string, 1)
@@ -206,7 +206,7 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 			return terminal.Clean(key) + " is free now."
 		}
 		select {
-		case <-time.After(patience / 10): // InnoDB's views are up to 100 ms old on MariaDB
+		case <-time.After(patience / 10): // on MariaDB, InnoDB's views are up to 100 ms old
 		case <-ctx.Done():
 			return "The next in the queue gets the lock."
 		}

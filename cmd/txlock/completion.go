@@ -50,12 +50,12 @@ func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
 	}
 	holdings, err := locks.Inspect(ctx)
 	if err != nil {
-		return nil, nothingElse // without closing the connection: the server may be silent
+		return nil, nothingElse // leaves the connection open: closing could wait for a silent server
 	}
 	defer leave(locks)
 	var keys []cobra.Completion
 	for _, h := range holdings {
-		whole := !strings.HasSuffix(h.Key, "…") && terminal.Clean(h.Key) == h.Key // and it is one line
+		whole := !strings.HasSuffix(h.Key, "…") && terminal.Clean(h.Key) == h.Key // and one line
 		if h.Key != "" && whole && strings.HasPrefix(h.Key, begun) && !slices.Contains(typed, h.Key) {
 			keys = append(keys, h.Key)
 		}
@@ -63,8 +63,8 @@ func (o *options) completeHeld(c *cobra.Command, typed []string, begun string) (
 	return keys, nothingElse
 }
 
-// completeCommand leaves the words after -- to the shell. Cobra has removed the -- and does not
-// tell.
+// completeCommand leaves the words after -- to the shell. Cobra has removed the -- and does not say
+// so.
 func (o *options) completeCommand(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if slices.Contains(o.typed[:len(o.typed)-1], "--") {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -29,11 +29,11 @@ const (
 	exitNotSetUp     = 78
 )
 
-// ending is how the command ends if it does not succeed.
+// ending is how the command ends when it does not succeed.
 type ending struct {
 	code int
-	text string // if empty, nothing is said
-	own  bool   // the code is a child's and says enough
+	text string // if empty, nothing is printed
+	own  bool   // the code is a child's, and enough by itself
 }
 
 // Error implements error.
@@ -43,7 +43,7 @@ func usage(format string, arguments ...any) error {
 	return &ending{code: exitUsage, text: fmt.Sprintf(format, arguments...)}
 }
 
-// failed makes the error for something that failed: what, why, and, if known, what to do.
+// failed makes the error for a failure: what failed, why, and what to do if that is known.
 func (o *options) failed(ctx context.Context, doing string, err error) error {
 	var end *ending
 	if err == nil || errors.As(err, &end) {
@@ -60,7 +60,7 @@ func (o *options) failed(ctx context.Context, doing string, err error) error {
 	return &ending{code: code, text: text}
 }
 
-// reasonOf is the text of an error, for people at a shell.
+// reasonOf is the text of an error, for people.
 func reasonOf(err error) string {
 	return strings.TrimPrefix(oneLine(locktable.WithoutAdvice(err)), "txlock: ")
 }
@@ -106,7 +106,7 @@ func (o *options) classify(err error) (code int, advice string) {
 	return exitError, ""
 }
 
-// tableFlag repeats --table for a command that is proposed.
+// tableFlag repeats --table in a proposed command.
 func (o *options) tableFlag() string {
 	if flag := doctor.TableFlag(o.table); flag != "" {
 		return " with" + flag
@@ -114,20 +114,20 @@ func (o *options) tableFlag() string {
 	return ""
 }
 
-// refused reports whether the server does not let this role in, or do that.
+// refused reports whether the server rejects this role, or denies it the statement.
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return slices.Contains([]string{"28000", "28P01", "42501"}, pg.Code)
 	}
 	var my *mysql.MySQLError
-	// Access denied: to a database, to the server, from this host, without a password, to an
-	// account that is locked, on MySQL and on MariaDB.
+	// access denied: to a database, to the server, from this host, without a password, and to a
+	// locked account, on MySQL and on MariaDB
 	return unprivileged(err) || errors.As(err, &my) && slices.Contains(
 		[]uint16{1044, 1045, 1130, 1698, 3118, 4151}, my.Number)
 }
 
-// unprivileged reports whether the server has let this role in, but not do that.
+// unprivileged reports whether the server has accepted this role, but denies it the statement.
 func unprivileged(err error) bool {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError

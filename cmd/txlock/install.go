@@ -13,13 +13,13 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 )
 
-// layout are the flags of what is installed.
+// layout is the flags for what install creates.
 type layout struct {
 	slots    int
 	unfenced bool
 }
 
-// flags adds them. Usual is how many slots there are without the flag, in words.
+// flags adds the flags. usual describes the number of slots without the flag.
 func (l *layout) flags(c *cobra.Command, usual string) {
 	c.Flags().IntVar(&l.slots, "slots", 0, "slots that keys share (default: "+usual+")")
 	c.Flags().BoolVar(&l.unfenced, "no-fencing", false, "without tokens; \"txlock run\" then needs --no-token")

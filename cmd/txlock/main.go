@@ -20,7 +20,7 @@ import (
 
 func main() {
 	arguments := scrubbed()
-	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // it only logs what it returns as an error too
+	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // the driver only logs errors that it also returns
 	signals := watchSignals()
 	code := execute(signals.ctx, signals, arguments)
 	os.Exit(code)
@@ -40,7 +40,7 @@ func execute(ctx context.Context, signals *signals, arguments []string) int {
 	case errors.As(err, &end):
 	case out.failed != nil:
 		end = &ending{code: exitError, text: "write: " + out.failed.Error()}
-	case err != nil: // an error of cobra: the command line is wrong
+	case err != nil: // an error of cobra means that the command line is wrong
 		end = &ending{code: exitUsage, text: fmt.Sprintf(`%v; see "%s --help"`, err, called.CommandPath())}
 	default:
 		return 0
@@ -71,7 +71,7 @@ func (o *output) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// say writes a line to standard error, without passwords and without terminal control characters.
+// say writes a line to standard error, without passwords and terminal control characters.
 func (o *options) say(format string, arguments ...any) {
 	text := terminal.Clean(fmt.Sprintf(format, arguments...))
 	fmt.Fprintln(os.Stderr, "txlock: "+o.server.Redact(dsn.Redact(text)))

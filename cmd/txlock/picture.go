@@ -70,7 +70,7 @@ func pictureOf(s txlock.Session) sessionPicture {
 		since, seconds := s.Since.UTC(), s.For.Truncate(time.Millisecond).Seconds()
 		p.Since, p.For = &since, &seconds
 	}
-	if s.Idle || !s.Since.IsZero() { // a server that hides what a session does also hides when it began
+	if s.Idle || !s.Since.IsZero() { // a server that hides what a session does also hides when that began
 		p.Idle = &s.Idle
 	}
 	return p
@@ -80,9 +80,9 @@ func writeJSON(out io.Writer, value any) error { return writeIndented(out, value
 
 func writeJSONLine(out io.Writer, value any) error { return writeIndented(out, value, "") }
 
-// writeIndented writes JSON in which control characters, and those that turn the direction of
-// writing, are escaped, so that they do not reach a terminal. They only occur in strings, and
-// programs read the same from the escapes.
+// writeIndented writes JSON. It escapes control characters, and characters that change the
+// direction of writing, so that they do not reach a terminal. They occur only in strings, and
+// programs read the same text from the escapes.
 func writeIndented(out io.Writer, value any, indent string) error {
 	var text, escaped bytes.Buffer
 	encoder := json.NewEncoder(&text)

@@ -18,7 +18,7 @@ import (
 type options struct {
 	dsn     string
 	table   string
-	server  dsn.Server // once it was read
+	server  dsn.Server // once the URL has been read
 	signals *signals
 	typed   []string // the command line
 }
@@ -70,8 +70,8 @@ func newRoot(o *options, out io.Writer) *cobra.Command {
 	return root
 }
 
-// checkTable refuses a name that is none on the server, if it is known which kind that is: who
-// needs a server says so.
+// checkTable refuses an invalid table name if the kind of server is known. Without a URL it refuses
+// nothing: a command that needs a server reports that itself.
 func (o *options) checkTable() error {
 	if o.table == doctor.DefaultTable || o.find() != nil {
 		return nil
@@ -80,7 +80,8 @@ func (o *options) checkTable() error {
 	return err
 }
 
-// strict has cobra's own commands refuse what they do not know: they show a help and exit with 0.
+// strict makes cobra's own commands refuse unknown arguments. By default they show a help and exit
+// with 0.
 func strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -107,7 +108,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// noArguments refuses arguments in words that say what to do.
+// noArguments refuses arguments, and says so clearly.
 func noArguments(c *cobra.Command, arguments []string) error {
 	if len(arguments) > 0 {
 		return fmt.Errorf("%s takes no arguments, but got %q", c.Name(), arguments[0])
@@ -115,7 +116,7 @@ func noArguments(c *cobra.Command, arguments []string) error {
 	return nil
 }
 
-// version is what the module system knows of this binary.
+// version is the module system's version of this binary.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -143,10 +143,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	return nil
 }
 
-// mostLease is the longest time that the servers' timers hold.
+// mostLease is the longest lease that the servers' timers support.
 const mostLease = 24 * 24 * time.Hour
 
-// leastLease is the resolution of the timers of a system.
+// leastLease is the resolution of a system's timers.
 func leastLease(system dsn.System) time.Duration {
 	if system == dsn.Postgres {
 		return (*postgres.Driver)(nil).MinLease()
@@ -181,8 +181,8 @@ func (j *job) run(ctx context.Context) error {
 	return j.guard(locks, lock, signals)
 }
 
-// warnOfNesting warns of a wait without end: a txlock above this one may hold the lock, and it
-// waits for this one.
+// warnOfNesting warns of an endless wait: a txlock above this one may hold the lock, while it waits
+// for this one to end.
 func (j *job) warnOfNesting() {
 	above := strings.Split(os.Getenv("TXLOCK_KEY"), "\n")
 	for _, key := range j.keys {
@@ -234,8 +234,8 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 }
 
 // holds reports whether this process still holds the lock, as far as it can tell. It locks the keys
-// once more: that asks no server, but notices a broken connection, for example after this process
-// was stopped. It gives up while a heartbeat is unanswered.
+// again: that asks no server, but notices a broken connection, for example after this process was
+// stopped. It gives up while a heartbeat is unanswered.
 func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
@@ -249,8 +249,8 @@ func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 // settling is how long after the end of the command a signal may still have been meant for it.
 const settling = 200 * time.Millisecond
 
-// leaveAt ends txlock at a signal while it waits for the release of the lock: there is no command
-// left to pass it to.
+// leaveAt ends txlock on a signal while it waits for the release of the lock: the command has
+// ended, so there is nothing to pass the signal to.
 func leaveAt(signals <-chan os.Signal) {
 	for settled := time.After(settling); ; {
 		select {
@@ -275,8 +275,8 @@ func cannotRun(err error) string {
 	return text
 }
 
-// environment returns the environment of the command, without key and token of a txlock above this
-// one.
+// environment returns the environment of the command, without the key and token of a txlock above
+// this one.
 func (j *job) environment(token int64) []string {
 	var environment []string
 	for _, entry := range os.Environ() {
@@ -323,8 +323,8 @@ func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	return nil, j.failed(ctx, "waiting for "+j.name(), err)
 }
 
-// lock waits as --wait and --try say. A try waits for no holder, so it gives the server no more
-// time than connecting may take.
+// lock waits as --wait and --try say. A try does not wait for holders, so it gives the server only
+// as much time as connecting may take.
 func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	if !j.try {
 		return locks.lock(ctx, j.keys, j.wait, false)

@@ -2,5 +2,5 @@
 
 package main
 
-// inArgv: elsewhere the arguments are copied.
+// inArgv is false: the strings of os.Args are copies.
 const inArgv = false

@@ -23,7 +23,8 @@ type locker interface {
 	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
 	Break(ctx context.Context, holding txlock.Holding) error
 	Close() error
-	// lock waits for the keys, at most within; 0 stands for no limit. A try does not wait at all.
+	// lock waits for the keys, for at most within; 0 means no limit. With try it does not wait at
+	// all.
 	lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error)
 }
 
@@ -41,8 +42,8 @@ func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, within time.Durat
 	return m.Lock(ctx)
 }
 
-// leave closes a Locker that holds no lock. It does not wait for a silent server: the process ends,
-// and its connections with it.
+// leave closes a Locker that holds no lock. It does not wait for a silent server: the connections
+// end with the process.
 func leave(locks locker) {
 	closed := make(chan struct{})
 	go func() {
@@ -64,7 +65,7 @@ func (o *options) find() error {
 	if text == "" {
 		return usage("no server: set TXLOCK_DSN, or give --dsn postgres://user@host/database")
 	}
-	server, err := dsn.Parse(strings.TrimSpace(text), os.Getenv) // it may come from a file, with a line end
+	server, err := dsn.Parse(strings.TrimSpace(text), os.Getenv) // a URL from a file may have a line end
 	if err != nil {
 		return usage("the URL of the server: %v", err)
 	}
@@ -72,8 +73,8 @@ func (o *options) find() error {
 	return nil
 }
 
-// findTable is find, and it makes sure that the database of the table is known: on MySQL and
-// MariaDB the URL or the name of the table must say it.
+// findTable is find, and also checks that the table's database is known: on MySQL and MariaDB the
+// URL or the table's name must include it.
 func (o *options) findTable() error {
 	if err := o.find(); err != nil {
 		return err
@@ -122,11 +123,11 @@ func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, 
 	return l, o.failed(ctx, "connect to "+o.server.Address, overdue(ctx, bounded, o.server.Timeout, err))
 }
 
-// workTimeout is how long installing and examining may take.
+// workTimeout limits installing and examining.
 const workTimeout = time.Minute
 
-// ask limits the time of a question to the server, which may have fallen silent. doing is for the
-// message.
+// ask limits the time of a question to the server, which may have fallen silent. doing describes it
+// in the error.
 func (o *options) ask(
 	ctx context.Context, doing string, limit time.Duration, question func(context.Context) error,
 ) error {
@@ -135,7 +136,7 @@ func (o *options) ask(
 	return o.failed(ctx, doing, overdue(ctx, bounded, limit, question(bounded)))
 }
 
-// overdue returns err, or, if the time was over, an error that says so.
+// overdue returns err or, if the time limit has passed, an error that says so.
 func overdue(ctx, bounded context.Context, limit time.Duration, err error) error {
 	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v: %w", limit, bounded.Err())

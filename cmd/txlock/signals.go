@@ -23,13 +23,13 @@ func watchSignals() *signals {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &signals{ctx: ctx, received: make(chan os.Signal, 16), taken: make(chan struct{})}
 	for _, sig := range child.Passed {
-		// nohup, or a shell that runs us in the background, ignores it; it stays ignored, for a
-		// child too
+		// nohup, or a shell that runs txlock in the background, ignores the signal. It then stays
+		// ignored, also for a child.
 		if !signal.Ignored(sig) {
 			signal.Notify(s.received, sig)
 		}
 	}
-	// When the reader of our output is gone, the write fails. That is no reason to abandon a child.
+	// When the reader of the output is gone, the write fails. That is no reason to abandon a child.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		for {

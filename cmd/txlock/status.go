@@ -33,7 +33,7 @@ who holds), "key", "application", "host", "process", "user", "database", "since"
 (RFC 3339), "for_seconds", "idle" (these three are null when they are not known)
 and "statement". What commands a terminal is escaped.`
 
-// status is one call of the command status.
+// status is one call of the status command.
 type status struct {
 	*options
 	keys   []string
@@ -42,7 +42,7 @@ type status struct {
 	every  time.Duration // 0: once
 }
 
-// watchDefault is how often the live screen is drawn.
+// watchDefault is the interval at which the live screen is redrawn.
 const watchDefault = "2s"
 
 func newStatus(o *options) *cobra.Command {
@@ -126,14 +126,14 @@ func (s *status) lines(v view, width, height int, style terminal.Style) []string
 	return tableOf(v.holdings, v.asked).lines(width, height, style)
 }
 
-// view is what the lines for people are made of.
+// view is the data of the lines for people.
 type view struct {
 	holdings []txlock.Holding
-	asked    map[string][]string // the KEYs of each slot, as far as they are known
+	asked    map[string][]string // KEYs of the command line by slot, as far as the slots are known
 }
 
-// viewOf finds out in which slots the KEYs are. If there are several KEYs, it asks the server about
-// each KEY that no session names.
+// viewOf finds the slots of the KEYs. If there are several KEYs, it asks the server about each KEY
+// that no session names.
 func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Holding) view {
 	v := view{holdings: holdings, asked: map[string][]string{}}
 	if len(holdings) == 0 {

@@ -32,21 +32,21 @@ var headings = [columns]string{
 	"STATEMENT",
 }
 
-// dropped are the columns that a narrow terminal does without, in this order. Who holds a lock
-// matters more than what the session does.
+// dropped are the columns that a narrow terminal omits, in this order. Who holds a lock matters
+// more than what the session does.
 var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess}
 
 const (
 	gap            = 2  // between columns
-	leastStatement = 16 // columns, unless it is shorter
+	leastStatement = 16 // columns, or the length of the statement if that is less
 	widestLock     = 40 // if the width is limited
-	leastLock      = 16 // if there is no more room
+	leastLock      = 16 // if there is no room for more
 )
 
 // table is what status shows: a row for each holder, and one for each waiter below it.
 type table struct {
 	rows   []row
-	legend string // below them
+	legend string // written below the rows
 }
 
 type row struct {
@@ -65,9 +65,8 @@ const (
 // unnamed stands for a holder whom the server does not name.
 const unnamed = "?"
 
-// tableOf makes the table, with what people look for first: locks that others wait for, longest
-// wait first, then the rest, longest held first. Asked has the keys of the command line by the
-// number of their slot.
+// tableOf makes the table. The locks that others wait for come first, longest wait first; then the
+// rest, longest held first. asked has the keys of the command line by slot number.
 func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	t := &table{}
 	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
@@ -92,8 +91,8 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	return t
 }
 
-// byUrgency sorts the longest wait first, and behind all waits the longest hold. It compares when
-// they began, because the server may have been asked about the locks at different times.
+// byUrgency sorts waits before holds without waiters, and the longest first. It compares when they
+// began, because the server may have been asked about the locks at different times.
 func byUrgency(a, b txlock.Holding) int {
 	return cmp.Or(cmp.Compare(min(len(b.Waiters), 1), min(len(a.Waiters), 1)),
 		byBegin(longestWaiter(a), longestWaiter(b)), byBegin(a.Holder, b.Holder))
@@ -121,8 +120,8 @@ func byBegin(a, b *txlock.Session) int {
 	return a.Since.Compare(b.Since)
 }
 
-// lockName is the name of a lock in the table: its key, if a session names it. It also says if the
-// command line named the slot by other keys.
+// lockName is the name of a lock in the table: its key, if a session names it. It adds other keys
+// by which the command line named the slot.
 func lockName(h txlock.Holding, asked []string) string {
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
@@ -152,7 +151,7 @@ func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
 	if !s.Since.IsZero() {
 		cells[colSince] = clock(s.Since.Local(), time.Now())
 	} else if s.For == 0 {
-		cells[colFor] = "" // not known
+		cells[colFor] = "" // unknown
 	}
 	if s.ID == "" {
 		cells[colSession] = unnamed
@@ -164,8 +163,8 @@ func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
 	t.rows = append(t.rows, row{kind, cells})
 }
 
-// ownMarks occur in the statements with which txlock locks, releases and beats. Such statements
-// tell nothing that the table does not.
+// ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
+// statements add nothing to the table.
 var ownMarks = []string{
 	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
 	"select epoch || ' ' || nextval(", "-- ping",
@@ -193,7 +192,7 @@ func doing(s txlock.Session) string {
 	return "idle after " + statement
 }
 
-// clock formats a time: without the day if it is today.
+// clock formats a time, without the date if it is today.
 func clock(at, now time.Time) string {
 	if at.Format(time.DateOnly) == now.Format(time.DateOnly) {
 		return at.Format(time.TimeOnly)
@@ -201,8 +200,8 @@ func clock(at, now time.Time) string {
 	return at.Format("Jan _2 15:04")
 }
 
-// lines writes the table into the given columns and lines; 0 stands for no limit. It counts the
-// rows for which there is no room.
+// lines writes the table into the given columns and lines; 0 means no limit. It counts the rows for
+// which there is no room.
 func (t *table) lines(width, height int, style terminal.Style) []string {
 	shown, widths := t.fit(width)
 	fit := func(line string) string {
@@ -246,7 +245,7 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 	return lines
 }
 
-// summary says how many rows were left out, and how many of them others wait for.
+// summary says how many rows were left out, by kind.
 func summary(hidden []row) string {
 	var count [rowWaiter + 1]int
 	for _, r := range hidden {

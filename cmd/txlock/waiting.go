@@ -16,17 +16,17 @@ import (
 // patience is how long a wait lasts before it is announced.
 const patience = time.Second
 
-// notice says who holds the lock, when a wait takes longer.
+// notice says who holds the lock when a wait takes longer.
 type notice struct {
 	cancel context.CancelFunc
 
 	mu   sync.Mutex
-	over bool          // the wait is over: nothing more is said
-	said chan struct{} // closed when everything so far is written; nil while nothing was said
+	over bool          // the wait is over, and nothing more is said
+	said chan struct{} // closed when everything so far is written; nil while nothing has been said
 }
 
-// announce begins a notice, if a person may read it. When the server is slow to name the holder,
-// the notice comes without the holder first.
+// announce begins a notice if a person may read it. When the server is slow to name the holder, the
+// first notice comes without the holder.
 func (j *job) announce(ctx context.Context, locks locker) *notice {
 	ctx, cancel := context.WithCancel(ctx)
 	n := &notice{cancel: cancel}
@@ -79,7 +79,7 @@ func (n *notice) say(j *job, holders string) {
 // error: the lock is granted, and its work should begin.
 func (n *notice) end() bool {
 	n.mu.Lock()
-	n.over = true // set before cancel: a cancelled question would be announced as one without holders
+	n.over = true // before cancel: otherwise a cancelled question would be announced without holders
 	said := n.said
 	n.mu.Unlock()
 	n.cancel()
@@ -105,8 +105,8 @@ func closedSoon(done <-chan struct{}) bool {
 	}
 }
 
-// holders asks on a second connection who holds the locks that this job waits for. It returns an
-// empty text if the server does not answer within limit.
+// holders asks on a second connection who holds the locks that this job waits for. The text is
+// empty if the server does not answer within limit.
 func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) string {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -124,8 +124,8 @@ func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) st
 }
 
 // holder says who holds one row. It leaves out this process, which may already hold some of several
-// rows. In containers many processes have the same number, but a row that was held before this
-// process asked is another's.
+// rows. In containers many processes have the same number. A row that was held before this process
+// asked belongs to another.
 func (j *job) holder(h txlock.Holding) string {
 	waited := time.Since(j.asked)
 	ahead := ahead(h.Waiters, waited)
@@ -145,8 +145,8 @@ func (j *job) holder(h txlock.Holding) string {
 	return text
 }
 
-// ahead returns how many waiters stand before this process in a queue. If several have its process
-// number, it is the one whose wait is closest to ours.
+// ahead returns how many waiters stand before this process in a queue. If several waiters have its
+// process number, it takes the one whose wait is closest to ours.
 func ahead(waiters []txlock.Session, waited time.Duration) int {
 	place, least := len(waiters), time.Duration(math.MaxInt64)
 	for i, waiter := range waiters {
@@ -179,7 +179,7 @@ func describe(s txlock.Session) string {
 	return terminal.Clean(text)
 }
 
-// clientOf is the process of a session.
+// clientOf describes the process of a session.
 func clientOf(s txlock.Session) string {
 	switch {
 	case s.Process > 0 && s.Host != "":
@@ -190,7 +190,7 @@ func clientOf(s txlock.Session) string {
 	return s.Host
 }
 
-// round drops digits that people do not read.
+// round drops digits that people do not need.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d < 10*time.Second:

@@ -18,13 +18,13 @@ type glance struct {
 	err error
 }
 
-// hopeless reports whether asking again makes no sense: the server has never answered this.
+// hopeless reports whether asking again makes no sense, because the server has never answered this.
 func (g glance) hopeless() bool {
 	return g.at.IsZero() && g.err != nil && (errors.Is(g.err, txlock.ErrNotInstalled) || refused(g.err))
 }
 
-// live shows the status on a screen of its own until the user quits. When the server does not
-// answer, the screen says so, and live asks again.
+// live shows the status on its own screen until the user quits. If the server does not answer, the
+// screen says so, and live asks again.
 func (s *status) live(ctx context.Context, locks locker) error {
 	style := terminal.StyleOf(os.Stdout)
 	screen, err := terminal.Open(os.Stdin, os.Stdout)
@@ -56,7 +56,7 @@ func (s *status) live(ctx context.Context, locks locker) error {
 	}
 }
 
-// look asks the server again and again.
+// look asks the server repeatedly.
 func (s *status) look(ctx context.Context, locks locker, glances chan<- glance) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
