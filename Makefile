@@ -4,7 +4,7 @@
 GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# Folders with their own go.mod. go.work connects them.
+# Folders with their own go.mod. go.work explains how they find each other.
 MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal/unsafeengine bench
 
 # What .ci/width.go checks besides Go code.
@@ -58,7 +58,8 @@ bench: ## every lock people use today, side by side: less than 5 minutes
 bench-full: ## the same, for publishing: about 17 minutes
 	cd bench && go run . -full
 
-# The other modules require a release of the root module. go.work replaces it by the root folder, but go mod tidy ignores go.work.
+# The other modules require a release of the root module. go.work replaces it with the root folder, but go mod tidy
+# ignores go.work.
 tidy: ## go.mod and go.sum of every module, when imports have changed
 	@for module in $(MODULES); do \
 		echo "== go mod tidy in $$module"; \

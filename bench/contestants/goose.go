@@ -127,7 +127,7 @@ func (c gooseTableClient) Hold(ctx context.Context, keys []string, work contest.
 func (c gooseTableClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	locker, err := c.locker(
 		lock.WithTableName(gooseTable), lock.WithTableLockID(hashed(key)),
-		// the ratio of the defaults: 5 of 30 seconds
+		// The defaults have the same ratio: 5 of 30 seconds.
 		lock.WithTableLeaseDuration(c.lease), lock.WithTableHeartbeatInterval(c.lease/6),
 		lock.WithTableLockTimeout(goosePoll, gooseTries))
 	if err == nil {

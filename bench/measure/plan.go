@@ -35,8 +35,8 @@ type ContendedPlan struct {
 	Contenders []int
 	Holds      []time.Duration
 	Rounds     int
-	// number of rounds of txlock, its floor and the databases' own locks, which are compared with
-	// one another; 0 stands for Rounds
+	// Compared is the number of rounds of txlock, its floor and the databases' own locks, which are
+	// compared with one another. 0 stands for Rounds.
 	Compared int
 	Window
 }

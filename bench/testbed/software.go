@@ -36,7 +36,7 @@ var etcd = servers.Software{
 	Name: "etcd", Variable: "TXLOCK_ETCD",
 	Packages: servers.Packages{Suite: "sid", Names: []string{"etcd-server"}, Libraries: true},
 	Image: servers.Image{
-		// no tag stands for the newest of a series
+		// This repository has no tag for the newest version of a series.
 		Repository: "gcr.io/etcd-development/etcd", Tag: "v3.6.12", Port: "2379/tcp", DSN: "http://%s",
 		Command: []string{
 			"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",

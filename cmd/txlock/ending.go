@@ -121,8 +121,8 @@ func refused(err error) bool {
 		return slices.Contains([]string{"28000", "28P01", "42501"}, pg.Code)
 	}
 	var my *mysql.MySQLError
-	// access denied: to a database, to the server, from this host, without a password, and to a
-	// locked account, on MySQL and on MariaDB
+	// Access denied: to a database, to the server, from this host, without a password, and to a
+	// locked account, on MySQL and on MariaDB.
 	return unprivileged(err) || errors.As(err, &my) && slices.Contains(
 		[]uint16{1044, 1045, 1130, 1698, 3118, 4151}, my.Number)
 }

@@ -126,7 +126,7 @@ func (o *operation) String() string {
 
 // message is a line between a worker and its parent.
 type message struct {
-	// of workers: ready, operation, stalled, resting, ended; of the parent: work, rest, end
+	// From workers: ready, operation, stalled, resting, ended. From the parent: work, rest, end.
 	Event     string     `json:"event"`
 	Operation *operation `json:"operation,omitempty"`
 	Stall     *fault     `json:"stall,omitempty"`
