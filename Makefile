@@ -20,27 +20,25 @@ DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/po
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
-# Tests wait far more than they compute, so many wait at once; but nothing runs beside a measurement of bench. The tiers differ
-# by -short and TXLOCK_FULL: see internal/tier.
+# Tests wait far more than they compute, so many wait at once, and two modules run side by side. Nothing runs beside a
+# measurement of bench. The tiers differ by -short and TXLOCK_FULL: see internal/tier.
 GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
-	@echo "left out, and run by make test-full: clients of PostgreSQL on its other version, and long figures"
-	@$(call each_module,$(GO_TEST))
+	@echo "left to make test-full: the clients of PostgreSQL on its other version, and the long figures"
+	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes
-	@echo "left out, and run by make test: all but one client of each engine, faults, what one engine alone has, the other modules"
-	@$(GO_TEST) -short $$(go list ./... | grep -v /guarantees/)
+	@echo "left to make test: all clients but one for each engine, PgBouncer, what internal/guarantees/* shows,"
+	@echo "the tests of internal/servers, and the other modules"
+	@$(GO_TEST) -short $$(go list ./... | grep -v -e /guarantees/ -e /servers)
 
+test-full: export TXLOCK_FULL = yes
 test-full: ## the whole matrix and the long figures
-	@$(call each_module,TXLOCK_FULL=yes $(GO_TEST))
+	@$(TEST_MODULES)
 
-# each_module runs a command in each folder with a go.mod, and stops at the first that fails.
-each_module = for module in $(MODULES); do \
-		echo "== go test in $$module"; \
-		if [ $$module = bench ]; then alone="-p 1"; else alone=; fi; \
-		(cd $$module && $(1) $$alone ./...) || exit 1; \
-	done
+TEST_MODULES = printf '%s\n' $(filter-out bench,$(MODULES)) | xargs -P 2 -I{} sh -c 'cd {} && $(GO_TEST) ./...' && \
+	cd bench && $(GO_TEST) -p 1 ./...
 
 check: ## format, width, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi

@@ -77,8 +77,10 @@ func gone(t *testing.T, dsn string) {
 }
 
 func TestServersStartAndStop(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server, err := Start(context.Background(), kind, Options{Durable: true, Connections: 1000})
 			require.NoError(t, err)
 			t.Log(server.Origin)
@@ -165,8 +167,10 @@ func back(t *testing.T, db *sql.DB) {
 }
 
 func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server := private(t, kind)
 			dsn, folder := server.DSN, server.own.folder
 			db := open(t, server)
@@ -208,8 +212,10 @@ func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
 }
 
 func TestPausedServerDoesNotAnswerUntilContinue(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server := private(t, kind)
 			db := open(t, server)
 			require.NoError(t, db.Ping())
@@ -248,14 +254,19 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
 	for _, kind := range Kinds() {
 		if kind.postgres() && os.Getenv(kind.variable()) == "" {
-			t.Run(kind.String(), func(t *testing.T) { test(t, kind) })
+			t.Run(kind.String(), func(t *testing.T) {
+				t.Parallel()
+				test(t, kind)
+			})
 		}
 	}
 }
 
 func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
+	t.Parallel()
 	for _, synchronous := range []bool{false, true} {
 		t.Run(fmt.Sprintf("synchronous %v", synchronous), func(t *testing.T) {
+			t.Parallel()
 			postgres(t, func(t *testing.T, kind Kind) {
 				ctx := context.Background()
 				primary, standby, err := StartPair(ctx, kind, synchronous)
@@ -311,6 +322,7 @@ func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
 }
 
 func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
+	t.Parallel()
 	postgres(t, func(t *testing.T, kind Kind) {
 		server := private(t, kind)
 		start := func(settings ...string) *Server {
@@ -367,8 +379,10 @@ func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 // A MariaDB that starts removes what looks like a leftover in the folder of its temporary tables,
 // whosever it is.
 func TestTemporaryTablesAreKeptApart(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []Kind{MySQL, MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server := private(t, kind)
 			var folder string
 			require.NoError(t, open(t, server).QueryRow("SELECT @@tmpdir").Scan(&folder))
