@@ -11,9 +11,10 @@ MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal
 PAGES = README.md
 
 # Folders whose exported names need a doc comment.
-DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/postgres dialects/mysql otel gocron \
-	internal/containers internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/tier internal/wire \
-	internal/guarantees/testbed bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
+DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
+	dialects/postgres dialects/mysql otel gocron internal/guarantees internal/guarantees/testbed \
+	$(filter-out internal/guarantees internal/torture internal/unsafeengine,$(wildcard internal/*)) \
+	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
 .PHONY: demo test test-short test-full check tidy bench bench-full
 
