@@ -193,7 +193,7 @@ func postgresFaults() []fault {
 			want:  []string{"connections: failure", "status: ok", "tcp-keepalives: ok"},
 			found: "too many connections for role",
 		},
-		{ // the examiner's own
+		{ // the examiner takes it
 			name: "one connection of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 1"},
 			want:  []string{"connections: failure", "connections: warning", untried},
 			found: "too many connections for role",
