@@ -94,7 +94,7 @@ func completion(t *testing.T, e *engine) {
 	}
 }
 
-// Nobody who presses Tab is told that a server is missing, or waits for one that is silent.
+// A completion neither reports a missing server nor waits for a silent one.
 func TestCompletionWithoutServer(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])

@@ -141,8 +141,8 @@ func find(t *testing.T, findings []doctor.Finding, check string) doctor.Finding 
 type fault struct {
 	name string
 	only []servers.Kind // where it is possible; empty means everywhere
-	// breaks are the administrator's statements that cause the fault. heals undo what the fixes
-	// leave, except for server variables.
+	// breaks cause the fault. heals undo what the fixes leave, except for server variables. Both
+	// are statements of the administrator.
 	breaks, heals []string
 	// want are the findings that the fault causes, as "check: severity". They replace those of the
 	// same checks.

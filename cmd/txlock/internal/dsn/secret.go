@@ -46,7 +46,7 @@ func (s *Server) keepSecret(text, password string, public ...string) {
 }
 
 // PasswordIn returns where the password is in the user part of a URL. Both are 0 if there is none.
-// In a malformed URL it returns rather too much than too little.
+// In a malformed URL it prefers too much to too little.
 func PasswordIn(text string) (from, to int) {
 	at := strings.Index(text, "://")
 	if at < 0 {
