@@ -19,7 +19,7 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// A helper process starts a server, pauses it if it is told to, and waits to be killed.
+// A helper process starts a server, pauses it if told to, and waits to be killed.
 func TestMain(m *testing.M) {
 	role := os.Getenv("TXLOCK_TEST_HELPER")
 	if role == "" {
@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// helped starts a helper process, and returns the DSN of its server and what kills the process.
+// helped starts a helper process. It returns the DSN of its server, and a function that kills the
+// process.
 func helped(t *testing.T, role string, kind Kind, environment ...string) (dsn string, kill func()) {
 	t.Helper()
 	helper := exec.Command(os.Args[0])
@@ -109,7 +110,7 @@ func TestServersStartAndStop(t *testing.T) {
 func TestKilledProcessLeavesNoServer(t *testing.T) {
 	kind := Postgres()
 	if os.Getenv(kind.variable()) != "" {
-		return // that one is not ours to stop
+		return // a server from outside is not ours to stop
 	}
 	for _, before := range []string{"run", "pause"} {
 		t.Run(before, func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestKilledProcessLeavesNoServer(t *testing.T) {
 	}
 }
 
-// private starts a server that faults can be put on.
+// private starts a server that tests may kill or pause.
 func private(t *testing.T, kind Kind) *Server {
 	t.Helper()
 	server, err := startOwn(context.Background(), kind, Options{})
@@ -160,7 +161,7 @@ func ping(db *sql.DB) error {
 	return db.PingContext(ctx)
 }
 
-// back waits until a pool has got rid of the connections that ended with the old process.
+// back waits until a pool has dropped the connections to the old process.
 func back(t *testing.T, db *sql.DB) {
 	t.Helper()
 	require.Eventually(t, func() bool { return ping(db) == nil }, time.Minute, 10*time.Millisecond)
@@ -186,7 +187,7 @@ func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
 
 			require.NoError(t, server.Kill())
 			for _, pid := range all {
-				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if dead and not collected yet
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if dead but not collected yet
 				require.Empty(t, string(line))
 			}
 			require.Error(t, ping(db))
@@ -250,7 +251,7 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	require.NoError(t, given.Stop())
 }
 
-// postgres calls a test with each PostgreSQL that private instances are started of.
+// postgres runs a test with each PostgreSQL that can be a private instance.
 func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
 	for _, kind := range Kinds() {
 		if kind.postgres() && os.Getenv(kind.variable()) == "" {
@@ -344,7 +345,7 @@ func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 		transaction := func(client *sql.Conn) (*sql.Tx, int) {
 			tx, err := client.BeginTx(ctx, nil)
 			require.NoError(t, err)
-			var backend int // an argument, for a prepared statement
+			var backend int // the argument makes it a prepared statement
 			require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
 			return tx, backend
 		}
@@ -376,8 +377,8 @@ func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 	require.ErrorContains(t, err, "not for MySQL")
 }
 
-// A MariaDB that starts removes what looks like a leftover in the folder of its temporary tables,
-// whosever it is.
+// When MariaDB starts, it removes from the folder of its temporary tables what looks left over,
+// even if it belongs to another server.
 func TestTemporaryTablesAreKeptApart(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []Kind{MySQL, MariaDB} {
