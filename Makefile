@@ -11,36 +11,35 @@ MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal
 PAGES = README.md
 
 # Folders whose exported names need a doc comment.
-DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects dialects/postgres dialects/mysql otel gocron \
-	internal/containers internal/eventually internal/leaks internal/peer internal/servers internal/shop internal/tier internal/wire \
-	internal/guarantees/testbed bench/contest bench/contestants bench/crew bench/database bench/measure bench/report bench/results bench/testbed
+DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
+	dialects/postgres dialects/mysql otel gocron internal/guarantees internal/guarantees/testbed \
+	$(filter-out internal/guarantees internal/torture internal/unsafeengine,$(wildcard internal/*)) \
+	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
 .PHONY: demo test test-short test-full check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
-# Tests wait far more than they compute, so many run at once. But nothing may run beside a measurement of bench. -short and
-# TXLOCK_FULL choose the tier: see internal/tier.
+# Tests wait far more than they compute, so many run at once, and two modules run side by side. Nothing runs beside a
+# measurement of bench. -short and TXLOCK_FULL choose the tier: see internal/tier.
 GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
-	@echo "left out, and run by make test-full: clients of PostgreSQL on its other version, and long figures"
-	@$(call each_module,$(GO_TEST))
+	@echo "left to make test-full: the clients of PostgreSQL on its other version, and the long figures"
+	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes
-	@echo "left out, and run by make test: all but one client of each engine, faults, what one engine alone has, the other modules"
-	@$(GO_TEST) -short $$(go list ./... | grep -v /guarantees/)
+	@echo "left to make test: all clients but one for each engine, PgBouncer, what internal/guarantees/* shows,"
+	@echo "the tests of internal/servers, and the other modules"
+	@$(GO_TEST) -short $$(go list ./... | grep -v -e /guarantees/ -e /servers)
 
+test-full: export TXLOCK_FULL = yes
 test-full: ## the whole matrix and the long figures
-	@$(call each_module,TXLOCK_FULL=yes $(GO_TEST))
+	@$(TEST_MODULES)
 
-# each_module runs a command in each module, and stops at the first failure.
-each_module = for module in $(MODULES); do \
-		echo "== go test in $$module"; \
-		if [ $$module = bench ]; then alone="-p 1"; else alone=; fi; \
-		(cd $$module && $(1) $$alone ./...) || exit 1; \
-	done
+TEST_MODULES = printf '%s\n' $(filter-out bench,$(MODULES)) | xargs -P 2 -I{} sh -c 'cd {} && $(GO_TEST) ./...' && \
+	cd bench && $(GO_TEST) -p 1 ./...
 
 check: ## format, width, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi

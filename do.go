@@ -37,6 +37,8 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 			_ = g.finish(ctx, false)
 		}
 	}()
+	// A handle of the work's own, whose context ends with the work, while that of the Do keeps the
+	// session open. It is not nil: nobody else ends the session.
 	failed = g.run(ctx, g.life.Enter(g.handle.Scope()), g.inner.Tx(), work)
 	returned = true
 	if failed != nil {
@@ -53,8 +55,8 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 func (s *session[Tx]) run(ctx context.Context, handle *lifecycle.Handle, tx Tx,
 	work func(context.Context, Tx) error,
 ) error {
-	defer handle.Leave() // not the last: the Do that began the session has one
-	defer s.heartbeat.Await()()
+	defer handle.Leave()
+	defer s.heartbeat.Busy()()
 	return work(s.own(ctx, handle), tx)
 }
 
@@ -63,12 +65,13 @@ var (
 	// failed.
 	errUndone = fmt.Errorf("%w: the nested Do in which the lock was taken has failed", ErrNotHeld)
 
-	// errWorkFailed stands for the error of work where a driver could take that for its own.
+	// errWorkFailed stands for the error of work inside Session.Nest: an ErrLost of another
+	// session, which work may return, is no loss of this one.
 	errWorkFailed = errors.New("the work failed")
 )
 
 // nest runs the work of a Do in a savepoint of its caller's session, whose turn it has. failed is
-// the error of work, err any other.
+// the error of work, err any other: of ctx, of the session, or of the savepoint.
 func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	defer func() { // also when work panicked
 		g.turn.Give()

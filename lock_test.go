@@ -160,6 +160,10 @@ var sideBySide = []guarantee{
 		"what a failed nested Do has locked is not believed in",
 		guarantees.UndoneLocks[pgx.Tx], guarantees.UndoneLocks[*sql.Tx],
 	},
+	{
+		"a failed nested Do ends its locks, and what waits by their contexts, and costs the outer Do nothing",
+		guarantees.UndoneContexts[pgx.Tx], guarantees.UndoneContexts[*sql.Tx],
+	},
 	{"a loss elsewhere is not the session's", guarantees.ForeignLoss[pgx.Tx], guarantees.ForeignLoss[*sql.Tx]},
 	{
 		"a nested wait that ends leaves the outer lock held",

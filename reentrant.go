@@ -39,8 +39,8 @@ func (s *session[Tx]) own(parent context.Context, handle *lifecycle.Handle) cont
 	return handle.Context(context.WithValue(parent, ownershipKey{}, held))
 }
 
-// owned returns the session of l that ctx carries, and where in it, or nil.
-func (l *Locker[Tx]) owned(ctx context.Context) (*session[Tx], *lifecycle.Scope) {
+// carried returns the session of l that ctx carries, and where in it, or nil.
+func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *lifecycle.Scope) {
 	for held := ownershipIn(ctx); held != nil; held = held.outer {
 		if s, ok := held.session.(*session[Tx]); ok && s.locker == l {
 			return s, held.scope

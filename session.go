@@ -25,6 +25,9 @@ const (
 // A session that a Lock began runs no work, is kept alive by pings, and ends with ROLLBACK when its
 // last handle is given back, in whichever order they go. One that a Do began ends when that Do
 // returns. The rows stay locked until then: the database cannot release one of them alone.
+//
+// A session ends once: by leave (the last handle) or finish (whatever handles are left), and both
+// go on to end, which gives the connection back.
 type session[Tx any] struct {
 	locker *Locker[Tx]
 	name   string // of what it locked first, for the log
@@ -51,17 +54,17 @@ type grant[Tx any] struct {
 	*session[Tx]
 	handle *lifecycle.Handle
 	token  int64
-	turn   *lifecycle.Scope // of a Do that joined its caller's session, for its savepoint; else nil
+	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
 }
 
 // acquire locks the rows of m: in the session that ctx carries, if there is one, else in a new one.
 func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], err error) {
-	wait, cancel, err := m.begin(ctx)
+	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
 		return g, err
 	}
 	defer cancel()
-	if s, scope := m.locker.owned(ctx); s != nil {
+	if s, scope := m.locker.carried(ctx); s != nil {
 		if work && !s.work && s.life.Open() {
 			return g, ErrInsideLock
 		}
@@ -74,9 +77,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 		return g, m.judge(ctx, wait, err)
 	}
 	request.Work, request.Lease = work, m.locker.config.lease
-	if m.locker.config.fencing && !work {
-		request.Fence = m.locker.config.table
-	}
+	request.Fence = m.fence(work)
 	asked := time.Now()
 	inner, token, err := m.locker.driver.Begin(wait, request)
 	if err != nil {
@@ -134,9 +135,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	if err != nil {
 		return err
 	}
-	if m.locker.config.fencing && !work {
-		request.Fence = m.locker.config.table
-	}
+	request.Fence = m.fence(work)
 	turn, err := g.turns.Take(ctx, g.handle.Scope())
 	switch {
 	case errors.Is(err, lifecycle.ErrNested):
@@ -171,7 +170,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		s.heartbeat.Check()
 		return token, nil
 	}
-	defer s.heartbeat.Await()() // it may wait for long, and no ping comes between
+	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, request)
 	switch {
@@ -186,6 +185,14 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		}
 	}
 	return max(token, fresh), err
+}
+
+// fence is the table of which a call asks for a token, or empty.
+func (m *Mutex[Tx]) fence(work bool) string {
+	if m.locker.config.fencing && !work {
+		return m.locker.config.table
+	}
+	return ""
 }
 
 // missing leaves in request the rows that are to be locked, and returns the largest token of the
@@ -236,7 +243,7 @@ func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error
 
 // finish ends the session, whatever handles are left.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
-	if !s.life.End(errOutlived) { // Close has ended it
+	if !s.life.BeginEnd(errOutlived) { // Close has ended it
 		return s.life.Lost()
 	}
 	return s.end(ctx, commit)
@@ -248,8 +255,8 @@ var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returne
 // errUnderWay is why a session is ended with its connection.
 var errUnderWay = errors.New("a call that is under way in the session did not end")
 
-// abort is Close's end of the session. The Do that runs in a session is asked to return by the end
-// of its context, and ends the session then.
+// abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
+// session returns then, and ends it.
 func (s *session[Tx]) abort() {
 	s.life.Lose(lost(errClosed))
 	if !s.work {
@@ -257,12 +264,12 @@ func (s *session[Tx]) abort() {
 	}
 }
 
-// end ends the transaction and gives the connection back. Whoever has begun the end of the
-// session's life calls it, once.
+// end ends the transaction and gives the connection back. It is called once, by whoever has begun
+// the end of the session's life: leave, finish.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	s.heartbeat.Stop()
-	broken, timeout := s.life.Lost(), releaseTimeout
-	if commit = commit && broken == nil; commit {
+	loss, timeout := s.life.Lost(), releaseTimeout
+	if commit = commit && loss == nil; commit {
 		timeout = commitTimeout
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -281,7 +288,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 			defer cancel()
 			_ = s.inner.Rollback(last)
 		}()
-		s.unconfirmed(ctx, broken, errUnderWay)
+		s.unconfirmed(ctx, loss, errUnderWay)
 		return lost(errUnderWay)
 	}
 	defer s.over()
@@ -290,17 +297,17 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	}
 	err := s.inner.Rollback(bounded)
 	if err != nil {
-		s.unconfirmed(ctx, broken, err)
+		s.unconfirmed(ctx, loss, err)
 	}
-	if broken != nil {
-		return broken
+	if loss != nil {
+		return loss
 	}
 	return err
 }
 
 // unconfirmed says in the log what the caller may not look at, unless the log has the loss already.
-func (s *session[Tx]) unconfirmed(ctx context.Context, broken, err error) {
-	if broken != nil && !errors.Is(broken, errClosed) {
+func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
+	if loss != nil && !errors.Is(loss, errClosed) {
 		return
 	}
 	s.locker.config.logger.WarnContext(ctx,
@@ -312,7 +319,7 @@ func (s *session[Tx]) over() {
 	s.locker.mu.Lock()
 	delete(s.locker.sessions, s)
 	s.locker.mu.Unlock()
-	s.life.Over()
+	s.life.MarkEnded()
 }
 
 // register puts the session on the Locker's list, and has it looked after. One timer serves all

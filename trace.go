@@ -66,7 +66,7 @@ func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context
 	if call.Table == "" {
 		call.Table = l.config.table
 	}
-	if s, _ := l.owned(ctx); s != nil && joins {
+	if s, _ := l.carried(ctx); s != nil && joins {
 		call.Nested = s.life.Open()
 	}
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}

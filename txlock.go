@@ -17,7 +17,7 @@
 // transaction. Keys of [Locker.Mutex] are hashed to slots: rows of a table that Install seeds.
 // [Locker.Rows] locks rows of your own table. The database sees to it that one session holds a row,
 // and frees the row when the session ends, for whatever reason. A crash frees a lock at once. No
-// clock decides who holds it.
+// client's clock decides who holds it.
 //
 // # Which call to use
 //
@@ -90,7 +90,8 @@ import (
 var (
 	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the
 	// lock. A wait that ctx ended matches the error of ctx as well, one that Within ended
-	// context.DeadlineExceeded.
+	// context.DeadlineExceeded. It also occurs at once for a call in a session in which a nested Do
+	// is running: the text says so.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
@@ -98,8 +99,9 @@ var (
 	// the connection broke during COMMIT, or the work itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
-	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before, or was released
-	// with the Do in which it was taken.
+	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before. It is also why
+	// the context of a lock ends, and what its Unlock returns, when the lock was released with the
+	// Do in which it was taken; and what Break returns when its session does not hold any more.
 	ErrNotHeld = errors.New("lock not held")
 
 	// ErrInsideLock occurs when Do or TryDo is called with the context of a session that a Lock
@@ -363,7 +365,7 @@ func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) er
 }
 
 func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) error {
-	wait, cancel, err := m.begin(ctx)
+	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
 		return m.failed(verb, err)
 	}
@@ -375,8 +377,8 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	return m.failed(verb, m.judge(ctx, wait, err))
 }
 
-// begin checks what can be checked without the database, and limits the wait.
-func (m *Mutex[Tx]) begin(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
+// limitWait checks what can be checked without the database, and bounds the wait by Within.
+func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
 	if err := m.locker.ready(); err != nil {
 		return nil, nil, err
 	}
@@ -393,10 +395,12 @@ func (m *Mutex[Tx]) begin(ctx context.Context) (wait context.Context, cancel con
 	return wait, cancel, nil
 }
 
-// judge adds to the error of a wait what ended it.
+// judge adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or Within
+// has ended the wait, but for those that say more. A table that is not installed may be installed
+// anew, so its number of slots is forgotten.
 func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if errors.Is(err, ErrNotInstalled) {
-		m.locker.slots.Store(0) // it may be installed anew, with another number
+		m.locker.slots.Store(0)
 	}
 	if err == nil {
 		return nil

@@ -15,11 +15,11 @@ import (
 	txlockgocron "github.com/txlock/txlock/gocron"
 )
 
-// A program of which several instances run: each night one of them writes the report.
+// Several instances of this program run. Each night one of them writes the report.
 func ExampleNew() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// room for all jobs that begin at midnight
+	// The pool needs room for all jobs that begin at midnight.
 	driver, err := postgres.Open(ctx, "postgres://localhost/shop?pool_max_conns=20")
 	if err != nil {
 		log.Fatal(err)
@@ -42,7 +42,7 @@ func ExampleNew() {
 	}
 	defer scheduler.Shutdown()
 	_, err = scheduler.NewJob(gocron.CronJob("0 0 * * *", false), gocron.NewTask(func(ctx context.Context) error {
-		return writeReport(locker.Context(ctx, "nightly report")) // which ends when the lock is lost
+		return writeReport(locker.Context(ctx, "nightly report")) // the context ends when the lock is lost
 	}), gocron.WithName("nightly report"))
 	if err != nil {
 		log.Fatal(err)

@@ -15,7 +15,7 @@ func (l *Locker) Leave(name string) (done func()) {
 	return func() { close(released) }
 }
 
-// Drop releases the lock of a run at once, without regard to the minimum.
+// Drop releases the lock of a run at once, before the minimum is over.
 func (l *Locker) Drop(lock gocron.Lock) error {
 	r := lock.(*run)
 	r.unwatch()

@@ -48,8 +48,10 @@
 // # When the lock is lost
 //
 // gocron does not tell a job that its lock is gone. [Locker.Context] does, and [WithLogger] logs
-// it. Work in the same database is safest in a Do of its own within the job, under another key than
-// the job's name: the Do commits only if its own lock was held all the time.
+// it. Work in the same database is safest in a Do of its own within the job: the Do commits only if
+// its own lock was held all the time. The context of a job does not own the job's lock. So that Do
+// is another owner, without [txlock.Apart]. Give it another key than the job's: under the same key
+// it would wait for the job itself.
 package txlockgocron
 
 import (
@@ -145,8 +147,9 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 //		ctx = locker.Context(ctx, "nightly report")
 //
 // If no such job runs on this instance, the context has ended with cause [txlock.ErrNotHeld]. It
-// does not carry ownership of the lock: what a Do in it would write would be committed when the
-// lock is no longer kept, and nobody would be told that it was not.
+// does not own the lock, because a Do with it would then be [txlock.ErrInsideLock]. A Do with it
+// has a session of its own, and tells the job whether it has committed. It needs another key than
+// the job's: under the same key it would wait for the job itself.
 func (l *Locker) Context(ctx context.Context, name string) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()

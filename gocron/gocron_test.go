@@ -14,12 +14,11 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// A job that is over when the next instance fires runs once per tick all the same, whether the
-// instances fire together or each half an interval after the other, and the instance that has its
-// lock loses no tick.
+// A job that is over before the next instance fires still runs once per tick. The instances may
+// fire together, or half an interval apart. The instance that keeps the lock loses no tick.
 func TestOncePerTick(t *testing.T) {
 	const ticks = 4
-	for name, when := range map[string]func() gocron.JobDefinition{ // which gocron changes: each job needs its own
+	for name, when := range map[string]func() gocron.JobDefinition{ // gocron changes it, so each job needs its own
 		"together": everyMinute,
 		"shifted":  func() gocron.JobDefinition { return gocron.DurationJob(interval) },
 	} {
@@ -46,7 +45,7 @@ func TestOncePerTick(t *testing.T) {
 	}
 }
 
-// Without a minimum the complaint is there: the job runs on each instance.
+// Without a minimum the problem shows: the job runs on each instance.
 func TestWithoutMinimum(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(0)), e.start(t, txlockgocron.WithLockAtLeastFor(0))
@@ -61,7 +60,7 @@ func TestWithoutMinimum(t *testing.T) {
 	})
 }
 
-// When the minimum is over, the next tick belongs to whoever fires first.
+// When the minimum is over, the next tick belongs to the instance that fires first.
 func TestMinimumEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		const minimum = 6 * time.Second // a call may take half of it, and both fire within it
@@ -84,8 +83,8 @@ func TestMinimumEnds(t *testing.T) {
 	})
 }
 
-// A job that takes longer than the minimum is excluded for as long as it runs, on its own instance
-// too, and no longer.
+// A job that takes longer than the minimum excludes others as long as it runs, and no longer. That
+// includes runs on its own instance.
 func TestLongJob(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		const minimum = 6 * time.Second // a call may take half of it
@@ -109,8 +108,8 @@ func TestLongJob(t *testing.T) {
 	})
 }
 
-// gocron removes a one-time job, and ends its context, when it has run here; another instance may
-// be yet to fire.
+// gocron removes a one-time job after its run here, and ends its context. Another instance may fire
+// later.
 func TestOneTimeJob(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t), e.start(t)
@@ -127,8 +126,8 @@ func TestOneTimeJob(t *testing.T) {
 	})
 }
 
-// By the real clock: of two instances with a job every second, the one that was first runs it at
-// each of its ticks.
+// This test uses the real clock. Of two instances with a job every second, the first one to run it
+// runs it at each of its ticks.
 func TestRealClock(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		const ticks = 4
@@ -163,14 +162,14 @@ func TestRealClock(t *testing.T) {
 	})
 }
 
-// A job whose interval is the minimum fires just when its lock is being released.
+// A job whose interval equals the minimum fires just when its lock is being released.
 func TestTickDuringRelease(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		i := e.start(t)
 		held, err := i.locker.Lock(t.Context(), i.label)
 		require.NoError(t, err)
 		released := sync.OnceFunc(i.locker.Leave(i.label))
-		defer released() // else Close waits
+		defer released() // otherwise Close waits
 		second := make(chan outcome, 1)
 		go func() {
 			lock, err := i.locker.Lock(context.Background(), i.label)

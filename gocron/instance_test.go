@@ -22,33 +22,33 @@ import (
 )
 
 const (
-	interval = time.Minute      // of the jobs, by the clocks of the schedulers
-	patient  = 20 * time.Second // for what must come
+	interval = time.Minute      // between a job's ticks, by the schedulers' clocks
+	patient  = 20 * time.Second // the limit for what must happen
 )
 
 // noon is a tick of every job.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// instance is a program with jobs: a scheduler of gocron on a clock of its own, which the test
-// sets, and a Locker on a pool of its own.
+// instance is a program with jobs: a gocron scheduler and a Locker. The test sets the scheduler's
+// clock. The Locker has a pool of its own.
 type instance struct {
 	*engine
 	label     string
 	locker    *txlockgocron.Locker
-	close     func() error // the Locker and its pool
+	close     func() error // closes the Locker and its pool
 	log       *journal
 	clock     *clockwork.FakeClock
 	scheduler gocron.Scheduler
-	outcomes  chan outcome // of each tick, when it is over
+	outcomes  chan outcome // one for each tick, sent when it is over
 }
 
-// outcome is what became of a tick on an instance.
+// outcome is the result of a tick on an instance.
 type outcome struct {
-	missed   error // the job did not run
+	missed   error // why the job did not run
 	unlocked error
 }
 
-// observed is a Locker that tells the outcome of each tick.
+// observed is a Locker that reports the outcome of each tick.
 type observed struct {
 	*instance
 }
@@ -70,7 +70,7 @@ type unlocking func(ctx context.Context) error
 
 func (u unlocking) Unlock(ctx context.Context) error { return u(ctx) }
 
-// connect opens a Locker, whose database must exist.
+// connect opens a Locker. Its database must exist.
 func (e *engine) connect(label string, connections int, options ...txlockgocron.Option) (*instance, error) {
 	ctx := context.Background()
 	dsn, err := e.dsn(label, connections)
@@ -105,7 +105,7 @@ func lockOn[Tx any](i *instance, locks *txlock.Locker[Tx], options []txlockgocro
 	return locks.Install(context.Background())
 }
 
-// start begins a program whose clock starts a moment after noon.
+// start starts a program. Its clock starts a moment after noon.
 func (e *engine) start(t *testing.T, options ...txlockgocron.Option) *instance {
 	t.Helper()
 	i, err := e.connect(newLabel(), 0, options...)
@@ -113,7 +113,7 @@ func (e *engine) start(t *testing.T, options ...txlockgocron.Option) *instance {
 	require.NoError(t, i.schedule())
 	t.Cleanup(func() {
 		require.NoError(t, i.scheduler.Shutdown())
-		_ = i.close() // of which some sessions are killed
+		_ = i.close() // the test may have killed some of its sessions
 		if !e.postgres {
 			_, err := e.admin.Exec("DROP DATABASE " + i.label)
 			require.NoError(t, err)
@@ -132,10 +132,10 @@ func (i *instance) schedule() (err error) {
 	return err
 }
 
-// everyMinute is how the instances' jobs are due together.
+// everyMinute makes jobs of all instances due together.
 func everyMinute() gocron.JobDefinition { return gocron.CronJob("* * * * *", false) }
 
-// add adds a job that notes its runs in the database, and then does the work, if any.
+// add adds a job that records its runs in the database, and then does the work, if any.
 func (i *instance) add(name string, when gocron.JobDefinition, work ...func(context.Context)) error {
 	note := "INSERT INTO gocron_runs VALUES (?, ?, ?)"
 	if i.postgres {
@@ -153,9 +153,9 @@ func (i *instance) add(name string, when gocron.JobDefinition, work ...func(cont
 	return err
 }
 
-// tick lets the next minute begin on the instance's clock. The clock must never stand at the very
-// time of a tick: gocron, which tidies its list of times a little after a tick that it left out,
-// could then run the job twice.
+// tick moves the instance's clock to the next minute. The clock must never stand exactly at a tick:
+// gocron tidies its list of times a little after a tick that it left out, and could then run the
+// job twice.
 func (i *instance) tick() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
@@ -188,8 +188,8 @@ func (i *instance) missed(t *testing.T) {
 	require.NotErrorIs(t, o.missed, context.DeadlineExceeded)
 }
 
-// takesOver lets minutes begin until the job runs here: MariaDB closes a connection a little before
-// it releases the locks.
+// takesOver lets minutes begin until the job runs here. MariaDB closes a connection a little before
+// it releases its locks.
 func (i *instance) takesOver(t *testing.T) {
 	t.Helper()
 	eventually.True(t, "the job runs here", func() bool {
@@ -208,7 +208,7 @@ func receive[T any](t *testing.T, from <-chan T) (value T) {
 	return value
 }
 
-// journal is a log.
+// journal is a log that can be read while it is written to.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer

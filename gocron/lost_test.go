@@ -17,7 +17,7 @@ import (
 	"github.com/txlock/txlock/internal/leaks"
 )
 
-// The sessions of an instance are ended while its job runs: the job is told, and the other instance
+// The sessions of an instance end while its job runs. The job learns of it, and the other instance
 // runs the job from its next tick on.
 func TestLostWhileRunning(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
@@ -45,7 +45,7 @@ func TestLostWhileRunning(t *testing.T) {
 	})
 }
 
-// They are ended while the lock of a job that is done is kept.
+// The sessions end while the lock of a finished job is kept.
 func TestLostWhileKept(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)),
@@ -62,8 +62,8 @@ func TestLostWhileKept(t *testing.T) {
 	})
 }
 
-// The context of a job ends with its run, carries what gocron's context carries, and has ended
-// where the job does not run.
+// The context of a job ends with its run, and carries the values of gocron's context. If the job
+// does not run here, it has already ended.
 func TestContext(t *testing.T) {
 	t.Parallel()
 	i := engines[0].start(t)
@@ -84,7 +84,7 @@ func TestContext(t *testing.T) {
 	require.ErrorIs(t, context.Cause(i.locker.Context(t.Context(), "another")), txlock.ErrNotHeld)
 }
 
-// Shutting down releases what is kept, on the server and in this process.
+// A shutdown releases what is kept, both on the server and in this process.
 func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {
@@ -110,14 +110,14 @@ func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
 			e.transactions(t, first.label, 0)
 			require.NoError(t, first.close())
 			require.NoError(t, leaks.FindBesidesPools(before))
-			second.ran(t) // not before: a lock that is held has goroutines
+			second.ran(t) // not earlier, because a held lock has goroutines
 			require.Empty(t, first.log.String())
 		})
 	}
 }
 
-// A job that runs when the Locker is closed goes on under its lock, which is released with it;
-// later ones do not run.
+// A job that runs when the Locker is closed goes on under its lock, which is released when the job
+// ends. Later jobs do not run.
 func TestCloseWhileRunning(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t)
@@ -134,8 +134,8 @@ func TestCloseWhileRunning(t *testing.T) {
 	})
 }
 
-// A second Unlock harms nobody, also when the first has had the lock kept and another run has it.
-// An ended context keeps the first neither from releasing nor from having the lock kept.
+// A second Unlock does no harm, even if the first one kept the lock and another run has it now. An
+// ended context prevents neither releasing nor keeping.
 func TestUnlock(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		for _, minimum := range []time.Duration{0, time.Hour} {
@@ -159,11 +159,11 @@ func TestUnlock(t *testing.T) {
 	})
 }
 
-// A job for which there is no connection is left out within half the minimum, so that it does not
-// come when the lock is no longer kept elsewhere, and the log tells.
+// A job without a connection is left out within half the minimum. Later, another instance might
+// have stopped keeping the lock. The log reports it.
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
-	const minimum = 10 * time.Second // half of it is time enough for the answer to come late
+	const minimum = 10 * time.Second // half of it leaves time for a late answer
 	i, err := engines[0].connect(newLabel(), 1, txlockgocron.WithLockAtLeastFor(minimum))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, i.close()) }()
@@ -180,7 +180,7 @@ func TestNoConnection(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// When gocron ends the wait, nothing is wrong.
+// It is not an error that gocron ends the wait.
 func TestEndedContext(t *testing.T) {
 	t.Parallel()
 	i := engines[0].start(t)

@@ -44,7 +44,7 @@ func TestPrefix(t *testing.T) {
 	})
 }
 
-// Jobs lock rows of the caller's table, and one that has none is left out and told.
+// Jobs lock rows of the caller's table. A job without a row is left out, and the log reports it.
 func TestRows(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		option := txlockgocron.WithRows(e.table("gocron_jobs"), "name")

@@ -19,12 +19,12 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The test binary runs itself again as an instance in a process of its own: TestMain sees
-// instanceVariable. For each line that it reads it has a minute begin, and answers what became of
-// the job; at the end of its input it shuts down.
+// The test binary runs itself as an instance in another process: TestMain sees instanceVariable.
+// For each line that it reads, the instance lets a minute begin and answers with the outcome of the
+// job. At the end of its input it shuts down.
 const instanceVariable = "TXLOCK_GOCRON_INSTANCE"
 
-// orders are what the instance is told.
+// orders configure the instance.
 type orders struct {
 	DSN, Label, Job string
 	Kind            servers.Kind
@@ -60,7 +60,7 @@ func (e *engine) startProcess(t *testing.T, job string) *process {
 	return &process{Cmd: c, label: o.Label, input: input, output: bufio.NewScanner(output)}
 }
 
-// tick has a minute begin there.
+// tick lets a minute begin in the process.
 func (p *process) tick(t *testing.T) string {
 	t.Helper()
 	_, err := fmt.Fprintln(p.input)
@@ -88,8 +88,8 @@ func playInstance() error {
 		return err
 	}
 	defer e.admin.Close()
-	// An instance may need long to begin. None waits for the minimum's end: one that is killed, or
-	// shuts down, leaves nothing of it.
+	// An instance may need long to start. No test waits for this minimum to end: an instance that
+	// is killed or shuts down leaves nothing behind.
 	i, err := e.connect(o.Label, 0, txlockgocron.WithLockAtLeastFor(time.Hour))
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func playInstance() error {
 
 const ran = "<nil>"
 
-// Instances in processes of their own run a job once per tick. When the one that has the lock is
-// killed, the other goes on; when one shuts down, nothing of it is left.
+// Instances in different processes run a job once per tick. If the one that has the lock is killed,
+// the other goes on. An instance that shuts down leaves nothing behind.
 func TestProcesses(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		job := newLabel()

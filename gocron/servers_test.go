@@ -23,15 +23,15 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// engine is a running server, on which jobs note their runs.
+// engine is a running server, where jobs record their runs.
 type engine struct {
 	*servers.Server
 	admin    *sql.DB
 	postgres bool
-	sessions string // counts the sessions of an instance that are in a transaction
+	sessions string // the query that counts an instance's sessions in a transaction
 
 	mu    sync.Mutex
-	asked time.Time // for sessions the last time; guarded by mu
+	asked time.Time // when sessions last ran; guarded by mu
 }
 
 var engines []*engine
@@ -74,7 +74,7 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 	return e, nil
 }
 
-// prepare creates what instances share.
+// prepare creates what the instances share.
 func (e *engine) prepare() error {
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS gocron_runs", "CREATE TABLE gocron_runs (job VARCHAR(200) NOT NULL, instance " +
@@ -92,7 +92,7 @@ func (e *engine) prepare() error {
 	return i.close()
 }
 
-// table is a table of the administrator's as every instance spells it.
+// table is a table of the administrator's, spelled so that every instance finds it.
 func (e *engine) table(name string) string {
 	if e.postgres {
 		return "public." + name
@@ -101,8 +101,8 @@ func (e *engine) table(name string) string {
 	return dsn[strings.LastIndexByte(dsn, '/')+1:] + "." + name
 }
 
-// dsn connects as an instance: with an application name of its own on PostgreSQL, else in a
-// database of its own.
+// dsn connects as one instance, with an application name of its own on PostgreSQL, and in a
+// database of its own elsewhere.
 func (e *engine) dsn(label string, connections int) (string, error) {
 	if !e.postgres {
 		dsn, query, _ := strings.Cut(e.DSN, "?")
@@ -122,7 +122,7 @@ func (e *engine) dsn(label string, connections int) (string, error) {
 }
 
 // transactions waits until exactly n sessions of an instance are in a transaction. InnoDB's views
-// go on serving an old picture as long as anybody asks again within 100 ms.
+// serve an old picture as long as anybody asks again within 100 ms.
 func (e *engine) transactions(t *testing.T, label string, n int) {
 	t.Helper()
 	eventually.True(t, fmt.Sprintf("%d transactions", n), func() bool {
@@ -151,12 +151,12 @@ func (e *engine) killSessions(t *testing.T, label string) {
 	for rows.Next() {
 		var id int
 		require.NoError(t, rows.Scan(&id))
-		_, _ = e.admin.Exec(fmt.Sprintf("KILL %d", id)) // or it has ended by itself
+		_, _ = e.admin.Exec(fmt.Sprintf("KILL %d", id)) // or it had already ended
 	}
 	require.NoError(t, rows.Err())
 }
 
-// runs are how often a job has run, and at how many different ticks.
+// runs counts the runs of a job, and the different ticks at which it ran.
 func (e *engine) runs(t *testing.T, job string) (runs, ticks int) {
 	t.Helper()
 	query := "SELECT COUNT(*), COUNT(DISTINCT tick) FROM gocron_runs WHERE job = ?"
@@ -180,6 +180,6 @@ func onEach(t *testing.T, test func(t *testing.T, e *engine)) {
 
 var labels atomic.Int64
 
-// newLabel is short, and no beginning of another: while it holds locks, a session on PostgreSQL may
-// show more behind it.
+// newLabel is short and not a prefix of another label. A session on PostgreSQL that holds locks may
+// append to its label.
 func newLabel() string { return fmt.Sprintf("gc_%d_%d_", os.Getpid(), labels.Add(1)) }

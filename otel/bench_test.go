@@ -12,7 +12,7 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// BenchmarkLock is Lock and Unlock on PostgreSQL: what a tracer adds.
+// BenchmarkLock measures what a tracer adds to Lock and Unlock on PostgreSQL.
 func BenchmarkLock(b *testing.B) {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(dropped{}))
@@ -38,7 +38,7 @@ func BenchmarkLock(b *testing.B) {
 	}
 }
 
-// BenchmarkTracer is the tracer alone, for one lock.
+// BenchmarkTracer measures the tracer alone, for one lock.
 func BenchmarkTracer(b *testing.B) {
 	tracer := txlockotel.NewTracer(
 		txlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))),
@@ -51,7 +51,7 @@ func BenchmarkTracer(b *testing.B) {
 	}
 }
 
-// dropped takes spans, and forgets them.
+// dropped discards all spans.
 type dropped struct{}
 
 // OnStart does nothing.

@@ -27,22 +27,22 @@ import (
 
 var background = context.Background()
 
-// label names this run on the servers: the application on PostgreSQL, behind which txlock shows
-// what it locks, the database on MySQL and MariaDB.
+// label marks this run on the servers. On PostgreSQL it is the application name, after which txlock
+// shows what it locks. On MySQL and MariaDB it is the database.
 var label = fmt.Sprintf("txlock_otel_%d", os.Getpid())
 
-// idle is how many connections the tests' pool keeps.
+// idle is how many idle connections the tests' pool keeps.
 const idle = 4
 
-// engine is a running server, and how a test asks it who waits.
+// engine is a running server, with a query for its waiters.
 type engine struct {
 	*servers.Server
 	postgres  bool
 	admin     *sql.DB
-	db        *sql.DB // of the tests
+	db        *sql.DB // the tests' pool
 	queued    string
 	pollEvery time.Duration
-	asked     time.Time // who waits
+	asked     time.Time // when the waiters were last queried
 }
 
 var engines []*engine
@@ -63,7 +63,7 @@ func run(m *testing.M) int {
 	}, m.Run)
 }
 
-// newEngine returns what is to be closed also beside an error, once there is something.
+// newEngine may return an engine together with an error. The caller closes it.
 func newEngine(server *servers.Server) (e *engine, err error) {
 	e = &engine{Server: server, pollEvery: 2 * time.Millisecond}
 	driverName := "mysql"
@@ -74,7 +74,7 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 	case servers.MariaDB:
 		e.queued = `SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p
 			ON p.id = x.trx_mysql_thread_id WHERE p.db = ? AND x.trx_state = 'LOCK WAIT'`
-		e.pollEvery = 120 * time.Millisecond // asked more often, InnoDB's view serves an old picture
+		e.pollEvery = 120 * time.Millisecond // InnoDB's view serves an old picture if asked more often
 	default:
 		driverName, e.postgres = "pgx", true
 		e.queued = "SELECT COUNT(*) FROM pg_stat_activity WHERE starts_with(application_name, $1) AND " +
@@ -95,7 +95,7 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 	return e, e.locker().Install(background)
 }
 
-// dsn is the server's with the label in it.
+// dsn is the server's DSN with the label.
 func (e *engine) dsn() string {
 	if !e.postgres {
 		address, query, _ := strings.Cut(e.DSN, "?")
@@ -116,7 +116,7 @@ func (e *engine) Close() error {
 		_ = e.db.Close()
 	}
 	if !e.postgres {
-		// where a test that failed has left a transaction open
+		// A failed test may have left a transaction open.
 		ctx, cancel := context.WithTimeout(background, 5*time.Second)
 		defer cancel()
 		_, _ = e.admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+label)
@@ -132,7 +132,7 @@ func (e *engine) locker(options ...txlock.Option) *txlock.Locker[*sql.Tx] {
 	return txlock.New(driver, options...)
 }
 
-// waiters waits until so many of our sessions wait for a lock.
+// waiters waits until n of our sessions wait for a lock.
 func (e *engine) waiters(t *testing.T, n int) {
 	t.Helper()
 	<-time.After(time.Until(e.asked.Add(e.pollEvery)))
@@ -144,8 +144,8 @@ func (e *engine) waiters(t *testing.T, n int) {
 	})
 }
 
-// killSessions ends all of our sessions, as an administrator does, and leaves none in the pool that
-// is about to end.
+// killSessions ends all of our sessions, as an administrator does. It leaves none of them in the
+// pool.
 func (e *engine) killSessions(t *testing.T) {
 	t.Helper()
 	sessions, kill := "SELECT id FROM information_schema.processlist WHERE db = ?", "KILL %d"
@@ -154,7 +154,7 @@ func (e *engine) killSessions(t *testing.T) {
 			"SELECT pg_terminate_backend(%d)"
 	}
 	for _, id := range e.ids(t, sessions) {
-		_, _ = e.admin.Exec(fmt.Sprintf(kill, id)) // or it has ended by itself
+		_, _ = e.admin.Exec(fmt.Sprintf(kill, id)) // or it had already ended
 	}
 	eventually.Every(t, "the sessions are gone", 2*time.Millisecond,
 		func() bool { return len(e.ids(t, sessions)) == 0 })
@@ -162,7 +162,7 @@ func (e *engine) killSessions(t *testing.T) {
 	e.db.SetMaxIdleConns(idle)
 }
 
-// ids are the numbers of our sessions.
+// ids returns the numbers of our sessions.
 func (e *engine) ids(t *testing.T, query string) (ids []int) {
 	t.Helper()
 	rows, err := e.admin.Query(query, label)
@@ -177,8 +177,8 @@ func (e *engine) ids(t *testing.T, query string) (ids []int) {
 	return ids
 }
 
-// onEveryEngine runs a test on the servers at the same time. Tests of one server run one after the
-// other.
+// onEveryEngine runs a test on all servers at the same time. Tests on the same server run one after
+// the other.
 func onEveryEngine(t *testing.T, test func(*testing.T, *engine)) {
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {

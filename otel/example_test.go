@@ -17,8 +17,8 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// A program on MariaDB whose locks Prometheus scrapes. Spans go to the global tracer provider,
-// where one is set.
+// Prometheus scrapes the locks of this program on MariaDB. Spans go to the global tracer provider,
+// if one is set.
 func ExampleNewTracer() {
 	ctx := context.Background()
 	exporter, err := prometheus.New()
@@ -37,7 +37,7 @@ func ExampleNewTracer() {
 	defer locks.Close()
 
 	err = locks.Mutex("sku:42").Do(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		// a child of the section's span
+		// This is a child of the section's span.
 		_, err := tx.ExecContext(ctx, "UPDATE inventory SET stock = stock - 1 WHERE sku = 42")
 		return err
 	})

@@ -24,8 +24,8 @@ var errSoldOut = errors.New("sold out")
 
 func nothing(context.Context, *sql.Tx) error { return nil }
 
-// How waits end that come to nothing, each once: the series of the counter and the histogram, and
-// the span.
+// Each way in which a wait fails is counted once. The counter, the histogram and the span agree on
+// it.
 func TestWaitsThatEnd(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -94,8 +94,8 @@ func (f *fixture) ownLimit(t *testing.T) error {
 	return f.locks.Mutex(f.key).LockTx(background, tx)
 }
 
-// A wait that Within ends is a timeout, also when database/sql was the first to see that, and says
-// "context canceled".
+// A wait that Within ends is a timeout, even if database/sql noticed first and says "context
+// canceled".
 func TestTimeoutThatCancelled(t *testing.T) {
 	f := newFixture(t, engines[0])
 	tracer := txlockotel.NewTracer(txlockotel.WithMeterProvider(f.meters))
@@ -104,7 +104,7 @@ func TestTimeoutThatCancelled(t *testing.T) {
 	require.Equal(t, map[string]int{"Lock timeout txlock.ErrNotAcquired": 1}, f.sums(t, "txlock.requests"))
 }
 
-// How locks end that were granted, each once.
+// Each way in which a granted lock ends is counted once.
 func TestHoldsThatEnd(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -184,7 +184,7 @@ func TestHoldsThatEnd(t *testing.T) {
 	})
 }
 
-// Two sessions want each other's lock: one call is a deadlock.
+// Two sessions each want the other's lock. One of the calls is a deadlock.
 func TestDeadlock(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -216,8 +216,8 @@ func TestDeadlock(t *testing.T) {
 	})
 }
 
-// A waiter waits for a holder for at least as long as the server has shown it waiting, and no
-// longer than the call took.
+// A waiter's time is at least as long as the server showed it waiting, and at most as long as the
+// call took.
 func TestTimes(t *testing.T) {
 	const least = 50 * time.Millisecond
 	onEveryEngine(t, func(t *testing.T, e *engine) {
@@ -261,7 +261,7 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// A reader sees the units, and boundaries from 100 µs to minutes.
+// Instruments have units, and boundaries from 100 µs to minutes.
 func TestInstruments(t *testing.T) {
 	f := newFixture(t, engines[0])
 	require.NoError(t, f.locks.Mutex(f.key).Do(background, nothing))
@@ -282,7 +282,7 @@ func TestInstruments(t *testing.T) {
 	}
 }
 
-// noKey fails the test when a key is told of.
+// noKey fails the test if any telemetry contains a key.
 func (f *fixture) noKey(t *testing.T) {
 	t.Helper()
 	metrics, spans := f.everything(t)
@@ -292,7 +292,7 @@ func (f *fixture) noKey(t *testing.T) {
 	require.NotContains(t, spans, "secret")
 }
 
-// With WithKeys the key is in spans, and still not in metrics.
+// WithKeys puts the key into spans, but not into metrics.
 func TestWithKeys(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e, txlockotel.WithKeys())

@@ -25,7 +25,7 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// Prometheus scrapes a program that holds a lock and has missed one.
+// Prometheus scrapes a program that holds one lock and failed to get another.
 func TestPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry))
@@ -47,7 +47,7 @@ func TestPrometheus(t *testing.T) {
 	page, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	require.NotContains(t, string(page), "secret")
-	parser := expfmt.NewTextParser(model.LegacyValidation) // names without quotes, as every Prometheus reads them
+	parser := expfmt.NewTextParser(model.LegacyValidation) // names without quotes: every Prometheus reads them
 	families, err := parser.TextToMetricFamilies(strings.NewReader(string(page)))
 	require.NoError(t, err)
 
@@ -72,7 +72,7 @@ func TestPrometheus(t *testing.T) {
 	require.NoError(t, held.Unlock(background))
 }
 
-// scraped are the values of a family, of a histogram the counts, by call and outcome.
+// scraped returns the values of a family by call and outcome. A histogram's value is its count.
 func scraped(family *dto.MetricFamily) map[string]float64 {
 	values := map[string]float64{}
 	for _, m := range family.GetMetric() {
@@ -86,7 +86,7 @@ func scraped(family *dto.MetricFamily) map[string]float64 {
 	return values
 }
 
-// Without options, and with nil ones, telemetry goes to the global providers.
+// Without options, or with nil ones, telemetry goes to the global providers.
 func TestGlobalProviders(t *testing.T) {
 	f := &fixture{reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(f.reader)))
@@ -114,7 +114,7 @@ func (brokenMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.In
 	return nil, errBroken
 }
 
-// A metric that does not come into being is an error for otel.Handle, and no lock fails for it.
+// A metric that cannot be created is an error for otel.Handle. No lock fails because of it.
 func TestBrokenProvider(t *testing.T) {
 	var handled []error
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { handled = append(handled, err) }))

@@ -18,15 +18,15 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// fixture is a Locker whose telemetry a test reads, and another one on the same server that nobody
-// is told of.
+// fixture is a Locker whose telemetry a test reads, and another one on the same server without a
+// tracer.
 type fixture struct {
 	*engine
 	locks, other *txlock.Locker[*sql.Tx]
 	reader       *metric.ManualReader
 	meters       *metric.MeterProvider
 	spans        *tracetest.SpanRecorder
-	tracer       trace.Tracer // of the program
+	tracer       trace.Tracer // for the program's own spans
 	key          string
 }
 
@@ -51,7 +51,7 @@ func newFixture(t *testing.T, e *engine, options ...txlockotel.Option) *fixture 
 	return f
 }
 
-// read is what the metrics are now, by name.
+// read returns the current metrics by name.
 func (f *fixture) read(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -65,7 +65,7 @@ func (f *fixture) read(t *testing.T) map[string]metricdata.Metrics {
 	return byName
 }
 
-// sums are the values of a counter by its series, without those that are 0.
+// sums returns the values of a counter by series, without zeros.
 func (f *fixture) sums(t *testing.T, name string) map[string]int {
 	t.Helper()
 	values := map[string]int{}
@@ -78,7 +78,7 @@ func (f *fixture) sums(t *testing.T, name string) map[string]int {
 	return values
 }
 
-// times are the numbers of times that a histogram has measured, and their sum, by series.
+// times returns, by series, how many times a histogram has measured, and their sum.
 func (f *fixture) times(t *testing.T, name string) (counts map[string]int, sums map[string]time.Duration) {
 	t.Helper()
 	counts, sums = map[string]int{}, map[string]time.Duration{}
@@ -90,7 +90,7 @@ func (f *fixture) times(t *testing.T, name string) (counts map[string]int, sums 
 	return counts, sums
 }
 
-// inWords is the call, "nested" if it is, the outcome and the error's type.
+// inWords joins the call, "nested" if it is, the outcome and the type of the error.
 func inWords(set attribute.Set) string {
 	text := ""
 	for _, key := range []attribute.Key{"db.operation.name", "txlock.nested", "txlock.outcome", "error.type"} {
@@ -107,7 +107,7 @@ func inWords(set attribute.Set) string {
 	return text[1:]
 }
 
-// total is a counter's sum over all series.
+// total returns a counter's sum over all series.
 func (f *fixture) total(t *testing.T, name string) (n int) {
 	t.Helper()
 	for _, value := range f.sums(t, name) {
@@ -116,7 +116,7 @@ func (f *fixture) total(t *testing.T, name string) (n int) {
 	return n
 }
 
-// ended are the spans that have ended, by name, of which there is one each.
+// ended returns the ended spans by name. Each name must occur once.
 func (f *fixture) ended(t *testing.T) map[string]sdktrace.ReadOnlySpan {
 	t.Helper()
 	byName := map[string]sdktrace.ReadOnlySpan{}
@@ -127,7 +127,7 @@ func (f *fixture) ended(t *testing.T) map[string]sdktrace.ReadOnlySpan {
 	return byName
 }
 
-// last is the span that ended last.
+// last returns the span that ended last.
 func (f *fixture) last(t *testing.T) sdktrace.ReadOnlySpan {
 	t.Helper()
 	ended := f.spans.Ended()
@@ -135,7 +135,7 @@ func (f *fixture) last(t *testing.T) sdktrace.ReadOnlySpan {
 	return ended[len(ended)-1]
 }
 
-// value is a span's attribute, as text; empty if there is none.
+// value returns a span's attribute as text, or "" if it has none.
 func value(span sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range span.Attributes() {
 		if a.Key == key {
@@ -145,7 +145,7 @@ func value(span sdktrace.ReadOnlySpan, key attribute.Key) string {
 	return ""
 }
 
-// everything is the text of all that is told: of metrics, and of spans.
+// everything returns the text of all metrics and of all spans.
 func (f *fixture) everything(t *testing.T) (metrics, spans string) {
 	t.Helper()
 	for name, m := range f.read(t) {

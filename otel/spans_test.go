@@ -16,15 +16,15 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// childOf requires that the span is another one's child.
+// childOf requires that one span is the child of another.
 func childOf(t *testing.T, child, parent sdktrace.ReadOnlySpan) {
 	t.Helper()
 	require.Equal(t, parent.SpanContext().SpanID(), child.Parent().SpanID(), "%s in %s", child.Name(), parent.Name())
 	require.Equal(t, parent.SpanContext().TraceID(), child.SpanContext().TraceID())
 }
 
-// The section is a child of what the caller does; what the work does, and nested locks, are
-// children of the section.
+// The section's span is a child of the caller's. The spans of the work and of nested locks are
+// children of the section's.
 func TestSpansNest(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -60,7 +60,7 @@ func TestSpansNest(t *testing.T) {
 	})
 }
 
-// A span has the attributes of the conventions, and the grant as an event.
+// A span has the attributes of the conventions. The grant is an event.
 func TestSpanOfASection(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -85,7 +85,7 @@ func TestSpanOfASection(t *testing.T) {
 	})
 }
 
-// The span of a LockTx is its wait: it has ended while the transaction goes on.
+// The span of a LockTx is its wait: it ends while the transaction goes on.
 func TestSpanOfLockTx(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -102,7 +102,7 @@ func TestSpanOfLockTx(t *testing.T) {
 	})
 }
 
-// A lost Lock ends its span at the loss, before the Unlock, and a lock of rows names their table.
+// A lost Lock ends its span at the loss, before the Unlock. A lock of rows names their table.
 func TestSpanOfALoss(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
@@ -133,7 +133,7 @@ func TestSpanOfALoss(t *testing.T) {
 	})
 }
 
-// Attributes of the program's own are on spans and metrics, and replace the library's.
+// The program's own attributes are on spans and metrics. They replace the library's.
 func TestWithAttributes(t *testing.T) {
 	f := newFixture(t, engines[0], txlockotel.WithAttributes(semconv.DBSystemNameMariaDB, semconv.ServerAddress("db1")))
 	require.NoError(t, f.locks.Mutex(f.key).Do(background, nothing))

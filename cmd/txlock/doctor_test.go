@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 )
 
-// The worst comes last, and fixes keep their lines.
+// The worst finding comes last, and fixes keep their lines.
 func TestFindings(t *testing.T) {
 	findings := []doctor.Finding{
 		{

@@ -17,16 +17,16 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// In some roles the test binary runs a command as others do.
+// In these roles the test binary sets up an unusual environment and then runs a command in it.
 func init() {
 	switch os.Getenv(roleVariable) {
-	case "negligent": // as process 1 of many a container: it inherits orphans, and never waits for them
+	case "negligent": // like process 1 of many containers, it inherits orphans and never waits for them
 		must(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 		c := exec.Command(os.Args[1], os.Args[2:]...)
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 		_ = c.Run()
 		os.Exit(c.ProcessState.ExitCode())
-	case "hidden": // as nobody, who sees in /proc only what is his
+	case "hidden": // nobody, who sees only his own processes in /proc
 		must(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
 		must(syscall.Setgroups(nil))
 		must(syscall.Setgid(65534))
@@ -41,7 +41,7 @@ func must(err error) {
 	}
 }
 
-// What has ended, but nobody waits for, does not keep a lost lock's txlock.
+// A process that has ended, but that nobody waits for, does not keep txlock waiting after a loss.
 func TestZombies(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -56,7 +56,7 @@ func TestZombies(t *testing.T) {
 	gone(t, pid)
 }
 
-// An orphan becomes a child of txlock, which waits for it when it ends: nothing is left of it.
+// An orphan becomes a child of txlock, which waits for it when it ends. Nothing of it is left.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -74,20 +74,20 @@ func TestOrphans(t *testing.T) {
 		_, err := os.Stat("/proc/" + pid)
 		return os.IsNotExist(err)
 	})
-	p.send(t, "through the pipe") // and the command has not noticed
+	p.send(t, "through the pipe") // the command has not noticed
 	require.Equal(t, "through the pipe", p.line(t))
 	require.NoError(t, p.stdin.Close())
 	require.Zero(t, p.wait(t))
 }
 
-// What the process had started before it became txlock is none of the command's, nor what that
-// starts and leaves, and outlives a loss.
+// What the process had started before it became txlock does not belong to the command, and neither
+// does what that starts and abandons. It survives a loss.
 func TestLostWithOthers(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	// Of the command one has left the group and one its parent, and both survive the command.
+	// One descendant of the command has left the group, one has lost its parent. Both outlive it.
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--grace", "300ms", "--", "sh", "-c", `
 		(sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' &)
 		setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' &
@@ -104,7 +104,7 @@ func TestLostWithOthers(t *testing.T) {
 	}
 	other, parent := number(), number()
 	own := []int{number(), number(), number()}
-	require.NoError(t, os.WriteFile(fifo, []byte("go\n"), 0)) // it is opened when it is read from
+	require.NoError(t, os.WriteFile(fifo, []byte("go\n"), 0)) // this returns once the reader has opened it
 	late := number()
 	others := []int{other, late}
 	t.Cleanup(func() {
@@ -125,7 +125,7 @@ func TestLostWithOthers(t *testing.T) {
 	}
 }
 
-// What a command starts when it is told to end is given the same time, and ended too.
+// What a command starts after it was told to end gets the same grace period, and is ended too.
 func TestLostWithLate(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -139,7 +139,7 @@ func TestLostWithLate(t *testing.T) {
 	gone(t, late)
 }
 
-// Where /proc counts other processes than txlock does, it is not gone by.
+// If /proc has other process numbers than txlock's own, txlock ignores it.
 func TestForeignProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root makes a namespace of processes")
 	t.Parallel()
@@ -153,16 +153,16 @@ func TestForeignProc(t *testing.T) {
 	require.Equal(t, 76, p.wait(t), p.stderr)
 }
 
-// A command that /proc hides from txlock's user, a program that he may run but not read, is ended
-// all the same.
+// A command that /proc hides from txlock's user is ended all the same. It is a program that the
+// user may run but not read.
 func TestHiddenProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root mounts a /proc")
 	t.Parallel()
 	f := installed(t, engines[0])
-	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755)) // whatever the umask
+	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755)) // the umask may have removed these bits
 	require.NoError(t, os.Chmod(binary, 0o755))
 	unreadable := filepath.Join(filepath.Dir(binary), "sh")
-	// a file that this process writes is busy while another test forks
+	// A file that this process writes itself is busy while another test forks.
 	require.NoError(t, exec.Command("install", "-m", "111", "/bin/sh", unreadable).Run())
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=hidden"}, "run", "k", "--grace", "3s", "--",
 		unreadable, "-c", `trap 'echo told' TERM; echo ready; while :; do read line; done`)
@@ -176,7 +176,7 @@ func TestHiddenProc(t *testing.T) {
 	require.Contains(t, p.stderr.String(), "and was killed")
 }
 
-// On a terminal, where the command shares txlock's group of processes, a daemon is found as well.
+// On a terminal the command shares txlock's process group, and a daemon is found there as well.
 func TestLostOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -189,7 +189,7 @@ func TestLostOnTerminal(t *testing.T) {
 	gone(t, pid)
 }
 
-// A txlock that is killed takes its command with it, for the lock is free then.
+// A txlock that is killed takes its command with it, because its lock is free then.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -201,7 +201,7 @@ func TestKilled(t *testing.T) {
 	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code)
 }
 
-// A password in an argument does not stay where ps finds it, and the command of run keeps its
+// A password in an argument does not stay where ps finds it. The command of run keeps its
 // arguments.
 func TestArguments(t *testing.T) {
 	t.Parallel()
@@ -227,7 +227,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// A command that is stopped with txlock goes on with it.
+// A command that is stopped together with txlock continues together with it.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -250,8 +250,7 @@ func TestStopped(t *testing.T) {
 
 func TestLostUnseen(t *testing.T) { each(t, lostUnseen) }
 
-// A lock that is lost while txlock is stopped, and the command ends meanwhile, was lost all the
-// same.
+// A lock that is lost while txlock is stopped counts as lost, even if the command ends meanwhile.
 func lostUnseen(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "patient", "k")
@@ -268,7 +267,7 @@ func lostUnseen(t *testing.T, e *engine) {
 	require.Contains(t, p.stderr.String(), "k was lost")
 }
 
-// So was one whose lease ended meanwhile, though nothing more is heard of the server.
+// So does a lock whose lease ends meanwhile, even if the server stays silent.
 func TestLostInSilence(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -285,7 +284,7 @@ func TestLostInSilence(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	release := proxy.Hold()
-	// by its timer the server has ended the session
+	// The server's timer has ended the session.
 	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code)
 	p.send(t, "5")
 	gone(t, pid)

@@ -17,16 +17,17 @@ import (
 
 func TestStatusOfKeys(t *testing.T) { each(t, statusOfKeys) }
 
-// Who asks for several keys sees which of them a row is about, also where the server does not say
-// it.
+// A user who asks for several keys sees which of them a row is about, even if the server does not
+// say so.
 func statusOfKeys(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := newFixture(t, e)
 	require.Zero(t, f.run(t, "install", "--slots", "2").code)
-	// Of two slots the CRC-32 of "k" and "l" is in one each, and that of "n" in the slot of "l".
+	// With two slots, "k" and "l" are in different slots by their CRC-32, and "n" is in that of
+	// "l".
 	holder := f.play(t, "patient", "k")
 	named := `k`
-	if e.Kind == servers.MariaDB { // does not show what an idle session says of itself
+	if e.Kind == servers.MariaDB { // it does not show what an idle session says of itself
 		named = `slot \d of k`
 	}
 	require.Regexp(t, `\n`+named+` +held`, f.run(t, "status", "k", "l").stdout)
@@ -49,7 +50,7 @@ func statusOfKeys(t *testing.T, e *engine) {
 
 func TestCompletion(t *testing.T) { each(t, completion) }
 
-// A shell is proposed what is held just now, and files only where a command stands.
+// A shell is offered the keys that are held now, and files only where a command is expected.
 func completion(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
@@ -59,14 +60,14 @@ func completion(t *testing.T, e *engine) {
 		f.start(t, "run", "nightly report", "--", "true"),
 		f.start(t, "run", "ring\athe\nbell", "--", "true"),
 	}
-	f.waiters(t, 2) // and MariaDB knows the keys
+	f.waiters(t, 2) // now MariaDB knows the keys
 	const nothing, noFiles, files = "", ":4", ":0"
 	proposed := func(arguments ...string) (lines []string) {
 		r := f.run(t, append([]string{"__complete"}, arguments...)...)
 		require.Zero(t, r.code)
 		return strings.Split(r.stdout, "\n")
 	}
-	seen := func(arguments ...string) { // MariaDB takes its time, and may need more than there is
+	seen := func(arguments ...string) { // MariaDB is slow, and a completion may time out
 		t.Helper()
 		eventually.True(t, "the key", func() bool { return proposed(arguments...)[0] == "nightly report" })
 	}
@@ -93,7 +94,7 @@ func completion(t *testing.T, e *engine) {
 	}
 }
 
-// Nobody who presses a key is told of a server that is missing, or waits for one that is silent.
+// A completion neither reports a missing server nor waits for a silent one.
 func TestCompletionWithoutServer(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -109,11 +110,10 @@ func TestCompletionWithoutServer(t *testing.T) {
 	}
 }
 
-// Where a server shows nothing without a grant, that is an error which says so, and no empty
-// picture.
+// If a server shows nothing without a grant, that is an error which says so, not an empty picture.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
-	for _, e := range engines[1:] { // PostgreSQL shows who holds a lock to everybody
+	for _, e := range engines[1:] { // PostgreSQL shows the holder to everybody
 		t.Run(strings.ReplaceAll(e.Name, " ", ""), func(t *testing.T) {
 			t.Parallel()
 			f := installed(t, e)
@@ -129,11 +129,10 @@ func TestStatusRefused(t *testing.T) {
 	}
 }
 
-// A lock that is held, and the server does not say by whom, is shown as that, and break ends
-// nobody.
+// A held lock whose holder the server does not name is shown as such, and break ends nobody.
 func TestUnnamedHolder(t *testing.T) {
 	t.Parallel()
-	e := engines[2] // MariaDB tells who holds a row when another session waits for it
+	e := engines[2] // MariaDB names the holder of a row only if another session waits for it
 	e.oneAtATime(t)
 	f := installed(t, e)
 	holder := f.play(t, "patient", "k")
@@ -142,7 +141,7 @@ func TestUnnamedHolder(t *testing.T) {
 	f.do(t, "GRANT ALL ON "+f.database+".* TO "+f.database)
 	f.do(t, "GRANT PROCESS, CONNECTION ADMIN ON *.* TO "+f.database)
 	f.url = f.urlWith(t, url.User(f.database))
-	alone := func() { // the server gives the place of a process that has ended to another a little later
+	alone := func() { // the server frees the place of an ended process a little later
 		t.Helper()
 		eventually.True(t, "the user's session to end", func() bool {
 			var sessions int

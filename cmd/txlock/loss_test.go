@@ -25,8 +25,7 @@ import (
 
 func TestLost(t *testing.T) { each(t, lost) }
 
-// When the session that holds the lock is gone, the command is ended, and that is what the exit
-// code says.
+// When the session that holds the lock is gone, the command is ended, and the exit code says so.
 func lost(t *testing.T, e *engine) {
 	f := installed(t, e)
 	polite := f.play(t, "polite", "k")
@@ -49,8 +48,8 @@ func lost(t *testing.T, e *engine) {
 func TestLostWithDescendants(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	// What the command has started is ended too, be it that it ignores SIGTERM and the command does
-	// not, that it has left the group, or that it was left by its parent, as a daemon is.
+	// What the command has started is ended too: if it ignores SIGTERM although the command does
+	// not, if it has left the group, and if its parent has left it, as a daemon's does.
 	scripts := []string{
 		`sleep 1000 & echo $!; wait`,
 		`sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' & wait`,
@@ -71,7 +70,7 @@ func TestLostWithDescendants(t *testing.T) {
 		require.Equal(t, 76, p.wait(t))
 		gone(t, pid)
 	}
-	// What it leaves in the background when nothing is lost goes on.
+	// Without a loss, what the command leaves in the background goes on.
 	p := f.start(t, "run", "k", "--", "sh", "-c", `sleep 1000 >/dev/null 2>&1 & echo $!`)
 	pid, err := strconv.Atoi(p.line(t))
 	require.NoError(t, err)
@@ -81,8 +80,8 @@ func TestLostWithDescendants(t *testing.T) {
 
 var zombie = regexp.MustCompile(`(?m)^State:\s+Z`)
 
-// gone waits until a process does not run any more. Its parent may have left it to one that does
-// not wait for it.
+// gone waits until a process no longer runs. It may still be a zombie, if its new parent does not
+// wait for it.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	eventually.True(t, "the end of process "+strconv.Itoa(pid), func() bool {
@@ -104,8 +103,8 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-// A server that dies ends the command of the holder, and the wait of the others, and is told from a
-// lock that is held.
+// A server that dies ends the holder's command and the wait of the others. The message differs from
+// that for a held lock.
 func serverDies(t *testing.T, kind servers.Kind) {
 	server, err := servers.Start(background, kind, servers.Options{})
 	require.NoError(t, err)
@@ -152,7 +151,8 @@ func TestConnecting(t *testing.T) {
 	}
 }
 
-// A server that accepts and never answers can be left by ctrl-C, and is given up after a time.
+// ctrl-C ends the wait for a server that accepts connections and never answers. So does a time
+// limit.
 func connecting(t *testing.T, scheme string) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func connecting(t *testing.T, scheme string) {
 	require.Contains(t, r.stderr, mute.Addr().String())
 }
 
-// fullPipe is a pipe that takes nothing more until it is read from.
+// fullPipe is a pipe that accepts nothing more until it is read from.
 func fullPipe(t *testing.T) (reader, full *os.File) {
 	t.Helper()
 	reader, full, err := os.Pipe()
@@ -199,7 +199,7 @@ func fullPipe(t *testing.T) (reader, full *os.File) {
 	raw, err := full.SyscallConn()
 	require.NoError(t, err)
 	var refused error
-	require.NoError(t, raw.Write(func(fd uintptr) bool { // it does not block, so what is refused is what has no room
+	require.NoError(t, raw.Write(func(fd uintptr) bool { // it does not block: it refuses what does not fit
 		for refused == nil {
 			_, refused = syscall.Write(int(fd), make([]byte, 1<<20))
 		}
@@ -209,7 +209,7 @@ func fullPipe(t *testing.T) (reader, full *os.File) {
 	return reader, full
 }
 
-// Nor does it keep a granted lock from its command.
+// A full standard error does not keep a granted lock from its command.
 func TestGrantedUnheard(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -230,8 +230,8 @@ func TestGrantedUnheard(t *testing.T) {
 	require.Zero(t, p.wait(t))
 }
 
-// A standard error that takes nothing, a terminal halted by ctrl-S say, does not hold up the end of
-// the command.
+// A full standard error, such as a terminal halted by ctrl-S, does not delay the end of the
+// command.
 func TestLostUnheard(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -249,8 +249,8 @@ func TestLostUnheard(t *testing.T) {
 
 func TestLease(t *testing.T) { each(t, lease) }
 
-// A txlock that is silent for longer than its lease loses the lock to the next, and ends its
-// command when it goes on.
+// A txlock that is silent for longer than its lease loses the lock to the next one. It ends its
+// command when it continues.
 func lease(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "polite", "k", "--lease", "5s")
@@ -264,7 +264,7 @@ func lease(t *testing.T, e *engine) {
 	require.Contains(t, p.stderr.String(), "txlock: k is lost: ")
 }
 
-// A try of which the server does not answer ends when connecting would, and is no conflict.
+// A try that the server does not answer ends after the time for connecting. It is not a conflict.
 func TestTryUnanswered(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -278,7 +278,7 @@ func TestTryUnanswered(t *testing.T) {
 	u, err := url.Parse(f.url)
 	require.NoError(t, err)
 	query := u.Query()
-	query.Set("connect_timeout", "5") // for connecting, too
+	query.Set("connect_timeout", "5") // also the limit for connecting
 	u.RawQuery = query.Encode()
 	r := run(t, []string{"TXLOCK_DSN=" + u.String()}, "run", "--try", "-E", "0", "k", "--", "echo", "never")
 	require.Equal(t, 69, r.code)
@@ -287,8 +287,7 @@ func TestTryUnanswered(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// A release that the server does not confirm is told from a loss, and a signal ends the wait for
-// it.
+// A release that the server does not confirm differs from a loss. A signal ends the wait for it.
 func TestReleaseUnconfirmed(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -326,8 +325,8 @@ func TestReleaseUnconfirmed(t *testing.T) {
 
 func TestReleaseUnanswered(t *testing.T) { each(t, releaseUnanswered) }
 
-// When the server has fallen silent, and the command ends before the lease does, the lock was held
-// until then: the code is the command's.
+// The server falls silent, and the command ends before the lease does. The lock was held until
+// then, so the exit code is the command's.
 func releaseUnanswered(t *testing.T, e *engine) {
 	f := installed(t, e)
 	u, err := url.Parse(f.url)
@@ -336,10 +335,10 @@ func releaseUnanswered(t *testing.T, e *engine) {
 	require.NoError(t, err)
 	u.Host = proxy.Addr()
 	f.url = u.String()
-	p := f.play(t, "patient", "k", "--lease", "15s") // which has a heartbeat within 2.5 s
+	p := f.play(t, "patient", "k", "--lease", "15s") // it sends a heartbeat within 2.5 s
 	release := proxy.Hold()
 	held, before := time.Now(), proxy.Bursts()
-	// in the latter case it was sent before
+	// After 3 s without a burst, the heartbeat was sent before the hold.
 	eventually.True(t, "a heartbeat", func() bool {
 		return proxy.Bursts() > before ||
 			time.Since(held) > 3*time.Second

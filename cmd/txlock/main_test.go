@@ -28,24 +28,24 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The tests run the built binary against real servers. Each has a database of its own, by which the
-// server tells its sessions from others.
+// The tests run the built binary against real servers. Each test has a database of its own, which
+// tells its sessions from those of others.
 
 var (
 	background = context.Background()
-	binary     string // the command
+	binary     string // the path of the command
 	engines    []*engine
 )
 
-// kinds are the servers to test on: one of each system.
+// kinds are the servers to test on, one of each system.
 var kinds = []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB}
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(playRole(role))
 	}
-	// Under nohup each txlock would inherit that SIGHUP is ignored, and rightly leave it so.
-	// Children of who handles a signal get the default.
+	// Under nohup each txlock would inherit an ignored SIGHUP, and rightly leave it ignored. The
+	// children of a process that handles a signal get the default.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
@@ -79,13 +79,13 @@ func complain(err error) int {
 	return 1
 }
 
-// engine is a running server, and its administrator.
+// engine is a running server and its administrator's pool.
 type engine struct {
 	*servers.Server
 	admin    *sql.DB
 	postgres bool
-	queued   string // counts the waiters in a database
-	// MariaDB's views go on serving an old picture as long as somebody asks again within 100 ms.
+	queued   string // the query that counts the waiters in a database
+	// MariaDB's views serve an old picture as long as somebody asks again within 100 ms.
 	inspected sync.Mutex
 	asked     time.Time
 }
@@ -109,17 +109,17 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 	return e, err
 }
 
-// fixture is a database of a test's own.
+// fixture is a database for one test.
 type fixture struct {
 	*engine
 	database string
-	url      string   // of the database
-	leave    []string // statements for when the database is gone
+	url      string   // the URL of the database
+	leave    []string // statements to run after the database is dropped
 }
 
 var databases atomic.Int64
 
-// newFixture makes a database; install makes the lock table in it.
+// newFixture creates a database. It has no lock table: installed adds one.
 func newFixture(t *testing.T, e *engine) *fixture {
 	t.Helper()
 	f := &fixture{engine: e, database: fmt.Sprintf("cmd_%d_%d", os.Getpid(), databases.Add(1))}
@@ -146,7 +146,7 @@ func installed(t *testing.T, e *engine) *fixture {
 	return f
 }
 
-// urlWith is the URL of the fixture's database, for another user if that is not nil.
+// urlWith is the URL of the fixture's database, for another user unless user is nil.
 func (f *fixture) urlWith(t *testing.T, user *url.Userinfo) string {
 	t.Helper()
 	u := &url.URL{}
@@ -223,14 +223,14 @@ func (f *fixture) killSessions(t *testing.T) {
 		}
 		_, err := f.admin.Exec("KILL " + id)
 		var refused *mysql.MySQLError
-		if !errors.As(err, &refused) || refused.Number != 1094 { // it has ended by itself
+		if !errors.As(err, &refused) || refused.Number != 1094 { // it had already ended
 			require.NoError(t, err)
 		}
 	}
 }
 
-// oneAtATime is for tests that have the server show who waits: MariaDB answers several who ask at
-// the same time with an old picture.
+// oneAtATime is for tests that ask the server who waits: MariaDB shows an old picture when several
+// ask at the same time.
 func (e *engine) oneAtATime(t *testing.T) {
 	if e.Kind == servers.MariaDB {
 		e.inspected.Lock()
@@ -238,7 +238,7 @@ func (e *engine) oneAtATime(t *testing.T) {
 	}
 }
 
-// each runs a test on every engine, beside all others.
+// each runs a test on every engine, in parallel with all others.
 func each(t *testing.T, test func(t *testing.T, e *engine)) {
 	t.Parallel()
 	for _, e := range engines {

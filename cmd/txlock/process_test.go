@@ -22,20 +22,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// soon is how long something may take that should happen at once, on a busy machine.
+// soon limits what should happen at once, on a busy machine.
 const soon = 10 * time.Second
 
 // process is a run of the command in a session of its own, so that it has no terminal.
 type process struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
-	output *os.File // that stdout reads
+	output *os.File // stdout reads from it
 	stdout *bufio.Scanner
 	stderr *buffer
 	ended  chan struct{} // closed when Wait has returned
 }
 
-// buffer may be read while it is written to.
+// buffer can be read while it is written to.
 type buffer struct {
 	mu    sync.Mutex
 	bytes bytes.Buffer
@@ -59,7 +59,7 @@ type result struct {
 	stdout, stderr string
 }
 
-// environment is that of this process without what txlock reads, and with more.
+// environment is that of this process, without the variables of txlock, and with more.
 func environment(more ...string) (entries []string) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
@@ -67,12 +67,12 @@ func environment(more ...string) (entries []string) {
 			entries = append(entries, entry)
 		}
 	}
-	// A program with the race detector would wait a second before it ends, for others that might be
+	// At its end, a program with the race detector would wait a second for others that may be
 	// writing a report.
 	return append(append(entries, "GORACE=atexit_sleep_ms=0"), more...)
 }
 
-// command is a run of the binary that has not begun.
+// command returns a run of the binary that has not started.
 func command(entries []string, arguments ...string) *exec.Cmd {
 	c := exec.Command(binary, arguments...)
 	c.Env = environment(entries...)
@@ -80,13 +80,13 @@ func command(entries []string, arguments ...string) *exec.Cmd {
 	return c
 }
 
-// start begins a run of the command, with the fixture's database in TXLOCK_DSN.
+// start starts the command with the fixture's database in TXLOCK_DSN.
 func (f *fixture) start(t *testing.T, arguments ...string) *process {
 	t.Helper()
 	return start(t, command([]string{"TXLOCK_DSN=" + f.url}, arguments...))
 }
 
-// play begins a run that holds key while this test binary plays a role.
+// play starts a txlock that holds key while this test binary plays a role.
 func (f *fixture) play(t *testing.T, role, key string, flags ...string) *process {
 	t.Helper()
 	arguments := append(append([]string{"run", key}, flags...), "--", os.Args[0])
@@ -104,7 +104,7 @@ func start(t *testing.T, c *exec.Cmd) *process {
 	var err error
 	p.stdin, err = c.StdinPipe()
 	require.NoError(t, err)
-	output, input, err := os.Pipe() // not StdoutPipe: a grandchild may keep it open
+	output, input, err := os.Pipe() // not StdoutPipe, because a grandchild may keep it open
 	require.NoError(t, err)
 	c.Stdout = input
 	c.WaitDelay = time.Second
@@ -139,8 +139,7 @@ func (p *process) send(t *testing.T, line string) {
 	require.NoError(t, err)
 }
 
-// wait waits for the end and returns the exit code. What is said in a pipe holds no codes for
-// terminals.
+// wait waits for the end and returns the exit code. Output into a pipe has no escape codes.
 func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -153,7 +152,7 @@ func (p *process) wait(t *testing.T) int {
 	return p.ProcessState.ExitCode()
 }
 
-// run runs the command to its end, without input.
+// run runs the command without input, and waits for its end.
 func (f *fixture) run(t *testing.T, arguments ...string) result {
 	t.Helper()
 	return run(t, []string{"TXLOCK_DSN=" + f.url}, arguments...)
@@ -162,7 +161,7 @@ func (f *fixture) run(t *testing.T, arguments ...string) result {
 func run(t *testing.T, entries []string, arguments ...string) result {
 	t.Helper()
 	p := start(t, command(entries, arguments...))
-	if err := p.stdin.Close(); !errors.Is(err, os.ErrClosed) { // which Wait does, of one that has ended
+	if err := p.stdin.Close(); !errors.Is(err, os.ErrClosed) { // Wait closes it when the command has ended
 		require.NoError(t, err)
 	}
 	var lines []string
@@ -175,12 +174,12 @@ func run(t *testing.T, entries []string, arguments ...string) result {
 	return result{code, stdout, p.stderr.String()}
 }
 
-// The test binary runs itself again as the command that txlock runs: TestMain sees roleVariable.
+// txlock runs this test binary as its command: TestMain sees roleVariable.
 const roleVariable = "TXLOCK_TEST_ROLE"
 
-// playRole says "ready", then the name of each signal that comes, and ends with the code that it
-// reads from standard input; other lines it answers with its number. A polite one ends at SIGTERM
-// as well, with 0. A halting one also says when it goes on.
+// playRole says "ready", and then the name of each signal that it gets. A number on standard input
+// ends it with that code; it answers any other line with its process number. A polite role also
+// ends at SIGTERM, with 0. A halting role also says when it continues.
 func playRole(role string) int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,

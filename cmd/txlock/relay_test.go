@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutable leads the fixture's URL, with so many seconds to connect, through a relay that has the
-// server fall silent: it keeps all connections, and passes nothing on any more. End closes them:
-// until then the server keeps the transactions of processes that have ended, with their locks.
+// mutable sends the fixture's connections through a relay, with a connect timeout in seconds.
+// silence makes the server fall silent: the relay keeps all connections, but forwards nothing. end
+// closes them. Until then the server keeps the transactions of ended processes, with their locks.
 func (f *fixture) mutable(t *testing.T, seconds int) (silence, end func()) {
 	t.Helper()
 	silent := make(chan struct{})
@@ -23,8 +23,7 @@ func (f *fixture) mutable(t *testing.T, seconds int) (silence, end func()) {
 	return func() { close(silent) }, end
 }
 
-// crowded leads the fixture's URL through a relay in which connections after the first wait to be
-// admitted.
+// crowded sends the fixture's connections through a relay. All but the first wait to be admitted.
 func (f *fixture) crowded(t *testing.T) (admit func()) {
 	t.Helper()
 	admit, _ = f.relay(t, 60, 1, nil)
@@ -77,8 +76,8 @@ func (f *fixture) relay(t *testing.T, seconds, atOnce int, silent <-chan struct{
 	return func() { close(admitted) }, end
 }
 
-// pass hands on what it reads, and closes both when that ends. In silence it closes nothing before
-// the end.
+// pass forwards what it reads, and closes both ends when that fails. Once silent, it closes nothing
+// until ended.
 func pass(from, to net.Conn, silent, ended <-chan struct{}) {
 	defer from.Close()
 	defer to.Close()

@@ -23,7 +23,7 @@ import (
 
 func TestRun(t *testing.T) { each(t, runs) }
 
-// The command gets the keys, a token that grows, and txlock's input; its exit code is txlock's.
+// The command gets the keys, a growing token, and txlock's input. Its exit code becomes txlock's.
 func runs(t *testing.T, e *engine) {
 	f := installed(t, e)
 	before := int64(0)
@@ -45,24 +45,23 @@ func runs(t *testing.T, e *engine) {
 	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
 	require.Equal(t, 128+9, f.run(t, "run", "k", "--", "sh", "-c", "kill -KILL $$").code)
 	require.Equal(t, 128+15, f.run(t, "run", "k", "--", "sh", "-c", "kill -TERM $$").code)
-	// The token of a txlock above this one is not this one's. A URL out of a file may end with the
-	// line.
+	// The token of an outer txlock is not passed on. A URL read from a file may end with a newline.
 	p := run(t, []string{"TXLOCK_DSN=" + f.url + "\n", "TXLOCK_TOKEN=5", "TXLOCK_KEY=x"}, "run", "--no-token", "k",
 		"--", "sh", "-c", `echo "$TXLOCK_KEY ${TXLOCK_TOKEN-none}"`)
 	require.Equal(t, "k none", p.stdout)
-	// Flags behind -- are the command's.
+	// Flags after -- belong to the command.
 	require.Equal(t, "--try", f.run(t, "run", "k", "--", "echo", "--try").stdout)
 }
 
 func TestExcludes(t *testing.T) { each(t, excludes) }
 
-// While the command runs nobody else gets the lock; when it has ended the next in the queue does.
+// While the command runs, nobody else gets the lock. When it has ended, the next in the queue does.
 func excludes(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
 	holder := f.play(t, "patient", "k")
 	started := time.Now()
-	// by whom it is held is looked for as long as one may be kept waiting
+	// A try looks for the holder only briefly, so it may not find one at once.
 	eventually.True(t, "a word about the holder", func() bool {
 		missed := f.run(t, "run", "--try", "k", "--", "echo", "never")
 		require.Equal(t, 75, missed.code)
@@ -84,7 +83,7 @@ func excludes(t *testing.T, e *engine) {
 		return strings.Contains(
 			next.stderr.String(), "waiting for k: held for ")
 	})
-	if e.Kind != servers.MariaDB { // which does not show what an idle session says of itself
+	if e.Kind != servers.MariaDB { // it does not show what an idle session says of itself
 		require.Contains(t, next.stderr.String(), "process "+strconv.Itoa(holder.Process.Pid))
 	}
 	holder.send(t, "5")
@@ -96,8 +95,7 @@ func excludes(t *testing.T, e *engine) {
 
 func TestSlowToTell(t *testing.T) { each(t, slowToTell) }
 
-// A server that takes its time to say who holds the lock does not keep from whoever waits that it
-// waits.
+// If the server is slow to name the holder, a waiter is still told at once that it waits.
 func slowToTell(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
@@ -118,7 +116,7 @@ func slowToTell(t *testing.T, e *engine) {
 
 func TestSignals(t *testing.T) { each(t, signals) }
 
-// Signals to txlock reach the command, each once, and do not end txlock before it.
+// Each signal to txlock reaches the command once. It does not end txlock before the command.
 func signals(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "patient", "k")
@@ -138,7 +136,7 @@ func signals(t *testing.T, e *engine) {
 	require.Zero(t, p.wait(t))
 	require.Empty(t, p.stderr.String())
 
-	// A command that ends by the signal, in a shell that does so too.
+	// The command ends by the signal, in a shell that then ends by it too.
 	p = f.start(t, "run", "k", "--", "sh", "-c", "echo ready; sleep 1000; echo never")
 	require.Equal(t, "ready", p.line(t))
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
@@ -147,8 +145,8 @@ func signals(t *testing.T, e *engine) {
 
 func TestInterruptedWait(t *testing.T) { each(t, interruptedWait) }
 
-// A signal while it waits takes it out of the queue, the server's too, and the holder does not
-// notice.
+// A signal during the wait takes the waiter out of the queue, also on the server. The holder does
+// not notice.
 func interruptedWait(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
@@ -169,7 +167,8 @@ func interruptedWait(t *testing.T, e *engine) {
 func TestIgnoredSignals(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	// nohup: what was ignored from the start stays so, for the command too.
+	// A signal that was ignored from the start, as under nohup, stays ignored, also for the
+	// command.
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--", "sh", "-c",
 		"kill -HUP $PPID; kill -HUP $$; echo alive; cat")
 	c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary}, c.Args[1:]...)
@@ -182,7 +181,7 @@ func TestIgnoredSignals(t *testing.T) {
 
 func TestNotInstalled(t *testing.T) { each(t, notInstalled) }
 
-// What is missing is named, with what to do.
+// The error names what is missing, and says what to do.
 func notInstalled(t *testing.T, e *engine) {
 	f := newFixture(t, e)
 	for _, arguments := range [][]string{
@@ -202,19 +201,19 @@ func notInstalled(t *testing.T, e *engine) {
 	require.Contains(t, r.stderr, "--no-token")
 	require.NotContains(t, r.stderr, "Install")
 	require.Equal(t, "1", f.run(t, "run", "--no-token", "k", "--", "sh", "-c", "echo ${TXLOCK_TOKEN-1}").stdout)
-	// Again, with what was missing; the number of slots stays.
+	// A second install adds what was missing. The number of slots stays.
 	require.Zero(t, f.run(t, "install").code)
 	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
 	r = f.run(t, "install", "--slots", "5")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "4")
-	// A table of another name, which the advice repeats.
+	// The advice repeats the name of another table.
 	r = f.run(t, "run", "--table", "other_locks", "k", "--", "true")
 	require.Equal(t, 78, r.code)
 	require.Contains(t, r.stderr, "--table other_locks")
 	require.Zero(t, f.run(t, "install", "--table", "other_locks", "--slots", "2").code)
 	require.Zero(t, f.run(t, "run", "--table", "other_locks", "k", "--", "true").code)
-	// Nor does install make a database, or a schema.
+	// install creates neither a database nor a schema.
 	nowhere := []string{"TXLOCK_DSN=" + strings.Replace(f.url, "/"+f.database, "/no_such_database", 1)}
 	for _, r := range []result{
 		run(t, nowhere, "run", "k", "--", "true"), run(t, nowhere, "install"), run(t, nowhere, "status"),
@@ -224,7 +223,7 @@ func notInstalled(t *testing.T, e *engine) {
 		require.Contains(t, r.stderr, "no_such_")
 		require.True(t, strings.HasSuffix(r.stderr, "; create it, or correct its name\n"), r.stderr)
 	}
-	if e.Kind == servers.MySQL { // others take it for a missing table
+	if e.Kind == servers.MySQL { // the others report a missing table
 		r = f.run(t, "run", "--table", "no_such_schema.locks", "k", "--", "true")
 		require.Equal(t, 78, r.code, r.stderr)
 		require.Contains(t, r.stderr, "create it, or correct its name")
@@ -233,8 +232,8 @@ func notInstalled(t *testing.T, e *engine) {
 
 func TestUnprivileged(t *testing.T) { each(t, unprivileged) }
 
-// Who may not lock is sent to who says which grant is missing; who may not log in has mistyped
-// something.
+// A user who may not lock is sent to the doctor, which names the missing grant. A user who may not
+// log in has mistyped something.
 func unprivileged(t *testing.T, e *engine) {
 	f := installed(t, e)
 	user := f.database
@@ -260,7 +259,7 @@ func TestCommandNotFound(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(folder+"/text", []byte("not a program"), 0o644))
 	require.NoError(t, os.WriteFile(folder+"/program", []byte("no program either"), 0o755))
-	holder := f.play(t, "patient", "k") // it is looked up before the wait
+	holder := f.play(t, "patient", "k") // the command is looked up before the wait
 	require.Equal(t, 127, f.run(t, "run", "k", "--", "no-such-command").code)
 	require.Equal(t, 127, f.run(t, "run", "k", "--", folder+"/nothing").code)
 	require.Equal(t, 126, f.run(t, "run", "k", "--", folder+"/text").code)
@@ -273,7 +272,7 @@ func TestCommandNotFound(t *testing.T) {
 	require.Zero(t, f.run(t, "run", "--try", "k", "--", "true").code, "the lock was not released")
 }
 
-// A wait that a limit of the server's own ends is an error, and not that another holds the lock.
+// A wait that a limit of the server ends is an error. It does not mean that another holds the lock.
 func TestServersLimit(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -292,8 +291,8 @@ func TestServersLimit(t *testing.T) {
 	require.Zero(t, holder.wait(t))
 }
 
-// In containers many have the same process number: such a holder, and such a waiter, is not taken
-// for txlock itself.
+// In containers many processes have the same number. A holder or waiter with txlock's own number is
+// not taken for txlock.
 func TestSameProcess(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -307,7 +306,7 @@ func TestSameProcess(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
 		c.Path = "/bin/sh"
 		p := start(t, c)
-		label.Process = "#" + strconv.Itoa(p.Process.Pid) // nobody else in this process locks
+		label.Process = "#" + strconv.Itoa(p.Process.Pid) // no other session of this process locks
 		holder, err := locks.Mutex("k").Lock(background)
 		require.NoError(t, err)
 		ahead := make(chan error, 1)
@@ -320,7 +319,7 @@ func TestSameProcess(t *testing.T) {
 		}()
 		f.waiters(t, 1)
 		began := time.Now()
-		// by which they are told apart
+		// The wait of 5 s tells the two apart.
 		eventually.True(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second })
 		p.send(t, "go")
 		eventually.True(t, "a word about both", func() bool {
@@ -333,7 +332,7 @@ func TestSameProcess(t *testing.T) {
 	}
 }
 
-// A lease that the server cannot keep is wrong before anything is asked of the server.
+// A lease that the server cannot keep is refused before anything is sent.
 func TestLeaseLimits(t *testing.T) {
 	t.Parallel()
 	for url, lease := range map[string]string{"postgres://h/d": "1us", "mysql://h/d": "999ms", "postgres://h": "600h"} {
@@ -343,7 +342,7 @@ func TestLeaseLimits(t *testing.T) {
 	}
 }
 
-// A txlock below another that holds the same key says what it is about to wait for.
+// A txlock inside another one with the same key says what it is about to wait for.
 func TestNested(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// secret is a password that has characters to be escaped in a URL.
+// secret is a password with characters that a URL must escape.
 const secret = "hush:Wört/@p%1"
 
 // withPassword is the fixture's URL for a user with a password.
@@ -30,7 +30,7 @@ func (f *fixture) withPassword(t *testing.T) string {
 
 func TestPassword(t *testing.T) { each(t, password) }
 
-// A password works, from the URL and from the environment, and is in no output, whatever fails.
+// A password works from the URL and from the environment. It is in no output, whatever fails.
 func password(t *testing.T, e *engine) {
 	f := newFixture(t, e)
 	address := f.withPassword(t)
@@ -77,12 +77,12 @@ func password(t *testing.T, e *engine) {
 			}
 		}
 	}
-	if e.postgres { // a question mark need not be escaped, as little as for psql
+	if e.postgres { // a question mark need not be escaped: psql agrees
 		f.do(t, "ALTER ROLE "+f.database+" PASSWORD 'hush?more'")
 		r := run(t, nil, "status", "--dsn", u.Scheme+"://"+f.database+":hush?more@"+u.Host+u.Path)
 		require.Zero(t, r.code, r.stderr)
 	}
-	// Typed in the wrong place.
+	// The password is typed in the wrong place.
 	for _, arguments := range [][]string{
 		{address},
 		{"doctor", address},

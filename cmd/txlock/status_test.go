@@ -20,7 +20,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// shown is the JSON of status as its help promises it.
+// shown is the JSON of status, as the help promises it.
 type shown struct {
 	Server string
 	At     time.Time
@@ -51,7 +51,7 @@ func (f *fixture) status(t *testing.T, keys ...string) (s shown) {
 
 func TestStatus(t *testing.T) { each(t, status) }
 
-// The holder and the waiters are shown, in the order of the queue, as a table and as JSON.
+// Holders and waiters are shown in the order of the queue, as a table and as JSON.
 func status(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
@@ -59,7 +59,7 @@ func status(t *testing.T, e *engine) {
 	require.Equal(t, result{0, "not held: k", ""}, f.run(t, "status", "k"))
 	require.Empty(t, f.status(t).Locks)
 
-	holder := f.play(t, "patient", "k", "--lease", "1h") // which is idle for the next minutes: no heartbeat is due
+	holder := f.play(t, "patient", "k", "--lease", "1h") // idle for the next minutes: no heartbeat is due
 	var waiters []*process
 	for i := range 3 {
 		waiters = append(waiters, f.start(t, "run", "k", "--", "sh", "-c", "echo mine; cat"))
@@ -74,7 +74,7 @@ func status(t *testing.T, e *engine) {
 	require.Empty(t, k.Column)
 	require.NotEmpty(t, k.Row)
 	require.NotNil(t, k.Holder)
-	if e.Kind != servers.MariaDB { // which does not show what an idle session says of itself
+	if e.Kind != servers.MariaDB { // it does not show what an idle session says of itself
 		require.Equal(t, holder.Process.Pid, k.Holder.Process)
 		require.Equal(t, "txlock", k.Holder.Application)
 	}
@@ -109,7 +109,7 @@ func status(t *testing.T, e *engine) {
 	}
 }
 
-// A key may hold anything, which neither the table nor JSON lets through to a terminal; JSON
+// A key may contain anything. Neither the table nor JSON passes it on to a terminal as it is; JSON
 // escapes it.
 func TestStatusOfHostileKey(t *testing.T) {
 	t.Parallel()
@@ -135,14 +135,14 @@ func TestStatusStream(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(p.line(t)), &s))
 		require.Empty(t, s.Locks)
 	}
-	// A reader that has seen enough ends it, as SIGPIPE would.
+	// A reader that closes the pipe ends it, as SIGPIPE would.
 	require.NoError(t, p.output.Close())
 	require.Equal(t, 141, p.wait(t))
 	require.Empty(t, p.stderr.String())
 }
 
-// Another ordinary user sees who holds a lock, but not since when on PostgreSQL, and may not end
-// the session.
+// Another ordinary user sees who holds a lock, but on PostgreSQL not since when. That user may not
+// end the session.
 func TestBreakRefused(t *testing.T) { each(t, breakRefused) }
 
 func breakRefused(t *testing.T, e *engine) {
@@ -186,8 +186,7 @@ func breakRefused(t *testing.T, e *engine) {
 
 func TestSilentServer(t *testing.T) { each(t, silentServer) }
 
-// A server that falls silent ends status and break when the time is over, and ctrl-C ends them at
-// once.
+// If a server falls silent, status and break end when their time is over. ctrl-C ends them at once.
 func silentServer(t *testing.T, e *engine) {
 	f := installed(t, e)
 	direct := f.url
@@ -229,7 +228,7 @@ func silentServer(t *testing.T, e *engine) {
 	holder.send(t, "0")
 	require.Zero(t, holder.wait(t))
 
-	// What the commands wait for at a table that is locked ends with ctrl-C.
+	// ctrl-C ends a wait for a locked table.
 	f.url = direct
 	for _, arguments := range [][]string{{"doctor"}, {"install"}} {
 		unlock := f.lockTable(t)
@@ -243,7 +242,7 @@ func silentServer(t *testing.T, e *engine) {
 	}
 }
 
-// lockTable locks the lock table as a whole.
+// lockTable locks the whole lock table.
 func (f *fixture) lockTable(t *testing.T) (unlock func()) {
 	t.Helper()
 	conn, err := f.admin.Conn(background)
@@ -269,7 +268,7 @@ func (f *fixture) lockTable(t *testing.T) (unlock func()) {
 	}
 }
 
-// stuck waits until a session in the fixture's database waits for a table, or none does.
+// stuck waits until a session in the fixture's database waits for a table lock, or until none does.
 func (f *fixture) stuck(t *testing.T, wanted bool) {
 	t.Helper()
 	query := "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND db = ?"
@@ -283,8 +282,7 @@ func (f *fixture) stuck(t *testing.T, wanted bool) {
 	})
 }
 
-// The live screen does not stay where there is nothing to come, and says what keeps it from
-// looking.
+// The live screen closes if there will be nothing to show. It says what keeps it from looking.
 func TestWatchTrouble(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, engines[0])
@@ -306,14 +304,14 @@ var duration = regexp.MustCompile(`[0-9.]+m?s`)
 
 func TestBreak(t *testing.T) { each(t, breaks) }
 
-// Break ends the holder's session, whose command is ended, and says who has the lock then.
+// Break ends the holder's session and so its command, and says who has the lock then.
 func breaks(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
 	r := f.run(t, "break", "--yes", "k")
 	require.Equal(t, result{3, "", "txlock: nobody holds k\n"}, r)
 
-	holder := f.play(t, "polite", "k", "--lease", "1h") // no heartbeat, which is a statement, comes in between
+	holder := f.play(t, "polite", "k", "--lease", "1h") // a heartbeat would be a statement in between
 	next := f.start(t, "run", "k", "--", "sh", "-c", "echo mine; cat")
 	f.waiters(t, 1)
 	require.Equal(t, 64, f.run(t, "break", "k").code)
@@ -339,7 +337,7 @@ func breaks(t *testing.T, e *engine) {
 	require.Equal(t, 76, next.wait(t))
 }
 
-// The key of another that shares the slot is not taken for the one that was named.
+// Another key in the same slot is not taken for the named one.
 func TestBreakShared(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, engines[0])
@@ -376,7 +374,7 @@ func doctor(t *testing.T, e *engine) {
 	require.NotEmpty(t, report.Findings)
 	require.Contains(t, report.Server, f.database)
 
-	// Statements that are cut off are a warning: of strict interest.
+	// A limit on statements is a warning, which fails only with --strict.
 	if e.postgres {
 		f.do(t, "ALTER DATABASE "+f.database+" SET statement_timeout = '7s'")
 		require.Zero(t, f.run(t, "doctor").code)

@@ -1,7 +1,7 @@
 package main
 
-// This file is in package main so that it is tested without a run, and so that the go command knows
-// that the tests depend on it.
+// This file is in package main so that it tests without running the command, and so that the go
+// command sees that the tests depend on it.
 
 import (
 	"encoding/json"
@@ -15,7 +15,8 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// However narrow the terminal is, no line is longer, and which lock it is about is seen.
+// No line is wider than the terminal, however narrow that is. A line still shows which lock it is
+// about.
 func TestTableFits(t *testing.T) {
 	now := time.Now()
 	holder := txlock.Session{
@@ -55,7 +56,8 @@ func TestTableFits(t *testing.T) {
 	require.Equal(t, before(wide[0], "SESSION"), before(wide[3], "4713"), "columns are where their headings are")
 }
 
-// Who holds a lock is shown rather than that it is idle, and what says nothing goes first.
+// A narrow table drops the columns that say least. Who holds a lock matters more than that the
+// session is idle.
 func TestTableOfNarrowTerminal(t *testing.T) {
 	holder := txlock.Session{
 		ID: "123456", Application: "nightly-reports", Host: "10.20.30.40:51234", Process: 54321, User: "app",
@@ -75,8 +77,8 @@ func TestTableOfNarrowTerminal(t *testing.T) {
 	require.Regexp(t, `^LOCK +STATE +FOR +SESSION +HOST +USER +STATEMENT$`, lines[0])
 }
 
-// First comes what is awaited for longest, then what is held for longest; what there is no room for
-// is counted.
+// The lock that is awaited longest comes first, then the lock that is held longest. What does not
+// fit is counted.
 func TestTableOrder(t *testing.T) {
 	now := time.Now()
 	of := func(row string, held time.Duration, waits ...time.Duration) txlock.Holding {
@@ -112,7 +114,7 @@ func TestTableOrder(t *testing.T) {
 	}
 }
 
-// A holder of whom the server does not say who it is is shown as that.
+// A holder that the server does not name is shown as such.
 func TestTableOfUnnamedHolder(t *testing.T) {
 	table := tableOf([]txlock.Holding{
 		{Row: "7", Holder: &txlock.Session{}},
@@ -127,7 +129,7 @@ func TestTableOfUnnamedHolder(t *testing.T) {
 	require.Equal(t, "?  held, but the server did not say by whom", lines[2])
 }
 
-// Who asks for keys sees that a row is about them, by whatever name it is held.
+// A user who asks for keys sees that a row is about them, under whatever name it is held.
 func TestLockOfAskedKey(t *testing.T) {
 	for _, test := range []struct {
 		key   string
@@ -137,7 +139,7 @@ func TestLockOfAskedKey(t *testing.T) {
 		{"", nil, "slot 8"},
 		{"", []string{"sku:42"}, "slot 8 of sku:42"},
 		{"sku:42", []string{"sku:42"}, "sku:42"},
-		{"sku:…", []string{"sku:42"}, "sku:…"}, // what there was room for
+		{"sku:…", []string{"sku:42"}, "sku:…"}, // cut short to fit
 		{"other", []string{"sku:42"}, "other, in the slot of sku:42"},
 		{"oth…", []string{"sku:42"}, "oth…, in the slot of sku:42"},
 		{"", []string{"a\ab"}, "slot 8 of a?b"},
@@ -150,7 +152,7 @@ func TestLockOfAskedKey(t *testing.T) {
 		[]string{"sku:42"}))
 }
 
-// JSON says what is not known, and keeps what commands a terminal from it.
+// JSON says what is not known. It escapes what would command a terminal.
 func TestPicture(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, writeJSONLine(&out, pictureOf(txlock.Session{Key: "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b"})))
@@ -175,7 +177,7 @@ func TestPicture(t *testing.T) {
 	require.Contains(t, out.String(), `"since":null,"for_seconds":null,"idle":true`, "what the server did say")
 }
 
-// What txlock itself sends tells nobody anything; what the work sends does.
+// txlock's own statements are not shown; those of the work are.
 func TestDoing(t *testing.T) {
 	own := "SELECT /* txlock #4711 [sku:42] */ slot FROM txlock_slots WHERE slot = 7 FOR UPDATE"
 	require.Empty(t, doing(txlock.Session{Statement: own}))

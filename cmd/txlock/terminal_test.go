@@ -20,12 +20,12 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// screen is a run of a command on a terminal of its own.
+// screen is a command that runs on a terminal of its own.
 type screen struct {
 	*exec.Cmd
 	tty    *os.File
 	seen   buffer
-	offset int // up to where see has looked
+	offset int // how far see has read
 	ended  chan struct{}
 }
 
@@ -54,7 +54,7 @@ func (f *fixture) typed(t *testing.T, more []string, arguments ...string) *scree
 	return f.onTerminal(t, command(append([]string{"TXLOCK_DSN=" + f.url, "TERM=xterm"}, more...), arguments...))
 }
 
-// see waits until something new on the screen matches.
+// see waits for new output that matches.
 func (s *screen) see(t *testing.T, pattern string) string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -91,7 +91,7 @@ var inside = regexp.MustCompile(`in (\d+)`)
 
 var escape = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
 
-// On a terminal the table has colours, unless NO_COLOR says no, and fits the width.
+// On a terminal the table fits the width. It has colours, unless NO_COLOR says no.
 func TestStatusOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -114,8 +114,8 @@ func TestStatusOnTerminal(t *testing.T) {
 	require.Zero(t, holder.wait(t))
 }
 
-// The live screen is a second one, follows the locks and the size, and leaves the terminal as it
-// was.
+// The live screen uses the terminal's second screen, follows locks and size, and leaves the
+// terminal as it was.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -137,7 +137,7 @@ func TestWatch(t *testing.T) {
 		require.Zero(t, s.wait(t))
 		s.see(t, `\x1b\[\?25h\x1b\[\?1049l$`)
 	}
-	// A signal leaves the terminal tidy as well.
+	// A signal leaves the terminal tidy, too.
 	s := f.typed(t, nil, "status", "--watch")
 	s.see(t, "no locks are held")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
@@ -145,11 +145,11 @@ func TestWatch(t *testing.T) {
 	s.see(t, `\x1b\[\?1049l`)
 }
 
-// What a terminal has no room for is counted, and what is awaited stays on top; a wide character
-// takes two columns.
+// What does not fit on a terminal is counted, and awaited locks stay on top. A wide character takes
+// two columns.
 func TestWatchOfManyLocks(t *testing.T) {
 	t.Parallel()
-	f := installed(t, engines[1]) // MySQL, which shows all keys of a session
+	f := installed(t, engines[1]) // MySQL shows all keys of a session
 	arguments := []string{"run"}
 	for i := range 30 {
 		arguments = append(arguments, fmt.Sprintf("%s%d", strings.Repeat("鍵", 18), i))
@@ -162,11 +162,11 @@ func TestWatchOfManyLocks(t *testing.T) {
 	s := f.typed(t, nil, "status", "--watch=100ms")
 	s.see(t, fmt.Sprintf(`every 100ms, q quits.*\r\n.*\r\n.*LOCK.*\r\n.*%s.*held.*\r\n.*  1\..*waits.*%d`,
 		arguments[20], waiter.Process.Pid))
-	// Of 24 lines two are above the table, and of it the headings, 20 rows and this one are shown.
+	// Of 24 lines, two are above the table and one is this one. The headings and 20 rows remain.
 	s.see(t, fmt.Sprintf("… %d more lines: awaited locks 0, waiters 0, others %d", holds+1-20, holds+1-20))
 	s.key(t, "q")
 	require.Zero(t, s.wait(t))
-	screens := strings.ReplaceAll(s.seen.String(), "\x1b[H", "\r\n") // each is drawn from the first line on
+	screens := strings.ReplaceAll(s.seen.String(), "\x1b[H", "\r\n") // each screen is drawn from the first line
 	for _, line := range strings.Split(escape.ReplaceAllString(screens, ""), "\r\n") {
 		require.LessOrEqual(t, terminal.Columns(line), 80, line)
 	}
@@ -175,7 +175,7 @@ func TestWatchOfManyLocks(t *testing.T) {
 	require.Zero(t, waiter.wait(t))
 }
 
-// Break asks, and ends nothing without a yes.
+// Break asks first, and ends nothing without a yes.
 func TestBreakOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -195,8 +195,8 @@ func TestBreakOnTerminal(t *testing.T) {
 	require.Equal(t, 76, holder.wait(t))
 }
 
-// On a terminal ctrl-C reaches the command once, and others are passed on; it may read the
-// terminal.
+// On a terminal ctrl-C reaches the command once, and txlock forwards other signals. The command may
+// read the terminal.
 func TestRunOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -214,7 +214,7 @@ func TestRunOnTerminal(t *testing.T) {
 	require.Equal(t, 1, strings.Count(s.seen.String(), "SIGINT"))
 	require.Equal(t, 1, strings.Count(s.seen.String(), "SIGQUIT"))
 
-	// While it waits it says for whom, and ctrl-C ends the wait.
+	// While it waits it names the holder. ctrl-C ends the wait.
 	holder := f.play(t, "patient", "k")
 	s = f.typed(t, nil, "run", "k", "--", "echo", "never")
 	s.see(t, "waiting for k: held for .* by session")
@@ -224,7 +224,7 @@ func TestRunOnTerminal(t *testing.T) {
 	holder.send(t, "0")
 	require.Zero(t, holder.wait(t))
 
-	// A loss ends what the command has started, although it all shares txlock's group.
+	// A loss ends what the command has started, although all of it shares txlock's process group.
 	s = f.typed(t, nil, "run", "k", "--grace", "200ms", "--", "sh", "-c",
 		`trap "" TERM; sh -c 'echo in $$; while :; do sleep 0.1; done'`)
 	s.see(t, "in [0-9]+\r")
@@ -236,7 +236,7 @@ func TestRunOnTerminal(t *testing.T) {
 	s.see(t, "was killed")
 }
 
-// Ctrl-Z stops the command and txlock, and fg lets both go on.
+// ctrl-Z stops the command and txlock, and fg continues both.
 func TestJobControl(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("bash")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is typed wrongly is told in one line, with what to do, before any server is asked.
+// A mistyped command gets one line that says what to do, before any server is asked.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	unreachable := []string{"TXLOCK_DSN=postgres://127.0.0.1:1/nowhere"}
@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 	require.Contains(t, r.stderr, "a key is empty")
 }
 
-// Output that nobody reads ends a command as SIGPIPE would; output that cannot be written is an
+// A command whose output nobody reads ends as by SIGPIPE. Output that cannot be written is an
 // error.
 func TestUnwritten(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestUnwritten(t *testing.T) {
 		require.Empty(t, complaint, typed)
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		if err != nil {
-			continue // not everywhere
+			continue // not every system has it
 		}
 		code, complaint = runInto(full, strings.Fields(typed)...)
 		require.Equal(t, 1, code, typed)
@@ -103,7 +103,7 @@ func TestUnwritten(t *testing.T) {
 	}
 }
 
-// unread is a pipe that nobody reads from.
+// unread is a pipe without a reader.
 func unread(t *testing.T) *os.File {
 	t.Helper()
 	reader, writer, err := os.Pipe()
@@ -121,7 +121,7 @@ func runInto(out *os.File, arguments ...string) (code int, complaint string) {
 	return c.ProcessState.ExitCode(), b.String()
 }
 
-// Help, the version, completion and the schema need no server, and go to standard output.
+// Help, the version, completion and the schema need no server. They go to standard output.
 func TestWithoutServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ typed, told string }{

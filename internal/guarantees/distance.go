@@ -57,6 +57,8 @@ func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.NoError(t, held.Unlock(background))
 }
 
+// LimitFarAway shows that a limit on a wait costs no transaction, however far away the server
+// is.
 func LimitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	if onSQL, ok := any(c).(testbed.Client[*sql.Tx]); ok { // where a caller can have the pool's only connection
 		limitOfGuestFarAway(t, e, onSQL)

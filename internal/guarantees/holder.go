@@ -25,6 +25,7 @@ var (
 	errWork    = errors.New("the work failed")
 )
 
+// OneHolder shows that at most one session holds a key.
 func OneHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)
@@ -88,6 +89,7 @@ func NoLostUpdate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
+// Tries shows that a try misses what is held and takes what is free.
 func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("try"))
@@ -154,6 +156,7 @@ func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 }
 
+// OwnRows shows that rows of the caller's own table are locked, and no others.
 func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "sku varchar(20) primary key, n int")
@@ -197,6 +200,7 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorContains(t, err, "_missing")
 }
 
+// StrangeKeys shows that keys of any bytes and any length work.
 func StrangeKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	for _, key := range []string{
@@ -218,6 +222,7 @@ type identifier [2]byte
 
 func (i identifier) Value() (driver.Value, error) { return fmt.Sprintf("%x", i[:]), nil }
 
+// StrangeValues shows that values of any type and any text name their row.
 func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	texts := []string{
@@ -265,6 +270,7 @@ func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorIs(t, err, txlock.ErrNoRow)
 }
 
+// SeveralKeys shows that several keys are locked together, duplicates once.
 func SeveralKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	a, b, x := f.Key("a"), f.Key("b"), f.Key("x")
@@ -278,6 +284,7 @@ func SeveralKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	f.Free(t, a, b, x)
 }
 
+// OppositeOrders shows that opposite orders of keys never deadlock.
 func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -302,6 +309,7 @@ func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, group.Wait())
 }
 
+// ThousandKeys shows that a thousand keys at once work.
 func ThousandKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	keys := make([]string, 1000)

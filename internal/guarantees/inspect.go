@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
+// InspectShows shows that Inspect shows the holder and the waiters, in their order.
 func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key := f.Key("inspected")
@@ -149,6 +150,7 @@ func unlabelled[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	require.Zero(t, n)
 }
 
+// InspectTx shows that Inspect shows locks in callers' transactions, and rows of their tables.
 func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key := f.Key("tx")
@@ -197,6 +199,7 @@ func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, lock.Unlock(background))
 }
 
+// Breaks shows that Break ends the holder that was shown, and no other.
 func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
@@ -240,6 +243,7 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, again.Unlock(background))
 }
 
+// InspectRefuses shows that Inspect and Break refuse what makes no sense.
 func InspectRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	_, err := f.Locks.Inspect(background, "")

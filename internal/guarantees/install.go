@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
+// InstallTogether shows that ten replicas install at once.
 func InstallTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, name := testbed.NewFixtureWithTable(t, e, c)
 	start := time.Now()
@@ -33,6 +34,8 @@ func InstallTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.Less(t, time.Since(start), 2*time.Second)
 }
 
+// InstallAgain shows that Install completes a half-seeded table and refuses another number of
+// slots.
 func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1000))
 	require.NoError(t, f.Locks.Install(background))
@@ -68,6 +71,8 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, lock.Unlock(background))
 }
 
+// NotInstalled shows that a table that is missing, incomplete or of another shape is
+// ErrNotInstalled.
 func NotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64))
 	all := func() map[string]error {
@@ -104,6 +109,7 @@ func NotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f.Free(t, "k")
 }
 
+// SlotsChanged shows that clients that disagree on the number of slots get an error.
 func SlotsChanged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64))
 	require.NoError(t, f.Locks.Install(background))
@@ -120,6 +126,7 @@ func SlotsChanged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, lock.Unlock(background))
 }
 
+// SchemaText shows that Schema is what Install does.
 func SchemaText[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(300))
 	statements := strings.Split(strings.TrimSpace(f.Locks.Schema()), ";")
@@ -137,6 +144,7 @@ func SchemaText[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Contains(t, testbed.NewSizedFixture(t, e, c, 1, "").Locks.Schema(), "65536")
 }
 
+// TableNames shows that names in quotes and with a schema work, broken ones are errors.
 func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	quote := map[bool]string{true: `"`, false: "`"}[e.Postgres]
@@ -196,6 +204,7 @@ func keysOfSlots(n int, slots ...uint32) []string {
 	return keys
 }
 
+// BadInput shows that bad input is an error and changes nothing.
 func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	for text, m := range map[string]*txlock.Mutex[Tx]{
@@ -262,6 +271,7 @@ func manyKeys(n int) []string {
 	return keys
 }
 
+// CheckAccepts shows that Check accepts this engine.
 func CheckAccepts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, _ := testbed.NewFixtureWithTable(t, e, c)
 	require.NoError(t, f.Locks.Install(background))

@@ -64,6 +64,7 @@ func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f.Free(t, f.Key("lost"), f.Key("nested"), f.Key("work"))
 }
 
+// NoFalseAlarm shows that there is no false alarm, and Unlock is none.
 func NoFalseAlarm[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	for range 50 {

@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
+// Logged shows that the log tells of a loss, and is silent otherwise.
 func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())

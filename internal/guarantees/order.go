@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
+// ServedInOrder shows that thirty waiters are served in the order in which they queued.
 func ServedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("queue"))
@@ -138,6 +139,7 @@ func leastServed(turns []turn, workers, rounds int) float64 {
 	return worst
 }
 
+// TryBehindWaiter shows that a try does not overtake a waiter.
 func TryBehindWaiter[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("try"))

@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
+// Unlock shows that Unlock works on a cancelled context, once.
 func Unlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	ctx, cancel := context.WithCancel(background)
@@ -30,6 +31,7 @@ func Unlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, next.Unlock(background))
 }
 
+// Closing shows that Close ends what is held.
 func Closing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	watcher := testbed.NewFixture(t, e, c)
@@ -50,6 +52,7 @@ func Closing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, f.Locks.Close(), "a second Close is harmless")
 }
 
+// FullPool shows that a full pool is an error in time.
 func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 2, "")
 	if f.Pool.InUse == nil && !e.Postgres {
@@ -99,6 +102,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Free(t, f.Key("1"))
 }
 
+// CleanPool shows that after any error the pool has its connections back, clean.
 func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 1, "")
 	holder := testbed.NewFixture(t, e, c)

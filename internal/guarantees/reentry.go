@@ -19,6 +19,7 @@ import (
 
 type contextKey string
 
+// Reentry shows that reentry follows the context, counts, and ends with the last handle.
 func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	a, b := f.Key("a"), f.Key("b")
@@ -74,6 +75,7 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, left.Unlock(background), txlock.ErrNotHeld)
 }
 
+// OneConnection shows that nested locks need one connection.
 func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 1, "")
 	ctx, cancel := context.WithTimeout(background, 10*time.Second)
@@ -94,6 +96,7 @@ func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}))
 }
 
+// NestedDo shows that a nested Do is a savepoint.
 func NestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -348,6 +351,7 @@ func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	f.Free(t, f.Key("m"))
 }
 
+// NestedWaitEnds shows that a nested wait that ends leaves the outer lock held.
 func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -380,6 +384,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	f.Free(t, f.Key("held"), f.Key("outer"))
 }
 
+// NestedDeadlock shows that a nested deadlock is an error and never a silent loss.
 func NestedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	a, b := f.Locks.Mutex(f.Key("a")), f.Locks.Mutex(f.Key("b"))
@@ -417,6 +422,7 @@ func NestedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	f.Free(t, f.Key("a"), f.Key("b"))
 }
 
+// SharedContext shows that goroutines that share a context take turns.
 func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	outer, err := f.Locks.Mutex(f.Key("shared")).Lock(background)

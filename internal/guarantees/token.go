@@ -103,6 +103,7 @@ func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 }
 
+// FenceMissing shows that fencing that is not installed is ErrNotInstalled.
 func FenceMissing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	table := testbed.TableOf(e, fmt.Sprintf("unfenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
 	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(table))
@@ -237,6 +238,7 @@ func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NotEqual(t, testbed.RunOf(last[first]), testbed.RunOf(last[second]))
 }
 
+// BadLeases shows that a lease that cannot be kept is an error and changes nothing.
 func BadLeases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	least := time.Second
 	if e.Postgres {

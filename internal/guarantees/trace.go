@@ -108,6 +108,7 @@ func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
 	return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTracer(s)), other, s
 }
 
+// TracedCalls shows that a tracer is told of each call once and in order.
 func TracedCalls[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	m := f.Locks.Mutex(f.Key("m"))

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
+// LockTxHolds shows that LockTx holds until the caller's transaction ends.
 func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -37,6 +38,8 @@ func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	}
 }
 
+// CallersTransaction shows that the caller's transaction stays usable after a missed try, a
+// timeout, a cancel.
 func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -77,6 +80,7 @@ func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	f.Free(t, held, own)
 }
 
+// CallersSettings shows that the caller's settings are what they were.
 func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
@@ -117,6 +121,7 @@ func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	}
 }
 
+// StaleSnapshot shows that a transaction that would read stale data is refused.
 func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("stale"))
@@ -163,6 +168,7 @@ func asAdminLater[Tx any](t *testing.T, f *testbed.Fixture[Tx], tx Tx, query str
 	f.AsAdmin(t, query)
 }
 
+// EndedTransaction shows that a transaction of the caller's that has ended is an error.
 func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	tx := f.Guest(t)

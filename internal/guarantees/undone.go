@@ -129,3 +129,35 @@ func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		f.Free(t, f.Key("late"), f.Key("outer"), f.Key("nested"))
 	}
 }
+
+// UndoneContexts: a lock that was taken in the work of a nested Do that fails ends before its row
+// is released, with whatever waits by its context. The outer Do loses nothing.
+func UndoneContexts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	other := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	held, err := other.Locks.Mutex(f.Key("held")).Lock(background)
+	require.NoError(t, err)
+	waits := make(chan error, 1)
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(outer context.Context, tx Tx) error {
+		var inside context.Context
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("nested")).Do(outer, func(ctx context.Context, _ Tx) error {
+			inside = context.WithoutCancel(ctx)
+			left, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
+			require.NoError(t, err)
+			go func() {
+				_, err := f.Locks.Mutex(f.Key("held")).Lock(left.Context()) // which ends with the lock alone
+				waits <- err
+			}()
+			f.Waiters(t, 1)
+			return errWork
+		}), errWork)
+		require.ErrorIs(t, <-waits, txlock.ErrNotHeld)
+		_, err := f.Locks.Mutex(f.Key("left")).Lock(inside)
+		require.ErrorIs(t, err, txlock.ErrNotHeld, "who comes later gets nothing either")
+		return f.Exec(outer, tx, "INSERT INTO "+table+" VALUES (1)")
+	}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	require.NoError(t, held.Unlock(background))
+	f.Free(t, f.Key("held"), f.Key("outer"), f.Key("nested"), f.Key("left"))
+}

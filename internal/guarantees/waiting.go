@@ -107,6 +107,7 @@ func orSpoiled(err, spoiled error) error {
 	return err
 }
 
+// CancelledWait shows that a cancelled wait ends at once and leaves the queue.
 func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("wait"))
@@ -138,6 +139,7 @@ func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f.Free(t, f.Key("wait"))
 }
 
+// DeadlineOfContext shows that a deadline of the context ends the wait and not the hold.
 func DeadlineOfContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("deadline"))
@@ -166,6 +168,7 @@ func DeadlineOfContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	require.NoError(t, holder.Unlock(ctx))
 }
 
+// Within shows that Within ends the wait, for every verb.
 func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("within"))
@@ -214,6 +217,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, testbed.Receive(t, done))
 }
 
+// MiddleWaiterLeaves shows that a waiter that gives up does not disturb the next one.
 func MiddleWaiterLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("middle"))
@@ -248,6 +252,7 @@ func MiddleWaiterLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	require.NoError(t, testbed.Receive(t, got).Unlock(background))
 }
 
+// CancelRace shows that a cancel that races with the grant leaks nothing.
 func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	rounds := tier.Pick(50, 200, 1000)
 	f := testbed.NewFixture(t, e, c)

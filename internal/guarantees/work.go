@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
+// DoEnds shows that Do commits on success and rolls back on an error, a panic and Goexit.
 func DoEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -54,6 +55,7 @@ func DoEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorContains(t, m.Do(background, nil), "nil work")
 }
 
+// SelfEnded shows that work that ends its own transaction is not committed without the lock.
 func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -155,6 +157,7 @@ func makeDeadlockTable[Tx any](t *testing.T, f *testbed.Fixture[Tx]) string {
 	return table
 }
 
+// SwallowedDeadlock shows that work that swallows a deadlock is not committed.
 func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
@@ -191,6 +194,8 @@ func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	}
 }
 
+// SwallowedError shows that work that swallows a failed statement is not reported as done when
+// it is not.
 func SwallowedError[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -214,6 +219,7 @@ func SwallowedError[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.Equal(t, 2, f.Total(t, "SELECT id FROM "+table))
 }
 
+// KilledConnection shows that a connection killed in the middle is an error, from every verb.
 func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -276,6 +282,7 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.NoError(t, next.Unlock(background))
 }
 
+// CutConnection shows that a connection cut by the network is an error, and bounded in time.
 func CutConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
@@ -321,6 +328,7 @@ func CutConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	})
 }
 
+// ContextEndsInWork shows that a context that ends in the work prevents the commit.
 func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -363,6 +371,7 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
+// ReadsCurrent shows that Do reads what the last holder wrote.
 func ReadsCurrent[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key, n int")

@@ -17,9 +17,9 @@ type Wire interface {
 	// Silence is how long ago the peer's kernel was last heard of; known is false when nobody can
 	// say.
 	Silence() (silence time.Duration, known bool)
-	// Probe has the kernels ask each other, until restore is called, and give the connection up
+	// KeepAlive has the kernels ask each other, until restore is called, and give the connection up
 	// after silence.
-	Probe(silence time.Duration) (restore func())
+	KeepAlive(silence time.Duration) (restore func())
 	// Close closes the connection under whoever uses it.
 	Close() error
 }
@@ -46,10 +46,10 @@ type Heartbeat struct {
 	stop  func()                  // of the watch
 
 	mu sync.Mutex
-	// heard is the moment after which the server's timer has begun: when the last statement was
-	// sent that the server answered at once. A slow answer means that the timer started late, so it
-	// is set to a twelfth of the lease before the answer. Go's clock is monotonic here, but stands
-	// still while the machine sleeps.
+	// heard is the moment after which the server's timer has begun. The server starts it when it
+	// answers, which is not before the statement was sent. Nobody knows when that was if the answer
+	// was slow: then heard is a twelfth of the lease before it came, and the next ping is due. Go's
+	// clock is monotonic here, but stands still while the machine sleeps.
 	heard   time.Time
 	waits   int                // statements under way, which keep pings from being sent
 	restore func()             // ends the kernels' probes; nil: they have not begun
@@ -86,18 +86,18 @@ func (h *Heartbeat) Heard(asked time.Time) {
 	h.heard = asked
 }
 
-// Failed is Heard for an error. One that came early may be of the client's own making, and says
-// nothing of the server.
+// Failed is Heard for an error. One that comes within 2 seconds may be the client library's own,
+// and says nothing of the server.
 func (h *Heartbeat) Failed(asked time.Time) {
 	if time.Since(asked) >= max(h.lease/BeatsPerLease, 2*time.Second) {
 		h.Heard(asked)
 	}
 }
 
-// Await says that statements are under way until done is called, so that no ping can be sent. The
+// Busy says that statements are under way until done is called, so that no ping can be sent. The
 // kernels ask each other meanwhile, from the next look on: what is over before pays for no system
 // calls.
-func (h *Heartbeat) Await() (done func()) {
+func (h *Heartbeat) Busy() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waits++
@@ -115,11 +115,16 @@ func (h *Heartbeat) Await() (done func()) {
 // as the lease allows: a shorter hiccup does no harm. Where somebody else sends on the connection
 // it asks the kernel. It is called BeatsPerLease times in a lease.
 func (h *Heartbeat) Look() {
-	if h.ping == nil || !h.turns.Try() {
-		h.listen()
+	if h.ping == nil {
+		h.askKernel()
 		return
 	}
-	defer h.turns.Give()
+	turn, ok := h.turns.Try()
+	if !ok {
+		h.askKernel()
+		return
+	}
+	defer turn.Give()
 	if !h.life.Open() || h.life.Lost() != nil {
 		return
 	}
@@ -128,7 +133,7 @@ func (h *Heartbeat) Look() {
 		h.mu.Unlock()
 		return
 	}
-	giveUp := time.Until(h.heard.Add(h.lease - margin(h.lease)))
+	untilGiveUp := time.Until(h.heard.Add(h.lease - margin(h.lease)))
 	// The client library closes the connection when ctx ends, so that the server lets go. The owner
 	// is told a margin before.
 	ctx, cancel := context.WithDeadline(context.Background(), h.heard.Add(h.lease))
@@ -137,7 +142,7 @@ func (h *Heartbeat) Look() {
 	h.mu.Unlock()
 
 	sent := time.Now()
-	late := time.AfterFunc(giveUp, func() {
+	late := time.AfterFunc(untilGiveUp, func() {
 		h.fallSilent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v will end "+
 			"the session", h.lease))
 	})
@@ -159,17 +164,17 @@ func (h *Heartbeat) Look() {
 // more.
 const leastSilence = 2500 * time.Millisecond
 
-// listen declares the session lost when its connection is dead, or when the server's kernel has
+// askKernel declares the session lost when its connection is dead, or when the server's kernel has
 // been silent for so long that the server may end the session before the next look. A connection
 // that is merely unused is not silent, because the kernels ask each other. The first look begins
 // that, and judges nothing: silence from before may mean that this process was stopped.
-func (h *Heartbeat) listen() {
+func (h *Heartbeat) askKernel() {
 	silence, known := h.wire.Silence()
 	dead := h.wire.Gone()
 	h.mu.Lock()
 	began := h.waits > 0 && h.restore == nil
 	if began {
-		h.restore = h.wire.Probe(h.lease)
+		h.restore = h.wire.KeepAlive(h.lease)
 	}
 	pinging := h.pinging != nil // which has a limit of its own
 	h.mu.Unlock()

@@ -19,7 +19,7 @@ type kernel struct {
 	gone    bool
 	silence time.Duration
 	probes  int
-	asked   time.Duration // argument of the last Probe
+	asked   time.Duration // argument of the last KeepAlive
 	closed  time.Time
 	watcher func()
 }
@@ -35,7 +35,7 @@ func (k *kernel) Close() error {
 	return nil
 }
 
-func (k *kernel) Probe(silence time.Duration) (restore func()) {
+func (k *kernel) KeepAlive(silence time.Duration) (restore func()) {
 	k.probes++
 	k.asked = silence
 	return func() { k.probes-- }
@@ -180,7 +180,7 @@ func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
 					_, err := p.turns.Take(background, p.whole)
 					require.NoError(t, err)
 				}
-				done := p.Await()
+				done := p.Busy()
 				require.Zero(t, p.kernel.probes, "not before the first look")
 				p.kernel.silence = time.Hour // as after this process was stopped
 				p.lookFor(lease / lifecycle.BeatsPerLease)
@@ -282,7 +282,7 @@ func TestLimitsOfAPing(t *testing.T) {
 		sent := lease / 12
 		require.Equal(t, sent+lease-lease/10, told)
 		require.Equal(t, sent+lease, cut)
-		require.True(t, turns.Try(), "the turn was given back")
+		require.True(t, free(turns), "the turn was given back")
 	})
 }
 
@@ -306,13 +306,13 @@ func TestAPingUnderWayHasItsOwnLimit(t *testing.T) {
 func TestSeveralCallsMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(true)
-		one, other := p.Await(), p.Await()
+		one, other := p.Busy(), p.Busy()
 		p.Look()
 		one()
 		require.Equal(t, 1, p.kernel.probes)
 		other()
 		require.Zero(t, p.kernel.probes)
-		defer p.Await()()
+		defer p.Busy()()
 		p.Look()
 		require.Equal(t, 1, p.kernel.probes, "it begins anew")
 	})
@@ -327,7 +327,7 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 		var h *lifecycle.Heartbeat
 		h = lifecycle.NewHeartbeat(lease, k, nil, turns, life, func(reason error) bool {
 			first := life.Lose(reason)
-			life.End(errReturned)
+			life.BeginEnd(errReturned)
 			h.Stop()
 			return first
 		}, time.Now())
@@ -358,7 +358,7 @@ func TestALostSessionFallsSilentNoMore(t *testing.T) {
 func TestAStoppedHeartbeatClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
-		p.life.End(errReturned)
+		p.life.BeginEnd(errReturned)
 		p.Stop()
 		time.Sleep(lease)
 		p.Look()
@@ -382,7 +382,7 @@ func TestCut(t *testing.T) {
 		go p.Look()
 		synctest.Wait()
 		start := time.Now()
-		p.life.End(errReturned)
+		p.life.BeginEnd(errReturned)
 		p.Stop()
 		p.Cut()
 		require.True(t, p.turns.Close(background), "the ping has ended")

@@ -1,7 +1,12 @@
-// Package lifecycle has the parts of a lock's session that need no database: [Life], how far the
-// session has come and who holds it; [Turns], who may send next on its one connection; [Heartbeat],
-// what keeps it alive and notices its loss. Each has a mutex of its own, and none calls another
-// with that mutex held. Package txlock puts them together.
+// Package lifecycle has the parts of a lock's session that need no database:
+//
+//   - [Life]: how far the session has come. Its callers hold it by a [Handle] each.
+//   - [Turns]: which call may send next on its one connection. A call is made in a [Scope], and
+//     gets a [Turn].
+//   - [Heartbeat]: what keeps the session alive and notices its loss.
+//
+// Each of the three has a mutex of its own, and none calls another with that mutex held. Package
+// txlock puts them together.
 package lifecycle
 
 import (
@@ -84,10 +89,10 @@ func (l *Life) Lose(reason error) bool {
 	return true
 }
 
-// End begins the end of an open session and returns true. The handles that are left are given back:
-// they end with cause otherwise, unless the session is lost. It returns false when somebody else
-// ends the session.
-func (l *Life) End(otherwise error) bool {
+// BeginEnd begins the end of an open session and returns true. The handles that are left are given
+// back: they end with cause reason, or with the loss if there was one. It returns false when
+// somebody else ends the session.
+func (l *Life) BeginEnd(reason error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase != open {
@@ -95,7 +100,7 @@ func (l *Life) End(otherwise error) bool {
 	}
 	l.phase = ending
 	for h := range l.handles {
-		h.revoke(otherwise)
+		h.revoke(reason)
 	}
 	return true
 }
@@ -114,9 +119,9 @@ func (l *Life) Undo(scope *Scope, reason error) {
 	}
 }
 
-// Over says that the connection was given back. Whoever got true from End, or was the last to
-// leave, calls it once.
-func (l *Life) Over() {
+// MarkEnded says that the connection was given back. Whoever got true from BeginEnd, or was the
+// last to leave, calls it once.
+func (l *Life) MarkEnded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.phase = ended
@@ -167,8 +172,8 @@ func (h *Handle) Context(parent context.Context) context.Context {
 }
 
 // Leave gives the handle back and ends its context. With last, it was the last one of an open
-// session, which is ending now: the caller has to give the connection back, and call Over. err is
-// the reason for which the handle held nothing any more. A second call does nothing.
+// session, which is ending now: the caller has to give the connection back, and call MarkEnded. err
+// is the reason for which the handle held nothing any more. A second call does nothing.
 func (h *Handle) Leave() (last bool, err error) {
 	h.life.mu.Lock()
 	defer h.life.mu.Unlock()

@@ -44,8 +44,8 @@ func TestTheLastHandleEndsTheSessionInWhicheverOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, life.Open())
 	require.Nil(t, life.Enter(first.Scope()), "nobody enters an ending session")
-	require.False(t, life.End(errReturned), "it has one end")
-	life.Over()
+	require.False(t, life.BeginEnd(errReturned), "it has one end")
+	life.MarkEnded()
 	<-life.Ended()
 }
 
@@ -79,7 +79,7 @@ func TestTheEndRevokesWhatIsLeft(t *testing.T) {
 			if test.lose {
 				life.Lose(errLost)
 			}
-			require.True(t, life.End(errReturned))
+			require.True(t, life.BeginEnd(errReturned))
 			require.Equal(t, test.reason, context.Cause(ctx))
 			last, err := left.Leave()
 			require.False(t, last)
@@ -97,7 +97,7 @@ func TestUndoRevokesWhatWasTakenInside(t *testing.T) {
 	turn, err := turns.Take(background, inner)
 	require.NoError(t, err)
 	deepest := turns.Nest(turn)
-	inside, deeper, before := life.Enter(inner), life.Enter(deepest), life.Enter(outer)
+	inside, deeper, before := life.Enter(inner), life.Enter(deepest), life.Enter(outer.Scope)
 	ctx := deeper.Context(background)
 
 	life.Undo(inner, errUndone)
@@ -128,7 +128,7 @@ func TestALossIsTheBetterReason(t *testing.T) {
 	life.Lose(errLost)
 	life.Undo(inner, errUndone)
 	require.Equal(t, errLost, inside.Err())
-	require.True(t, life.End(errReturned))
+	require.True(t, life.BeginEnd(errReturned))
 	require.Equal(t, errLost, first.Err())
 }
 
@@ -150,7 +150,7 @@ func TestOneCallerEndsTheSession(t *testing.T) {
 		}
 		group.Go(func() { life.Lose(errLost) })
 		group.Go(func() {
-			if life.End(errReturned) {
+			if life.BeginEnd(errReturned) {
 				ends.Add(1)
 			}
 		})

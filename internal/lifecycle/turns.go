@@ -20,6 +20,9 @@ var ErrEnded = errors.New("the session has ended")
 // the turn of its scope until its work has returned, and the calls of the work take turns in a
 // scope of their own. Nobody else gets a turn meanwhile: savepoints are a stack, and what was
 // locked beside the work would be undone with it.
+//
+// The statements that work sends itself take no turn. As with any transaction of a client library,
+// no other goroutine may use it meanwhile, nor call with its context.
 type Turns struct {
 	whole *Scope
 
@@ -61,18 +64,11 @@ func (s *Scope) hasEnded() bool {
 	}
 }
 
-// try takes the turn if nobody has it.
-func (s *Scope) try() bool {
-	select {
-	case s.taken <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
+// Turn is the right to send for a call in a scope. One call of the scope has it at a time.
+type Turn struct{ Scope *Scope }
 
 // Give gives the turn back.
-func (s *Scope) Give() { <-s.taken }
+func (t *Turn) Give() { <-t.Scope.taken }
 
 // NewTurns returns the turns of a session, and the scope of the session as a whole.
 func NewTurns() (*Turns, *Scope) {
@@ -80,10 +76,11 @@ func NewTurns() (*Turns, *Scope) {
 	return &Turns{whole: whole, innermost: whole}, whole
 }
 
-// Take waits for the turn of a call in scope, and returns the scope whose turn the caller has now
-// and must give back: the nearest one around that has not ended. After an error the caller has
-// none: [ErrNested] as soon as a nested Do is running there, [ErrEnded], or the error of ctx.
-func (t *Turns) Take(ctx context.Context, scope *Scope) (*Scope, error) {
+// Take waits for the turn of a call in scope, which the caller must give back. A scope that has
+// ended stands for the one around it: a Lock that was taken in a nested Do, and outlives it, goes
+// on there. After an error the caller has no turn: [ErrNested] as soon as a nested Do is running in
+// the scope, [ErrEnded], or the error of ctx.
+func (t *Turns) Take(ctx context.Context, scope *Scope) (*Turn, error) {
 	for {
 		nearest, nested, err := t.nearest(scope)
 		if err != nil {
@@ -91,7 +88,7 @@ func (t *Turns) Take(ctx context.Context, scope *Scope) (*Scope, error) {
 		}
 		select {
 		case nearest.taken <- struct{}{}:
-			return nearest, nil
+			return &Turn{nearest}, nil
 		case <-nearest.ended: // look again
 		case <-nested:
 			return nil, ErrNested
@@ -121,20 +118,25 @@ func (t *Turns) nearest(scope *Scope) (nearest *Scope, nested <-chan struct{}, e
 }
 
 // Try takes the turn of the session as a whole if nobody has it.
-func (t *Turns) Try() bool { return t.whole.try() }
+func (t *Turns) Try() (turn *Turn, ok bool) {
+	select {
+	case t.whole.taken <- struct{}{}:
+		return &Turn{t.whole}, true
+	default:
+		return nil, false
+	}
+}
 
-// Give gives the turn of the session as a whole back.
-func (t *Turns) Give() { t.whole.Give() }
-
-// Nest begins the work of a nested Do, which has the turn of scope and keeps it. It returns the
-// scope of the calls of that work.
-func (t *Turns) Nest(scope *Scope) *Scope {
+// Nest begins the work of a nested Do, which keeps its turn. It returns the scope of the calls of
+// that work.
+func (t *Turns) Nest(turn *Turn) *Scope {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.innermost = newScope(scope)
-	if scope.nested != nil {
-		close(scope.nested)
-		scope.nested = nil
+	outer := turn.Scope
+	t.innermost = newScope(outer)
+	if outer.nested != nil {
+		close(outer.nested)
+		outer.nested = nil
 	}
 	return t.innermost
 }

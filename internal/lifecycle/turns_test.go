@@ -21,12 +21,21 @@ func taking(ctx context.Context, turns *lifecycle.Turns, scope *lifecycle.Scope)
 	return taken
 }
 
+// free tells whether a heartbeat may send.
+func free(turns *lifecycle.Turns) bool {
+	turn, ok := turns.Try()
+	if ok {
+		turn.Give()
+	}
+	return ok
+}
+
 func TestCallsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, whole := lifecycle.NewTurns()
 		first, err := turns.Take(background, whole)
 		require.NoError(t, err)
-		require.False(t, turns.Try(), "a heartbeat waits for nobody")
+		require.False(t, free(turns), "a heartbeat waits for nobody")
 		second := taking(background, turns, whole)
 		ctx, cancel := context.WithTimeout(background, time.Second)
 		defer cancel()
@@ -48,11 +57,11 @@ func TestANestedDoLetsNobodyElseSend(t *testing.T) {
 		inner := turns.Nest(outer)
 		require.ErrorIs(t, <-beside, lifecycle.ErrNested, "who waits is told")
 		require.ErrorIs(t, <-taking(background, turns, whole), lifecycle.ErrNested, "who comes is told")
-		require.False(t, turns.Try())
+		require.False(t, free(turns))
 
 		turn, err := turns.Take(background, inner)
 		require.NoError(t, err)
-		require.Equal(t, inner, turn)
+		require.Same(t, inner, turn.Scope)
 		turn.Give()
 		turns.Unnest(inner, time.Second, func() { t.Error("nothing is under way") })
 		waits := taking(background, turns, inner) // for the turn of the surrounding scope
@@ -95,11 +104,11 @@ func TestTheLastTurn(t *testing.T) {
 		synctest.Wait()
 		go call.Give()
 		if err := <-waits; err == nil { // it may have been first in the queue
-			whole.Give()
+			(&lifecycle.Turn{Scope: whole}).Give()
 		}
 		require.True(t, turns.Close(background))
 		require.ErrorIs(t, <-taking(background, turns, whole), lifecycle.ErrEnded)
-		require.False(t, turns.Try())
+		require.False(t, free(turns))
 	})
 }
 
@@ -120,7 +129,7 @@ func TestACallThatANestedDoLeftBehindGoesOnAroundIt(t *testing.T) {
 		require.Empty(t, waits, "the nested Do has not finished with its savepoint")
 		outer.Give()
 		require.NoError(t, <-waits)
-		whole.Give()
+		(&lifecycle.Turn{Scope: whole}).Give()
 		require.True(t, turns.Close(background))
 		require.ErrorIs(t, <-taking(background, turns, inner), lifecycle.ErrEnded)
 	})
@@ -140,12 +149,12 @@ func TestNestedDosAreAStack(t *testing.T) {
 		require.ErrorIs(t, <-taking(background, turns, whole), lifecycle.ErrNested)
 		turn, err = turns.Take(background, inner)
 		require.NoError(t, err)
-		require.Same(t, middle, turn)
+		require.Same(t, middle, turn.Scope)
 		turn.Give()
 		turns.Unnest(middle, time.Second, nil)
 		outer.Give()
 		turn, err = turns.Take(background, inner)
 		require.NoError(t, err)
-		require.Same(t, whole, turn)
+		require.Same(t, whole, turn.Scope)
 	})
 }

@@ -17,8 +17,8 @@ func (c Conn) Gone() bool { return Gone(c.Conn) }
 // Silence is [Silence] of the connection.
 func (c Conn) Silence() (silence time.Duration, known bool) { return Silence(c.Conn) }
 
-// Probe is [Probe] of the connection.
-func (c Conn) Probe(silence time.Duration) (restore func()) { return Probe(c.Conn, silence) }
+// KeepAlive is [KeepAlive] of the connection.
+func (c Conn) KeepAlive(silence time.Duration) (restore func()) { return KeepAlive(c.Conn, silence) }
 
 // Close closes the connection under whoever uses it.
 func (c Conn) Close() error {

@@ -102,13 +102,13 @@ func TestOneWatcher(t *testing.T) {
 	require.Zero(t, called.Load())
 }
 
-func TestProbeRestores(t *testing.T) {
+func TestKeepAliveRestores(t *testing.T) {
 	conn, _ := pair(t, "tcp", "127.0.0.1:0")
-	restore := Probe(conn, time.Minute)
-	again := Probe(conn, time.Minute) // its former settings are those of the first probe
+	restore := KeepAlive(conn, time.Minute)
+	again := KeepAlive(conn, time.Minute) // its former settings are those of the first KeepAlive
 	again()
 	restore()
-	restore = Probe(conn, 2*time.Second)
+	restore = KeepAlive(conn, 2*time.Second)
 	restore()
 }
 

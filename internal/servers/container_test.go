@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// engine answers like a container engine. Its only container is a server that runs already.
+// engine answers like a container engine. Its only container is a server that already runs.
 type engine struct {
-	host    string // for DOCKER_HOST
+	host    string // the value of DOCKER_HOST
 	created chan created
 	removed chan struct{}
 }
 
-// created is what a container was created with.
+// created holds the settings that a container was created with.
 type created struct {
 	Image string
 	Env   []string

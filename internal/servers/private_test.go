@@ -14,7 +14,7 @@ func TestPortsStayReserved(t *testing.T) {
 	port, err := freePort()
 	require.NoError(t, err)
 	runtime.GC()
-	runtime.GC() // what the first one finalizes is closed by then
+	runtime.GC() // the first run's finalizers have closed their files by now
 	_, err = net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port))
 	require.Error(t, err, "another process would get it")
 	listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))

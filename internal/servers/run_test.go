@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closer records, when it is closed, whether its server still runs.
+// closer records on Close whether its server still runs.
 type closer struct {
 	server *Server
 	closed error

@@ -19,7 +19,7 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// A helper process starts a server, pauses it if it is told to, and waits to be killed.
+// A helper process starts a server, pauses it if told to, and waits to be killed.
 func TestMain(m *testing.M) {
 	role := os.Getenv("TXLOCK_TEST_HELPER")
 	if role == "" {
@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// helped starts a helper process, and returns the DSN of its server and what kills the process.
+// helped starts a helper process. It returns the DSN of its server, and a function that kills the
+// process.
 func helped(t *testing.T, role string, kind Kind, environment ...string) (dsn string, kill func()) {
 	t.Helper()
 	helper := exec.Command(os.Args[0])
@@ -77,8 +78,10 @@ func gone(t *testing.T, dsn string) {
 }
 
 func TestServersStartAndStop(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server, err := Start(context.Background(), kind, Options{Durable: true, Connections: 1000})
 			require.NoError(t, err)
 			t.Log(server.Origin)
@@ -107,7 +110,7 @@ func TestServersStartAndStop(t *testing.T) {
 func TestKilledProcessLeavesNoServer(t *testing.T) {
 	kind := Postgres()
 	if os.Getenv(kind.variable()) != "" {
-		return // that one is not ours to stop
+		return // a server from outside is not ours to stop
 	}
 	for _, before := range []string{"run", "pause"} {
 		t.Run(before, func(t *testing.T) {
@@ -118,7 +121,7 @@ func TestKilledProcessLeavesNoServer(t *testing.T) {
 	}
 }
 
-// private starts a server that faults can be put on.
+// private starts a server that tests may kill or pause.
 func private(t *testing.T, kind Kind) *Server {
 	t.Helper()
 	server, err := startOwn(context.Background(), kind, Options{})
@@ -158,15 +161,17 @@ func ping(db *sql.DB) error {
 	return db.PingContext(ctx)
 }
 
-// back waits until a pool has got rid of the connections that ended with the old process.
+// back waits until a pool has dropped the connections to the old process.
 func back(t *testing.T, db *sql.DB) {
 	t.Helper()
 	require.Eventually(t, func() bool { return ping(db) == nil }, time.Minute, 10*time.Millisecond)
 }
 
 func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server := private(t, kind)
 			dsn, folder := server.DSN, server.own.folder
 			db := open(t, server)
@@ -182,7 +187,7 @@ func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
 
 			require.NoError(t, server.Kill())
 			for _, pid := range all {
-				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if dead and not collected yet
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if dead but not collected yet
 				require.Empty(t, string(line))
 			}
 			require.Error(t, ping(db))
@@ -208,8 +213,10 @@ func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
 }
 
 func TestPausedServerDoesNotAnswerUntilContinue(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server := private(t, kind)
 			db := open(t, server)
 			require.NoError(t, db.Ping())
@@ -244,18 +251,23 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	require.NoError(t, given.Stop())
 }
 
-// postgres calls a test with each PostgreSQL that private instances are started of.
+// postgres runs a test with each PostgreSQL that can be a private instance.
 func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
 	for _, kind := range Kinds() {
 		if kind.postgres() && os.Getenv(kind.variable()) == "" {
-			t.Run(kind.String(), func(t *testing.T) { test(t, kind) })
+			t.Run(kind.String(), func(t *testing.T) {
+				t.Parallel()
+				test(t, kind)
+			})
 		}
 	}
 }
 
 func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
+	t.Parallel()
 	for _, synchronous := range []bool{false, true} {
 		t.Run(fmt.Sprintf("synchronous %v", synchronous), func(t *testing.T) {
+			t.Parallel()
 			postgres(t, func(t *testing.T, kind Kind) {
 				ctx := context.Background()
 				primary, standby, err := StartPair(ctx, kind, synchronous)
@@ -311,6 +323,7 @@ func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
 }
 
 func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
+	t.Parallel()
 	postgres(t, func(t *testing.T, kind Kind) {
 		server := private(t, kind)
 		start := func(settings ...string) *Server {
@@ -332,7 +345,7 @@ func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 		transaction := func(client *sql.Conn) (*sql.Tx, int) {
 			tx, err := client.BeginTx(ctx, nil)
 			require.NoError(t, err)
-			var backend int // an argument, for a prepared statement
+			var backend int // the argument makes it a prepared statement
 			require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
 			return tx, backend
 		}
@@ -364,11 +377,13 @@ func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 	require.ErrorContains(t, err, "not for MySQL")
 }
 
-// A MariaDB that starts removes what looks like a leftover in the folder of its temporary tables,
-// whosever it is.
+// When MariaDB starts, it removes from the folder of its temporary tables what looks left over,
+// even if it belongs to another server.
 func TestTemporaryTablesAreKeptApart(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []Kind{MySQL, MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			server := private(t, kind)
 			var folder string
 			require.NoError(t, open(t, server).QueryRow("SELECT @@tmpdir").Scan(&folder))

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server that root starts runs as another user, who must be able to read its programs and its
-// configuration.
+// When root starts a server, it runs as another user. That user must be able to read its programs
+// and its configuration.
 func TestStrictUmask(t *testing.T) {
 	folder, err := os.MkdirTemp("", "txlock-umask-")
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestStrictUmask(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	do(t, open(t, pooler), "SELECT 1")
 	if !strings.Contains(pooler.Origin, folder) {
-		return // it is installed on this machine
+		return // PgBouncer is installed on this machine
 	}
 	require.NoError(t, filepath.WalkDir(filepath.Join(folder, "cache", "pgbouncer-sid"),
 		func(path string, entry fs.DirEntry, err error) error {

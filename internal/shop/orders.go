@@ -39,7 +39,8 @@ func Load(replays int) ([]Order, error) {
 	orders := make([]Order, 0, replays*len(once))
 	for replay := range replays {
 		for _, o := range once {
-			// All in the same order: otherwise the updates without a lock would mostly deadlock.
+			// All orders use the same order of articles. Otherwise the updates without a lock would
+			// mostly deadlock.
 			slices.SortFunc(o.Lines, func(a, b Line) int { return strings.Compare(a.SKU, b.SKU) })
 			orders = append(orders, Order{ID: fmt.Sprintf("%s-%d", o.ID, replay+1), Lines: o.Lines})
 		}

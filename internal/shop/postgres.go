@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// NewPostgres is a shop on PostgreSQL, by pgx.
+// NewPostgres is a shop on PostgreSQL that uses pgx.
 func NewPostgres(pool *pgxpool.Pool) Ledger[pgx.Tx] { return postgresLedger{pool} }
 
 type postgresLedger struct{ pool *pgxpool.Pool }
 
-// No table has a constraint that would refuse an error: the audit is to find it.
+// No table has a constraint that would prevent an error, because the audit must find it.
 const postgresTables = dropTables + `;
 CREATE TABLE shop_inventory (sku text PRIMARY KEY, stock integer NOT NULL);
 CREATE TABLE shop_bookings (order_id text NOT NULL, sku text NOT NULL, quantity integer NOT NULL);
@@ -79,8 +79,8 @@ func (l postgresLedger) look(ctx context.Context, tx pgx.Tx, o Order) (decided b
 
 func (l postgresLedger) book(ctx context.Context, tx pgx.Tx, o Order) error {
 	batch := &pgx.Batch{}
-	// One UPDATE for all lines would go through them in the order that its plan happens to have,
-	// and without a lock most of these would end in a deadlock.
+	// One UPDATE for all lines would lock the rows in the order of its plan. Without a lock, most
+	// of these would deadlock.
 	for _, line := range o.Lines {
 		batch.Queue("UPDATE shop_inventory SET stock = stock - $2 WHERE sku = $1", line.SKU, line.Quantity)
 	}

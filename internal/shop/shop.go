@@ -60,8 +60,8 @@ func dropping(others []string) string {
 	return strings.Join(append([]string{dropTables}, others...), ", ")
 }
 
-// The table with the stock of each article, and its unique column: for locks on the articles
-// themselves.
+// The table with the stock of each article, and its unique column. They are for locks on the
+// articles themselves.
 const (
 	Inventory       = "shop_inventory"
 	InventoryColumn = "sku"

@@ -14,16 +14,16 @@ import (
 // NewMySQL is a shop on MySQL or MariaDB.
 func NewMySQL(db *sql.DB) Ledger[*sql.Tx] { return sqlLedger{db: db} }
 
-// NewPostgresSQL is a shop on PostgreSQL, by database/sql.
+// NewPostgresSQL is a shop on PostgreSQL that uses database/sql.
 func NewPostgresSQL(db *sql.DB) Ledger[*sql.Tx] { return sqlLedger{db: db, numbered: true} }
 
-// sqlLedger is a shop by database/sql.
+// sqlLedger is a shop that uses database/sql.
 type sqlLedger struct {
 	db       *sql.DB
 	numbered bool // placeholders are $1, $2, as in PostgreSQL
 }
 
-// No table has a constraint that would refuse an error: the audit is to find it.
+// No table has a constraint that would prevent an error, because the audit must find it.
 var sqlTables = []string{
 	dropTables,
 	"CREATE TABLE shop_inventory (sku VARCHAR(20) PRIMARY KEY, stock INT NOT NULL)",
@@ -91,7 +91,7 @@ func (l sqlLedger) book(ctx context.Context, tx *sql.Tx, o Order) error {
 		quantities = append(quantities, line.SKU, line.Quantity)
 		lines = append(lines, o.ID, line.SKU, line.Quantity)
 	}
-	// PostgreSQL takes a placeholder in a CASE for text unless it is cast.
+	// PostgreSQL treats a placeholder in a CASE as text unless it is cast.
 	update := "UPDATE shop_inventory SET stock = stock - CASE sku" +
 		strings.Repeat(" WHEN ? THEN CAST(? AS DECIMAL)", len(o.Lines)) + " END" +
 		" WHERE sku IN (" + repeated("?", len(o.Lines)) + ")"

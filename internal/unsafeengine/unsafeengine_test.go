@@ -1,6 +1,6 @@
-// Package unsafeengine_test holds Check against a server that takes every statement of a lock and
-// locks nothing. It is a module of its own to keep that server's dependencies out of the user's
-// go.sum.
+// Package unsafeengine_test runs Check against a server that accepts every statement of a lock and
+// locks nothing. It is a module of its own, so that the server's dependencies stay out of the
+// user's go.sum.
 package unsafeengine_test
 
 import (
@@ -25,13 +25,13 @@ import (
 )
 
 func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
-	// Were the row locked after all, the second session would wait until this ends.
+	// If the row were locked after all, the second session would wait until this ends.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	db := goMySQLServer(t)
 
 	var log bytes.Buffer
-	// it is slow: 65536 take half a minute
+	// This engine is slow: 65536 slots take half a minute.
 	locks := txlock.New(mysql.New(db), txlock.WithSlots(16),
 		txlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.NoError(t, locks.Install(ctx))
@@ -48,7 +48,7 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 			session)
 		require.Equal(t, 2, slot)
 	}
-	for _, tx := range holders { // both open until here
+	for _, tx := range holders { // both are open until here
 		require.NoError(t, tx.Rollback())
 	}
 
@@ -76,7 +76,7 @@ func goMySQLServer(t *testing.T) *sql.DB {
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
 		require.NoError(t, <-stopped)
-		// It ends the engine's goroutines through a context of its own, and reports that.
+		// Close ends the engine's goroutines through a context of its own, and reports that.
 		require.ErrorIs(t, memoryEngine.Close(), context.Canceled)
 	})
 

@@ -109,6 +109,7 @@ func sqlClient(driverName string) Client[*sql.Tx] {
 	}
 }
 
+// PgxOnPool is pgx on the caller's pool, in its usual mode or with the simple protocol.
 func PgxOnPool(mode string) Client[pgx.Tx] {
 	c := pgxClient
 	c.Name = "pgxpool"
@@ -133,6 +134,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 	return c
 }
 
+// PgxOpened is pgx on a pool of the library's own.
 func PgxOpened() Client[pgx.Tx] {
 	c := pgxClient
 	c.Name = "postgres.Open"
@@ -161,6 +163,7 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 	return c
 }
 
+// MySQLOpened is a pool of the library's own.
 func MySQLOpened() Client[*sql.Tx] {
 	c := sqlClient("mysql")
 	c.Name = "mysql.Open"

@@ -100,6 +100,7 @@ var usedSlots = struct {
 	taken map[uint32]bool
 }{taken: map[uint32]bool{}}
 
+// SlotOf is the slot of a key in a table of so many slots.
 func SlotOf(key string, slots int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(slots) }
 
 // Key is a key that no other test uses.

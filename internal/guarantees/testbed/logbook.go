@@ -20,12 +20,14 @@ type Logbook struct {
 	text bytes.Buffer
 }
 
+// Write adds a line.
 func (l *Logbook) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(line)
 }
 
+// Option has a Locker log here, as JSON.
 func (l *Logbook) Option() txlock.Option {
 	return txlock.WithLogger(slog.New(slog.NewJSONHandler(l, nil)))
 }

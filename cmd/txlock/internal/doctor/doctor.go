@@ -1,6 +1,6 @@
-// Package doctor examines a database server for txlock: whether it locks, whether the lock table is
-// intact, and what there would cut a lock, or a wait for one. It changes nothing, and locks one
-// free slot after another for a moment.
+// Package doctor examines a database server for txlock. It finds out whether the server locks rows,
+// whether the lock table is intact, and what would end a lock or a wait early. It changes nothing.
+// It locks one free slot after another for a moment.
 package doctor
 
 import (
@@ -18,9 +18,9 @@ import (
 // Severity is how bad a finding is.
 type Severity string
 
-// The severities, from the best to the worst. A note is good to know, and nothing to repair for the
-// lock's sake. A warning is of something that ends locks, or waits, or tokens, which txlock
-// reports, but nobody asked for. With a failure locks do not work, or are not safe.
+// The severities, from the best to the worst. A note is good to know; no lock needs it repaired. A
+// warning is about something that ends locks, waits or tokens against the user's will; txlock
+// reports it when it happens. A failure means that locks do not work, or are not safe.
 const (
 	OK      Severity = "ok"
 	Note    Severity = "note"
@@ -30,11 +30,11 @@ const (
 
 var severities = []Severity{OK, Note, Warning, Failure}
 
-// Finding is one thing that was looked at.
+// Finding is the result of one look at one thing.
 type Finding struct {
 	Check    string   `json:"check"` // a short, stable identifier
 	Severity Severity `json:"severity"`
-	Found    string   `json:"found"`         // what was found, with the value
+	Found    string   `json:"found"`         // with the value
 	Why      string   `json:"why,omitempty"` // why it matters to a lock
 	Fix               // its fields are the finding's own in JSON
 }
@@ -48,14 +48,13 @@ func Worst(findings []Finding) Severity {
 	return severities[worst]
 }
 
-// check looks at one thing. An error of the server's says that it could not be looked at.
+// check looks at one thing. An error from the server means that nobody could look at it.
 type check struct {
 	name string
 	look func(context.Context) ([]Finding, error)
 }
 
-// run looks at everything. broken tells whether an error means that the server cannot be asked any
-// more.
+// run makes all checks. broken tells whether an error means that the server can no longer be asked.
 func run(ctx context.Context, checks []check, broken func(error) bool) ([]Finding, error) {
 	var findings []Finding
 	for _, check := range checks {
@@ -73,7 +72,7 @@ func run(ctx context.Context, checks []check, broken func(error) bool) ([]Findin
 			if finding.Check == "" {
 				finding.Check = check.name
 			}
-			// errors of several addresses have several lines
+			// The error of several addresses has several lines.
 			finding.Found = strings.Join(strings.Fields(finding.Found), " ")
 			findings = append(findings, finding)
 		}
@@ -81,8 +80,8 @@ func run(ctx context.Context, checks []check, broken func(error) bool) ([]Findin
 	return findings, nil
 }
 
-// unseen is a check that an error kept from being made. That is worse where the safety of locks
-// depends on what was to be seen.
+// unseen is the finding for a check that failed with an error. It is a warning where the safety of
+// locks depends on what the check would have seen.
 func unseen(check string, err error) Finding {
 	finding := Finding{
 		Severity: Note, Found: "it could not be looked at: " + err.Error(),
@@ -97,11 +96,12 @@ func unseen(check string, err error) Finding {
 
 func one(finding Finding) []Finding { return []Finding{finding} }
 
-// lease is that of txlock.New. Whatever cuts a session sooner cuts it sooner than txlock promises.
+// lease is the default of txlock.New. A setting that ends a session sooner breaks what txlock
+// promises.
 const lease = 30 * time.Second
 
-// proof judges the answer of Locker.Check. because is what kept it from trying, which another
-// finding says more about.
+// proof judges the answer of Locker.Check. because says what prevented the attempt, if anything
+// did; another finding says more about that.
 func proof(err error, because string) Finding {
 	finding := Finding{
 		Check: "row-locking", Severity: Failure,
@@ -127,10 +127,10 @@ func proof(err error, because string) Finding {
 	return finding
 }
 
-// slotted is why it matters what is wrong with the slots.
+// slotted says why broken slots matter.
 const slotted = "a key is locked by the row of its slot, and the number of slots says which that is"
 
-// missing is for a lock table that is not there. creation is what makes it.
+// missing is the finding for a lock table that does not exist. creation makes the table.
 func missing(err error, table string, creation Fix) Finding {
 	return Finding{
 		Check: "table", Severity: Failure, Found: "table " + table + " is missing: " + err.Error(),
@@ -138,8 +138,8 @@ func missing(err error, table string, creation Fix) Finding {
 	}
 }
 
-// slots judges what a lock table says of itself. asked is the error of asking. drop is what takes a
-// table away that Install cannot complete.
+// slots judges the census of a lock table. asked is the error of the query for it. drop removes a
+// table that Install cannot complete.
 func slots(census locktable.Census, asked error, table, drop string) Finding {
 	finding := Finding{Check: "table", Severity: Failure, Why: slotted, Fix: renewal(drop, table)}
 	if asked != nil {
@@ -157,17 +157,17 @@ func slots(census locktable.Census, asked error, table, drop string) Finding {
 	return finding
 }
 
-// What keeps the proof from being tried.
+// These reasons prevent the proof.
 const (
 	fewSessions = "it takes two more connections"
 	mayNotLock  = "this user may not lock"
 )
 
-// drawn is why it matters that tokens cannot be drawn.
+// drawn says why it matters that tokens cannot be drawn.
 const drawn = "WithFencing draws its tokens from there, and so does txlock run unless it is told --no-token: without " +
 	"them it does not run"
 
-// room is how many connections may be open, and are.
+// room is a limit of connections, and how many of them are in use.
 type room struct {
 	limit, used int
 	of          string // whose limit it is
@@ -176,7 +176,7 @@ type room struct {
 
 func (r room) free() int { return r.limit - r.used }
 
-// connections judges the least room, where there are several limits.
+// connections judges the limit with the least room.
 func connections(rooms ...room) Finding {
 	least := slices.MinFunc(rooms, func(a, b room) int { return a.free() - b.free() })
 	finding := Finding{
@@ -191,7 +191,7 @@ func connections(rooms ...room) Finding {
 	return finding
 }
 
-// crowded is for a server that lets nobody in.
+// crowded is the finding for a server that accepts no connection.
 func crowded(err error, fix Fix) Finding {
 	return Finding{
 		Check: "connections", Severity: Failure, Found: "the server has no connection left: " + err.Error(), Fix: fix,
@@ -199,7 +199,7 @@ func crowded(err error, fix Fix) Finding {
 	}
 }
 
-// clock compares the server's clock with this machine's, by the answer to one question.
+// clock compares the server's clock with this machine's, using one query.
 func clock(asked, answered, server time.Time) Finding {
 	half := answered.Sub(asked) / 2
 	ahead := server.Sub(asked.Add(half))
@@ -217,5 +217,5 @@ func clock(asked, answered, server time.Time) Finding {
 	}
 }
 
-// kebab is a server's setting as the name of a check.
+// kebab turns a server's setting into the name of a check.
 func kebab(setting string) string { return strings.ReplaceAll(setting, "_", "-") }

@@ -24,7 +24,7 @@ import (
 
 var background = context.Background()
 
-// engine is a running server, and its administrator.
+// engine is a running server and its administrator's pool.
 type engine struct {
 	*servers.Server
 	admin    *sql.DB
@@ -32,9 +32,9 @@ type engine struct {
 	look     func(ctx context.Context, dsn, table string) ([]doctor.Finding, error)
 }
 
-// engines are the servers of all tests. A test that changes something about a whole server is the
-// only one that runs on it then: of tests that run side by side none does, but for TestMySQLServer,
-// beside which none is on MySQL or MariaDB.
+// engines are the servers of all tests. Tests that run side by side change nothing about a whole
+// server, so a test that does is alone on its server. TestMySQLServer is the exception: beside it,
+// no test runs on MySQL or MariaDB.
 var engines []*engine
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
@@ -77,7 +77,7 @@ func (e *engine) host(t *testing.T) string {
 	return config.Addr
 }
 
-// onEvery runs a test on every engine, side by side.
+// onEvery runs a test on every matching engine, side by side.
 func onEvery(t *testing.T, of func(*engine) bool, test func(t *testing.T, e *engine)) {
 	for _, e := range engines {
 		if of(e) {
@@ -95,8 +95,8 @@ func isPostgres(e *engine) bool { return e.postgres }
 
 func isMySQL(e *engine) bool { return !e.postgres }
 
-// A healthy server has no failure and no warning, only notes on what no setting changes, or on what
-// this user may not see.
+// A healthy server has no failures and no warnings. It has notes only on what no setting changes,
+// and on what this user may not see.
 func TestHealthy(t *testing.T) {
 	notes := map[servers.Kind][]string{
 		servers.Postgres15: {"status: note", "status: note", "tcp-keepalives: note"},
@@ -147,7 +147,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// A server that takes connections and says nothing is given up when the time to connect is over.
+// A server that accepts connections and stays silent is given up when the time to connect is over.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +165,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A server that does not answer any more ends the examination with its context, wherever that is.
+// If a server stops answering, the end of the context ends the examination, wherever it is.
 func TestCancelled(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -188,8 +188,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// An examination whose session ends in the middle is an error, not a report of what was not looked
-// at.
+// If the session ends in the middle of an examination, that is an error, not a report with gaps.
 func TestSessionEnds(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)

@@ -13,7 +13,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// wrongs are many things that are wrong at once, each with a fix that is SQL.
+// wrongs are many faults to have at once. Each has a fix that is SQL.
 func wrongs(kind servers.Kind) []string {
 	ofPostgres := []string{
 		"ALTER ROLE %s SET statement_timeout = '7s'", "ALTER ROLE %s SET lock_timeout = '1s'",
@@ -28,7 +28,7 @@ func wrongs(kind servers.Kind) []string {
 		"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
 		"CREATE TRIGGER twice AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
 		"ALTER TABLE txlock_slots ENABLE ROW LEVEL SECURITY", "REVOKE UPDATE ON txlock_slots FROM %s",
-		// The administrator finds the table elsewhere than the role.
+		// The administrator's search_path differs from the role's.
 		"CREATE SCHEMA apart", "GRANT USAGE ON SCHEMA apart TO %s", "ALTER ROLE %s SET search_path = apart",
 		"ALTER TABLE txlock_slots SET SCHEMA apart", "ALTER TABLE txlock_slots_epochs SET SCHEMA apart",
 		"ALTER TABLE txlock_slots_runs SET SCHEMA apart",
@@ -55,21 +55,20 @@ func wrongs(kind servers.Kind) []string {
 		"SET GLOBAL idle_readonly_transaction_timeout = 60")
 }
 
-// All fixes that are SQL can be run at once, as they are, and leave nothing but what no SQL
-// repairs.
+// All SQL fixes can be run at once, as they are. What is left, no SQL repairs.
 func TestFixesAtOnce(t *testing.T) {
 	left := map[servers.Kind][]string{
-		// the command line says fsync=off
+		// The server's command line says fsync=off.
 		servers.Postgres15: {"durability: warning", "idle-in-transaction-session-timeout: note"},
 		servers.Postgres18: {"durability: warning", "idle-in-transaction-session-timeout: note"},
 		servers.MySQL:      {"innodb-lock-wait-timeout: note", "isolation: note"},
-		// performance_schema = OFF
+		// performance_schema is OFF.
 		servers.MariaDB: {"innodb-lock-wait-timeout: note", "isolation: note", "status: note"},
 	}
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
 		s.install(t, txlock.WithFencing())
-		if !e.postgres { // where tests flush nothing
+		if !e.postgres { // the test servers flush nothing
 			defer s.execute(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
 			defer s.reset(t, "innodb_flush_log_at_trx_commit")
 		}
@@ -79,7 +78,7 @@ func TestFixesAtOnce(t *testing.T) {
 			}
 			s.execute(t, wrong)
 		}
-		s.eventually(t, 0, s.sessions()) // the account has few
+		s.eventually(t, 0, s.sessions()) // the account has a small limit
 		var fixes, checks []string
 		for _, finding := range s.examine(t) {
 			if finding.Fix.Kind == doctor.SQL {
@@ -92,7 +91,7 @@ func TestFixesAtOnce(t *testing.T) {
 	})
 }
 
-// The lock table is named to a shell as one word.
+// The name of the lock table is one word for a shell.
 func TestTableFlag(t *testing.T) {
 	for table, want := range map[string]string{
 		"txlock_slots": "", "ops.locks": " --table ops.locks", `"Of Locks".a`: ` --table '"Of Locks".a'`,
@@ -103,7 +102,7 @@ func TestTableFlag(t *testing.T) {
 	}
 }
 
-// A user who may not create the table is told by what it may, and then does.
+// A user who may not create the table is told which grants it needs. With them it can.
 func TestMayNotCreate(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -125,7 +124,7 @@ func TestMayNotCreate(t *testing.T) {
 	})
 }
 
-// Whoever has the right by a pattern, a role of all, or on the table alone, only has to install.
+// A user with CREATE on a pattern, on everything or on the table alone only has to install.
 func TestMayCreate(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -135,7 +134,7 @@ func TestMayCreate(t *testing.T) {
 			pattern: true, "`doctor%`.*": true, "*.*": true, "`%s`.txlock_slots": true,
 			"`%s`.others": false, "`doctor`.*": false,
 		} {
-			// the more specific of two databases that match counts alone
+			// If two database patterns match, only the more specific one counts.
 			s.execute(t, "GRANT CREATE, SELECT, UPDATE ON "+on+" TO %s")
 			kind := find(t, s.examine(t), "table").Fix.Kind
 			s.execute(t, "REVOKE CREATE, SELECT, UPDATE ON "+on+" FROM %s")
@@ -144,8 +143,7 @@ func TestMayCreate(t *testing.T) {
 	})
 }
 
-// Where even the schema is missing, it is made; and one that the role's search_path does not find
-// is to be named.
+// A missing schema is created. A schema outside the role's search_path must be named.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {

@@ -16,8 +16,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// exclusive are things that are wrong with the lock table, each under the check that finds it,
-// whose fix wants the table for itself.
+// exclusive are faults of the lock table whose fix needs the table for itself, by the check that
+// finds each.
 func exclusive(postgres bool) map[string]string {
 	if postgres {
 		return map[string]string{
@@ -37,8 +37,8 @@ func exclusive(postgres bool) map[string]string {
 	}
 }
 
-// A fix that wants the lock table for itself fails while a lock is held, and does not stop the
-// locks of others for longer than that.
+// A fix that needs the lock table for itself fails while a lock is held. It delays the locks of
+// others only until then.
 func TestFixesGiveWay(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		for check, wrong := range exclusive(e.postgres) {
@@ -58,7 +58,7 @@ func TestFixesGiveWay(t *testing.T) {
 					_, err := admin.ExecContext(ctx, fix.Text)
 					failed <- err
 				}()
-				other := s.lockRow(ctx, t, "slot = 2 FOR UPDATE SKIP LOCKED") // whichever comes first
+				other := s.lockRow(ctx, t, "slot = 2 FOR UPDATE SKIP LOCKED") // either may come first
 				require.NoError(t, other.Rollback())
 				requireTimeout(t, <-failed)
 				require.NoError(t, s.lockRow(ctx, t, "slot = 2 FOR UPDATE SKIP LOCKED").Rollback())
@@ -81,7 +81,7 @@ func TestFixesGiveWay(t *testing.T) {
 	})
 }
 
-// lockRow locks as txlock does, in a transaction of the administrator, from whom no row is hidden.
+// lockRow locks a row as txlock does, in a transaction of the administrator, who sees all rows.
 func (s *site) lockRow(ctx context.Context, t *testing.T, row string) *sql.Tx {
 	t.Helper()
 	tx, err := s.admin.BeginTx(ctx, nil)
@@ -103,7 +103,7 @@ func requireTimeout(t *testing.T, err error) {
 	require.EqualValues(t, 1205, my.Number)
 }
 
-// What a transaction refuses is no fix to be run with others at once.
+// A statement that a transaction refuses is no SQL fix, because those must run at once.
 func TestAlterSystem(t *testing.T) {
 	s := newSite(t, private(t, servers.Postgres(), "-c", "max_connections=10"))
 	finding := find(t, s.examine(t), "connections")
@@ -120,8 +120,8 @@ func TestAlterSystem(t *testing.T) {
 	require.Equal(t, "20", written)
 }
 
-// An account that the limit of all accounts keeps out is given its own, which wins; that of the
-// others stays.
+// An account that the limit of all accounts keeps out gets its own limit, which takes precedence.
+// The limit of the others stays.
 func TestLimitOfAllAccounts(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, private(t, e.Kind, "--max-user-connections=4"))
@@ -146,7 +146,7 @@ func TestLimitOfAllAccounts(t *testing.T) {
 	})
 }
 
-// private starts a server that is set otherwise than those of all tests.
+// private starts a server with settings of its own.
 func private(t *testing.T, kind servers.Kind, settings ...string) *engine {
 	t.Helper()
 	server, err := servers.Start(background, kind, servers.Options{Settings: settings})

@@ -14,8 +14,8 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// What is judged here no server of the tests can be brought to: other versions, clusters, variables
-// that are read at the start only, clocks that differ. Everything else is tested on servers.
+// These tests judge what no test server can be: other versions, clusters, variables that are read
+// only at the start, clocks that differ. All else is tested on servers.
 
 func severityOf(t *testing.T, findings []Finding, check string) Severity {
 	t.Helper()
@@ -153,8 +153,8 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// An engine that does not lock is a failure, and an error that says nothing about that is none of
-// it.
+// An engine that does not lock is a failure that says so. Any other error means that locking could
+// not be proved.
 func TestProofs(t *testing.T) {
 	unsafe := proof(fmt.Errorf("txlock: check: %w: two sessions hold slot 7 at once", txlock.ErrUnsafeEngine), "")
 	require.Equal(t, Failure, unsafe.Severity)
@@ -165,7 +165,7 @@ func TestProofs(t *testing.T) {
 	require.Equal(t, Note, proof(&pgconn.PgError{Code: tooManyConnections}, fewSessions).Severity)
 }
 
-// What could not be looked at is a warning where locks depend on it.
+// A check that failed is a warning if locks depend on it.
 func TestUnseen(t *testing.T) {
 	fails := func(context.Context) ([]Finding, error) { return nil, errors.New("odd") }
 	for name, want := range map[string]Severity{

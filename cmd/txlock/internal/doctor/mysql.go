@@ -25,8 +25,8 @@ const (
 	noTablePrivilege  = 1142
 	noColumnPrivilege = 1143
 	noSuchTable       = 1146
-	tooManyOfUser     = 1203 // max_user_connections
-	userLimit         = 1226 // of GRANT or CREATE USER
+	tooManyOfUser     = 1203 // the limit is max_user_connections
+	userLimit         = 1226 // the limit comes from GRANT or CREATE USER
 	noGlobalPrivilege = 1227
 )
 
@@ -38,15 +38,16 @@ type mysqlServer struct {
 	table           string // as the user spells it
 	quoted          string // as SQL
 	schema, name    string // of the table, without quotes
-	account         string // 'user'@'host', as the server took the user for
+	account         string // 'user'@'host', as the server identified the user
 	version         [3]int
 	mariaDB         bool
-	session, global map[string]string // variables
+	session, global map[string]string // the server's variables
 }
 
-// MySQL examines the server that dsn reaches, MySQL or MariaDB, as its user sees it. dsn is as
-// go-sql-driver/mysql takes it, table the lock table as its user spells it. A server that cannot be
-// reached, or does not know the user or the database, is an error; everything else is a finding.
+// MySQL examines the MySQL or MariaDB server at dsn, as the user of dsn sees it. dsn has the form
+// of go-sql-driver/mysql; table is the lock table as the user spells it. MySQL returns an error if
+// the server cannot be reached, or does not know the user or the database. Everything else is a
+// finding.
 func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 	quoted, err := identifier.Quote(table, '`', func(plain string) string { return plain }, 2)
 	if err != nil {
@@ -79,7 +80,7 @@ func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 	})
 }
 
-// open is the examiner's own pool, of the one connection whose greeting is kept.
+// open returns a pool for the one connection whose greeting is kept.
 func (m *mysqlServer) open() (*sql.DB, error) {
 	config := m.config.Clone()
 	config.DialFunc = m.greeting.dial
@@ -92,8 +93,8 @@ func (m *mysqlServer) open() (*sql.DB, error) {
 	return db, nil
 }
 
-// connect does not wait for longer than the DSN says, also where the server takes the connection
-// and is silent: the driver bounds the dialling only.
+// connect waits no longer than the DSN allows, even if the server accepts the connection and then
+// stays silent: the driver limits dialling only.
 func (m *mysqlServer) connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	if m.config.Timeout == 0 {
 		return db.Conn(ctx)
@@ -128,7 +129,7 @@ func (m *mysqlServer) checks() []check {
 	}
 }
 
-// introduce asks who and where we are, and how this session and the server are set.
+// introduce asks the server for the account, the database and all variables.
 func (m *mysqlServer) introduce(ctx context.Context) (err error) {
 	if m.session, err = m.variables(ctx, "SHOW SESSION VARIABLES"); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (m *mysqlServer) introduce(ctx context.Context) (err error) {
 	return nil
 }
 
-// identify reads the version, which says which of the two it is.
+// identify reads the version, which also tells MySQL from MariaDB.
 func (m *mysqlServer) identify() {
 	m.mariaDB = strings.Contains(m.global["version"], "MariaDB")
 	_, _ = fmt.Sscanf(m.global["version"], "%d.%d.%d", &m.version[0], &m.version[1], &m.version[2])
@@ -178,7 +179,7 @@ func (m *mysqlServer) variables(ctx context.Context, query string) (map[string]s
 	return values, rows.Err()
 }
 
-// parts takes a quoted name apart. schema is empty if it has none.
+// parts splits a quoted name. schema is empty if the name has none.
 func parts(quoted string) (schema, name string) {
 	var unquoted []string
 	for rest := quoted; rest != ""; {
@@ -205,7 +206,7 @@ func parts(quoted string) (schema, name string) {
 
 func quoteText(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// number is the server's error number, 0 for an error that no server sent.
+// number is the server's error number, or 0 if the error does not come from a server.
 func number(err error) uint16 {
 	var server *mysql.MySQLError
 	if errors.As(err, &server) {
@@ -252,7 +253,7 @@ func before(version, other [3]int) bool {
 	return false
 }
 
-// lookAtLocking has the library prove it, with connections as a program has them.
+// lookAtLocking has the library prove that the server locks, on connections like a program's.
 func (m *mysqlServer) lookAtLocking(ctx context.Context) ([]Finding, error) {
 	connector, err := mysql.NewConnector(m.config.Clone())
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// lookAtPrivileges tries what needs them: what a statement needs differs between MySQL and MariaDB,
-// and grants come in many forms.
+// lookAtPrivileges tries the statements themselves: MySQL and MariaDB want different privileges for
+// them, and grants come in many forms.
 func (m *mysqlServer) lookAtPrivileges(ctx context.Context) ([]Finding, error) {
 	var findings []Finding
 	err := m.tryLock(ctx)
 	switch {
 	case denied(err):
 		fix := statements(m.grant(m.name, "SELECT, UPDATE"))
-		if _, _, shown, _ := m.listed(ctx); !shown { // nobody tells this user whether it is there
+		if _, _, shown, _ := m.listed(ctx); !shown { // the server hides from this user whether the table exists
 			fix = fix.only("if the table is missing, first: " + install(m.table))
 		}
 		findings = one(Finding{
@@ -26,7 +26,7 @@ func (m *mysqlServer) lookAtPrivileges(ctx context.Context) ([]Finding, error) {
 			Why: "SELECT … FOR UPDATE needs the privileges, though no lock changes a row",
 			Fix: fix,
 		})
-	case number(err) != 0: // which is found elsewhere
+	case number(err) != 0: // another check finds it
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -53,8 +53,8 @@ func (m *mysqlServer) tryLock(ctx context.Context) error {
 	return err
 }
 
-// lookAtFence explains the statements that lift it, for which the server wants the privileges of
-// the statements themselves.
+// lookAtFence explains the statements that write the tables for tokens: EXPLAIN needs the
+// privileges of the statement itself.
 func (m *mysqlServer) lookAtFence(ctx context.Context) ([]Finding, error) {
 	fence, hidden, err := m.hasFence(ctx)
 	if hidden != nil {
@@ -84,7 +84,7 @@ func (m *mysqlServer) lookAtFence(ctx context.Context) ([]Finding, error) {
 	return nil, nil
 }
 
-// tokenless is about an account that cannot draw tokens.
+// tokenless is the finding for an account that cannot draw tokens.
 func (m *mysqlServer) tokenless(found string) Finding {
 	const needed = "SELECT, INSERT, DELETE"
 	return Finding{
@@ -93,17 +93,18 @@ func (m *mysqlServer) tokenless(found string) Finding {
 	}
 }
 
-// grant is the statement that gives this user privileges on a table of the lock table's database.
+// grant is the statement that gives this account privileges on a table in the lock table's
+// database.
 func (m *mysqlServer) grant(table, privileges string) string {
 	return "GRANT " + privileges + " ON " + quoteName(m.schema) + "." + quoteName(table) + " TO " + m.account
 }
 
-// creation is what makes the lock table where there is none. A user who lacks CREATE is given what
-// Install takes, and locks after it.
+// creation makes a lock table that does not exist. An account without CREATE is first granted what
+// Install and locks need.
 func (m *mysqlServer) creation(ctx context.Context) Fix {
 	grants, err := m.grants(ctx)
 	may := func(g granted) bool { return g.has("CREATE") && g.covers(m.schema, m.name) }
-	if err != nil || slices.ContainsFunc(grants, may) { // Install says more
+	if err != nil || slices.ContainsFunc(grants, may) { // the error of Install says more
 		return command(install(m.table))
 	}
 	const drawing = "CREATE, SELECT, INSERT, DELETE"
@@ -132,8 +133,9 @@ func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) 
 	return one(connections(rooms...)), nil
 }
 
-// moreSessions is what helps against a refusal, which says whose limit it is: that of all users
-// gives way to the account's own. There may be no session to ask for more.
+// moreSessions is the remedy for a refused connection. The error says whose limit it was. An
+// account's own limit takes precedence over the limit of all accounts. There may be no session to
+// ask for more.
 func (m *mysqlServer) moreSessions(refusal error) Fix {
 	switch {
 	case number(refusal) == tooManySessions:
@@ -146,7 +148,8 @@ func (m *mysqlServer) moreSessions(refusal error) Fix {
 	return statements("ALTER USER " + m.account + " WITH MAX_USER_CONNECTIONS 50")
 }
 
-// lookAtStatus looks for what shows less of others, without it.
+// lookAtStatus looks for missing privileges and settings that keep txlock status from showing
+// everything.
 func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	var findings []Finding
 	add := func(found, why string, fix Fix) {
@@ -154,7 +157,7 @@ func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	}
 	process, instruments := "txlock status does not show when transactions began",
 		"txlock status does not work without it"
-	if m.mariaDB { // where locks show in InnoDB's views alone
+	if m.mariaDB { // MariaDB shows locks in InnoDB's views only
 		process, instruments = instruments, "txlock status shows which process holds a lock, and the key of one that "+
 			"nobody waits for, only with it"
 	}
@@ -194,9 +197,9 @@ func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	return findings, nil
 }
 
-// mayEndSessions reads the user's grants, which hold those of its active roles: may it end sessions
-// of others, and of all of them? MySQL keeps sessions of users with SYSTEM_USER from those who have
-// not got it.
+// mayEndSessions reads the user's grants, including those of its active roles. may tells whether
+// the user may end sessions of others, allOf whether it may end all of them: MySQL protects users
+// with SYSTEM_USER from users without it.
 func (m *mysqlServer) mayEndSessions(ctx context.Context) (may, allOf bool, err error) {
 	grants, err := m.grants(ctx)
 	if err != nil {
@@ -212,13 +215,13 @@ func (m *mysqlServer) mayEndSessions(ctx context.Context) (may, allOf bool, err 
 	return may, allOf, nil
 }
 
-// granted are privileges that the user has on something.
+// granted is one grant: privileges, and what they are on.
 type granted struct {
 	privileges []string
 	on         string // as SHOW GRANTS spells it: *.*, `database`.* or `database`.`table`
 }
 
-// grants are the user's, and those of its active roles.
+// grants returns the grants of the user and of its active roles.
 func (m *mysqlServer) grants(ctx context.Context) ([]granted, error) {
 	texts, err := m.texts(ctx, "SHOW GRANTS")
 	if err != nil {
@@ -238,8 +241,7 @@ func (g granted) has(privilege string) bool {
 	return slices.Contains(g.privileges, privilege) || slices.Contains(g.privileges, "ALL PRIVILEGES")
 }
 
-// covers tells whether the privileges are on a table. The database of a grant is a pattern, as of
-// LIKE.
+// covers tells whether the grant applies to a table. The database in a grant is a LIKE pattern.
 func (g granted) covers(schema, table string) bool {
 	if g.on == "*.*" {
 		return true

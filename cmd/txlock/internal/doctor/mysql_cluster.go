@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// lookAtReplication finds out whether the server gets its data from another one.
+// lookAtReplication finds out whether the server is a replica.
 func (m *mysqlServer) lookAtReplication(ctx context.Context) ([]Finding, error) {
 	query, privilege := "SHOW REPLICA STATUS", "REPLICATION CLIENT"
 	switch {
@@ -37,7 +37,7 @@ func (m *mysqlServer) lookAtReplication(ctx context.Context) ([]Finding, error) 
 	return one(Finding{Severity: OK, Found: "this server is not a replica"}), nil
 }
 
-// sources are the servers that this one replicates from, as host:port.
+// sources returns the servers that this one replicates from, as host:port.
 func (m *mysqlServer) sources(ctx context.Context, query string) ([]string, error) {
 	rows, err := m.conn.QueryContext(ctx, query)
 	if err != nil {
@@ -70,8 +70,8 @@ func (m *mysqlServer) sources(ctx context.Context, query string) ([]string, erro
 	return sources, rows.Err()
 }
 
-// lookAtCluster looks for clusters on several of whose servers one may write: row locks do not
-// reach from one to another.
+// lookAtCluster looks for clusters in which several servers take writes: a row lock does not reach
+// from one server to another.
 func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
 	const why = "row locks exclude the sessions of one server only; a conflict with another shows when one of both " +
 		"commits, and rolls it back"

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// greeting is what the other end of a connection says first: its version, and the number that it
-// gives the connection (MySQL internals, "Protocol::HandshakeV10").
+// greeting is the first packet that a client receives. It holds the version and the number of the
+// connection (MySQL internals, "Protocol::HandshakeV10").
 type greeting struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// dial connects as the driver does, and keeps what comes first.
+// dial connects as the driver does, and records the greeting.
 func (g *greeting) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
@@ -36,15 +36,14 @@ func (c *greeted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.greeting.mu.Lock()
 	defer c.greeting.mu.Unlock()
-	const enough = 256 // for what is read of it
+	const enough = 256 // bytes, for the fields that are read
 	if have := len(c.greeting.text); have < enough {
 		c.greeting.text = append(c.greeting.text, p[:min(n, enough-have)]...)
 	}
 	return n, err
 }
 
-// connection is the number that the greeting gives the connection, and the version of whoever
-// greets.
+// connection returns the connection's number in the greeting, and the version of the greeter.
 func (g *greeting) connection() (number uint32, version string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,10 +59,10 @@ func (g *greeting) connection() (number uint32, version string, err error) {
 	return binary.LittleEndian.Uint32(rest[end+1:]), string(rest[:end]), nil
 }
 
-// lookAtProxy compares the number of the connection in the greeting with that of the session that
-// answers. A proxy that speaks the protocol numbers its clients itself; one that only forwards
-// bytes does not show here, and does no harm. The sum keeps a proxy from answering the question
-// instead of the server.
+// lookAtProxy compares the connection's number in the greeting with the number of the session that
+// answers. A proxy that speaks the protocol numbers its clients itself. A proxy that only forwards
+// bytes is not found, and does no harm. The sum keeps a proxy from answering the query instead of
+// the server.
 func (m *mysqlServer) lookAtProxy(ctx context.Context) ([]Finding, error) {
 	var answering uint64
 	if err := m.conn.QueryRowContext(ctx, "SELECT CONNECTION_ID() + 0").Scan(&answering); err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// set is the statement that gives a variable another value for new sessions. Where this session has
-// another than the server, it has it from its connection string, or from the account.
+// set gives a variable another value for new sessions. If this session's value differs from the
+// server's, it comes from the connection string or from the account.
 func (m *mysqlServer) set(name, value string) Fix {
 	_, inDSN := m.config.Params[name]
 	switch {
@@ -24,12 +24,12 @@ func (m *mysqlServer) set(name, value string) Fix {
 	return statements("SET PERSIST " + name + " = " + value)
 }
 
-// configured gives a variable another value that the server reads at its start only.
+// configured gives a variable another value if the server reads it only at its start.
 func configured(name, value string) Fix {
 	return configuration("the server's configuration, then restart it", "[mysqld]", name+" = "+value)
 }
 
-// origin says that a session has another value than the server.
+// origin says whether the value is this session's own.
 func (m *mysqlServer) origin(name string) string {
 	if m.session[name] != m.global[name] {
 		return " in this session"
@@ -37,15 +37,14 @@ func (m *mysqlServer) origin(name string) string {
 	return ""
 }
 
-// period is the value of a variable of the session that counts units of time, with or without
-// fractions.
+// period is the value of a session variable that counts units of time. It may have fractions.
 func (m *mysqlServer) period(name string, unit time.Duration) time.Duration {
 	n, _ := strconv.ParseFloat(m.session[name], 64)
 	return time.Duration(n * float64(unit))
 }
 
-// cuts are the variables whose value, unless it is 0, ends a lock or a wait. What is said of them
-// was seen on servers: see the tests.
+// cuts are the variables that end a lock or a wait unless they are 0. What why says was seen on
+// servers: see the tests.
 var cuts = []struct {
 	name string
 	unit time.Duration
@@ -58,7 +57,7 @@ var cuts = []struct {
 		"So does, with the server's error, a long statement of the work"},
 }
 
-// idles are the variables of MariaDB that end sessions that are idle in a transaction.
+// idles are MariaDB's variables that end sessions that are idle in a transaction.
 var idles = []struct{ name, why string }{
 	{"idle_transaction_timeout", "the server ends a session that holds a lock and sends nothing for that long"},
 	{"idle_readonly_transaction_timeout", "the server ends a session that holds a lock, has written nothing, and " +
@@ -70,7 +69,7 @@ var idles = []struct{ name, why string }{
 func (m *mysqlServer) lookAtTimeouts(context.Context) ([]Finding, error) {
 	findings := []Finding{m.waitTimeout(), m.lockWait()}
 	for _, cut := range cuts {
-		if _, known := m.session[cut.name]; !known { // the other database's
+		if _, known := m.session[cut.name]; !known { // the other system's variable
 			continue
 		}
 		finding := Finding{Check: kebab(cut.name), Severity: OK, Found: cut.name + " is off"}
@@ -111,8 +110,9 @@ func (m *mysqlServer) waitTimeout() Finding {
 	return finding
 }
 
-// lockWait: sessions of mysql.Open have their own, and so have all statements of Lock and Do on
-// MariaDB, where a statement can. On mysql.New of MySQL they wait on, but at the end of the queue.
+// lockWait judges innodb_lock_wait_timeout. Sessions of mysql.Open set their own. On MariaDB, a
+// statement can have its own, and all statements of Lock and Do do. On mysql.New with MySQL they
+// wait on, but go to the end of the queue.
 func (m *mysqlServer) lockWait() Finding {
 	const name = "innodb_lock_wait_timeout"
 	limit := m.period(name, time.Second)
@@ -129,7 +129,7 @@ func (m *mysqlServer) lockWait() Finding {
 	switch {
 	case limit >= 24*time.Hour:
 		finding.Severity, finding.Why = OK, ""
-	case limit == 0: // which MariaDB allows
+	case limit == 0: // MariaDB allows it
 		finding.Severity, finding.Fix = Warning, m.set(name, "50")
 		finding.Found = fmt.Sprintf("%s = 0%s: a session does not wait for a row at all; %s", name, m.origin(name),
 			others)
@@ -158,7 +158,7 @@ func (m *mysqlServer) idle(name, why string) Finding {
 	return finding
 }
 
-// isolation is the default of a session: the variable's name is another in MariaDB before 11.1.
+// isolation is the default of a session. MariaDB before 11.1 has another name for the variable.
 func (m *mysqlServer) isolation() (name, level string) {
 	for _, name = range []string{"transaction_isolation", "tx_isolation"} {
 		if level = m.session[name]; level != "" {
@@ -181,7 +181,7 @@ func (m *mysqlServer) lookAtIsolation(context.Context) ([]Finding, error) {
 	return one(finding), nil
 }
 
-// readOnlyVariables are in the order in which they must be put right.
+// readOnlyVariables is in the order in which they must be repaired.
 var readOnlyVariables = []struct{ name, why string }{
 	{"innodb_read_only", "it changes no data at all, and locks no rows"},
 	{"super_read_only", "SELECT … FOR UPDATE is refused to everybody"},
@@ -204,7 +204,7 @@ func (m *mysqlServer) lookAtReadOnly(context.Context) ([]Finding, error) {
 		switch variable.name {
 		case "innodb_read_only":
 			fix = configured(variable.name, "OFF")
-		case "super_read_only", "read_only": // which whoever switches servers sets
+		case "super_read_only", "read_only": // set by whatever switches servers over
 			fix = statements("SET GLOBAL read_only = OFF").only("connect to the primary server; if this is it:")
 		}
 		return one(Finding{Severity: Failure, Found: variable.name + " = " + value, Why: variable.why, Fix: fix}), nil

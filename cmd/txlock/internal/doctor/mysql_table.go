@@ -56,17 +56,17 @@ func (m *mysqlServer) listed(ctx context.Context) (kind, engine string, shown bo
 	return kind, engine, err == nil, err
 }
 
-// exact names the lock table with its database, for whoever repairs it may use another.
+// exact is the lock table's name with its database: the administrator may use another one.
 func (m *mysqlServer) exact() string { return quoteName(m.schema) + "." + quoteName(m.name) }
 
-// lookAtSlots counts them. exists is false for a table that this user does not see.
+// lookAtSlots counts the slots. exists is false if the server does not list the table to this user.
 func (m *mysqlServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
 	var c locktable.Census
 	err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
 		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+m.quoted).
 		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	switch number(err) {
-	case noTablePrivilege, noColumnPrivilege: // lookAtPrivileges says so
+	case noTablePrivilege, noColumnPrivilege: // lookAtPrivileges reports it
 		return nil, nil
 	case noSuchTable, unknownColumn, unknownDatabase:
 	default:
@@ -80,7 +80,7 @@ func (m *mysqlServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, 
 	return one(missing(err, m.table, m.creation(ctx))), nil
 }
 
-// alteration changes the lock table.
+// alteration is an ALTER TABLE of the lock table.
 func (m *mysqlServer) alteration(changes ...string) Fix {
 	return mysqlWait.exclusively("ALTER TABLE " + m.exact() + " " + strings.Join(changes, ", "))
 }
@@ -135,7 +135,7 @@ func (m *mysqlServer) lookAtTriggers(ctx context.Context) ([]Finding, error) {
 
 func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// texts is the first column of a query's rows.
+// texts returns the first column of a query's rows.
 func (m *mysqlServer) texts(ctx context.Context, query string) ([]string, error) {
 	rows, err := m.conn.QueryContext(ctx, query)
 	if err != nil {
@@ -153,14 +153,14 @@ func (m *mysqlServer) texts(ctx context.Context, query string) ([]string, error)
 	return texts, rows.Err()
 }
 
-// fenced are the names of what tokens are made of, as Install makes them of the lock table's.
+// fenced returns the tables for tokens. Install derives their names from the lock table's.
 func (m *mysqlServer) fenced() (epochs, runs string) {
 	stem := strings.TrimSuffix(m.quoted, "`")
 	return stem + "_epochs`", stem + "_runs`"
 }
 
-// hasFence tells whether Install has made it. The server may not say so to this user: hidden is
-// what it says instead, for it does not even list tables on which a user has no privilege.
+// hasFence tells whether Install has created the tables for tokens. The server may hide that: it
+// does not even list tables on which this user has no privilege. hidden is then its answer.
 func (m *mysqlServer) hasFence(ctx context.Context) (made bool, hidden, err error) {
 	epochs, runs := m.fenced()
 	for _, table := range []string{epochs, runs} {
@@ -177,8 +177,8 @@ func (m *mysqlServer) hasFence(ctx context.Context) (made bool, hidden, err erro
 	return hidden == nil, hidden, nil
 }
 
-// lookAtDurability: the row of a lock is never written, so that only commits and tokens depend on
-// the disk.
+// lookAtDurability judges what a crash would undo. No lock writes its row, so only commits and
+// tokens depend on the disk.
 func (m *mysqlServer) lookAtDurability(ctx context.Context) ([]Finding, error) {
 	const name = "innodb_flush_log_at_trx_commit"
 	fence, hidden, err := m.hasFence(ctx)

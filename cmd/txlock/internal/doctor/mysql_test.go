@@ -17,7 +17,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// config is the server's DSN with another user, in the site's database.
+// config is the server's DSN, for another user and the site's database.
 func (s *site) config(t *testing.T, user string) *mysql.Config {
 	t.Helper()
 	config, err := mysql.ParseDSN(s.DSN)
@@ -212,15 +212,14 @@ func mysqlFaults() []fault {
 	}
 }
 
-// writable does what the fix of a server that is read only says where the server is the primary.
+// writable does what the fix of a read-only server says for the primary.
 func writable(t *testing.T, s *site, _ doctor.Finding) string {
 	t.Helper()
 	s.execute(t, "SET GLOBAL read_only = OFF")
 	return "-- connect to the primary server; if this is it:\nSET GLOBAL read_only = OFF;"
 }
 
-// lockOnly grants what a lock needs. Tables of tokens, which the other grants are for, are not
-// there.
+// lockOnly grants what a lock needs. The other grants are for token tables, which do not exist.
 func lockOnly(t *testing.T, s *site, finding doctor.Finding) string {
 	t.Helper()
 	s.execute(t, "GRANT SELECT, UPDATE ON `%s`.`txlock_slots` TO %s")
@@ -243,7 +242,7 @@ func TestMySQLServer(t *testing.T) {
 	})
 }
 
-// reset gives a variable of the server its default again, on MySQL also for the next start.
+// reset restores a server variable's default, on MySQL also for the next start.
 func (s *site) reset(t *testing.T, variable string) {
 	t.Helper()
 	s.execute(t, "SET GLOBAL "+variable+" = DEFAULT")
@@ -252,7 +251,7 @@ func (s *site) reset(t *testing.T, variable string) {
 	}
 }
 
-// fewConnections lets the whole server run out of them.
+// fewConnections uses up the connections of the whole server.
 func fewConnections(t *testing.T, s *site) {
 	defer s.execute(t, "SET GLOBAL max_connections = 300")
 	defer s.reset(t, "max_connections")
@@ -276,7 +275,7 @@ func fewConnections(t *testing.T, s *site) {
 	s.execute(t, finding.Fix.Text)
 	require.Equal(t, "connections: ok", line(find(t, s.examine(t), "connections")))
 
-	// The account's one connection is taken: nobody is let in to look.
+	// The account's only connection is taken, so nobody gets in to look.
 	s.execute(t, "ALTER USER %s WITH MAX_USER_CONNECTIONS 1")
 	own, err := sql.Open("mysql", s.dsn)
 	require.NoError(t, err)
@@ -291,15 +290,14 @@ func fewConnections(t *testing.T, s *site) {
 	require.NoError(t, taken.Close())
 	require.NoError(t, own.Close())
 
-	// One is free, but a proof takes two besides.
+	// One connection is free, but a proof needs two more.
 	s.eventually(t, 0, s.sessions())
 	findings = s.examine(t)
 	require.Contains(t, ailing(findings), "connections: failure")
 	require.Contains(t, ailing(findings), "row-locking: note")
 }
 
-// tokens need more than locks do: privileges, and a server that flushes. The servers of tests do
-// not.
+// Tokens need more than locks do: privileges, and a server that flushes. Test servers do not flush.
 func tokens(t *testing.T, s *site) {
 	const variable = "SET GLOBAL innodb_flush_log_at_trx_commit = 2"
 	defer s.execute(t, variable)
@@ -314,7 +312,7 @@ func tokens(t *testing.T, s *site) {
 	}
 	require.Equal(t, s.baseline, s.findings(t))
 
-	// Of tables on which the user has no privilege the server does not say that they are there.
+	// The server hides tables on which the user has no privilege.
 	s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE, TRIGGER ON txlock_slots TO %s",
 		variable)
 	require.Equal(t, replaced(s.baseline, want), s.findings(t))
@@ -333,7 +331,7 @@ func tokens(t *testing.T, s *site) {
 	require.NoError(t, lock.Unlock(background))
 }
 
-// What an ordinary user may not see is a note with the grant that it lacks.
+// What an ordinary user may not see is a note, with the grant that is missing.
 func TestMySQLGrants(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -344,7 +342,7 @@ func TestMySQLGrants(t *testing.T) {
 				s.execute(t, finding.Fix.Text)
 			}
 		}
-		if e.Kind == servers.MariaDB { // which has no performance_schema unless it is started with it
+		if e.Kind == servers.MariaDB { // its performance_schema is off by default
 			left = append(left, "status: note")
 		}
 		require.Equal(t, left, s.findings(t))
@@ -357,7 +355,7 @@ func TestMySQLGrants(t *testing.T) {
 	})
 }
 
-// What the connection string sets is not to be undone by a statement, and counts.
+// A setting of the connection string counts, and no statement can undo it.
 func TestMySQLConnectionString(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -376,7 +374,7 @@ func TestMySQLConnectionString(t *testing.T) {
 	})
 }
 
-// The lock table may be in another database, with any name.
+// The lock table may be in another database, under any name.
 func TestMySQLSchema(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -391,7 +389,7 @@ func TestMySQLSchema(t *testing.T) {
 	})
 }
 
-// What the doctor says of the timeouts is what becomes of locks.
+// The timeouts do to locks what the doctor says.
 func TestMySQLTimeoutsCut(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, e)

@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Where sessions do not wait, that is what the doctor blames, and what it says of them is what
-// becomes of locks and work.
+// Where sessions do not wait, the doctor blames that setting, and the setting does to locks and
+// work what the doctor says.
 func TestNoWait(t *testing.T) {
 	onEvery(t, func(e *engine) bool { return e.Kind == servers.MariaDB }, func(t *testing.T, e *engine) {
 		s := newSite(t, e)

@@ -21,8 +21,8 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// bounced is the site as it is reached through a PgBouncer with more settings, by the server's
-// administrator: as whom PgBouncer logs in at the server, whoever comes.
+// bounced is the site behind a PgBouncer with more settings. Its user is the server's
+// administrator: PgBouncer logs in as that user, whoever the client is.
 func (s *site) bounced(t *testing.T, settings ...string) *site {
 	t.Helper()
 	pooler, err := servers.StartPgBouncer(background, s.Server, settings...)
@@ -80,21 +80,21 @@ func TestPgBouncer(t *testing.T) {
 	})
 }
 
-// users is a file that names the users that PgBouncer lets in, but not to its own database.
-// PgBouncer runs as nobody.
+// users is a file with the users that PgBouncer accepts, except for its own database. PgBouncer
+// runs as nobody.
 func users(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "users")
 	require.NoError(t, os.WriteFile(file, []byte(`"postgres" ""`+"\n"), 0o644))
-	// whatever the umask
+	// The umask may have removed these bits.
 	for path, mode := range map[string]os.FileMode{filepath.Dir(folder): 0o755, folder: 0o755, file: 0o644} {
 		require.NoError(t, os.Chmod(path, mode))
 	}
 	return file
 }
 
-// What the doctor says of PgBouncer's timeouts is what becomes of locks.
+// PgBouncer's timeouts do to locks what the doctor says.
 func TestPgBouncerTimeoutsCut(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
@@ -125,7 +125,7 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 	})
 }
 
-// A proxy that only forwards bytes is no matter for a lock.
+// A proxy that only forwards bytes does not matter to a lock.
 func TestForwarded(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
@@ -155,8 +155,8 @@ func TestProxySpeaksProtocol(t *testing.T) {
 	})
 }
 
-// renumbering forwards connections to a server, and puts another number into its greeting. It
-// returns where it listens.
+// renumbering forwards connections to a server, and changes the number in the greeting. It returns
+// its own address.
 func renumbering(t *testing.T, address string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -195,7 +195,7 @@ func renumber(client net.Conn, address string) {
 	if _, err := io.ReadFull(server, greeting); err != nil {
 		return
 	}
-	number := 1 + strings.IndexByte(string(greeting[1:]), 0) + 1 // behind the protocol and the version
+	number := 1 + strings.IndexByte(string(greeting[1:]), 0) + 1 // after the protocol and the version
 	copy(greeting[number:], []byte{0x78, 0x56, 0x34, 0x12})
 	if _, err := client.Write(append(header, greeting...)); err != nil {
 		return

@@ -24,7 +24,7 @@ const (
 	undefinedColumn    = "42703"
 	undefinedTable     = "42P01"
 	undefinedSchema    = "3F000"
-	unknownStatement   = "26000" // prepared, as the client library believes
+	unknownStatement   = "26000" // the client believes that it has prepared it
 	knownStatement     = "42P05"
 )
 
@@ -32,21 +32,22 @@ const (
 type postgresServer struct {
 	config        *pgxpool.Config
 	conn          *pgx.Conn
-	table, quoted string // as the user spells it, as SQL
-	schema        string // that the table is in, or would be made in; quoted; "" if there is none
+	table, quoted string // as the user spells it; as SQL
+	schema        string // where the table is, or would be created; quoted; "" if there is none
 	version       int    // server_version_num
-	role          string // that logs in, quoted
+	role          string // the role that logs in, quoted
 	database      string // quoted
 	superuser     bool
 	backend       uint32 // the server's process
-	socket        bool   // a Unix-domain socket
-	unprepared    bool   // a pooler is in between, known not to track prepared statements
+	socket        bool   // whether it is reached through a Unix-domain socket
+	unprepared    bool   // whether a pooler loses prepared statements
 	settings      map[string]setting
 }
 
-// Postgres examines the server that dsn reaches, as its user sees it. dsn is as pgxpool.ParseConfig
-// takes it, table the lock table as its user spells it. A server that cannot be reached, or does
-// not know the user or the database, is an error; everything else is a finding.
+// Postgres examines the server at dsn, as the user of dsn sees it. dsn has the form of
+// pgxpool.ParseConfig; table is the lock table as the user spells it. Postgres returns an error if
+// the server cannot be reached, or does not know the user or the database. Everything else is a
+// finding.
 func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
 	quoted, err := identifier.Quote(table, '"', strings.ToLower, 2)
 	if err != nil {
@@ -93,7 +94,7 @@ func (p *postgresServer) checks() []check {
 	}
 }
 
-// connect opens a connection that prepares nothing, so that a pooler may be in between.
+// connect opens a connection that prepares nothing, because a pooler may be in between.
 func (p *postgresServer) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.config.ConnConfig.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
@@ -106,7 +107,7 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(brief)
 }
 
-// introduce asks who and where we are, and how this session is set.
+// introduce asks the server for the role, the database and all settings.
 func (p *postgresServer) introduce(ctx context.Context) error {
 	_, p.socket = p.conn.PgConn().Conn().RemoteAddr().(*net.UnixAddr)
 	err := p.conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, quote_ident(session_user), "+
@@ -155,7 +156,7 @@ func postgresVersion(text string, number int) Finding {
 	return finding
 }
 
-// lookAtLocking has the library prove it, with connections as a program has them.
+// lookAtLocking has the library prove that the server locks, on connections like a program's.
 func (p *postgresServer) lookAtLocking(ctx context.Context) ([]Finding, error) {
 	config := p.config.Copy()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 2, 0, 0

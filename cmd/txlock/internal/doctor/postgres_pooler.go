@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// lookAtPooler compares the number of the process that the other end of the connection says to be
-// with that of the process that answers. A pooler numbers its clients itself, for it passes their
-// cancel requests on; a proxy that only forwards bytes does not show here, and does no harm.
+// lookAtPooler compares the process number that the other end announced with that of the process
+// that answers. A pooler numbers its clients itself, because it forwards their cancel requests. A
+// proxy that only forwards bytes is not found, and does no harm.
 func (p *postgresServer) lookAtPooler(ctx context.Context) ([]Finding, error) {
 	var answering uint32
 	var address, port *string
@@ -36,8 +36,7 @@ func (p *postgresServer) lookAtPooler(ctx context.Context) ([]Finding, error) {
 	return console.judge(shared, p.unprepared), nil
 }
 
-// forwarded says where the server believes to be, if that is somewhere else than where it was
-// reached.
+// forwarded says which address the server has, if it was reached at another one.
 func (p *postgresServer) forwarded(address, port *string) string {
 	if address == nil || port == nil {
 		return ""
@@ -56,9 +55,9 @@ func (p *postgresServer) prepares() bool {
 		mode == pgx.QueryExecModeDescribeExec
 }
 
-// sharesSessions tells whether the pooler gives the server's session of one client, between its
-// transactions, to another. The session that was given back last is usually the first to be given
-// away; where others use the pooler as well, that shows in one of a few tries.
+// sharesSessions tells whether the pooler gives one client's server session to another between
+// transactions. A pooler usually hands out first what came back last. Five tries allow for others
+// that use the pooler.
 func (p *postgresServer) sharesSessions(ctx context.Context) (bool, error) {
 	other, err := p.connect(ctx)
 	if err != nil {
@@ -80,13 +79,13 @@ func (p *postgresServer) sharesSessions(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// bouncer is a PgBouncer that lets us see how it is set.
+// bouncer is a PgBouncer whose configuration is visible.
 type bouncer struct {
 	version string
 	config  map[string]string
 }
 
-// console asks PgBouncer's own database. It lets in whom admin_users or stats_users name.
+// console asks PgBouncer's own database, which is open to admin_users and stats_users.
 func (p *postgresServer) console(ctx context.Context) (bouncer, error) {
 	config := p.config.ConnConfig.Config.Copy()
 	config.Database, config.ValidateConnect, config.AfterConnect = "pgbouncer", nil, nil
@@ -119,7 +118,7 @@ func mode(shared bool) string {
 	return "gives each client a session of the server's own"
 }
 
-// unknownPooler is for a pooler that does not let us see how it is set.
+// unknownPooler is the finding for a pooler that hides its configuration.
 func unknownPooler(shared bool, user string, err error) Finding {
 	finding := Finding{
 		Check: "pooler", Severity: Note, Found: "a pooler is in between that " + mode(shared) +
@@ -135,7 +134,7 @@ func unknownPooler(shared bool, user string, err error) Finding {
 	return finding
 }
 
-// unprepared is for a pooler between whose sessions prepared statements get lost.
+// unprepared is the finding for a pooler in which prepared statements get lost.
 func unprepared(found string) Finding {
 	return Finding{
 		Check: "pooler", Severity: Failure, Found: found,
@@ -146,7 +145,7 @@ func unprepared(found string) Finding {
 	}
 }
 
-// judge says what is to be done about PgBouncer. lost tells whether prepared statements get lost in
+// judge returns the findings about PgBouncer. lost tells whether prepared statements get lost in
 // it.
 func (b bouncer) judge(shared, lost bool) []Finding {
 	finding := Finding{Check: "pooler", Severity: OK, Found: b.version + " is in between, and " + mode(shared)}
@@ -175,8 +174,8 @@ func (b bouncer) tracksReadOnly() bool {
 	return strings.Contains(strings.ToLower(b.config["track_extra_parameters"]), "default_transaction_read_only")
 }
 
-// timeouts are those of PgBouncer that cut a lock, or a wait for one (manual, pgbouncer.ini,
-// "Dangerous timeouts").
+// timeouts returns findings on PgBouncer's limits that end a lock, or a wait for one (manual,
+// pgbouncer.ini, "Dangerous timeouts").
 func (b bouncer) timeouts() []Finding {
 	var findings []Finding
 	for _, limit := range []struct{ name, why string }{

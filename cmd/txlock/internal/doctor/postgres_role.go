@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// grant is what a role needs on an object of SQL. The kind is TABLE, SEQUENCE or SCHEMA.
+// grant lists the privileges that a role needs on an object. The kind is TABLE, SEQUENCE or SCHEMA.
 type grant struct {
 	kind, object string
 	privileges   []string
@@ -41,13 +41,13 @@ func (p *postgresServer) lookAtPrivileges(ctx context.Context) ([]Finding, error
 	return one(Finding{Severity: OK, Found: p.role + " may lock"}), nil
 }
 
-// fenced are the names of what tokens are made of, as Install makes them of the lock table's.
+// fenced returns the names of the objects for tokens. Install derives them from the lock table's.
 func (p *postgresServer) fenced() (epochs, runs, tokens string) {
 	stem := strings.TrimSuffix(p.quoted, `"`)
 	return stem + `_epochs"`, stem + `_runs"`, stem + `_tokens"`
 }
 
-// lookAtGrants says what is missing on objects that exist.
+// lookAtGrants reports missing privileges on objects that exist.
 func (p *postgresServer) lookAtGrants(ctx context.Context, grants []grant) ([]Finding, error) {
 	var findings []Finding
 	for _, needed := range grants {
@@ -77,14 +77,15 @@ func (p *postgresServer) lookAtGrants(ctx context.Context, grants []grant) ([]Fi
 	return findings, nil
 }
 
-// object is the identifier of a table or a sequence, or NULL; $2 tells whether the name $1 has a
-// schema. To_regclass wants USAGE of the schema that a name has: the catalog does not.
+// object is the SQL for the identifier of a table or sequence, or NULL. $1 is the name, and $2
+// tells whether it has a schema. With a schema, to_regclass would need USAGE on it; the catalog
+// does not.
 const object = `coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = $1),
 	CASE WHEN $2::bool THEN NULL ELSE to_regclass($1)::oid END)`
 
-// exact names the lock table, or what tokens are made of, with the schema: whoever repairs it may
-// have another search_path.
+// exact is the name of the lock table, or of an object for tokens, with its schema: the
+// administrator may have another search_path.
 func (p *postgresServer) exact(quoted string) string {
 	if qualified(quoted) || p.schema == "" {
 		return quoted
@@ -92,8 +93,8 @@ func (p *postgresServer) exact(quoted string) string {
 	return p.schema + "." + quoted
 }
 
-// granted tells whether the role has a privilege on an object, and is true for one that does not
-// exist. To lock, UPDATE of one column is enough.
+// granted tells whether the role has a privilege on an object. It is true if the object does not
+// exist. A lock needs UPDATE on one column only.
 func (p *postgresServer) granted(ctx context.Context, needed grant, privilege string) (granted bool, err error) {
 	if needed.kind == "SCHEMA" {
 		const query = "SELECT coalesce((SELECT has_schema_privilege(oid, $2) FROM pg_namespace WHERE '\"' || " +
@@ -128,7 +129,7 @@ func (p *postgresServer) lookAtConnections(ctx context.Context) ([]Finding, erro
 		&inDatabase); err != nil {
 		return nil, err
 	}
-	if p.superuser { // for whom the reserved ones are
+	if p.superuser { // a superuser may use the reserved connections
 		reserved = 0
 	}
 	more := statements(fmt.Sprintf("ALTER SYSTEM SET max_connections = %d", 2*most)).only(
@@ -149,8 +150,8 @@ func (p *postgresServer) lookAtConnections(ctx context.Context) ([]Finding, erro
 	return one(connections(rooms...)), nil
 }
 
-// moreConnections is what helps against a refusal, which says whose limit it is. There is no
-// session to ask for the limits.
+// moreConnections is the remedy for a refused connection. The error says whose limit it was; there
+// is no session to ask.
 func (p *postgresServer) moreConnections(refusal error) Fix {
 	switch text := refusal.Error(); {
 	case strings.Contains(text, "for role"):
@@ -165,7 +166,8 @@ func (p *postgresServer) moreConnections(refusal error) Fix {
 
 func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// lookAtStatus looks for what shows less of others, without it.
+// lookAtStatus looks for missing privileges and settings that keep txlock status from showing
+// everything.
 func (p *postgresServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	var sees, signals bool
 	err := p.conn.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), pg_has_role('pg_signal_backend', "+
@@ -205,8 +207,8 @@ func (p *postgresServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 	return findings, nil
 }
 
-// lookAtDurability: the row of a lock is never written, so that only commits and tokens depend on
-// the disk.
+// lookAtDurability judges what a crash would undo. No lock writes its row, so only commits and
+// tokens depend on the disk.
 func (p *postgresServer) lookAtDurability(ctx context.Context) ([]Finding, error) {
 	var fenced bool
 	epochs, _, _ := p.fenced()
@@ -218,7 +220,7 @@ func (p *postgresServer) lookAtDurability(ctx context.Context) ([]Finding, error
 	if s := p.settings["fsync"]; s.value == "off" && fenced {
 		fix := statements("ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()").only(
 			"one after the other, not in a transaction:")
-		if s.source == "command line" { // which has the last word
+		if s.source == "command line" { // it overrides ALTER SYSTEM
 			fix = advice("start the server without fsync=off in its command line")
 		}
 		findings = append(findings, Finding{

@@ -12,19 +12,19 @@ type setting struct {
 	name, value, source string
 }
 
-// milliseconds is the value of a setting that counts them.
+// milliseconds is the value of a setting in milliseconds.
 func (s setting) milliseconds() time.Duration {
 	n, _ := strconv.Atoi(s.value)
 	return time.Duration(n) * time.Millisecond
 }
 
-// seconds is the value of a setting that counts them.
+// seconds is the value of a setting in seconds.
 func (s setting) seconds() time.Duration {
 	n, _ := strconv.Atoi(s.value)
 	return time.Duration(n) * time.Second
 }
 
-// origin says where the session has the value from.
+// origin says where the session's value comes from.
 func (s setting) origin() string {
 	switch s.source {
 	case "default":
@@ -41,7 +41,7 @@ func (s setting) origin() string {
 	return ", set by the server's " + s.source
 }
 
-// read reads how this session is set.
+// read returns the settings of this session.
 func (p *postgresServer) read(ctx context.Context) (map[string]setting, error) {
 	rows, err := p.conn.Query(ctx, "SELECT name, setting, source FROM pg_settings WHERE setting IS NOT NULL")
 	if err != nil {
@@ -59,9 +59,8 @@ func (p *postgresServer) read(ctx context.Context) (map[string]setting, error) {
 	return settings, rows.Err()
 }
 
-// set is the statement that gives a setting another value for the sessions of this role, which may
-// run it itself. It leaves the others alone: a limit on statements was perhaps set for them with
-// good reason.
+// set gives a setting another value for the sessions of this role. The role may run it itself. It
+// leaves other roles alone, which may have good reason for the setting.
 func (p *postgresServer) set(name, value string) Fix {
 	switch p.settings[name].source {
 	case "client":
@@ -72,8 +71,8 @@ func (p *postgresServer) set(name, value string) Fix {
 	return statements(fmt.Sprintf("ALTER ROLE %s SET %s = %s", p.role, name, value))
 }
 
-// timeouts are the settings whose value, unless it is 0, ends a lock or a wait. What is said of
-// them was seen on servers: see the tests.
+// timeouts are the settings that end a lock or a wait unless they are 0. What why says was seen on
+// servers: see the tests.
 var timeouts = []struct{ name, why string }{
 	{"statement_timeout", "a wait for a lock is one statement: one that takes longer ends with ErrNotAcquired. So " +
 		"does, with the server's error, a long statement of the work"},
@@ -191,7 +190,7 @@ func (p *postgresServer) lookAtClientCheck(ctx context.Context) ([]Finding, erro
 		nil
 }
 
-// longSilence is when somebody has noticed that a lock is not given back.
+// longSilence is the time after which somebody has noticed that a lock is not released.
 const longSilence = 10 * time.Minute
 
 func (p *postgresServer) lookAtKeepalives(context.Context) ([]Finding, error) {

@@ -10,17 +10,17 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// postgresTable is what the server's catalog says of the lock table.
+// postgresTable is the lock table as the server's catalog describes it.
 type postgresTable struct {
 	exists              bool
 	kind, persistence   string // relkind and relpersistence of pg_class
 	hidden              bool   // row-level security applies to this role
 	keyed               bool   // slot alone is the primary key, or unique
 	triggers, indexes   string // names
-	noTriggers, noIndex string // the statements that drop them, without the last semicolon
+	noTriggers, noIndex string // statements that drop them, without the last semicolon
 }
 
-// kinds are what relkind says of that which is no table.
+// kinds names the values of relkind that are not a table.
 var kinds = map[string]string{
 	"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence",
 	"i": "index", "I": "index", "c": "type",
@@ -47,7 +47,7 @@ const postgresTableSQL = `SELECT c.relkind::text, c.relpersistence::text, row_se
 		WHERE i.indrelid = c.oid AND NOT i.indisprimary), '')
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)`
 
-// locate finds the schema that the lock table is in, or would be made in.
+// locate finds the schema that the lock table is in, or would be created in.
 func (p *postgresServer) locate(ctx context.Context) error {
 	if schema, _, named := strings.Cut(p.quoted, `".`); named {
 		p.schema = schema + `"`
@@ -66,7 +66,7 @@ func (p *postgresServer) locate(ctx context.Context) error {
 	return nil
 }
 
-// creation is what makes the table where there is none.
+// creation makes a lock table that does not exist.
 func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
 	if p.schema == "" {
 		return advice("name a schema that there is: --table schema." + p.table + ", or in the search_path of " +
@@ -100,7 +100,7 @@ func (p *postgresServer) describe(ctx context.Context) (t postgresTable, err err
 
 func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 	t, err := p.describe(ctx)
-	if sqlState(err) == noPrivilege { // of the schema: lookAtPrivileges says so
+	if sqlState(err) == noPrivilege { // on the schema: lookAtPrivileges reports it
 		return nil, nil
 	}
 	if err != nil {
@@ -123,14 +123,14 @@ func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 	return append(seeded, findings...), err
 }
 
-// lookAtSlots counts them. exists is false for a table that is not there.
+// lookAtSlots counts the slots. exists is false if the table does not exist.
 func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
 	var c locktable.Census
 	err := p.conn.QueryRow(ctx, "SELECT count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), "+
 		"coalesce(min(slots), 0), coalesce(max(slots), 0) FROM "+p.quoted).
 		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	switch sqlState(err) {
-	case noPrivilege: // lookAtPrivileges says so
+	case noPrivilege: // lookAtPrivileges reports it
 		return nil, nil
 	case undefinedTable, undefinedColumn, undefinedSchema:
 	default:
@@ -145,8 +145,8 @@ func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Findin
 	return one(missing(err, p.table, creation)), failed
 }
 
-// findings are about the shape of a table, besides its rows. exact is its name with the schema,
-// spelled what the user calls it.
+// findings judges the table's shape, but not its rows. exact is its name with the schema; spelled
+// is its name as the user wrote it.
 func (t postgresTable) findings(table, exact, spelled string) []Finding {
 	var findings []Finding
 	add := func(check string, severity Severity, found, why string, fix Fix) {

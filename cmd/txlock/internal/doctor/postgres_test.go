@@ -36,7 +36,7 @@ func (s *site) onPostgres(t *testing.T) {
 	s.install(t)
 }
 
-// slots is how many the sites' tables have: few, because there are many sites.
+// slots is small, because there are many sites.
 const slots = 64
 
 // install does what `txlock install` does, as the administrator.
@@ -193,7 +193,7 @@ func postgresFaults() []fault {
 			want:  []string{"connections: failure", "status: ok", "tcp-keepalives: ok"},
 			found: "too many connections for role",
 		},
-		{ // the examiner's
+		{ // the examiner takes it
 			name: "one connection of the role", breaks: []string{"ALTER ROLE %s CONNECTION LIMIT 1"},
 			want:  []string{"connections: failure", "connections: warning", untried},
 			found: "too many connections for role",
@@ -209,11 +209,11 @@ func postgresFaults() []fault {
 	}
 }
 
-// What the whole server limits, the role may lift for itself.
+// The role may lift for itself what the whole server limits.
 func TestPostgresServer(t *testing.T) {
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
-		// reload has the server read its configuration, and waits until new sessions have it.
+		// reload has the server read its configuration, and waits until new sessions use it.
 		reload := func(want string) {
 			s.execute(t, "SELECT pg_reload_conf()")
 			eventually.True(t, "new sessions have lock_timeout = "+want, func() bool {
@@ -242,8 +242,8 @@ func TestPostgresFaults(t *testing.T) {
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) { everyFault(t, e, postgresFaults()) })
 }
 
-// What an ordinary role may not see is a note with the grant that it lacks, and what it lacks for
-// tokens a warning.
+// What an ordinary role may not see is a note, with the grant that is missing. What it lacks for
+// tokens is a warning.
 func TestPostgresGrants(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
@@ -264,7 +264,7 @@ func TestPostgresGrants(t *testing.T) {
 		s.execute(t, "ALTER ROLE %s NOSUPERUSER")
 
 		s.install(t, txlock.WithFencing())
-		const unflushed = "durability: warning" // the servers of tests flush nothing
+		const unflushed = "durability: warning" // test servers flush nothing
 		require.Equal(t, []string{
 			unflushed, "privileges: warning", "privileges: warning", "privileges: warning",
 			"tcp-keepalives: note",
@@ -285,13 +285,13 @@ func TestPostgresGrants(t *testing.T) {
 		require.NoError(t, err, "with no more privileges than the doctor asked for")
 		require.NoError(t, lock.Unlock(background))
 
-		// a superuser's alone to change is none of these: the role may
+		// The role may change these settings: they do not need a superuser.
 		s.execute(t, find(t, s.examine(t), "tcp-keepalives").Fix.Text)
 		require.Equal(t, []string{unflushed}, s.findings(t))
 	})
 }
 
-// The lock table may be in a schema of its own, with any name.
+// The lock table may be in a schema of its own, under any name.
 func TestPostgresSchema(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
@@ -306,8 +306,8 @@ func TestPostgresSchema(t *testing.T) {
 		s.execute(t, finding.Fix.Text)
 		require.Equal(t, s.baseline, s.findings(t))
 
-		// What is missing on the schema, on the table and for tokens comes at once, and repaired at
-		// once it is complete.
+		// Everything that is missing on the schema, on the table and for tokens is reported at
+		// once. One round of fixes completes it.
 		s.install(t, txlock.WithFencing())
 		s.execute(t, `REVOKE ALL ON SCHEMA "Of Locks" FROM %s`, `REVOKE ALL ON ALL TABLES IN SCHEMA "Of Locks" FROM %s`)
 		findings := s.examine(t)
@@ -324,7 +324,7 @@ func TestPostgresSchema(t *testing.T) {
 	})
 }
 
-// What the connection string sets is not to be undone by a statement.
+// No statement can undo a setting of the connection string.
 func TestPostgresConnectionString(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
@@ -371,7 +371,7 @@ func TestStandby(t *testing.T) {
 	require.Equal(t, ailing(healthy), ailing(findings))
 }
 
-// What the doctor says of the timeouts is what becomes of locks.
+// The timeouts do to locks what the doctor says.
 func TestPostgresTimeoutsCut(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
@@ -383,7 +383,7 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
 			return l
 		}
-		const limit = "1000" // ms: connecting and beginning, of which each statement has it as well, are much faster
+		const limit = "1000" // ms; the limit also applies to connecting and beginning, which are much faster
 		plain := locks()
 		held, err := plain.Mutex("a").Lock(background)
 		require.NoError(t, err)
@@ -393,7 +393,7 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 		}
 		require.NoError(t, held.Unlock(background))
 
-		// LockTx loses its lock to the setting, Lock does not: its own is longer.
+		// This setting ends a LockTx. It does not end a Lock, which sets a longer one for itself.
 		const setting = "idle_in_transaction_session_timeout"
 		kept, err := locks(setting, limit).Mutex("b").Lock(background)
 		require.NoError(t, err)
@@ -402,7 +402,7 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 		defer conn.Close(background)
 		tx, err := conn.Begin(background)
 		require.NoError(t, err)
-		// not by a new Locker: tx would be idle while that connects
+		// A new Locker would leave tx idle while it connects.
 		require.NoError(t, plain.Mutex("a").LockTx(background, tx))
 		s.eventually(t, 0, "SELECT count(*) FROM pg_stat_activity WHERE pid = "+strconv.Itoa(int(conn.PgConn().PID())))
 		require.NoError(t, context.Cause(kept.Context()))

@@ -21,12 +21,11 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// site is a healthy set-up: a database with an installed lock table, and an ordinary user who may
-// lock there.
+// site is a healthy set-up: a database with a lock table, and an ordinary user who may lock there.
 type site struct {
 	*engine
-	name     string // of the database and of the user
-	dsn      string // of the user
+	name     string // the name of the database and of the user
+	dsn      string // for the user
 	admin    *sql.DB
 	table    string
 	baseline []string
@@ -34,7 +33,7 @@ type site struct {
 
 var sites atomic.Int64
 
-// newSite makes a site of which everything is gone when the test is over.
+// newSite creates a site. When the test ends, all of it is removed.
 func newSite(t *testing.T, e *engine, setUp ...string) *site {
 	t.Helper()
 	s := &site{engine: e, name: fmt.Sprintf("doctor_%d_%d", os.Getpid(), sites.Add(1)), table: "txlock_slots"}
@@ -48,7 +47,7 @@ func newSite(t *testing.T, e *engine, setUp ...string) *site {
 	return s
 }
 
-// address is the server's DSN with another database, user and parameters.
+// address is the server's DSN for another database and user, with more parameters.
 func (e *engine) address(t *testing.T, user, database string, parameters ...string) string {
 	t.Helper()
 	u, err := url.Parse(e.DSN)
@@ -74,7 +73,7 @@ func (s *site) execute(t *testing.T, statements ...string) {
 	}
 }
 
-// examine is what the doctor finds for the site's user. Every fix is well formed.
+// examine returns the doctor's findings for the site's user. Every fix must be well formed.
 func (s *site) examine(t *testing.T) []doctor.Finding {
 	t.Helper()
 	findings, err := s.look(background, s.dsn, s.table)
@@ -110,7 +109,7 @@ func wellFormed(t *testing.T, fix doctor.Fix) {
 	}
 }
 
-// findings are those of examine that are not ok, as "check: severity", sorted.
+// findings returns what is not ok as sorted "check: severity" lines.
 func (s *site) findings(t *testing.T) []string { return ailing(s.examine(t)) }
 
 func ailing(findings []doctor.Finding) []string {
@@ -126,7 +125,7 @@ func ailing(findings []doctor.Finding) []string {
 
 func line(finding doctor.Finding) string { return finding.Check + ": " + string(finding.Severity) }
 
-// find is the one finding of a check.
+// find returns the only finding of a check.
 func find(t *testing.T, findings []doctor.Finding, check string) doctor.Finding {
 	t.Helper()
 	for _, finding := range findings {
@@ -138,28 +137,27 @@ func find(t *testing.T, findings []doctor.Finding, check string) doctor.Finding 
 	return doctor.Finding{}
 }
 
-// fault is one thing that is changed in a healthy set-up.
+// fault is one change to a healthy set-up, and what must come of it.
 type fault struct {
 	name string
-	only []servers.Kind // on which it can be done; on all, if it is empty
-	// breaks are statements of the administrator, and heals those that undo what the fix leaves,
-	// besides variables of the server.
+	only []servers.Kind // where it is possible; empty means everywhere
+	// breaks cause the fault. heals undo what the fixes leave, except for server variables. Both
+	// are statements of the administrator.
 	breaks, heals []string
-	// want are the findings that come, as "check: severity", in place of those of the same checks
-	// that were there.
+	// want are the findings that the fault causes, as "check: severity". They replace those of the
+	// same checks.
 	want []string
-	// found is a part of what the first of them says.
+	// found is part of the text of the first of them.
 	found string
-	// left are the findings that are other than before the fault when every fix was run.
+	// left are the findings that still differ once all fixes were run.
 	left []string
-	// fix does what the fix of a finding says, where that is no statement. It returns the text that
-	// it understood.
+	// fix follows a fix that is not a statement. It returns the text that it understood.
 	fix func(t *testing.T, s *site, finding doctor.Finding) string
 }
 
 var globalVariable = regexp.MustCompile(`^SET GLOBAL (\w+)`)
 
-// replaced is a list of findings with others for the checks that those are about.
+// replaced returns lines, with by in place of those of the same checks.
 func replaced(lines, by []string) []string {
 	check := func(line string) string { return line[:strings.Index(line, ":")] }
 	list := slices.Clone(by)
@@ -173,8 +171,8 @@ func replaced(lines, by []string) []string {
 	return list
 }
 
-// run breaks the site, sees exactly the findings that it wants, runs their fixes, and sees them
-// vanish.
+// run breaks the site, requires exactly the wanted findings, runs their fixes, and requires that
+// they disappear.
 func (f fault) run(t *testing.T, s *site) {
 	t.Helper()
 	defer s.execute(t, f.heals...)
@@ -184,7 +182,7 @@ func (f fault) run(t *testing.T, s *site) {
 		}
 	}
 	s.execute(t, f.breaks...)
-	s.eventually(t, 0, s.sessions()) // those of the examination before end a little later than it
+	s.eventually(t, 0, s.sessions()) // sessions of the previous examination end a little after it
 	findings := s.examine(t)
 	require.Equal(t, replaced(s.baseline, f.want), ailing(findings))
 	for i, want := range f.want {
@@ -200,7 +198,7 @@ func (f fault) run(t *testing.T, s *site) {
 			require.NotEmpty(t, finding.Fix)
 			require.NotEmpty(t, finding.Fix.Kind)
 		}
-		if finding.Fix.Text == "" || finding.Check == "row-locking" { // the others say what is to be done
+		if finding.Fix.Text == "" || finding.Check == "row-locking" { // the other findings say what to do
 			continue
 		}
 		if f.fix != nil {
@@ -213,8 +211,8 @@ func (f fault) run(t *testing.T, s *site) {
 	require.Equal(t, replaced(s.baseline, f.left), s.findings(t), "after the fix")
 }
 
-// everyFault runs the faults that a kind of server can have, one after another on one site: each
-// leaves it as it was.
+// everyFault runs the faults that apply to a kind of server, one after another on one site. Each
+// leaves the site as it was.
 func everyFault(t *testing.T, e *engine, faults []fault) {
 	s := newSite(t, e)
 	for _, f := range faults {
@@ -227,7 +225,7 @@ func everyFault(t *testing.T, e *engine, faults []fault) {
 	}
 }
 
-// killSessions ends all sessions of the site's user on MySQL or MariaDB.
+// killSessions ends all sessions of the site's user. It is for MySQL and MariaDB.
 func (s *site) killSessions(t *testing.T) {
 	t.Helper()
 	rows, err := s.admin.Query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '" + s.name + "'")
@@ -239,14 +237,14 @@ func (s *site) killSessions(t *testing.T) {
 		_, err := s.admin.Exec(fmt.Sprintf("KILL %d", id))
 		var failure *mysql.MySQLError
 		if errors.As(err, &failure) && failure.Number == 1094 {
-			continue // it has ended by itself
+			continue // it had already ended
 		}
 		require.NoError(t, err)
 	}
 	require.NoError(t, rows.Err())
 }
 
-// begin examines in the background.
+// begin starts an examination in the background.
 func (s *site) begin(ctx context.Context) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -256,8 +254,8 @@ func (s *site) begin(ctx context.Context) <-chan error {
 	return ended
 }
 
-// lockTable locks the lock table as a whole until the test ends, so that an examination waits in
-// the middle.
+// lockTable locks the whole lock table until the test ends, so that an examination waits in the
+// middle.
 func (s *site) lockTable(t *testing.T) {
 	t.Helper()
 	holder, err := s.admin.Conn(background)
@@ -275,7 +273,7 @@ func (s *site) lockTable(t *testing.T) {
 	})
 }
 
-// waiting counts the sessions of the site's user that wait for a lock on a table.
+// waiting counts the sessions of the site's user that wait for a table lock.
 func (s *site) waiting() string {
 	if s.postgres {
 		return "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = '" + s.name + "'"
@@ -284,7 +282,7 @@ func (s *site) waiting() string {
 		s.name + "'"
 }
 
-// sessions counts those of the site's user.
+// sessions counts the sessions of the site's user.
 func (s *site) sessions() string {
 	if s.postgres {
 		return "SELECT count(*) FROM pg_stat_activity WHERE usename = '" + s.name + "'"
@@ -292,7 +290,7 @@ func (s *site) sessions() string {
 	return "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '" + s.name + "'"
 }
 
-// eventually waits until the server counts so many.
+// eventually waits until the query returns the wanted number.
 func (s *site) eventually(t *testing.T, wanted int, query string) {
 	t.Helper()
 	eventually.True(t, fmt.Sprintf("%d from %s", wanted, query), func() bool {
@@ -302,22 +300,22 @@ func (s *site) eventually(t *testing.T, wanted int, query string) {
 	})
 }
 
-// installCommand runs what `txlock install` runs, with the rights that the fix says.
+// installCommand runs what `txlock install` runs, with the grants that the fix asks for.
 func installCommand(t *testing.T, s *site, _ doctor.Finding) string {
 	t.Helper()
 	s.install(t)
 	return "txlock install  # as a user who may INSERT there, such as the table's owner"
 }
 
-// installed runs it where the table is missing: what the user needs for it is tested by
-// TestMayNotCreate.
+// installed runs installCommand where the table is missing. TestMayNotCreate tests which grants
+// that needs.
 func installed(t *testing.T, s *site, finding doctor.Finding) string {
 	t.Helper()
 	s.install(t)
 	return finding.Fix.Text
 }
 
-// renew takes a lock table away that Install cannot complete, and installs it.
+// renew drops a lock table that Install cannot complete, and installs it again.
 func renew(t *testing.T, s *site, _ doctor.Finding) string {
 	t.Helper()
 	drop := "DROP TABLE `" + s.name + "`.`txlock_slots`;"

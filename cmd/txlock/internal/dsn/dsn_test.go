@@ -75,7 +75,7 @@ func TestPasswordOfEnvironment(t *testing.T) {
 	server, err = dsn.Parse("mysql://u:given@h/d", environment)
 	require.NoError(t, err)
 	require.Contains(t, server.Driver, "u:given@")
-	server, err = dsn.Parse("mysql://u:@h/d", environment) // an empty one is one
+	server, err = dsn.Parse("mysql://u:@h/d", environment) // an empty password counts as one
 	require.NoError(t, err)
 	require.NotContains(t, server.Driver, "hidden")
 }
@@ -102,8 +102,7 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-// A question mark in a password does not begin the parameters, as little as it does for libpq, nor
-// does a #.
+// Neither a question mark nor a # in a password begins the parameters. libpq agrees.
 func TestPostgresPassword(t *testing.T) {
 	for text, password := range map[string]string{
 		"postgres://app:a?b@h:1/lab":                      "a?b",
@@ -125,7 +124,8 @@ func TestPostgresPassword(t *testing.T) {
 	}
 }
 
-// Where a part of a password could pass for something else, nothing is asked of anybody.
+// If a part of a password could pass for something else, the URL is refused before anything is
+// sent.
 func TestAmbiguous(t *testing.T) {
 	for _, text := range []string{
 		"postgres://u:p@hush/word@h/d", "postgres://u:p@hush#word@h/d", "postgres://u:p@hush@h/d",
@@ -140,7 +140,7 @@ func TestAmbiguous(t *testing.T) {
 		require.ErrorContains(t, err, "%40", text)
 		require.NotContains(t, err.Error(), "hush", text)
 	}
-	for text, want := range map[string]string{ // no : before the last @, so no password
+	for text, want := range map[string]string{ // no colon before the last @, so no password
 		"postgres://h/d?application_name=me@x":              "h:5432/d",
 		"postgres://u@h/d?application_name=me@x":            "h:5432/d",
 		"postgres:///d?user=app@x&host=h&password=p@sshush": "h:5432/d",
@@ -156,7 +156,7 @@ func TestAmbiguous(t *testing.T) {
 			require.Equal(t, 10*time.Second, config.ConnectTimeout, text)
 		}
 	}
-	server, err := dsn.Parse("mysql://u:p@ss@h/d", none) // where its driver's last @ is ours
+	server, err := dsn.Parse("mysql://u:p@ss@h/d", none) // the driver splits at the last @, as Parse does
 	require.NoError(t, err)
 	require.Equal(t, "h:3306/d", server.Address)
 	server, err = dsn.Parse("mysql://u@h/d%40e", none)
@@ -164,10 +164,10 @@ func TestAmbiguous(t *testing.T) {
 	require.Equal(t, "h:3306/d@e", server.Address)
 }
 
-// No limit, as libpq takes 0 for it, is the default here.
+// Where libpq has no limit, which 0 means to it, the default applies.
 func TestPostgresWithoutLimit(t *testing.T) {
 	for value, timeout := range map[string]time.Duration{"0": 10 * time.Second, "3": 3 * time.Second} {
-		t.Setenv("PGCONNECT_TIMEOUT", value) // pgx reads it by itself
+		t.Setenv("PGCONNECT_TIMEOUT", value) // pgx reads it from the environment by itself
 		server, err := dsn.Parse("postgres://u:p@h:1/d", os.Getenv)
 		require.NoError(t, err)
 		require.Equal(t, timeout, server.Timeout)
@@ -177,7 +177,7 @@ func TestPostgresWithoutLimit(t *testing.T) {
 	}
 }
 
-// What is no URL is refused, and not repeated.
+// A text that is not a URL is refused, and not repeated.
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "host=h password=hush", "u:hush@tcp(h)/d", "redis://u:hush@h", "postgres:u:hush@h", "mysql:/u:hush@h",
@@ -207,14 +207,14 @@ func TestRedact(t *testing.T) {
 	} {
 		require.Equal(t, want, server.Redact(text))
 	}
-	// One that everybody sees elsewhere is no secret there.
+	// A password that is public elsewhere is not a secret.
 	server, err = dsn.Parse("postgres://postgres:postgres@h/postgres", none)
 	require.NoError(t, err)
 	require.Equal(t, `database "postgres"`, server.Redact(`database "postgres"`))
 	require.NotContains(t, server.Redact("in postgres://postgres:postgres@h/postgres"), ":postgres@")
 }
 
-// Whatever the password is, it comes out at the driver as it went in, and Scrub and Redact find it.
+// Any password reaches the driver unchanged, and Scrub and Redact find it.
 func FuzzPassword(f *testing.F) {
 	for _, password := range []string{
 		"plain", "a/b:c@d%e?f#g&h=i", "ünï", " ", "''", "x)y(z", "://", "@tcp(h)/d?", "\x00\xff",

@@ -9,8 +9,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// parseMySQL turns mysql://user:password@host:port/database?params into a data source name. Params
-// are those of go-sql-driver/mysql; besides them socket is the path of a Unix socket.
+// parseMySQL turns mysql://user:password@host:port/database?params into a data source name. The
+// parameters are those of go-sql-driver/mysql, and socket, the path of a Unix-domain socket.
 func parseMySQL(text string, getenv func(string) string) (Server, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {
@@ -42,8 +42,7 @@ func parseMySQL(text string, getenv func(string) string) (Server, error) {
 		System: MySQL, Driver: config.FormatDSN(), Address: config.Addr + "/" + config.DBName,
 		Database: config.DBName, Timeout: config.Timeout,
 	}
-	// The data source name has no way to write some characters, a colon in the name of the user for
-	// one.
+	// A data source name cannot express some characters, such as a colon in the user's name.
 	again, err := mysql.ParseDSN(server.Driver)
 	if err != nil || again.User != config.User || again.Passwd != config.Passwd || again.Addr != config.Addr ||
 		again.DBName != config.DBName {
@@ -67,7 +66,7 @@ func portOf(u *url.URL) string {
 	return "3306"
 }
 
-// socketIn takes the parameter socket out of a query and leaves the others as they are written.
+// socketIn cuts the socket parameter out of a query and leaves the others as they are.
 func socketIn(query string) (socket, others string) {
 	var kept []string
 	for _, parameter := range strings.Split(query, "&") {

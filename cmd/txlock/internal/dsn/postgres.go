@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// parsePostgres leaves the URL as it is, but for the time to connect, which pgx would not bound
-// before two minutes.
+// parsePostgres leaves the URL as it is, except for the time to connect: pgx would allow two
+// minutes.
 func parsePostgres(text string, getenv func(string) string) (Server, error) {
 	_, rest, _ := strings.Cut(text, "://")
-	text = "postgres://" + rest // pgx wants the scheme in small letters
+	text = "postgres://" + rest // pgx wants the scheme in lower case
 	if environment := getenv("PGCONNECT_TIMEOUT"); (environment == "" || environment == "0") &&
 		!strings.Contains(queryOf(text), "connect_timeout=") {
 		text = withParameter(text, "connect_timeout", strconv.Itoa(int(connectTimeout.Seconds())))
@@ -26,7 +26,7 @@ func parsePostgres(text string, getenv func(string) string) (Server, error) {
 		return Server{}, postgresError(err)
 	}
 	server := Server{System: Postgres, Driver: text, Database: config.Database, Timeout: config.ConnectTimeout}
-	if server.Timeout == 0 { // to libpq no limit, which nobody waits for who runs a command
+	if server.Timeout == 0 { // libpq has no limit then, but nobody waits that long for a command
 		server.Timeout = connectTimeout
 	}
 	var addresses []string
@@ -35,7 +35,7 @@ func parsePostgres(text string, getenv func(string) string) (Server, error) {
 		if strings.HasPrefix(host, "/") {
 			address = host + "/.s.PGSQL." + strconv.Itoa(int(port))
 		}
-		if len(addresses) == 0 || addresses[len(addresses)-1] != address { // the same again without TLS
+		if len(addresses) == 0 || addresses[len(addresses)-1] != address { // the same address again without TLS
 			addresses = append(addresses, address)
 		}
 	}
@@ -49,10 +49,11 @@ func parsePostgres(text string, getenv func(string) string) (Server, error) {
 	return server, nil
 }
 
-// queryOf is the query of a URL, with its question mark. One in a password is none.
+// queryOf returns the query of a URL, with its question mark. A question mark in a password begins
+// no query.
 func queryOf(text string) string {
 	_, rest, _ := strings.Cut(text, "://")
-	if at := strings.IndexAny(rest, "@/"); at >= 0 && rest[at] == '@' { // before a / it ends user and password
+	if at := strings.IndexAny(rest, "@/"); at >= 0 && rest[at] == '@' { // an @ before a / ends user and password
 		rest = rest[at+1:]
 	}
 	if at := strings.IndexByte(rest, '?'); at >= 0 {
@@ -69,8 +70,8 @@ func withParameter(text, name, value string) string {
 	return text + separator + name + "=" + url.QueryEscape(value)
 }
 
-// postgresError is what pgx says of a URL without the URL. What net/url says quotes parts of it,
-// that may be a password's.
+// postgresError is pgx's error without the URL. An error of net/url quotes parts of the URL, which
+// may belong to a password.
 func postgresError(err error) error {
 	var bad *pgconn.ParseConfigError
 	if !errors.As(err, &bad) {

@@ -14,8 +14,8 @@ var (
 	inParameter = regexp.MustCompile(`(?i)((?:ssl)?password=)[^\s&]+`)
 )
 
-// Redact hides what is, or looks like, a password in text: this server's own wherever it stands,
-// and that of any URL.
+// Redact hides whatever is, or looks like, a password: this server's own wherever it occurs, and
+// that of any URL.
 func (s Server) Redact(text string) string {
 	for _, secret := range s.secrets {
 		text = strings.ReplaceAll(text, secret, hidden)
@@ -29,9 +29,9 @@ func Redact(text string) string {
 	return inParameter.ReplaceAllString(text, "${1}"+hidden)
 }
 
-// keepSecret has Redact hide the password, as it is and as it may be written in a URL. One that is
-// very short, or also stands where everybody may see it, is hidden in URLs only: hidden everywhere
-// it would tear messages apart, and be told by that.
+// keepSecret has Redact hide the password in all spellings that a URL may give it. A very short
+// password, or one that is also a public name, is hidden in URLs only. Hidden everywhere, it would
+// tear messages apart, and the gaps would reveal it.
 func (s *Server) keepSecret(text, password string, public ...string) {
 	raw := ""
 	if from, to := PasswordIn(text); to > from {
@@ -45,8 +45,8 @@ func (s *Server) keepSecret(text, password string, public ...string) {
 	}
 }
 
-// PasswordIn says where the password stands in the user part of a URL, from and to; both are 0 when
-// there is none. Of a URL that is malformed it is rather too much than too little.
+// PasswordIn returns where the password is in the user part of a URL. Both are 0 if there is none.
+// In a malformed URL it prefers too much to too little.
 func PasswordIn(text string) (from, to int) {
 	at := strings.Index(text, "://")
 	if at < 0 {
@@ -61,8 +61,8 @@ func PasswordIn(text string) (from, to int) {
 	return begin + colon + 1, end
 }
 
-// Scrub overwrites the passwords of a URL in place: a program's arguments can be read by all users
-// of the machine. It reports whether there was one.
+// Scrub overwrites the passwords of a URL in place, because all users of the machine can read a
+// program's arguments. It reports whether there was one.
 func Scrub(argument []byte) bool {
 	found := false
 	overwrite := func(from, to int) {

@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// What others have written cannot command the terminal.
+// Text from others cannot command the terminal.
 func TestClean(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain":                   "plain",
@@ -35,7 +35,7 @@ func TestCut(t *testing.T) {
 	require.Equal(t, "e\u0301…", terminal.Cut("e\u0301tude", 2), "an accent stays with its letter")
 }
 
-// What takes two columns, and what none.
+// Some characters take two columns, some none.
 func TestColumns(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "plain": 5, "ünï": 3, "e\u0301": 1, "鍵:42": 5, "한국어": 6, "\u1112\u1161\u11ab": 2, "ＡＢ": 4, "ｱ": 1,

@@ -12,11 +12,11 @@ import (
 // gives up the connection.
 const tcpUserTimeout = 18
 
-// Probe makes the kernel give up conn when the peer's kernel has not answered for about silence. It
-// uses TCP keep-alive, which the programs on both sides do not notice. The kernel's timers take
-// whole seconds, so a silence below 3 s is not exact. restore resets the connection to its former
-// settings.
-func Probe(conn net.Conn, silence time.Duration) (restore func()) {
+// KeepAlive makes the kernel give up conn when the peer's kernel has not answered for about
+// silence. It uses TCP keep-alive, which the programs on both sides do not notice. The kernel's
+// timers take whole seconds, so a silence below 3 s is not exact. restore resets the connection to
+// its former settings.
+func KeepAlive(conn net.Conn, silence time.Duration) (restore func()) {
 	_, socket := socketOf(conn)
 	if socket == nil {
 		return func() {}
