@@ -49,6 +49,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	GOOS=windows go vet . ./dialects/...
 	cd cmd/txlock && GOOS=darwin go vet ./... && GOOS=windows go vet ./...
 	go run .ci/documented.go $(DOCUMENTED)
+	go run .ci/shown.go
 	.ci/dependencies
 
 bench: ## every lock people use today, side by side: less than 5 minutes

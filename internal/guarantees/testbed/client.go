@@ -19,10 +19,10 @@ import (
 // Client is one way to reach an engine.
 type Client[Tx any] struct {
 	Name string
-	// connect returns a driver on a pool of at most size connections, and that pool.
+	// Connect returns a driver on a pool of at most size connections, and that pool.
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
-	// start begins a caller's own transaction on a connection of its own, which leave closes.
+	// Start begins a caller's own transaction on a connection of its own, which leave closes.
 	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	End   func(ctx context.Context, tx Tx, commit bool) error
 	Exec  func(ctx context.Context, tx Tx, query string) error
@@ -37,7 +37,7 @@ type pool struct {
 	DB    *sql.DB // where it is one
 }
 
-// Begin is start, and leaves when the test ends.
+// Begin is Start, and leaves when the test ends.
 func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx {
 	t.Helper()
 	tx, leave, err := c.Start(dsn, level)
