@@ -96,8 +96,8 @@ func closedWithin(event <-chan struct{}, d time.Duration) bool {
 }
 
 // Limit is the bound that the server puts on the wait of a request: what is left until ctx's
-// deadline, in whole milliseconds, at least 1. It is rounded up, so that the server never ends a
-// wait before ctx does. It is 0 without a deadline, and for a try, which does not wait.
+// deadline, in whole milliseconds, and 1 to 2 ms more, so that the server never ends a wait before
+// ctx does. It is 0 without a deadline, and for a try, which does not wait.
 func Limit(ctx context.Context, request dialects.Request) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || request.Try {
