@@ -17,7 +17,6 @@ const (
 	noTransaction    = "25P01"
 	serialization    = "40001"
 	deadlockDetected = "40P01"
-	noSavepoint      = "3B001"
 	unknownStatement = "26000" // prepared, as the client library believes
 	knownStatement   = "42P05"
 	noPrivilege      = "42501"

@@ -79,15 +79,15 @@ func (f fence) schema() []string {
 
 // lift numbers the server's run. Of several sessions that try at once, one numbers it. The others
 // wait for its commit, and their numbers are skipped.
-func (l line) lift(ctx context.Context, table string) error {
+func (q querier) lift(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
 	}
 	for range 3 {
-		begun, err := l.number(ctx, f)
+		begun, err := q.number(ctx, f)
 		if err != nil {
-			l.abandon(ctx)
+			q.abandon(ctx)
 			return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
 		}
 		if begun {
@@ -100,12 +100,12 @@ func (l line) lift(ctx context.Context, table string) error {
 // number draws a number, and gives it to the run unless the run has one. The number is refused when
 // a run with a higher one has begun: the server has crashed since it was drawn, behind a pooler
 // that keeps this connection.
-func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
+func (q querier) number(ctx context.Context, f fence) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
 	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
-	drawn, err := l.run(ctx, script{
+	drawn, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
 		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
@@ -115,7 +115,7 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 		return false, err
 	}
 	epoch := drawn[2][0]
-	run, err := l.run(ctx, script{
+	run, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
 		{"with run as (insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence +
@@ -130,14 +130,14 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 
 // explainFence tells whether the table that the server did not find is one of the fence. Otherwise
 // the error is otherwise.
-func (l line) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError,
+func (q querier) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError,
 	otherwise error,
 ) error {
 	f, err := fenceOf(request.Fence)
 	if err != nil {
 		return err
 	}
-	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
+	columns, err := q.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
 		"to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
 		return locktable.NoFence(request.Fence, missing)

@@ -15,12 +15,14 @@ import (
 // rowName is a row as its user spells it. Column is empty for a slot.
 type rowName struct{ table, column, value string }
 
+func (n rowName) turnstile() int64 { return turnstileOf(n.table, cmp.Or(n.column, "slot"), n.value) }
+
 // queue is what a picture shows of a row.
 type queue struct {
-	holder  int   // by xmax; 0 unknown
-	turn    int   // has the turnstile: it has the row, or is the first to wait for it; 0 unknown
-	onRow   []int // wait for the row itself
-	waiting []turnstile
+	holder          int   // by xmax; 0 unknown
+	turnstileHolder int   // has the row, or is the first to wait for it; 0 unknown
+	onRow           []int // wait for the row itself
+	waiting         []turnstile
 }
 
 // queues puts a picture together, row by row.
@@ -45,7 +47,7 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 		switch {
 		case !ours:
 		case t.Granted:
-			at(name).turn = t.PID
+			at(name).turnstileHolder = t.PID
 		default:
 			q := at(name)
 			q.waiting = append(q.waiting, t)
@@ -71,26 +73,25 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 	if len(present) == 0 {
 		return names
 	}
-	slot := func(n int) {
-		value := strconv.Itoa(n)
-		if number := turnstileOf(table, "slot", value); present[number] {
-			names[number] = rowName{table, "", value}
+	note := func(name rowName) {
+		if number := name.turnstile(); present[number] {
+			names[number] = name
 		}
 	}
 	for n := range slots {
 		if only == nil {
-			slot(n)
+			note(rowName{table, "", strconv.Itoa(n)})
 		}
 	}
 	for _, n := range only {
-		slot(n)
+		note(rowName{table, "", strconv.Itoa(n)})
 	}
 	for _, s := range p.sessions {
 		_, _, claims := label.Read(s.Application)
 		for _, claim := range claims {
 			for _, value := range claim.Items {
-				if number := turnstileOf(claim.Table, claim.Column, value); claim.Table != "" && present[number] {
-					names[number] = rowName{claim.Table, claim.Column, value}
+				if claim.Table != "" {
+					note(rowName{claim.Table, claim.Column, value})
 				}
 			}
 		}
@@ -109,15 +110,14 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(t turnstile) bool { return t.PID == pid }) }
 
 	holder := q.holder
-	for _, pid := range append([]int{q.turn}, blockers...) {
+	for _, pid := range append([]int{q.turnstileHolder}, blockers...) {
 		if holder == 0 && pid != 0 && !waiting(pid) {
 			holder = pid
 		}
 	}
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value, Holder: p.party(holder)}
-	if state.Holder != nil && holder == q.turn {
-		state.Holder.Transaction += " " + strconv.FormatInt(
-			turnstileOf(name.table, cmp.Or(name.column, "slot"), name.value), 10)
+	if state.Holder != nil && holder == q.turnstileHolder {
+		state.Holder.Transaction += " " + strconv.FormatInt(name.turnstile(), 10)
 	}
 	for _, wait := range waits {
 		if party := p.party(wait.PID); party != nil && wait.PID != holder {
@@ -133,7 +133,7 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 func (p picture) rowWaiters(name rowName, q *queue) (first []turnstile, blockers []int) {
 	for _, wait := range p.rowWaits {
 		onlyRow := slices.Contains(q.onRow, wait.PID)
-		if !onlyRow && (wait.PID != q.turn || name.column == "") {
+		if !onlyRow && (wait.PID != q.turnstileHolder || name.column == "") {
 			continue
 		}
 		locking, rows := p.lockingRows(wait.PID, name)

@@ -15,8 +15,8 @@ import (
 
 // session is a pooled connection with its transaction.
 type session[Tx any] struct {
-	line
-	client     client[Tx]
+	querier
+	conn       pooledConn[Tx]
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints int
@@ -28,10 +28,10 @@ func newMark() string { return rand.Text() }
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
 	token, err := s.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
 		if s.mark == "" {
-			return s.client.begin(ctx, "", lock)
+			return s.conn.begin(ctx, "", lock)
 		}
 		guard := script{{sql: guardSQL}, {sql: chainSQL}}
-		columns, err := s.client.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
+		columns, err := s.conn.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
 		return columns[min(len(guard), len(columns)):], err
 	})
 	if err == nil {
@@ -46,7 +46,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 }
 
 // Tx implements dialects.Session.
-func (s *session[Tx]) Tx() Tx { return s.client.tx() }
+func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
@@ -54,7 +54,7 @@ func (s *session[Tx]) Socket() net.Conn { return s.socket }
 // Ping implements dialects.Session. An error of the server on an open connection is an answer too:
 // somebody's pg_cancel_backend ends no session.
 func (s *session[Tx]) Ping(ctx context.Context) error {
-	return s.client.use(func(conn *pgx.Conn) error {
+	return s.conn.use(func(conn *pgx.Conn) error {
 		err := conn.Ping(ctx)
 		if sqlState(err) != "" && !conn.IsClosed() {
 			return nil
@@ -76,7 +76,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 	// for this very session.
 	brief, cancel := context.WithTimeout(ctx, liftPatience)
 	defer cancel()
-	if err := s.driver.withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
+	if err := s.driver.withConn(brief, func(other querier) error { return other.lift(brief, request.Fence) }); err != nil {
 		return 0, err
 	}
 	return s.guestLock(ctx, request, guest)
@@ -93,7 +93,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	s.savepoints++
 	name := "txlock_" + strconv.Itoa(s.savepoints)
 	clean, cancel := detached(ctx) // pgx closes the connection when ctx ends
-	nested, release, err := s.client.savepoint(clean, name)
+	nested, release, err := s.conn.savepoint(clean, name)
 	cancel()
 	if err != nil {
 		return lost(err)
@@ -111,7 +111,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 			return err
 		}
 		if undo {
-			if err := exec(clean, s.client, "rollback to savepoint "+name); err != nil {
+			if err := exec(clean, s.conn, "rollback to savepoint "+name); err != nil {
 				return lost(err)
 			}
 		}
@@ -139,7 +139,7 @@ const (
 )
 
 func (s *session[Tx]) status() (status byte) {
-	_ = s.client.use(func(conn *pgx.Conn) error {
+	_ = s.conn.use(func(conn *pgx.Conn) error {
 		if !conn.IsClosed() {
 			status = conn.PgConn().TxStatus()
 		}
@@ -160,7 +160,7 @@ func (s *session[Tx]) gone() error {
 }
 
 // exec runs statements without arguments, in one simple query.
-func exec[Tx any](ctx context.Context, c client[Tx], statements string) error {
+func exec[Tx any](ctx context.Context, c pooledConn[Tx], statements string) error {
 	return c.use(func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statements)
 		return err

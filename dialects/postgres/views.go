@@ -107,12 +107,12 @@ func awaitedSQL(quoted string) string {
 }
 
 // look reads the views. Sessions come last: one that has ended since has no lock that matters.
-func (l line) look(ctx context.Context, table string) (p picture, err error) {
+func (q querier) look(ctx context.Context, table string) (p picture, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
 		return p, err
 	}
-	columns, err := l.run(ctx, script{
+	columns, err := q.run(ctx, script{
 		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL}, {sql: rowWaitsSQL}, {sql: sessionsSQL},
 	})
 	if err != nil {
