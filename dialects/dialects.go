@@ -138,8 +138,8 @@ type Request struct {
 	// Lease is the longest silence between two statements. After it the server ends the session.
 	// Begin reads it.
 	Lease time.Duration
-	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows are
-	// locked. It is empty when no token is asked for.
+	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
+	// are locked. It is empty when no token is asked for.
 	Fence string
 }
 

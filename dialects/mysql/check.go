@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Check implements dialects.Driver. It proves exclusion on two connections.
@@ -24,7 +25,7 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 		if err != nil {
 			return err
 		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
 		return d.withConn(second, func(rival *sql.Conn) error {
 			return exclusion.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // heldSlots finds slots held by unknown sessions, using SKIP LOCKED. It reads the free slots. Each
@@ -226,7 +227,7 @@ func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- s
 		return false
 	}
 	defer conn.Close()
-	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+cleanUpTimeout)
+	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
 	defer stop()
 	session, err := firstColumn(clean, conn, "SELECT CONNECTION_ID()")
 	if err != nil {

@@ -14,21 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
-const (
-	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
-	cleanUpTimeout = 5 * time.Second
-	// liftPatience bounds the wait for a second connection from the pool.
-	liftPatience = time.Second
-)
-
-// detached is a context for what must be sent also after the end of ctx.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-}
-
-// errRowsMissing says that fewer rows were locked than asked for.
-var errRowsMissing = errors.New("rows missing")
-
 // errUnreached says that only closing its connection could end the wait.
 var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
@@ -65,7 +50,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
-		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
+		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
 	}
 	if err != nil {
 		return 0, classify(err, request)
@@ -76,7 +61,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		}
 	}
 	if len(valuesOf(request, locked)) < len(request.Values) {
-		return 0, errRowsMissing
+		return 0, missing.ErrRows
 	}
 	return token, nil
 }
@@ -133,13 +118,13 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
-	if !errors.Is(err, errRowsMissing) {
+	if !errors.Is(err, missing.ErrRows) {
 		return token, err
 	}
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 )
 
@@ -58,7 +59,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	if token, err = s.driver.lock(ctx, s.conn, request, asFirst, false); err != nil {
 		return 0, err
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	return token, s.exec(clean, "SAVEPOINT "+mark)
 }
@@ -113,14 +114,14 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	}
 	s.savepoints++
 	name := mark + "_" + strconv.Itoa(s.savepoints)
-	clean, cancel := detached(ctx) // the connection is closed when ctx ends
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := s.exec(clean, "SAVEPOINT "+name)
 	cancel()
 	if err != nil {
 		return lost(err)
 	}
 	return savepoint.Run(func() error { return work(s.tx) }, func(undo bool) error {
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		verb := "RELEASE"
 		if undo {

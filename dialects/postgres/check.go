@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects/internal/exclusion"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Check implements dialects.Driver. It proves exclusion on two connections.
@@ -18,7 +19,7 @@ func (d *driver[Tx]) Check(ctx context.Context, table string) error {
 		if err != nil {
 			return err
 		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
 		return d.withConn(second, func(rival querier) error {
 			first := &checkConn{querier: holder, table: quoted}

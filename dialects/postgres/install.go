@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -54,7 +55,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 				return err
 			}
 		}
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		_, err = q.run(clean, script{{sql: "commit"}})
 		return err

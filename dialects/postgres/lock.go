@@ -4,28 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 )
-
-const (
-	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
-	cleanUpTimeout = 5 * time.Second
-	// liftPatience bounds the wait for a second connection from the pool.
-	liftPatience = time.Second
-)
-
-// detached is a context for what must be sent also after the end of ctx.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-}
-
-// errRowsMissing says that fewer rows were locked than asked for.
-var errRowsMissing = errors.New("rows missing")
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
 // deadline. It returns the token, if one is asked for.
@@ -78,7 +62,7 @@ func complete(request dialects.Request, rows []string) error {
 		distinct[row] = struct{}{}
 	}
 	if len(distinct) < len(request.Values) {
-		return errRowsMissing
+		return missing.ErrRows
 	}
 	return nil
 }
@@ -86,13 +70,13 @@ func complete(request dialects.Request, rows []string) error {
 // isTrue reads a boolean in text, in binary, or as database/sql prints it.
 func isTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
 
-// explain turns errRowsMissing into what it means: rows that do not exist, or that others hold.
+// explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == undefinedTable && request.Fence != "" {
 		return q.explainFence(ctx, request, pg, err)
 	}
-	if !errors.Is(err, errRowsMissing) {
+	if !errors.Is(err, missing.ErrRows) {
 		return err
 	}
 	s, err := existScript(request)
@@ -109,7 +93,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 // guestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
 // transaction safe from every error.
 func (q querier) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
-	set, cancel := detached(ctx) // pgx closes the connection when ctx ends
+	set, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	_, err = q.run(set, script{{sql: "savepoint txlock_wait"}})
 	cancel()
 	if sqlState(err) == noTransaction || broken(err) {
@@ -120,7 +104,7 @@ func (q querier) guestLock(ctx context.Context, request dialects.Request, as rol
 	}
 	token, err = q.await(ctx, request, as, q.run)
 
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
 		_, err = q.run(clean, script{{sql: "release savepoint txlock_wait"}})
@@ -141,7 +125,7 @@ func (q querier) guestLock(ctx context.Context, request dialects.Request, as rol
 // abandon rolls back what a script has left open. Where that fails, the connection is closed when
 // it goes back.
 func (q querier) abandon(ctx context.Context) {
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	_, _ = q.run(clean, script{{sql: "rollback"}})
 }

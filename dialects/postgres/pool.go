@@ -49,8 +49,8 @@ type querier struct {
 	socket    net.Conn
 }
 
-// querierOn runs scripts on a connection that was just taken from its pool. Its socket tells whether
-// the connection died while it was idle: after a restart of the server, say.
+// querierOn runs scripts on a connection that was just taken from its pool. The socket tells
+// whether it died while it was idle: after a restart of the server, say.
 func querierOn[Tx any](c pooledConn[Tx]) (q querier, err error) {
 	err = c.use(func(conn *pgx.Conn) error {
 		q.socket = conn.PgConn().Conn()

@@ -82,7 +82,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 	}
 	token, err := s.begin(ctx, request)
 	if errors.Is(err, errNoRun) {
-		if err = s.lift(ctx, request.Fence); err == nil {
+		if err = s.numberRun(ctx, request.Fence); err == nil {
 			token, err = s.begin(ctx, request)
 		}
 	}

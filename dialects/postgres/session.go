@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 )
 
@@ -37,7 +39,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 	if err == nil {
 		return token, nil
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if s.rollback(clean) == nil {
 		err = s.explain(clean, request, err)
@@ -72,11 +74,11 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 	if !errors.Is(err, errNoRun) {
 		return token, err
 	}
-	// The transaction cannot lift the fence: that must be committed now. The pool may be waiting
-	// for this very session.
-	brief, cancel := context.WithTimeout(ctx, liftPatience)
+	// The transaction cannot number the run: that must be committed now.
+	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	if err := s.driver.withConn(brief, func(other querier) error { return other.lift(brief, request.Fence) }); err != nil {
+	err = s.driver.withConn(brief, func(other querier) error { return other.numberRun(brief, request.Fence) })
+	if err != nil {
 		return 0, err
 	}
 	return s.guestLock(ctx, request, guest)
@@ -92,7 +94,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	}
 	s.savepoints++
 	name := "txlock_" + strconv.Itoa(s.savepoints)
-	clean, cancel := detached(ctx) // pgx closes the connection when ctx ends
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	nested, release, err := s.conn.savepoint(clean, name)
 	cancel()
 	if err != nil {
@@ -105,7 +107,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 		}
 		return err
 	}, func(undo bool) error {
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if err := s.gone(); err != nil {
 			return err

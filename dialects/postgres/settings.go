@@ -58,8 +58,8 @@ func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" 
 // clientCheck is how long a dead waiter may stay in the queue.
 const clientCheck = 500 * time.Millisecond
 
-// settingsOf are two statements. Set prepares the wait. Restore gives back what must not outlive it,
-// because further statements of the same transaction follow.
+// settingsOf are two statements. Set prepares the wait. Restore gives back what must not outlive
+// it, because further statements of the same transaction follow.
 func settingsOf(request dialects.Request, limit time.Duration, as role) (set, restore statement) {
 	var columns, back []string
 	bind := func(value string) string {

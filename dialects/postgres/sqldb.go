@@ -28,8 +28,8 @@ func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, err
 	for {
 		conn, err := p.Conn(ctx)
 		if stats := p.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
-				stats.MaxOpenConnections, err)
+			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+				stats.InUse, stats.MaxOpenConnections, err)
 		}
 		if err != nil {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
@@ -62,7 +62,7 @@ func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Req
 	if ctx.Done() == nil || request.Try {
 		return q, nil
 	}
-	clean, cancel := detached(ctx) // pgx closes the connection when ctx ends
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
 	backend, err := q.run(clean, script{{sql: backendSQL}})
 	if err == nil {

@@ -88,8 +88,8 @@ const isolationSQL = "current_setting('transaction_isolation') in ('read committ
 // changes; but a row of the caller's that came meanwhile would be missed.
 func oneStatement(request dialects.Request, rows rowSet) statement {
 	turnstile := turnstileStatement(request, owner)
-	lock := "with turnstile as materialized (" + turnstile.sql + ") select slot from turnstile, " + rows.table + " as slots_of" +
-		strings.Replace(rows.where, "$1", "$2", 1)
+	lock := "with turnstile as materialized (" + turnstile.sql + ") select slot from turnstile, " + rows.table +
+		" as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
 	if len(request.Values) > 1 {
 		lock += " order by slot"
 	}

@@ -21,6 +21,9 @@ const (
 	patience = 2 * time.Second
 	// fullPoolPatience is how long an interrupt waits for a connection to come back to the pool.
 	fullPoolPatience = 50 * time.Millisecond
+
+	// CleanUp bounds what is sent after a failure to put a connection right.
+	CleanUp = 5 * time.Second
 )
 
 // ErrNoConnection is what an interrupt returns when it cannot reach the server. The statement's
@@ -93,6 +96,11 @@ func closedWithin(event <-chan struct{}, d time.Duration) bool {
 	case <-timer.C:
 		return false
 	}
+}
+
+// Detached is a context for what must be sent also after the end of ctx.
+func Detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), CleanUp)
 }
 
 // Limit is the bound that the server puts on the wait of a request: what is left until ctx's
