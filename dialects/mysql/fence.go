@@ -96,8 +96,9 @@ func (f fence) schema() []string {
 // fenceLock is a GET_LOCK of the server's: of several sessions that find no run, one numbers it.
 const fenceLock = "txlock_fence"
 
-// numberRun gives the server's run an epoch. Each statement commits by itself: with GTIDs, a transaction must
-// not write a table in memory. Written values are spelled out, for statement-based replication.
+// numberRun gives the server's run an epoch. Each statement commits by itself: with GTIDs, a
+// transaction must not write a table in memory. Written values are spelled out, for statement-based
+// replication.
 func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {

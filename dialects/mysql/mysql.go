@@ -21,11 +21,11 @@ import (
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
 type Driver struct {
-	db      *sql.DB
-	control *sql.DB // where waits are interrupted from; db itself on a caller's pool
-	owned   bool
-	views   views
-	mute    atomic.Bool // no variable is set, because the server shows them to nobody
+	db       *sql.DB
+	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
+	owned    bool
+	readings readings
+	mute     atomic.Bool // no variable is set, because the server shows them to nobody
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
@@ -128,7 +128,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := d.guestLock(ctx, tx, request, inComment)
+	_, err := d.guestLock(ctx, tx, request, foreign)
 	return err
 }
 

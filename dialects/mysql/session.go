@@ -37,9 +37,9 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	}
 	switch {
 	case !request.Work:
-		return s.driver.lock(ctx, s.conn, request, asFirst, false)
+		return s.driver.lock(ctx, s.conn, request, owner, false)
 	case s.owned != nil:
-		if token, err = s.driver.lock(ctx, s.conn, request, asFirst, true); err == nil {
+		if token, err = s.driver.lock(ctx, s.conn, request, owner, true); err == nil {
 			// It sends nothing. It comes last, because database/sql would start a goroutine for the
 			// rows that lock reads from a transaction.
 			s.tx, err = s.conn.BeginTx(context.Background(), nil)
@@ -56,7 +56,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		}
 		s.tx = s.loan.tx
 	}
-	if token, err = s.driver.lock(ctx, s.conn, request, asFirst, false); err != nil {
+	if token, err = s.driver.lock(ctx, s.conn, request, owner, false); err != nil {
 		return 0, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
@@ -100,7 +100,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}
-	token, err := s.driver.guestLock(ctx, s.statements(), request, asFurther)
+	token, err := s.driver.guestLock(ctx, s.statements(), request, guest)
 	if errors.Is(err, dialects.ErrDeadlock) {
 		return 0, lost(err)
 	}

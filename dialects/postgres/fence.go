@@ -18,11 +18,11 @@ import (
 //
 // A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row.
 // But the server writes it to the log without waiting for the disk: after a crash the sequence may
-// stand where it stood before, and would give out counts again. So runs, which has the epoch of this
-// run and the count at which it began, is an unlogged table: a crash empties it, and so does the
-// promotion of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes. The
-// next holder first draws an epoch from epochs, an ordinary table, in a transaction that waits for
-// the disk and for synchronous standbys. When that is committed, it writes the epoch to runs in
+// stand where it stood before, and would give out counts again. So runs, which has the epoch of
+// this run and the count at which it began, is an unlogged table: a crash empties it, and so does
+// the promotion of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes.
+// The next holder first draws an epoch from epochs, an ordinary table, in a transaction that waits
+// for the disk and for synchronous standbys. When that is committed, it writes the epoch to runs in
 // another transaction: in one whose wait for a standby was broken off, it would be visible all the
 // same.
 type fence struct{ epochs, runs, sequence string }
@@ -78,8 +78,8 @@ func (f fence) schema() []string {
 	}
 }
 
-// numberRun gives the server's run an epoch. Of several sessions that try at once, one numbers it. The others
-// wait for its commit, and their epochs are skipped.
+// numberRun gives the server's run an epoch. Of several sessions that try at once, one
+// numbers it. The others wait for its commit, and their epochs are skipped.
 func (q querier) numberRun(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
