@@ -148,7 +148,7 @@ func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
 
 // isInMariaDB tells whether the session is still in the transaction that Inspect showed.
 func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
-	if err := numbered(party); err != nil {
+	if err := requireNumbers(party); err != nil {
 		return false, err
 	}
 	if err := d.readings.enter(ctx); err != nil {

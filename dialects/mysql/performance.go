@@ -181,7 +181,7 @@ func (p *picture) meet(line []string) {
 // isInMySQL tells whether the session is still in the transaction that Inspect showed. InnoDB
 // numbers each transaction that locks rows.
 func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
-	if err := numbered(party); err != nil {
+	if err := requireNumbers(party); err != nil {
 		return false, err
 	}
 	found, err := grid(ctx, conn, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
@@ -191,8 +191,8 @@ func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool,
 	return len(found) > 0, err
 }
 
-// numbered is an error when the session and the transaction are no numbers.
-func numbered(party dialects.Party) error {
+// requireNumbers is an error when the session and the transaction are no numbers.
+func requireNumbers(party dialects.Party) error {
 	for _, text := range []string{party.Session, party.Transaction} {
 		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
 			return fmt.Errorf("session %q is none of Inspect's", party.Session)

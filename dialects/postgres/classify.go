@@ -29,11 +29,7 @@ const (
 
 // classify adds to err what it means for a lock in request.
 func classify(err error, request dialects.Request) error {
-	var pg *pgconn.PgError
-	if err == nil || !errors.As(err, &pg) {
-		return err
-	}
-	switch pg.Code {
+	switch sqlState(err) {
 	case lockNotAvailable, queryCanceled:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case deadlockDetected:

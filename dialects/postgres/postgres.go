@@ -6,6 +6,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 	}
 	s := &session[Tx]{querier: q, conn: conn, driver: d}
 	if request.Work {
-		s.mark = newMark()
+		s.mark = rand.Text()
 	}
 	token, err := s.begin(ctx, request)
 	if errors.Is(err, errNoRun) {

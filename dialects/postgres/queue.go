@@ -22,7 +22,7 @@ type queue struct {
 	holder          int   // by xmax; 0 unknown
 	turnstileHolder int   // has the row, or is the first to wait for it; 0 unknown
 	onRow           []int // wait for the row itself
-	waiting         []turnstile
+	waiting         []wait
 }
 
 // queues puts a picture together, row by row.
@@ -50,7 +50,7 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 			at(name).turnstileHolder = t.PID
 		default:
 			q := at(name)
-			q.waiting = append(q.waiting, t)
+			q.waiting = append(q.waiting, t.wait)
 		}
 	}
 	var states []dialects.RowState
@@ -101,13 +101,13 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 
 func (p picture) state(name rowName, q *queue) dialects.RowState {
 	waits := slices.Clone(q.waiting)
-	slices.SortFunc(waits, func(a, b turnstile) int {
+	slices.SortFunc(waits, func(a, b wait) int {
 		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
 			cmp.Compare(a.PID, b.PID))
 	})
 	first, blockers := p.rowWaiters(name, q)
 	waits = append(first, waits...)
-	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(t turnstile) bool { return t.PID == pid }) }
+	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w wait) bool { return w.PID == pid }) }
 
 	holder := q.holder
 	for _, pid := range append([]int{q.turnstileHolder}, blockers...) {
@@ -130,7 +130,7 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 
 // rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
 // and the sessions that block them.
-func (p picture) rowWaiters(name rowName, q *queue) (first []turnstile, blockers []int) {
+func (p picture) rowWaiters(name rowName, q *queue) (first []wait, blockers []int) {
 	for _, wait := range p.rowWaits {
 		onlyRow := slices.Contains(q.onRow, wait.PID)
 		if !onlyRow && (wait.PID != q.turnstileHolder || name.column == "") {
@@ -140,12 +140,12 @@ func (p picture) rowWaiters(name rowName, q *queue) (first []turnstile, blockers
 		if !onlyRow && !locking { // its work waits for another row
 			continue
 		}
-		first = append(first, turnstile{PID: wait.PID, Since: wait.Since, Blockers: wait.Blockers})
+		first = append(first, wait)
 		if onlyRow || rows == 1 { // of several rows, which one it waits for is not known
 			blockers = append(blockers, wait.Blockers...)
 		}
 	}
-	slices.SortFunc(first, func(a, b turnstile) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
+	slices.SortFunc(first, func(a, b wait) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
 	return first, blockers
 }
 
@@ -165,7 +165,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 		}
 	}
 	own := "select " + rows.column + " from " + rows.table + " where "
-	return strings.HasPrefix(text(a.Query), own) && strings.Contains(text(a.Query), " for update"), claimed
+	return strings.HasPrefix(a.Query, own) && strings.Contains(a.Query, " for update"), claimed
 }
 
 func (p picture) session(pid int) *activity {
@@ -184,26 +184,19 @@ func (p picture) party(pid int) *dialects.Party {
 		return nil
 	}
 	party := &dialects.Party{
-		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User),
-		Database: text(a.Database), Host: text(a.Host),
+		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: a.User,
+		Database: a.Database, Host: a.Host,
 	}
 	party.Application, party.Process, party.Claims = label.Read(a.Application)
-	if a.Port != nil && *a.Port > 0 {
-		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(*a.Port))
+	if a.Port > 0 {
+		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(a.Port))
 	}
-	if a.State != nil { // the role may see the session
-		party.Idle = strings.HasPrefix(*a.State, "idle")
-		party.Statement = text(a.Query)
+	if a.State != "" { // the role may see the session
+		party.Idle = strings.HasPrefix(a.State, "idle")
+		party.Statement = a.Query
 	}
 	party.Since, party.For = span(a.Begun, a.Now)
 	return party
-}
-
-func text(value *string) string {
-	if value == nil {
-		return ""
-	}
-	return *value
 }
 
 func seconds(value *float64) float64 {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -23,8 +22,6 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints int
 }
-
-func newMark() string { return rand.Text() }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
