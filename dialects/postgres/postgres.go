@@ -17,12 +17,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. It implements
-// dialects.Driver.
+// Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
+// are those of [dialects.Driver].
 type Driver = driver[pgx.Tx]
 
-// SQLDriver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
-// dialects.Driver.
+// SQLDriver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. Its methods are
+// those of [dialects.Driver].
 type SQLDriver = driver[*sql.Tx]
 
 var (
