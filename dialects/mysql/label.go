@@ -17,7 +17,7 @@ const (
 	// commentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
 	commentMark = "/* txlock "
 	pingMark    = commentMark + "ping */ "
-	awaitMark   = commentMark + "await holder */ "
+	awaitMark   = commentMark + "probe */ " // of awaitHolder
 )
 
 // commentOf is the comment of a locking statement. Labels have no * and no quotes.
