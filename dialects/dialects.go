@@ -101,7 +101,7 @@ type Session[Tx any] interface {
 
 	// Rollback undoes the work, releases the locks and ends the session in any case: a connection
 	// that does not confirm is closed, and the server then releases. An error means that the
-	// session was broken before.
+	// session was lost, or that the release was not confirmed.
 	Rollback(ctx context.Context) error
 }
 
@@ -138,8 +138,8 @@ type Request struct {
 	// Lease is the longest silence between two statements. After it the server ends the session.
 	// Begin reads it.
 	Lease time.Duration
-	// Fence is the lock table, as its user spells it, that gives a token once the rows are locked.
-	// It is empty when no token is asked for.
+	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
+	// are locked. It is empty when no token is asked for.
 	Fence string
 }
 

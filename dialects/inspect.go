@@ -15,8 +15,8 @@ var ErrChanged = errors.New("the session has changed")
 type Inspector interface {
 	// Inspect returns the rows of the lock table that are held or awaited, and those rows of
 	// callers' tables that sessions of txlock say they lock. Slots is how many table was seeded
-	// with. Where the server shows a held row only to whoever asks about that row, Only is which
-	// slots to ask about; nil means all.
+	// with. Only limits the slots that are looked for; nil means all. More may be returned, and the
+	// caller filters.
 	Inspect(ctx context.Context, table string, slots int, only []int) ([]RowState, error)
 
 	// End ends a session that Inspect has shown, and returns when the server has released what it

@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Check implements dialects.Driver. It proves exclusion on two connections.
@@ -24,10 +25,10 @@ func (d *Driver) Check(ctx context.Context, table string) error {
 		if err != nil {
 			return err
 		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
 		return d.withConn(second, func(rival *sql.Conn) error {
-			return exclusion.Prove(second, slots, probe{holder, quoted}, probe{rival, quoted})
+			return exclusion.Prove(second, slots, checkConn{holder, quoted}, checkConn{rival, quoted})
 		})
 	})
 }
@@ -57,22 +58,22 @@ func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// probe is a connection of Check.
-type probe struct {
+// checkConn is a connection of Check.
+type checkConn struct {
 	conn  *sql.Conn
 	table string
 }
 
-// TryLock implements exclusion.Probe.
-func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
-	if _, err := p.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+// TryLock implements exclusion.Conn.
+func (c checkConn) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
+	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return 0, false, exclusion.NoVerdict(err)
 	}
-	query := "SELECT slot FROM " + p.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
+	query := "SELECT slot FROM " + c.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
 	if " "+clause == skipLocked {
 		query = onMariaDB(someWait) + query
 	}
-	column, err := firstColumn(ctx, p.conn, query)
+	column, err := firstColumn(ctx, c.conn, query)
 	switch number(err) {
 	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
@@ -82,8 +83,8 @@ func (p probe) TryLock(ctx context.Context, slot int, clause string) (int, bool,
 	return len(column), false, err
 }
 
-// Rollback implements exclusion.Probe.
-func (p probe) Rollback(ctx context.Context) error {
-	_, err := p.conn.ExecContext(ctx, "ROLLBACK")
+// Rollback implements exclusion.Conn.
+func (c checkConn) Rollback(ctx context.Context) error {
+	_, err := c.conn.ExecContext(ctx, "ROLLBACK")
 	return err
 }

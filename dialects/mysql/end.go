@@ -13,8 +13,8 @@ import (
 // Commit implements dialects.Session.
 func (s *session) Commit(ctx context.Context) error {
 	defer s.close()
-	ctx, attend := s.unattended(ctx)
-	defer attend()
+	ctx, stop := s.closeSocketAfter(ctx)
+	defer stop()
 	err := s.commit(ctx)
 	switch {
 	case err == nil:
@@ -49,21 +49,21 @@ func (s *session) commit(ctx context.Context) error {
 // Rollback implements dialects.Session.
 func (s *session) Rollback(ctx context.Context) error {
 	defer s.close()
-	ctx, attend := s.unattended(ctx)
-	defer attend()
+	ctx, stop := s.closeSocketAfter(ctx)
+	defer stop()
 	return lost(s.rollback(ctx))
 }
 
-// unattended is a context for statements up to the call of attend. When ctx ends, they are not
-// cancelled: the socket is closed under them instead. go-sql-driver would wake a goroutine twice
-// for each statement whose context can end, which is a tenth of what a lock costs.
-func (s *session) unattended(ctx context.Context) (statements context.Context, attend func()) {
+// closeSocketAfter is a context for the statements before the call of stop. When ctx ends, they
+// are not cancelled: the socket is closed under them instead. go-sql-driver would wake a goroutine
+// twice for each statement whose context can end, which is a tenth of what a lock costs.
+func (s *session) closeSocketAfter(ctx context.Context) (statements context.Context, stop func()) {
 	if s.socket == nil {
 		return ctx, func() {}
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
+	keepOpen := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
 	return context.WithoutCancel(ctx), func() {
-		if !stop() { // the socket is being closed: the connection must not be another's
+		if !keepOpen() { // the socket is being closed: the connection must not be another's
 			destroy(s.conn)
 		}
 	}

@@ -10,19 +10,21 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are drawn from: the server's UUID_SHORT(), a counter in its memory that
-// every call increases, and the number of the server's run. The statement that locks the rows reads
-// both, row by row as they are locked, and writes nothing.
+// fence is what tokens are drawn from. A run of the server lasts until it restarts, or until a
+// replica takes over. An epoch is the number of a run. A token is an epoch and a count in its run,
+// which comes from UUID_SHORT(), a counter in the server's memory that every call increases. The
+// statement that locks the rows reads both, row by row as they are locked, and writes nothing.
 //
-// The counter begins anew with the server. So runs, a table in memory that a restart empties, says
-// with which number and at which count this run began. Its row names the server: on a replica that
-// takes over, the row is another server's. The primary's row is good only while no other server has
-// taken over and replicated a row with a higher number. Without a good row no token comes. The next
-// holder then draws a number from epochs, an ordinary table. That is committed, and replicated as
-// far as the server waits for replicas, before the first token is made of it.
+// The counter begins anew with the server. So runs, a table in memory that a restart empties, has
+// the epoch of this run and the count at which it began. Its row names the server: on a replica
+// that takes over, the row is another server's. The primary's row is good only while no other
+// server has taken over and replicated a row with a higher epoch. Without a good row no token
+// comes. The next holder then draws an epoch from epochs, an ordinary table. That is committed, and
+// replicated as far as the server waits for replicas, before the first token is made of it.
 //
 // The session reads only tables in memory: a plain SELECT of an InnoDB table would take the
 // transaction's snapshot before the lock.
@@ -39,7 +41,7 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: stem + "_epochs`", runs: stem + "_runs`"}, err
 }
 
-// run is the number of the server's run and the count at which it began, or NULL.
+// run is the epoch of the server's run and the count at which it began, or NULL.
 func (f fence) run() string {
 	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id " +
 		"AND UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND 1099511627775 " +
@@ -91,12 +93,13 @@ func (f fence) schema() []string {
 	}
 }
 
-// turnOfLift is a lock of the server's: of several sessions that find no run, one numbers it.
-const turnOfLift = "txlock_fence"
+// fenceLock is a GET_LOCK of the server's: of several sessions that find no run, one numbers it.
+const fenceLock = "txlock_fence"
 
-// lift numbers the server's run. Each statement commits by itself: with GTIDs, a transaction must
-// not write a table in memory. Written values are spelled out, for statement-based replication.
-func lift(ctx context.Context, conn *sql.Conn, table string) error {
+// numberRun gives the server's run an epoch. Each statement commits by itself: with GTIDs, a
+// transaction must not write a table in memory. Written values are spelled out, for statement-based
+// replication.
+func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
@@ -105,10 +108,10 @@ func lift(ctx context.Context, conn *sql.Conn, table string) error {
 		return err
 	}
 	defer func() {
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		for _, restore := range []string{
-			"DO RELEASE_LOCK('" + turnOfLift + "')", "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL",
+			"DO RELEASE_LOCK('" + fenceLock + "')", "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL",
 		} {
 			if _, failed := conn.ExecContext(clean, restore); failed != nil {
 				destroy(conn)
@@ -116,13 +119,13 @@ func lift(ctx context.Context, conn *sql.Conn, table string) error {
 			}
 		}
 	}()
-	wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", turnOfLift, int(cleanUpTimeout.Seconds()))
-	turn, err := firstColumn(ctx, conn, wait)
+	wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
+	granted, err := firstColumn(ctx, conn, wait)
 	if err != nil {
 		return err
 	}
-	if len(turn) != 1 || turn[0] != "1" {
-		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", errNoRun, turnOfLift)
+	if len(granted) != 1 || granted[0] != "1" {
+		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", errNoRun, fenceLock)
 	}
 	run, err := firstColumn(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
 	if err != nil {
@@ -131,10 +134,10 @@ func lift(ctx context.Context, conn *sql.Conn, table string) error {
 	if len(run) == 1 && run[0] != "" { // another session has numbered it meanwhile
 		return nil
 	}
-	return f.explain(table, f.number(ctx, conn))
+	return f.explain(table, f.drawEpoch(ctx, conn))
 }
 
-func (f fence) number(ctx context.Context, conn *sql.Conn) error {
+func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
 	if err != nil {
 		return err
@@ -166,16 +169,16 @@ func (f fence) explain(table string, err error) error {
 	return err
 }
 
-// lift numbers the server's run. The next settle reads it.
-func (s *session) lift(ctx context.Context, table string) error {
+// numberRun gives the server's run an epoch. The next settle reads it.
+func (s *session) numberRun(ctx context.Context, table string) error {
 	if s.owned != nil {
 		s.owned.fence = ""
 	}
-	return lift(ctx, s.conn, table)
+	return numberRun(ctx, s.conn, table)
 }
 
-// readRun makes tokens possible in a session that began without them. Another connection lifts the
-// fence, if the pool gives one in time: the pool may be waiting for this very session.
+// readRun makes tokens possible in a session that began without them. Another connection numbers
+// the run, if the pool gives one in time.
 func (s *session) readRun(ctx context.Context, table string) error {
 	if table == "" || table == s.fence {
 		return nil
@@ -184,7 +187,7 @@ func (s *session) readRun(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if s.owned != nil {
 		s.owned.fence = "" // until it is known what the variable holds
@@ -204,8 +207,8 @@ func (s *session) readRun(ctx context.Context, table string) error {
 			}
 			return nil
 		}
-		brief, cancel := context.WithTimeout(ctx, liftPatience)
-		err = s.driver.withConn(brief, func(conn *sql.Conn) error { return lift(brief, conn, table) })
+		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+		err = s.driver.withConn(brief, func(conn *sql.Conn) error { return numberRun(brief, conn, table) })
 		cancel()
 		if err != nil {
 			return err

@@ -15,35 +15,35 @@ import (
 
 // lookAtMariaDB reads InnoDB's views, which show a row lock only while somebody waits for it. It
 // finds other held rows by trying, and their holders by waiting for them for a moment.
-func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, s *scene, slots int, only []int) error {
-	if err := d.views.enter(ctx); err != nil {
+func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, p *picture, slots int, only []int) error {
+	if err := d.readings.enter(ctx); err != nil {
 		return err
 	}
-	silent, err := d.readLocks(ctx, conn, s)
-	d.views.leave()
+	silent, err := d.readLocks(ctx, conn, p)
+	d.readings.leave()
 	if err == nil && only == nil {
-		err = s.readIndexes(ctx, conn)
+		err = p.readIndexes(ctx, conn)
 	}
 	// an old picture may show no transaction: that must not hide the slots that were asked for
 	if err != nil || silent == 0 && only == nil {
 		return err
 	}
-	return d.findHolders(ctx, conn, s, slots, only)
+	return d.findHolders(ctx, conn, p, slots, only)
 }
 
-// readPeople reads the sessions, except probes, which hold nothing. Without PROCESS the server
-// shows only those of the same user.
-func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
+// readPeople reads the sessions, except those of awaitHolder, which hold nothing. Without PROCESS
+// the server shows only those of the same user.
+func (p *picture) readPeople(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
 		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
 	if err != nil {
 		return err
 	}
 	for _, line := range lines {
-		if s.now, err = strconv.ParseFloat(line[7], 64); err != nil {
+		if p.now, err = strconv.ParseFloat(line[7], 64); err != nil {
 			return err
 		}
-		if strings.Contains(line[5], probeMark) {
+		if strings.Contains(line[5], awaitMark) {
 			continue
 		}
 		party := &dialects.Party{
@@ -54,16 +54,16 @@ func (s *scene) readPeople(ctx context.Context, conn *sql.Conn) error {
 			_, party.Process, party.Claims = label.Read(shown)
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
 			party.For = time.Duration(milliseconds * float64(time.Millisecond))
-			party.Since = s.since(party.For)
+			party.Since = p.since(party.For)
 		}
-		s.people[party.Session] = party
+		p.people[party.Session] = party
 	}
-	return s.readLabels(ctx, conn)
+	return p.readLabels(ctx, conn)
 }
 
 // readLabels reads what sessions say of themselves. The server shows that only with
 // performance_schema on, which is not its default.
-func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
+func (p *picture) readLabels(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
 		FROM performance_schema.threads t
 		LEFT JOIN performance_schema.user_variables_by_thread v
@@ -74,7 +74,7 @@ func (s *scene) readLabels(ctx context.Context, conn *sql.Conn) error {
 		return nil
 	}
 	for _, line := range lines {
-		party := s.people[line[0]]
+		party := p.people[line[0]]
 		if party == nil {
 			continue
 		}
@@ -94,13 +94,13 @@ const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.tr
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
 
 // readLocks reads the sessions and the locks that somebody waits for. Silent is how many
-// transactions hold other locks. It is called between views.enter and leave.
-func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silent int, err error) {
-	if err := d.views.rest(ctx); err != nil {
+// transactions hold other locks. It is called between readings.enter and leave.
+func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (silent int, err error) {
+	if err := d.readings.rest(ctx); err != nil {
 		return 0, err
 	}
-	defer func() { d.views.last = time.Now() }()
-	if err := s.readPeople(ctx, conn); err != nil { // just before the locks, so that their owners are there
+	defer func() { d.readings.last = time.Now() }()
+	if err := p.readPeople(ctx, conn); err != nil { // just before the locks, so that their owners are there
 		return 0, err
 	}
 	locks, err := grid(ctx, conn, innodbLocksSQL)
@@ -111,14 +111,14 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silen
 	for _, line := range locks {
 		lock := rowLock{
 			session: line[0], transaction: line[1], waiting: line[2] == "1", shared: line[3] == "1",
-			table: s.parsed(line[4], ""), index: strings.Trim(line[5], "`"), value: recordValue(line[6]),
+			table: p.parsed(line[4], ""), index: strings.Trim(line[5], "`"), value: recordValue(line[6]),
 		}
-		lock.party = s.people[lock.session]
+		lock.party = p.people[lock.session]
 		lock.place, _ = strconv.Atoi(line[7])
-		s.locks = append(s.locks, lock)
+		p.locks = append(p.locks, lock)
 		waits[lock.session] = waits[lock.session] || lock.waiting
 	}
-	if err := s.begun(ctx, conn); err != nil {
+	if err := p.begun(ctx, conn); err != nil {
 		return 0, err
 	}
 	holders, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx "+
@@ -133,14 +133,14 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, s *scene) (silen
 
 // begun notes when the transactions of sessions that do not wait began. The view has that in the
 // server's time zone, whatever the session's is.
-func (s *scene) begun(ctx context.Context, conn *sql.Conn) error {
+func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
 	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+
 		"UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) FROM information_schema.innodb_trx")
 	for _, line := range lines {
 		seconds, failed := strconv.ParseFloat(line[1], 64)
-		if party := s.people[line[0]]; party != nil && party.Since.IsZero() && failed == nil {
-			party.For = max(time.Duration((s.now-seconds)*float64(time.Second)), 0)
-			party.Since = s.since(party.For)
+		if party := p.people[line[0]]; party != nil && party.Since.IsZero() && failed == nil {
+			party.For = max(time.Duration((p.now-seconds)*float64(time.Second)), 0)
+			party.Since = p.since(party.For)
 		}
 	}
 	return err
@@ -148,52 +148,53 @@ func (s *scene) begun(ctx context.Context, conn *sql.Conn) error {
 
 // isInMariaDB tells whether the session is still in the transaction that Inspect showed.
 func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
-	if err := numbered(party); err != nil {
+	if err := requireNumbers(party); err != nil {
 		return false, err
 	}
-	if err := d.views.enter(ctx); err != nil {
+	if err := d.readings.enter(ctx); err != nil {
 		return false, err
 	}
-	defer d.views.leave()
-	if err := d.views.rest(ctx); err != nil {
+	defer d.readings.leave()
+	if err := d.readings.rest(ctx); err != nil {
 		return false, err
 	}
-	defer func() { d.views.last = time.Now() }()
+	defer func() { d.readings.last = time.Now() }()
 	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
 		party.Session+" AND trx_id = "+party.Transaction)
 	return len(found) > 0, err
 }
 
-// views spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an
-// old picture. A turn is one picture, so that a reader of one does not wait for a reader of many.
-type views struct {
-	made sync.Once
-	turn chan struct{} // has room for one: the reader, to whom the fields below belong
-	last time.Time     // the next picture has to be newer than this
-	old  bool          // the last picture was old, because somebody else reads too
+// readings spaces out the readings of InnoDB's views on MariaDB: within 100 ms the server serves an
+// old picture. A reader leaves after each picture, so that a long search does not keep others
+// waiting.
+type readings struct {
+	made   sync.Once
+	reader chan struct{} // has room for one, to whom the fields below belong
+	last   time.Time     // the next picture has to be newer than this
+	old    bool          // the last picture was old, because somebody else reads too
 }
 
 // enter waits until nobody else of this driver reads. Leave is called after the reading.
-func (v *views) enter(ctx context.Context) error {
-	v.made.Do(func() { v.turn = make(chan struct{}, 1) })
+func (r *readings) enter(ctx context.Context) error {
+	r.made.Do(func() { r.reader = make(chan struct{}, 1) })
 	select {
-	case v.turn <- struct{}{}:
+	case r.reader <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (v *views) leave() { <-v.turn }
+func (r *readings) leave() { <-r.reader }
 
 // rest waits until a reading shows the present, unless somebody else reads all the time.
-func (v *views) rest(ctx context.Context) error {
+func (r *readings) rest(ctx context.Context) error {
 	const cached = 105 * time.Millisecond
 	spread := 30 * time.Millisecond // so that two readers do not stay in step
-	if v.old {
+	if r.old {
 		spread = 300 * time.Millisecond // several that go on reading would keep the picture old for all
 	}
-	timer := time.NewTimer(time.Until(v.last.Add(cached + rand.N(spread))))
+	timer := time.NewTimer(time.Until(r.last.Add(cached + rand.N(spread))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -16,17 +16,17 @@ func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []in
 	states []dialects.RowState, err error,
 ) {
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		s, err := newScene(ctx, conn, table)
+		p, err := newPicture(ctx, conn, table)
 		if err != nil {
 			return err
 		}
-		if s.mariadb {
-			err = d.lookAtMariaDB(ctx, conn, s, slots, only)
+		if p.mariadb {
+			err = d.lookAtMariaDB(ctx, conn, p, slots, only)
 		} else {
-			err = lookAtMySQL(ctx, conn, s, only == nil)
+			err = lookAtMySQL(ctx, conn, p, only == nil)
 		}
-		states = s.states()
-		return explainPrivilege(err, s.mariadb)
+		states = p.queues()
+		return explainPrivilege(err, p.mariadb)
 	})
 	return states, err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -35,15 +36,15 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(quoted))
-	turn := fmt.Sprintf("txlock_install_%x", hash.Sum64())
+	installLock := fmt.Sprintf("txlock_install_%x", hash.Sum64())
 	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
-		if err := waitForTurn(ctx, conn, turn); err != nil {
+		if err := getLock(ctx, conn, installLock); err != nil {
 			return err
 		}
 		defer func() {
-			clean, cancel := detached(ctx)
+			clean, cancel := interrupt.Detached(ctx)
 			defer cancel()
-			if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+turn+"')"); failed != nil {
+			if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
 				destroy(conn) // which releases it
 			}
 		}()
@@ -71,9 +72,9 @@ func (d *Driver) Schema(layout dialects.Layout) (string, error) {
 	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
 }
 
-func waitForTurn(ctx context.Context, conn *sql.Conn, turn string) error {
+func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 	for {
-		granted, err := firstColumn(ctx, conn, "SELECT GET_LOCK('"+turn+"', 5)")
+		granted, err := firstColumn(ctx, conn, "SELECT GET_LOCK('"+name+"', 5)")
 		if err != nil {
 			return fmt.Errorf("wait for another Install: %w", err)
 		}

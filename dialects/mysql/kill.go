@@ -28,36 +28,12 @@ func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) e
 }
 
 // threadOf finds the thread whose statement carries tag. Every user sees at least its own threads.
-func threadOf(ctx context.Context, conn *sql.Conn, tag string) (string, error) {
-	rows, err := conn.QueryContext(ctx, "SHOW FULL PROCESSLIST")
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return "", err
-	}
-	row := make([]any, len(names))
-	var id, info sql.NullString
-	for i, name := range names {
-		switch strings.ToLower(name) {
-		case "id":
-			row[i] = &id
-		case "info":
-			row[i] = &info
-		default:
-			row[i] = new(sql.RawBytes)
+func threadOf(ctx context.Context, conn *sql.Conn, tag string) (thread string, err error) {
+	lines, err := grid(ctx, conn, "SHOW FULL PROCESSLIST")
+	for _, line := range lines { // Id, User, Host, db, Command, Time, State, Info
+		if len(line) > 7 && strings.Contains(line[7], tag) {
+			thread = line[0]
 		}
 	}
-	thread := ""
-	for rows.Next() {
-		if err := rows.Scan(row...); err != nil {
-			return "", err
-		}
-		if strings.Contains(info.String, tag) {
-			thread = id.String
-		}
-	}
-	return thread, rows.Err()
+	return thread, err
 }

@@ -17,7 +17,7 @@ const (
 	// commentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
 	commentMark = "/* txlock "
 	pingMark    = commentMark + "ping */ "
-	probeMark   = commentMark + "probe */ "
+	awaitMark   = commentMark + "probe */ " // of awaitHolder
 )
 
 // commentOf is the comment of a locking statement. Labels have no * and no quotes.
@@ -42,34 +42,18 @@ func labelIn(statement string) string {
 	return "#" + label
 }
 
-// showing is what a locking statement does for the variable.
-type showing int
-
-const (
-	inComment showing = iota // nothing: the session is the caller's
-	asFirst                  // sets it
-	asFurther                // adds to it
-)
-
-// value is the variable's new value. SYSDATE is the time at which a row is locked, NOW that at
+// valueOf is the variable's new value, or empty: no session of the caller's has the variable. An
+// owner sets it, and a guest adds to it. SYSDATE is the time at which a row is locked, NOW that at
 // which the statement began to wait.
-func (s showing) value(request dialects.Request) string {
+func (d *Driver) valueOf(request dialects.Request, as role) string {
 	before := "'" + label.Process + " "
-	if s == asFurther {
+	switch {
+	case as == foreign, d.mute.Load():
+		return ""
+	case as == guest:
 		before = "@" + variable + ", ' "
 	}
 	return "CONCAT(" + before + label.Of(request) + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
-}
-
-// into tells whether the locking statement itself sets the variable. That costs the server less
-// than a result set, and does where nothing but the grant of one slot is asked for.
-func (s showing) into(request dialects.Request) bool {
-	return s != inComment && request.Slots > 0 && len(request.Values) == 1 && request.Fence == ""
-}
-
-// behind sets the variable behind any other locking statement.
-func (s showing) behind(request dialects.Request) string {
-	return "; SET @" + variable + " = " + s.value(request)
 }
 
 // announceSQL is an assignment that travels with the settings, before the lock.

@@ -18,7 +18,7 @@ func TestLabelIn(t *testing.T) {
 	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(request, "TAG")+"slot FROM t"))
 	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(request, "")+"slot FROM t"))
 	for _, none := range []string{
-		"SELECT " + pingMark + "1", "SELECT " + probeMark + "slot FROM t", "SELECT 1 /* # */",
+		"SELECT " + pingMark + "1", "SELECT " + awaitMark + "slot FROM t", "SELECT 1 /* # */",
 		"",
 	} {
 		require.Empty(t, labelIn(none), none)

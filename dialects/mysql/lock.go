@@ -14,21 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
-const (
-	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
-	cleanUpTimeout = 5 * time.Second
-	// liftPatience bounds the wait for a second connection from the pool.
-	liftPatience = time.Second
-)
-
-// detached is a context for what must be sent also after the end of ctx.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-}
-
-// errRowsMissing says that fewer rows were locked than asked for.
-var errRowsMissing = errors.New("rows missing")
-
 // errUnreached says that only closing its connection could end the wait.
 var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
@@ -40,7 +25,7 @@ type querier interface {
 
 // lock locks the rows of request in one round trip. With save, which takes a pool of Open, where
 // statements can travel together, it sets the savepoint as well.
-func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, show showing, save bool) (
+func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, as role, save bool) (
 	token int64, err error,
 ) {
 	limit := interrupt.Limit(ctx, request)
@@ -48,7 +33,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	if ctx.Done() != nil && !request.Try {
 		tag = rand.Text()
 	}
-	query, send, err := d.lockScript(request, limit, tag, show, save)
+	query, send, err := d.lockScript(request, limit, tag, as, save)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +50,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
-		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, cleanUpTimeout) }()
+		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
 	}
 	if err != nil {
 		return 0, classify(err, request)
@@ -76,36 +61,36 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		}
 	}
 	if len(valuesOf(request, locked)) < len(request.Values) {
-		return 0, errRowsMissing
+		return 0, missing.ErrRows
 	}
 	return token, nil
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.
-func (d *Driver) lockScript(request dialects.Request, limit time.Duration, tag string, show showing, save bool) (
+func (d *Driver) lockScript(request dialects.Request, limit time.Duration, tag string, as role, save bool) (
 	query string, send func(context.Context, querier, string) ([]string, error), err error,
 ) {
-	patient := show != inComment && !d.owned // in a session of ours with settings of the caller's
-	if d.mute.Load() {
-		show = inComment
+	patient := as != foreign && !d.owned // in a session of ours with settings of the caller's
+	value, into := d.valueOf(request, as), ""
+	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" {
+		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
 	if request.Try {
 		clause = skipLocked
 	}
-	query, err = lockSQL(request, clause, limit, tag, show, patient)
-	into := show.into(request)
+	query, err = lockSQL(request, clause, limit, tag, into, patient)
 	switch {
-	case save && into:
+	case save && into != "":
 		query = "SAVEPOINT " + mark + "; " + query // in front, because the last result is read
 	case save:
 		query += "; SAVEPOINT " + mark
 	}
-	if into {
+	if into != "" {
 		return query, onlyRow(request), err
 	}
-	if d.owned && show != inComment {
-		query += show.behind(request)
+	if d.owned && value != "" {
+		query += "; SET @" + variable + " = " + value
 	}
 	return query, firstColumn, err
 }
@@ -125,21 +110,21 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 
 // guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
-func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, show showing) (
+func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, as role) (
 	token int64, err error,
 ) {
-	token, err = d.lock(ctx, q, request, show, false)
+	token, err = d.lock(ctx, q, request, as, false)
 	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
-	if !errors.Is(err, errRowsMissing) {
+	if !errors.Is(err, missing.ErrRows) {
 		return token, err
 	}
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
@@ -147,7 +132,7 @@ func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Requ
 	}
 	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
 	// transaction's snapshot before its lock.
-	query, err := lockSQL(request, nowait, 0, "", inComment, false)
+	query, err := lockSQL(request, nowait, 0, "", "", false)
 	if err != nil {
 		return 0, err
 	}

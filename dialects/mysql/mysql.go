@@ -14,16 +14,18 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
 type Driver struct {
-	db      *sql.DB
-	control *sql.DB // where waits are interrupted from; db itself on a caller's pool
-	owned   bool
-	views   views
-	mute    atomic.Bool // no variable is set, because the server shows them to nobody
+	db       *sql.DB
+	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
+	owned    bool
+	readings readings
+	mute     atomic.Bool // no variable is set, because the server shows them to nobody
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
@@ -82,20 +84,20 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	}
 	s := &session{driver: d, conn: conn}
 	s.owned, s.socket = below(conn)
-	for lifted := false; ; {
+	for numbered := false; ; {
 		token, err := s.begin(ctx, request)
 		if err == nil {
 			return s, token, nil
 		}
-		clean, cancel := detached(ctx)
-		if errors.Is(err, errRowsMissing) {
+		clean, cancel := interrupt.Detached(ctx)
+		if errors.Is(err, missing.ErrRows) {
 			err = s.explain(clean, request)
 		}
 		broken := s.rollback(clean)
 		cancel()
-		if errors.Is(err, errNoRun) && !lifted && broken == nil {
-			if err = s.lift(ctx, request.Fence); err == nil {
-				lifted = true
+		if errors.Is(err, errNoRun) && !numbered && broken == nil {
+			if err = s.numberRun(ctx, request.Fence); err == nil {
+				numbered = true
 				continue
 			}
 		}
@@ -126,7 +128,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := d.guestLock(ctx, tx, request, inComment)
+	_, err := d.guestLock(ctx, tx, request, foreign)
 	return err
 }
 
@@ -171,7 +173,7 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	}
 	defer conn.Close()
 	err = work(conn)
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
 		destroy(conn) // with whatever was open on it

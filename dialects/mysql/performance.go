@@ -37,14 +37,14 @@ const historySQL = `SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.
 	WHERE h.SQL_TEXT LIKE '%` + commentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID() ORDER BY h.EVENT_ID DESC`
 
 // lookAtMySQL reads performance_schema: with rows, also the locks of callers' tables.
-func lookAtMySQL(ctx context.Context, conn *sql.Conn, s *scene, rows bool) error {
+func lookAtMySQL(ctx context.Context, conn *sql.Conn, p *picture, rows bool) error {
 	people, err := grid(ctx, conn, peopleSQL)
 	if err != nil {
 		return err
 	}
 	untold := map[string]bool{} // sessions without the variable
 	for _, line := range people {
-		s.meet(line)
+		p.meet(line)
 		untold[line[0]] = line[6] == ""
 	}
 	history, err := grid(ctx, conn, historySQL)
@@ -52,12 +52,12 @@ func lookAtMySQL(ctx context.Context, conn *sql.Conn, s *scene, rows bool) error
 		return err
 	}
 	for _, line := range history {
-		if party := s.people[line[0]]; party != nil && untold[line[0]] { // it may have locked by several statements
+		if party := p.people[line[0]]; party != nil && untold[line[0]] { // it may have locked by several statements
 			_, process, claims := label.Read(labelIn(line[1]))
 			party.Process, party.Claims = cmp.Or(process, party.Process), append(party.Claims, claims...)
 		}
 	}
-	return s.readDataLocks(ctx, conn, rows)
+	return p.readDataLocks(ctx, conn, rows)
 }
 
 const (
@@ -79,8 +79,8 @@ const (
 	maxLocks = 100_000
 )
 
-func (s *scene) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) error {
-	condition, err := s.slots().is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
+func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) error {
+	condition, err := p.slots().is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *scene) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) er
 		return err
 	}
 	if rows {
-		further, err := s.readRowLocks(ctx, conn)
+		further, err := p.readRowLocks(ctx, conn)
 		if err != nil {
 			return err
 		}
@@ -106,19 +106,19 @@ func (s *scene) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) er
 	for _, line := range locks {
 		lock := rowLock{
 			session: sessions[line[0]], transaction: line[0], waiting: line[1] == "1", shared: line[2] == "1",
-			table: s.nameOf(line[3], line[4]), index: line[5], value: recordValue(line[6]),
+			table: p.nameOf(line[3], line[4]), index: line[5], value: recordValue(line[6]),
 		}
-		lock.party = s.people[lock.session]
+		lock.party = p.people[lock.session]
 		lock.place, _ = strconv.Atoi(line[7])
-		s.locks = append(s.locks, lock)
+		p.locks = append(p.locks, lock)
 	}
-	return s.readIndexes(ctx, conn)
+	return p.readIndexes(ctx, conn)
 }
 
 // readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: there
 // may be millions of others.
-func (s *scene) readRowLocks(ctx context.Context, conn *sql.Conn) (locks [][]string, err error) {
-	for table, values := range s.tables() {
+func (p *picture) readRowLocks(ctx context.Context, conn *sql.Conn) (locks [][]string, err error) {
+	for table, values := range p.tables() {
 		condition, err := table.is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
 		if err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func beginnings(values []string) string {
 }
 
 // meet takes a line of peopleSQL.
-func (s *scene) meet(line []string) {
+func (p *picture) meet(line []string) {
 	party := &dialects.Party{
 		Session: line[0], User: line[1], Host: line[2], Database: line[3],
 		Idle: line[4] == "Sleep", Application: line[11],
@@ -168,20 +168,20 @@ func (s *scene) meet(line []string) {
 	}
 	if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
 		party.For = time.Duration(picoseconds / 1000)
-		party.Since = s.since(party.For)
+		party.Since = p.since(party.For)
 	}
 	_, process, claims := label.Read(line[6])
 	party.Claims = append(party.Claims, claims...)
 	if party.Process = max(party.Process, process); party.Process == 0 {
 		party.Process, _ = strconv.Atoi(line[10])
 	}
-	s.people[party.Session] = party
+	p.people[party.Session] = party
 }
 
 // isInMySQL tells whether the session is still in the transaction that Inspect showed. InnoDB
 // numbers each transaction that locks rows.
 func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
-	if err := numbered(party); err != nil {
+	if err := requireNumbers(party); err != nil {
 		return false, err
 	}
 	found, err := grid(ctx, conn, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
@@ -191,8 +191,8 @@ func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool,
 	return len(found) > 0, err
 }
 
-// numbered is an error when the session and the transaction are no numbers.
-func numbered(party dialects.Party) error {
+// requireNumbers is an error when the session and the transaction are no numbers.
+func requireNumbers(party dialects.Party) error {
 	for _, text := range []string{party.Session, party.Transaction} {
 		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
 			return fmt.Errorf("session %q is none of Inspect's", party.Session)

@@ -18,12 +18,12 @@ type rowOf struct {
 	rowName
 }
 
-// states puts the scene together, row by row.
-func (s *scene) states() []dialects.RowState {
-	names := s.claimed()
+// queues puts the picture together, row by row.
+func (p *picture) queues() []dialects.RowState {
+	names := p.claimed()
 	rows := map[rowOf][]rowLock{}
-	for _, lock := range s.locks {
-		if name, known := s.rowOf(lock, names); known {
+	for _, lock := range p.locks {
+		if name, known := p.rowOf(lock, names); known {
 			rows[rowOf{lock.table, name}] = append(rows[rowOf{lock.table, name}], lock)
 		}
 	}
@@ -37,16 +37,16 @@ func (s *scene) states() []dialects.RowState {
 }
 
 // claimed are the rows of callers' tables that sessions say they lock, by column and value.
-func (s *scene) claimed() map[tableColumn]map[string]rowName {
+func (p *picture) claimed() map[tableColumn]map[string]rowName {
 	names := map[tableColumn]map[string]rowName{}
-	for _, party := range s.people {
+	for _, party := range p.people {
 		for _, claim := range party.Claims {
 			column, err := quoteIdentifier(claim.Column, 1)
 			if claim.Table == "" || err != nil {
 				continue
 			}
 			column, _ = upTo(column[1:], '`')
-			of := tableColumn{s.named(claim.Table, party.Database), strings.ToLower(column)}
+			of := tableColumn{p.named(claim.Table, party.Database), strings.ToLower(column)}
 			if names[of] == nil {
 				names[of] = map[string]rowName{}
 			}
@@ -60,12 +60,12 @@ func (s *scene) claimed() map[tableColumn]map[string]rowName {
 
 // rowOf names the row that is locked. A record of an index that begins with another column does not
 // tell.
-func (s *scene) rowOf(lock rowLock, names map[tableColumn]map[string]rowName) (name rowName, known bool) {
-	if lock.table == s.slots() {
+func (p *picture) rowOf(lock rowLock, names map[tableColumn]map[string]rowName) (name rowName, known bool) {
+	if lock.table == p.slots() {
 		_, err := strconv.Atoi(lock.value) // else the end of the index, or a page that is not in memory
-		return rowName{s.table, "", lock.value}, lock.index == primary && err == nil
+		return rowName{p.table, "", lock.value}, lock.index == primary && err == nil
 	}
-	column, known := s.leading[lock.table][lock.index]
+	column, known := p.leading[lock.table][lock.index]
 	if known {
 		name, known = names[tableColumn{lock.table, column}][lock.value]
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 )
 
@@ -36,9 +37,9 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	}
 	switch {
 	case !request.Work:
-		return s.driver.lock(ctx, s.conn, request, asFirst, false)
+		return s.driver.lock(ctx, s.conn, request, owner, false)
 	case s.owned != nil:
-		if token, err = s.driver.lock(ctx, s.conn, request, asFirst, true); err == nil {
+		if token, err = s.driver.lock(ctx, s.conn, request, owner, true); err == nil {
 			// It sends nothing. It comes last, because database/sql would start a goroutine for the
 			// rows that lock reads from a transaction.
 			s.tx, err = s.conn.BeginTx(context.Background(), nil)
@@ -55,10 +56,10 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		}
 		s.tx = s.loan.tx
 	}
-	if token, err = s.driver.lock(ctx, s.conn, request, asFirst, false); err != nil {
+	if token, err = s.driver.lock(ctx, s.conn, request, owner, false); err != nil {
 		return 0, err
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	return token, s.exec(clean, "SAVEPOINT "+mark)
 }
@@ -99,7 +100,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}
-	token, err := s.driver.guestLock(ctx, s.statements(), request, asFurther)
+	token, err := s.driver.guestLock(ctx, s.statements(), request, guest)
 	if errors.Is(err, dialects.ErrDeadlock) {
 		return 0, lost(err)
 	}
@@ -113,14 +114,14 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	}
 	s.savepoints++
 	name := mark + "_" + strconv.Itoa(s.savepoints)
-	clean, cancel := detached(ctx) // the connection is closed when ctx ends
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := s.exec(clean, "SAVEPOINT "+name)
 	cancel()
 	if err != nil {
 		return lost(err)
 	}
 	return savepoint.Run(func() error { return work(s.tx) }, func(undo bool) error {
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		verb := "RELEASE"
 		if undo {

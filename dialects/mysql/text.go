@@ -12,18 +12,28 @@ import (
 	"github.com/txlock/txlock/internal/identifier"
 )
 
+// role is whose transaction rows are locked in.
+type role int
+
+const (
+	owner   role = iota // begun for this lock
+	guest               // begun for another lock of ours
+	foreign             // the caller's
+)
+
 // lockSQL is the one statement that locks the rows of request, in the order of its values. It
-// returns the values (of slots), or the positions of the values (of other rows), that it locked.
+// returns the values (of slots), or the positions of the values (of other rows), that it locked. A
+// statement that puts a value into the session's variable returns nothing: its count of rows tells.
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a
 // plain comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of
 // MySQL's changes it. With patient, on MariaDB the statement sets that variable so high that it
 // does not end the wait.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, tag string, show showing, patient bool) (
+func lockSQL(request dialects.Request, clause string, limit time.Duration, tag, into string, patient bool) (
 	string, error,
 ) {
-	selects, err := selectsOf(request, show)
+	selects, err := selectsOf(request, into)
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +88,7 @@ func onMariaDB(settings ...string) string {
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
 	request.Fence = ""
-	selects, err := selectsOf(request, inComment)
+	selects, err := selectsOf(request, "")
 	if err != nil {
 		return "", err
 	}
@@ -91,7 +101,7 @@ func existSQL(request dialects.Request) (string, error) {
 // index and read nothing else. Slots have a primary key that can be forced. The index of a caller's
 // table has no known name, and the server may read all of a small table for an IN list: hence one
 // look-up for each value.
-func selectsOf(request dialects.Request, show showing) ([]string, error) {
+func selectsOf(request dialects.Request, into string) ([]string, error) {
 	table, err := quoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -101,7 +111,7 @@ func selectsOf(request dialects.Request, show showing) ([]string, error) {
 		return nil, err
 	}
 	if request.Slots > 0 {
-		return []string{slotsSelect(table, column, request, show)}, nil
+		return []string{slotsSelect(table, column, request, into)}, nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -120,13 +130,13 @@ func selectsOf(request dialects.Request, show showing) ([]string, error) {
 	return selects, nil
 }
 
-func slotsSelect(table, column string, request dialects.Request, show showing) string {
+func slotsSelect(table, column string, request dialects.Request, into string) string {
 	result := column
 	switch {
 	case request.Fence != "":
 		result = counted(column)
-	case show.into(request): // the number of rows says whether there was one
-		result = show.value(request) + " INTO @" + variable
+	case into != "":
+		result = into + " INTO @" + variable
 	}
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text,

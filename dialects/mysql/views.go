@@ -12,8 +12,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// scene is what the server's views show: sessions, and the row locks that they have or wait for.
-type scene struct {
+// picture is what the server's views show: sessions, and the row locks that they have or wait for.
+type picture struct {
 	mariadb  bool
 	table    string // the lock table, as its user spells it
 	database string // of the connection
@@ -49,7 +49,7 @@ type tableColumn struct {
 // primary is the name of every primary key.
 const primary = "PRIMARY"
 
-func newScene(ctx context.Context, conn *sql.Conn, table string) (*scene, error) {
+func newPicture(ctx context.Context, conn *sql.Conn, table string) (*picture, error) {
 	if _, err := quoteTable(table); err != nil {
 		return nil, err
 	}
@@ -58,43 +58,43 @@ func newScene(ctx context.Context, conn *sql.Conn, table string) (*scene, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &scene{
+	p := &picture{
 		mariadb: lines[0][0] == "1", table: table, database: lines[0][1], folds: lines[0][3] != "0",
 		people:  map[string]*dialects.Party{},
 		leading: map[tableName]map[string]string{},
 	}
-	if !s.mariadb && lines[0][4] == "0" {
+	if !p.mariadb && lines[0][4] == "0" {
 		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
 			"set performance_schema=ON and restart it")
 	}
-	s.now, err = strconv.ParseFloat(lines[0][2], 64)
-	return s, err
+	p.now, err = strconv.ParseFloat(lines[0][2], 64)
+	return p, err
 }
 
 // slots is the lock table.
-func (s *scene) slots() tableName { return s.named(s.table, s.database) }
+func (p *picture) slots() tableName { return p.named(p.table, p.database) }
 
 // named is the table that a session in database spells so, or the zero value for an invalid name.
-func (s *scene) named(spelled, database string) tableName {
+func (p *picture) named(spelled, database string) tableName {
 	quoted, err := quoteTable(spelled)
 	if err != nil {
 		return tableName{}
 	}
-	return s.parsed(quoted, database)
+	return p.parsed(quoted, database)
 }
 
 // parsed reads a name in backquotes.
-func (s *scene) parsed(text, database string) tableName {
+func (p *picture) parsed(text, database string) tableName {
 	name, rest := upTo(strings.TrimPrefix(text, "`"), '`')
 	if further, qualified := strings.CutPrefix(rest, ".`"); qualified {
 		database = name
 		name, _ = upTo(further, '`')
 	}
-	return s.nameOf(database, name)
+	return p.nameOf(database, name)
 }
 
-func (s *scene) nameOf(database, name string) tableName {
-	if s.folds {
+func (p *picture) nameOf(database, name string) tableName {
+	if p.folds {
 		database, name = strings.ToLower(database), strings.ToLower(name)
 	}
 	return tableName{database, name}
@@ -115,8 +115,8 @@ func upTo(text string, quote byte) (inside, rest string) {
 }
 
 // since is a time d ago.
-func (s *scene) since(d time.Duration) time.Time {
-	return time.UnixMicro(int64(s.now * 1e6)).Add(-d).Round(time.Millisecond)
+func (p *picture) since(d time.Duration) time.Time {
+	return time.UnixMicro(int64(p.now * 1e6)).Add(-d).Round(time.Millisecond)
 }
 
 // recordValue is the first column of an index record. The views separate columns by commas, and put
@@ -132,10 +132,10 @@ func recordValue(data string) string {
 
 // readIndexes reads the first column of each index of those callers' tables in which something is
 // locked. The server shows the indexes to users who may read the tables.
-func (s *scene) readIndexes(ctx context.Context, conn *sql.Conn) error {
-	claimed := s.tables()
-	for _, lock := range s.locks {
-		if claimed[lock.table] == nil || s.leading[lock.table] != nil {
+func (p *picture) readIndexes(ctx context.Context, conn *sql.Conn) error {
+	claimed := p.tables()
+	for _, lock := range p.locks {
+		if claimed[lock.table] == nil || p.leading[lock.table] != nil {
 			continue
 		}
 		condition, err := lock.table.is("TABLE_SCHEMA", "TABLE_NAME")
@@ -147,20 +147,20 @@ func (s *scene) readIndexes(ctx context.Context, conn *sql.Conn) error {
 		if err != nil {
 			return err
 		}
-		s.leading[lock.table] = map[string]string{}
+		p.leading[lock.table] = map[string]string{}
 		for _, line := range lines {
-			s.leading[lock.table][line[0]] = strings.ToLower(line[1])
+			p.leading[lock.table][line[0]] = strings.ToLower(line[1])
 		}
 	}
 	return nil
 }
 
 // tables are the tables that sessions say they lock rows of, with the values of the rows.
-func (s *scene) tables() map[tableName][]string {
+func (p *picture) tables() map[tableName][]string {
 	values := map[tableName][]string{}
-	for of, rows := range s.claimed() {
+	for of, rows := range p.claimed() {
 		_, err := of.is("", "") // no table has an invalid name
-		if err != nil || of.database == "" || of.name == "" || of.tableName == s.slots() {
+		if err != nil || of.database == "" || of.name == "" || of.tableName == p.slots() {
 			continue
 		}
 		for value := range rows {

@@ -5,11 +5,12 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects/internal/exclusion"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Check implements dialects.Driver. It proves exclusion on two connections.
 func (d *driver[Tx]) Check(ctx context.Context, table string) error {
-	return d.withLine(ctx, func(holder line) error {
+	return d.withConn(ctx, func(holder querier) error {
 		slots, err := holder.slots(ctx, table)
 		if err != nil {
 			return err
@@ -18,28 +19,28 @@ func (d *driver[Tx]) Check(ctx context.Context, table string) error {
 		if err != nil {
 			return err
 		}
-		second, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return d.withLine(second, func(rival line) error {
-			first := &probe{line: holder, table: quoted}
-			return exclusion.Prove(second, slots, first, &probe{line: rival, table: quoted})
+		return d.withConn(second, func(rival querier) error {
+			first := &checkConn{querier: holder, table: quoted}
+			return exclusion.Prove(second, slots, first, &checkConn{querier: rival, table: quoted})
 		})
 	})
 }
 
-// probe is a connection of Check.
-type probe struct {
-	line
+// checkConn is a connection of Check.
+type checkConn struct {
+	querier
 	table string
 	begun bool
 }
 
-// TryLock implements exclusion.Probe.
-func (p *probe) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
-	p.begun = true
-	columns, err := p.run(ctx, script{
+// TryLock implements exclusion.Conn.
+func (c *checkConn) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
+	c.begun = true
+	columns, err := c.run(ctx, script{
 		{sql: beginSQL},
-		{"select slot from " + p.table + " where slot = $1 for update " + clause, []any{strconv.Itoa(slot)}},
+		{"select slot from " + c.table + " where slot = $1 for update " + clause, []any{strconv.Itoa(slot)}},
 	})
 	if sqlState(err) == lockNotAvailable {
 		return 0, true, nil
@@ -53,12 +54,12 @@ func (p *probe) TryLock(ctx context.Context, slot int, clause string) (int, bool
 	return len(columns[1]), false, nil
 }
 
-// Rollback implements exclusion.Probe.
-func (p *probe) Rollback(ctx context.Context) error {
-	if !p.begun {
+// Rollback implements exclusion.Conn.
+func (c *checkConn) Rollback(ctx context.Context) error {
+	if !c.begun {
 		return nil
 	}
-	p.begun = false
-	_, err := p.run(ctx, script{{sql: "rollback"}})
+	c.begun = false
+	_, err := c.run(ctx, script{{sql: "rollback"}})
 	return err
 }

@@ -17,7 +17,6 @@ const (
 	noTransaction    = "25P01"
 	serialization    = "40001"
 	deadlockDetected = "40P01"
-	noSavepoint      = "3B001"
 	unknownStatement = "26000" // prepared, as the client library believes
 	knownStatement   = "42P05"
 	noPrivilege      = "42501"
@@ -30,11 +29,7 @@ const (
 
 // classify adds to err what it means for a lock in request.
 func classify(err error, request dialects.Request) error {
-	var pg *pgconn.PgError
-	if err == nil || !errors.As(err, &pg) {
-		return err
-	}
-	switch pg.Code {
+	switch sqlState(err) {
 	case lockNotAvailable, queryCanceled:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case deadlockDetected:

@@ -11,7 +11,7 @@ import (
 
 // Commit implements dialects.Session.
 func (s *session[Tx]) Commit(ctx context.Context) error {
-	defer s.client.giveBack()
+	defer s.conn.giveBack()
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
@@ -23,7 +23,7 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err := s.client.commit(ctx, s.mark)
+	err := s.conn.commit(ctx, s.mark)
 	switch {
 	case err == nil:
 		return nil
@@ -40,7 +40,7 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context) error {
-	defer s.client.giveBack()
+	defer s.conn.giveBack()
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
@@ -55,27 +55,27 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		// The work has ended the transaction. A pooler may since have given the server's session,
 		// with what guardSQL has set, to another client, and puts that right if it tracks the
 		// setting; what this connection would restore may be another's.
-		s.client.destroy(ctx)
+		s.conn.destroy(ctx)
 		return nil
 	}
 	if s.mark != "" {
-		err = exec(ctx, s.client, restoreSQL)
+		err = exec(ctx, s.conn, restoreSQL)
 	}
-	if ended := s.client.rollback(ctx); err == nil {
+	if ended := s.conn.rollback(ctx); err == nil {
 		err = ended
 	}
 	if err == nil && s.status() != idle { // the caller closed the transaction's handle, and went on
-		err = exec(ctx, s.client, "rollback")
+		err = exec(ctx, s.conn, "rollback")
 	}
 	if err != nil {
-		s.client.destroy(ctx)
+		s.conn.destroy(ctx)
 	}
 	return err
 }
 
 // busy tells whether the connection has rows that were not read.
 func (s *session[Tx]) busy() (busy bool) {
-	_ = s.client.use(func(conn *pgx.Conn) error {
+	_ = s.conn.use(func(conn *pgx.Conn) error {
 		busy = conn.PgConn().IsBusy()
 		return nil
 	})

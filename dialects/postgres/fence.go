@@ -12,18 +12,19 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are drawn from: the number of the server's run, and a sequence that counts
-// in it.
+// fence is what tokens are drawn from. A run of the server lasts until it crashes, or until a
+// standby is promoted. An epoch is the number of a run. A token is an epoch and a count in its run,
+// which comes from a sequence.
 //
 // A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row.
 // But the server writes it to the log without waiting for the disk: after a crash the sequence may
-// stand where it stood before, and would give out counts again. So runs, which says with which
-// number and at which count this run began, is an unlogged table: a crash empties it, and so does
+// stand where it stood before, and would give out counts again. So runs, which has the epoch of
+// this run and the count at which it began, is an unlogged table: a crash empties it, and so does
 // the promotion of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes.
-// The next holder first draws a number from epochs, an ordinary table, in a transaction that waits
-// for the disk and for synchronous standbys. When that is committed, it writes the number to runs
-// in another transaction: the number in a transaction whose wait for a standby was broken off would
-// be visible all the same.
+// The next holder first draws an epoch from epochs, an ordinary table, in a transaction that waits
+// for the disk and for synchronous standbys. When that is committed, it writes the epoch to runs in
+// another transaction: in one whose wait for a standby was broken off, it would be visible all the
+// same.
 type fence struct{ epochs, runs, sequence string }
 
 // errNoRun says that the server has crashed, or was promoted, since the last token.
@@ -77,17 +78,17 @@ func (f fence) schema() []string {
 	}
 }
 
-// lift numbers the server's run. Of several sessions that try at once, one numbers it. The others
-// wait for its commit, and their numbers are skipped.
-func (l line) lift(ctx context.Context, table string) error {
+// numberRun gives the server's run an epoch. Of several sessions that try at once, one
+// numbers it. The others wait for its commit, and their epochs are skipped.
+func (q querier) numberRun(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
 	}
 	for range 3 {
-		begun, err := l.number(ctx, f)
+		begun, err := q.drawEpoch(ctx, f)
 		if err != nil {
-			l.abandon(ctx)
+			q.abandon(ctx)
 			return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
 		}
 		if begun {
@@ -97,15 +98,15 @@ func (l line) lift(ctx context.Context, table string) error {
 	return errNoRun
 }
 
-// number draws a number, and gives it to the run unless the run has one. The number is refused when
-// a run with a higher one has begun: the server has crashed since it was drawn, behind a pooler
-// that keeps this connection.
-func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
+// drawEpoch draws an epoch, and gives it to the run unless the run has one. It is refused when a
+// run with a higher one has begun: the server has crashed since it was drawn, behind a pooler that
+// keeps this connection.
+func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
 	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
-	drawn, err := l.run(ctx, script{
+	drawn, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
 		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
@@ -115,7 +116,7 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 		return false, err
 	}
 	epoch := drawn[2][0]
-	run, err := l.run(ctx, script{
+	run, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
 		{"with run as (insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence +
@@ -130,14 +131,14 @@ func (l line) number(ctx context.Context, f fence) (begun bool, err error) {
 
 // explainFence tells whether the table that the server did not find is one of the fence. Otherwise
 // the error is otherwise.
-func (l line) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError,
+func (q querier) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError,
 	otherwise error,
 ) error {
 	f, err := fenceOf(request.Fence)
 	if err != nil {
 		return err
 	}
-	columns, err := l.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
+	columns, err := q.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
 		"to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
 		return locktable.NoFence(request.Fence, missing)

@@ -12,8 +12,8 @@ import (
 func (d *driver[Tx]) Inspect(ctx context.Context, table string, slots int, only []int) (
 	states []dialects.RowState, err error,
 ) {
-	err = d.withLine(ctx, func(l line) error {
-		p, err := l.look(ctx, table)
+	err = d.withConn(ctx, func(q querier) error {
+		p, err := q.look(ctx, table)
 		if err == nil {
 			states = p.queues(table, slots, only)
 		}
@@ -31,8 +31,8 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 // End implements dialects.Inspector.
 func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	transaction, turnstile, _ := strings.Cut(party.Transaction, " ")
-	return d.withLine(ctx, func(l line) error {
-		columns, err := l.run(ctx, script{{endSQL, []any{party.Session, transaction, turnstile}}})
+	return d.withConn(ctx, func(q querier) error {
+		columns, err := q.run(ctx, script{{endSQL, []any{party.Session, transaction, turnstile}}})
 		switch {
 		case sqlState(err) == noPrivilege:
 			return fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Slots implements dialects.Driver.
 func (d *driver[Tx]) Slots(ctx context.Context, table string) (slots int, err error) {
-	err = d.withLine(ctx, func(l line) (err error) {
-		slots, err = l.slots(ctx, table)
+	err = d.withConn(ctx, func(q querier) (err error) {
+		slots, err = q.slots(ctx, table)
 		return err
 	})
 	return slots, err
@@ -32,31 +33,31 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 	if err != nil {
 		return 0, err
 	}
-	turn := fnv.New64a()
-	turn.Write([]byte("txlock install\x00" + quoted))
-	err = d.withLine(ctx, func(l line) (err error) {
+	installLock := fnv.New64a()
+	installLock.Write([]byte("txlock install\x00" + quoted))
+	err = d.withConn(ctx, func(q querier) (err error) {
 		defer func() {
 			if err != nil {
-				l.abandon(ctx)
+				q.abandon(ctx)
 			}
 		}()
-		if _, err := l.run(ctx, script{
+		if _, err := q.run(ctx, script{
 			{sql: beginSQL},
-			{"select pg_advisory_xact_lock($1)", []any{strconv.FormatInt(int64(turn.Sum64()), 10)}},
+			{"select pg_advisory_xact_lock($1)", []any{strconv.FormatInt(int64(installLock.Sum64()), 10)}},
 		}); err != nil {
 			return err
 		}
-		if installed, err = l.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
+		if installed, err = q.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
 			return err
 		}
 		for _, create := range fence {
-			if _, err := l.run(ctx, script{{sql: create}}); err != nil {
+			if _, err := q.run(ctx, script{{sql: create}}); err != nil {
 				return err
 			}
 		}
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_, err = l.run(clean, script{{sql: "commit"}})
+		_, err = q.run(clean, script{{sql: "commit"}})
 		return err
 	})
 	return installed, err
@@ -73,18 +74,18 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
 }
 
-func (l line) seed(ctx context.Context, table, quoted string, slots int) (int, error) {
+func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int, error) {
 	create, _ := schema(quoted, slots)
-	exists, err := l.run(ctx, script{{"select to_regclass($1) is not null", []any{quoted}}})
+	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []any{quoted}}})
 	if err != nil {
 		return 0, err
 	}
 	if !isTrue(exists[0][0]) {
-		if _, err := l.run(ctx, script{{sql: create}}); err != nil {
+		if _, err := q.run(ctx, script{{sql: create}}); err != nil {
 			return 0, fmt.Errorf("create table: %w", err)
 		}
 	}
-	census, err := l.census(ctx, table)
+	census, err := q.census(ctx, table)
 	if err != nil {
 		return 0, err
 	}
@@ -96,10 +97,10 @@ func (l line) seed(ctx context.Context, table, quoted string, slots int) (int, e
 		return wanted, nil
 	}
 	_, seed := schema(quoted, wanted)
-	if _, err := l.run(ctx, script{{sql: seed}}); err != nil {
+	if _, err := q.run(ctx, script{{sql: seed}}); err != nil {
 		return 0, fmt.Errorf("seed table: %w", err)
 	}
-	return l.slots(ctx, table)
+	return q.slots(ctx, table)
 }
 
 // schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the
@@ -116,8 +117,8 @@ func schema(table string, slots int) (create, seed string) {
 	return create, seed
 }
 
-func (l line) slots(ctx context.Context, table string) (int, error) {
-	census, err := l.census(ctx, table)
+func (q querier) slots(ctx context.Context, table string) (int, error) {
+	census, err := q.census(ctx, table)
 	if err != nil {
 		return 0, err
 	}
@@ -125,12 +126,12 @@ func (l line) slots(ctx context.Context, table string) (int, error) {
 }
 
 // census reads what a lock table says of itself.
-func (l line) census(ctx context.Context, table string) (c locktable.Census, err error) {
+func (q querier) census(ctx context.Context, table string) (c locktable.Census, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
 		return c, err
 	}
-	columns, err := l.run(ctx, script{{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
+	columns, err := q.run(ctx, script{{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
 		"coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted}})
 	if err != nil {
 		return c, classify(err, dialects.Request{Table: table, Slots: 1})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
@@ -12,24 +11,9 @@ import (
 	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
-const (
-	// cleanUpTimeout bounds what is sent after a failure to put a connection right.
-	cleanUpTimeout = 5 * time.Second
-	// liftPatience bounds the wait for a second connection from the pool.
-	liftPatience = time.Second
-)
-
-// detached is a context for what must be sent also after the end of ctx.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-}
-
-// errRowsMissing says that fewer rows were locked than asked for.
-var errRowsMissing = errors.New("rows missing")
-
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
 // deadline. It returns the token, if one is asked for.
-func (l line) await(ctx context.Context, request dialects.Request, as role,
+func (q querier) await(ctx context.Context, request dialects.Request, as role,
 	sendLock func(context.Context, script) ([][]string, error),
 ) (token int64, err error) {
 	limit := interrupt.Limit(ctx, request)
@@ -38,14 +22,17 @@ func (l line) await(ctx context.Context, request dialects.Request, as role,
 		return 0, err
 	}
 	var columns [][]string
-	err = interrupt.Await(ctx, limit > 0, l.interrupt, func(ctx context.Context) (err error) {
+	err = interrupt.Await(ctx, limit > 0, q.interrupt, func(ctx context.Context) (err error) {
 		columns, err = sendLock(ctx, p.script)
 		return err
 	})
 	if err != nil {
 		return 0, classify(err, request)
 	}
-	if err = passed(request, as, columns[p.turnstiles]); err == nil {
+	if p.turnstiles >= 0 {
+		err = passed(request, as, columns[p.turnstiles])
+	}
+	if err == nil {
 		err = complete(request, columns[p.rows])
 	}
 	if err != nil || request.Fence == "" {
@@ -75,7 +62,7 @@ func complete(request dialects.Request, rows []string) error {
 		distinct[row] = struct{}{}
 	}
 	if len(distinct) < len(request.Values) {
-		return errRowsMissing
+		return missing.ErrRows
 	}
 	return nil
 }
@@ -83,20 +70,20 @@ func complete(request dialects.Request, rows []string) error {
 // isTrue reads a boolean in text, in binary, or as database/sql prints it.
 func isTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
 
-// explain turns errRowsMissing into what it means: rows that do not exist, or that others hold.
-func (l line) explain(ctx context.Context, request dialects.Request, err error) error {
+// explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
+func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == undefinedTable && request.Fence != "" {
-		return l.explainFence(ctx, request, pg, err)
+		return q.explainFence(ctx, request, pg, err)
 	}
-	if !errors.Is(err, errRowsMissing) {
+	if !errors.Is(err, missing.ErrRows) {
 		return err
 	}
 	s, err := existScript(request)
 	if err != nil {
 		return err
 	}
-	columns, err := l.run(ctx, s)
+	columns, err := q.run(ctx, s)
 	if err != nil {
 		return classify(err, request)
 	}
@@ -105,9 +92,9 @@ func (l line) explain(ctx context.Context, request dialects.Request, err error) 
 
 // guestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
 // transaction safe from every error.
-func (l line) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
-	set, cancel := detached(ctx) // pgx closes the connection when ctx ends
-	_, err = l.run(set, script{{sql: "savepoint txlock_wait"}})
+func (q querier) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
+	set, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+	_, err = q.run(set, script{{sql: "savepoint txlock_wait"}})
 	cancel()
 	if sqlState(err) == noTransaction || broken(err) {
 		return 0, lost(err)
@@ -115,30 +102,30 @@ func (l line) guestLock(ctx context.Context, request dialects.Request, as role) 
 	if err != nil {
 		return 0, err
 	}
-	token, err = l.await(ctx, request, as, l.run)
+	token, err = q.await(ctx, request, as, q.run)
 
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
-		_, err = l.run(clean, script{{sql: "release savepoint txlock_wait"}})
+		_, err = q.run(clean, script{{sql: "release savepoint txlock_wait"}})
 		return token, lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
 	// the rollback, nothing else can be prepared.
-	_, undone := l.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
+	_, undone := q.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
 	if undone == nil {
-		_, undone = l.run(clean, script{{sql: "release savepoint txlock_wait"}})
+		_, undone = q.run(clean, script{{sql: "release savepoint txlock_wait"}})
 	}
 	if undone != nil {
 		return 0, lost(errors.Join(err, undone))
 	}
-	return 0, l.explain(clean, request, err)
+	return 0, q.explain(clean, request, err)
 }
 
 // abandon rolls back what a script has left open. Where that fails, the connection is closed when
 // it goes back.
-func (l line) abandon(ctx context.Context) {
-	clean, cancel := detached(ctx)
+func (q querier) abandon(ctx context.Context) {
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	_, _ = l.run(clean, script{{sql: "rollback"}})
+	_, _ = q.run(clean, script{{sql: "rollback"}})
 }

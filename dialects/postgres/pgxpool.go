@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // pgxPool is a pool of pgx connections.
@@ -23,32 +24,32 @@ func (p pgxPool) ready() error {
 	return nil
 }
 
-func (p pgxPool) acquire(ctx context.Context) (client[pgx.Tx], line, error) {
+func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, error) {
 	for {
 		conn, err := p.Acquire(ctx)
 		if err != nil && ctx.Err() != nil {
 			stat := p.Stat()
-			return nil, line{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
 				stat.AcquiredConns(), stat.MaxConns(), err)
 		}
 		if err != nil {
-			return nil, line{}, fmt.Errorf("connect: %w", err)
+			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		c := &pgxClient{pooled: conn, Conn: conn.Conn()}
-		l, alive, _ := lineOf(c)
-		if alive {
-			return c, l, nil
+		c := &pgxConn{pooled: conn, Conn: conn.Conn()}
+		q, _ := querierOn[pgx.Tx](c)
+		if !peer.Gone(q.socket) {
+			return c, q, nil
 		}
 		c.destroy(ctx)
 		c.giveBack()
 	}
 }
 
-func (p pgxPool) lineOf(_ context.Context, tx pgx.Tx, _ dialects.Request) (line, error) {
+func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (querier, error) {
 	if tx == nil || tx.Conn() == nil {
-		return line{}, errors.New("nil transaction")
+		return querier{}, errors.New("nil transaction")
 	}
-	return line{
+	return querier{
 		// Through tx: once it has ended, its connection is somebody else's.
 		run: func(ctx context.Context, s script) ([][]string, error) {
 			columns, _, err := send(ctx, tx, nil, s)
@@ -64,17 +65,17 @@ func (p pgxPool) close() {
 	}
 }
 
-// pgxClient is a connection of a pgxPool.
-type pgxClient struct {
+// pgxConn is a connection of a pgxPool.
+type pgxConn struct {
 	pooled *pgxpool.Conn
 	*pgx.Conn
 	begun pgx.Tx
 }
 
-func (c *pgxClient) use(work func(*pgx.Conn) error) error { return work(c.Conn) }
+func (c *pgxConn) use(work func(*pgx.Conn) error) error { return work(c.Conn) }
 
 // begin sends BEGIN and the script together.
-func (c *pgxClient) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
+func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
 	options := pgx.TxOptions{BeginQuery: beginSQL}
 	if mark != "" {
 		options.CommitQuery = commitSQL(mark)
@@ -83,10 +84,10 @@ func (c *pgxClient) begin(ctx context.Context, mark string, s script) (columns [
 	return columns, err
 }
 
-func (c *pgxClient) tx() pgx.Tx { return workTx{c.begun} }
+func (c *pgxConn) tx() pgx.Tx { return workTx{c.begun} }
 
 // workTx is the transaction as work sees it. When work commits it, the session stays read only, so
-// that what work sends afterwards cannot commit without the lock. The client's own commit sends
+// that what work sends afterwards cannot commit without the lock. The library's own commit sends
 // commitSQL, which makes the session writable again.
 type workTx struct{ pgx.Tx }
 
@@ -102,7 +103,7 @@ func (t workTx) Commit(ctx context.Context) error {
 	return errors.Join(err, t.Rollback(ctx)) // there is nothing to roll back: it closes the handle
 }
 
-func (c *pgxClient) savepoint(ctx context.Context, name string) (pgx.Tx, func(context.Context) error, error) {
+func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(context.Context) error, error) {
 	nested, err := c.BeginTx(ctx, pgx.TxOptions{
 		BeginQuery:  "savepoint " + name,
 		CommitQuery: "release savepoint " + name,
@@ -116,7 +117,7 @@ func (c *pgxClient) savepoint(ctx context.Context, name string) (pgx.Tx, func(co
 	return nested, release, err
 }
 
-func (c *pgxClient) commit(ctx context.Context, _ string) error {
+func (c *pgxConn) commit(ctx context.Context, _ string) error {
 	err := c.begun.Commit(ctx)
 	if errors.Is(err, pgx.ErrTxClosed) {
 		return lost(err)
@@ -124,13 +125,13 @@ func (c *pgxClient) commit(ctx context.Context, _ string) error {
 	return err
 }
 
-func (c *pgxClient) rollback(ctx context.Context) error {
+func (c *pgxConn) rollback(ctx context.Context) error {
 	if c.begun == nil || c.PgConn().TxStatus() == idle {
 		return nil
 	}
 	return c.begun.Rollback(ctx)
 }
 
-func (c *pgxClient) destroy(ctx context.Context) { _ = c.Close(ctx) }
+func (c *pgxConn) destroy(ctx context.Context) { _ = c.Close(ctx) }
 
-func (c *pgxClient) giveBack() { c.pooled.Release() }
+func (c *pgxConn) giveBack() { c.pooled.Release() }

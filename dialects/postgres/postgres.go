@@ -6,6 +6,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -16,12 +17,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. It implements
-// dialects.Driver.
+// Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
+// are those of [dialects.Driver].
 type Driver = driver[pgx.Tx]
 
-// SQLDriver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
-// dialects.Driver.
+// SQLDriver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. Its methods are
+// those of [dialects.Driver].
 type SQLDriver = driver[*sql.Tx]
 
 var (
@@ -72,22 +73,22 @@ func (d *driver[Tx]) System() string { return "postgresql" }
 
 // Begin implements dialects.Driver.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], int64, error) {
-	client, line, err := d.acquire(ctx)
+	conn, q, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session[Tx]{line: line, client: client, driver: d}
+	s := &session[Tx]{querier: q, conn: conn, driver: d}
 	if request.Work {
-		s.mark = newMark()
+		s.mark = rand.Text()
 	}
 	token, err := s.begin(ctx, request)
 	if errors.Is(err, errNoRun) {
-		if err = s.lift(ctx, request.Fence); err == nil {
+		if err = s.numberRun(ctx, request.Fence); err == nil {
 			token, err = s.begin(ctx, request)
 		}
 	}
 	if err != nil {
-		client.giveBack()
+		conn.giveBack()
 		return nil, 0, err
 	}
 	return s, token, nil
@@ -98,11 +99,11 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	if err := d.ready(); err != nil {
 		return err
 	}
-	l, err := d.pool.lineOf(ctx, tx, request)
+	q, err := d.pool.querierIn(ctx, tx, request)
 	if err != nil {
 		return err
 	}
-	_, err = l.guestLock(ctx, request, foreign)
+	_, err = q.guestLock(ctx, request, foreign)
 	return err
 }
 
@@ -125,20 +126,20 @@ func (d *driver[Tx]) ready() error {
 	return d.pool.ready()
 }
 
-func (d *driver[Tx]) acquire(ctx context.Context) (client[Tx], line, error) {
+func (d *driver[Tx]) acquire(ctx context.Context) (pooledConn[Tx], querier, error) {
 	if err := d.ready(); err != nil {
-		return nil, line{}, err
+		return nil, querier{}, err
 	}
 	return d.pool.acquire(ctx)
 }
 
-// withLine runs work on a connection of the pool. The pool closes a connection that comes back in a
+// withConn runs work on a connection of the pool. The pool closes a connection that comes back in a
 // transaction.
-func (d *driver[Tx]) withLine(ctx context.Context, work func(line) error) error {
-	client, line, err := d.acquire(ctx)
+func (d *driver[Tx]) withConn(ctx context.Context, work func(querier) error) error {
+	conn, q, err := d.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer client.giveBack()
-	return work(line)
+	defer conn.giveBack()
+	return work(q)
 }

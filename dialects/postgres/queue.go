@@ -15,12 +15,14 @@ import (
 // rowName is a row as its user spells it. Column is empty for a slot.
 type rowName struct{ table, column, value string }
 
+func (n rowName) turnstile() int64 { return turnstileOf(n.table, cmp.Or(n.column, "slot"), n.value) }
+
 // queue is what a picture shows of a row.
 type queue struct {
-	holder  int   // by xmax; 0 unknown
-	turn    int   // has the turnstile: it has the row, or is the first to wait for it; 0 unknown
-	onRow   []int // wait for the row itself
-	waiting []turnstile
+	holder          int   // by xmax; 0 unknown
+	turnstileHolder int   // has the row, or is the first to wait for it; 0 unknown
+	onRow           []int // wait for the row itself
+	waiting         []wait
 }
 
 // queues puts a picture together, row by row.
@@ -45,10 +47,10 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 		switch {
 		case !ours:
 		case t.Granted:
-			at(name).turn = t.PID
+			at(name).turnstileHolder = t.PID
 		default:
 			q := at(name)
-			q.waiting = append(q.waiting, t)
+			q.waiting = append(q.waiting, t.wait)
 		}
 	}
 	var states []dialects.RowState
@@ -71,26 +73,25 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 	if len(present) == 0 {
 		return names
 	}
-	slot := func(n int) {
-		value := strconv.Itoa(n)
-		if number := turnstileOf(table, "slot", value); present[number] {
-			names[number] = rowName{table, "", value}
+	note := func(name rowName) {
+		if number := name.turnstile(); present[number] {
+			names[number] = name
 		}
 	}
 	for n := range slots {
 		if only == nil {
-			slot(n)
+			note(rowName{table, "", strconv.Itoa(n)})
 		}
 	}
 	for _, n := range only {
-		slot(n)
+		note(rowName{table, "", strconv.Itoa(n)})
 	}
 	for _, s := range p.sessions {
 		_, _, claims := label.Read(s.Application)
 		for _, claim := range claims {
 			for _, value := range claim.Items {
-				if number := turnstileOf(claim.Table, claim.Column, value); claim.Table != "" && present[number] {
-					names[number] = rowName{claim.Table, claim.Column, value}
+				if claim.Table != "" {
+					note(rowName{claim.Table, claim.Column, value})
 				}
 			}
 		}
@@ -100,24 +101,23 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 
 func (p picture) state(name rowName, q *queue) dialects.RowState {
 	waits := slices.Clone(q.waiting)
-	slices.SortFunc(waits, func(a, b turnstile) int {
+	slices.SortFunc(waits, func(a, b wait) int {
 		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
 			cmp.Compare(a.PID, b.PID))
 	})
 	first, blockers := p.rowWaiters(name, q)
 	waits = append(first, waits...)
-	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(t turnstile) bool { return t.PID == pid }) }
+	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w wait) bool { return w.PID == pid }) }
 
 	holder := q.holder
-	for _, pid := range append([]int{q.turn}, blockers...) {
+	for _, pid := range append([]int{q.turnstileHolder}, blockers...) {
 		if holder == 0 && pid != 0 && !waiting(pid) {
 			holder = pid
 		}
 	}
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value, Holder: p.party(holder)}
-	if state.Holder != nil && holder == q.turn {
-		state.Holder.Transaction += " " + strconv.FormatInt(
-			turnstileOf(name.table, cmp.Or(name.column, "slot"), name.value), 10)
+	if state.Holder != nil && holder == q.turnstileHolder {
+		state.Holder.Transaction += " " + strconv.FormatInt(name.turnstile(), 10)
 	}
 	for _, wait := range waits {
 		if party := p.party(wait.PID); party != nil && wait.PID != holder {
@@ -130,22 +130,22 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 
 // rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
 // and the sessions that block them.
-func (p picture) rowWaiters(name rowName, q *queue) (first []turnstile, blockers []int) {
+func (p picture) rowWaiters(name rowName, q *queue) (first []wait, blockers []int) {
 	for _, wait := range p.rowWaits {
 		onlyRow := slices.Contains(q.onRow, wait.PID)
-		if !onlyRow && (wait.PID != q.turn || name.column == "") {
+		if !onlyRow && (wait.PID != q.turnstileHolder || name.column == "") {
 			continue
 		}
 		locking, rows := p.lockingRows(wait.PID, name)
 		if !onlyRow && !locking { // its work waits for another row
 			continue
 		}
-		first = append(first, turnstile{PID: wait.PID, Since: wait.Since, Blockers: wait.Blockers})
+		first = append(first, wait)
 		if onlyRow || rows == 1 { // of several rows, which one it waits for is not known
 			blockers = append(blockers, wait.Blockers...)
 		}
 	}
-	slices.SortFunc(first, func(a, b turnstile) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
+	slices.SortFunc(first, func(a, b wait) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
 	return first, blockers
 }
 
@@ -165,7 +165,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 		}
 	}
 	own := "select " + rows.column + " from " + rows.table + " where "
-	return strings.HasPrefix(text(a.Query), own) && strings.Contains(text(a.Query), " for update"), claimed
+	return strings.HasPrefix(a.Query, own) && strings.Contains(a.Query, " for update"), claimed
 }
 
 func (p picture) session(pid int) *activity {
@@ -184,26 +184,19 @@ func (p picture) party(pid int) *dialects.Party {
 		return nil
 	}
 	party := &dialects.Party{
-		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: text(a.User),
-		Database: text(a.Database), Host: text(a.Host),
+		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: a.User,
+		Database: a.Database, Host: a.Host,
 	}
 	party.Application, party.Process, party.Claims = label.Read(a.Application)
-	if a.Port != nil && *a.Port > 0 {
-		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(*a.Port))
+	if a.Port > 0 {
+		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(a.Port))
 	}
-	if a.State != nil { // the role may see the session
-		party.Idle = strings.HasPrefix(*a.State, "idle")
-		party.Statement = text(a.Query)
+	if a.State != "" { // the role may see the session
+		party.Idle = strings.HasPrefix(a.State, "idle")
+		party.Statement = a.Query
 	}
 	party.Since, party.For = span(a.Begun, a.Now)
 	return party
-}
-
-func text(value *string) string {
-	if value == nil {
-		return ""
-	}
-	return *value
 }
 
 func seconds(value *float64) float64 {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -10,34 +9,34 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 )
 
 // session is a pooled connection with its transaction.
 type session[Tx any] struct {
-	line
-	client     client[Tx]
+	querier
+	conn       pooledConn[Tx]
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints int
 }
 
-func newMark() string { return rand.Text() }
-
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
 	token, err := s.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
 		if s.mark == "" {
-			return s.client.begin(ctx, "", lock)
+			return s.conn.begin(ctx, "", lock)
 		}
 		guard := script{{sql: guardSQL}, {sql: chainSQL}}
-		columns, err := s.client.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
+		columns, err := s.conn.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
 		return columns[min(len(guard), len(columns)):], err
 	})
 	if err == nil {
 		return token, nil
 	}
-	clean, cancel := detached(ctx)
+	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if s.rollback(clean) == nil {
 		err = s.explain(clean, request, err)
@@ -46,7 +45,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 }
 
 // Tx implements dialects.Session.
-func (s *session[Tx]) Tx() Tx { return s.client.tx() }
+func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
@@ -54,7 +53,7 @@ func (s *session[Tx]) Socket() net.Conn { return s.socket }
 // Ping implements dialects.Session. An error of the server on an open connection is an answer too:
 // somebody's pg_cancel_backend ends no session.
 func (s *session[Tx]) Ping(ctx context.Context) error {
-	return s.client.use(func(conn *pgx.Conn) error {
+	return s.conn.use(func(conn *pgx.Conn) error {
 		err := conn.Ping(ctx)
 		if sqlState(err) != "" && !conn.IsClosed() {
 			return nil
@@ -72,11 +71,11 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 	if !errors.Is(err, errNoRun) {
 		return token, err
 	}
-	// The transaction cannot lift the fence: that must be committed now. The pool may be waiting
-	// for this very session.
-	brief, cancel := context.WithTimeout(ctx, liftPatience)
+	// The transaction cannot number the run: that must be committed now.
+	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	if err := s.driver.withLine(brief, func(other line) error { return other.lift(brief, request.Fence) }); err != nil {
+	err = s.driver.withConn(brief, func(other querier) error { return other.numberRun(brief, request.Fence) })
+	if err != nil {
 		return 0, err
 	}
 	return s.guestLock(ctx, request, guest)
@@ -92,8 +91,8 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	}
 	s.savepoints++
 	name := "txlock_" + strconv.Itoa(s.savepoints)
-	clean, cancel := detached(ctx) // pgx closes the connection when ctx ends
-	nested, release, err := s.client.savepoint(clean, name)
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+	nested, release, err := s.conn.savepoint(clean, name)
 	cancel()
 	if err != nil {
 		return lost(err)
@@ -105,13 +104,13 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 		}
 		return err
 	}, func(undo bool) error {
-		clean, cancel := detached(ctx)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if err := s.gone(); err != nil {
 			return err
 		}
 		if undo {
-			if err := exec(clean, s.client, "rollback to savepoint "+name); err != nil {
+			if err := exec(clean, s.conn, "rollback to savepoint "+name); err != nil {
 				return lost(err)
 			}
 		}
@@ -139,7 +138,7 @@ const (
 )
 
 func (s *session[Tx]) status() (status byte) {
-	_ = s.client.use(func(conn *pgx.Conn) error {
+	_ = s.conn.use(func(conn *pgx.Conn) error {
 		if !conn.IsClosed() {
 			status = conn.PgConn().TxStatus()
 		}
@@ -160,7 +159,7 @@ func (s *session[Tx]) gone() error {
 }
 
 // exec runs statements without arguments, in one simple query.
-func exec[Tx any](ctx context.Context, c client[Tx], statements string) error {
+func exec[Tx any](ctx context.Context, c pooledConn[Tx], statements string) error {
 	return c.use(func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, statements)
 		return err

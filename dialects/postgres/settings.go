@@ -32,14 +32,14 @@ const (
 	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
 )
 
-// heldSetting holds the mark: a value that lives as long as the transaction, and that no other has.
-const heldSetting = "txlock.held"
+// markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
+const markSetting = "txlock.held"
 
 // marked adds the mark to the first statement of a script, which sets other settings.
 func (s script) marked(mark string) script {
 	first := &s[0]
 	first.args = append(first.args, mark)
-	first.sql += fmt.Sprintf(", set_config('%s', $%d, true)", heldSetting, len(first.args))
+	first.sql += fmt.Sprintf(", set_config('%s', $%d, true)", markSetting, len(first.args))
 	return s
 }
 
@@ -47,7 +47,7 @@ func (s script) marked(mark string) script {
 // division by zero. It is one statement, because each costs the server as much as a lock. Its
 // failure takes back what it has set.
 func proofSQL(mark string) string {
-	return "select 1 / (current_setting('" + heldSetting + "', true) is not distinct from " + mark + ")::int, " +
+	return "select 1 / (current_setting('" + markSetting + "', true) is not distinct from " + mark + ")::int, " +
 		unguardColumns
 }
 
@@ -58,8 +58,8 @@ func commitSQL(mark string) string { return proofSQL("'"+mark+"'") + "; commit" 
 // clientCheck is how long a dead waiter may stay in the queue.
 const clientCheck = 500 * time.Millisecond
 
-// settingsOf are the statements that set what the wait needs, and that give back what must not
-// outlive it: further statements of the same transaction follow.
+// settingsOf are two statements. Set prepares the wait. Restore gives back what must not outlive
+// it, because further statements of the same transaction follow.
 func settingsOf(request dialects.Request, limit time.Duration, as role) (set, restore statement) {
 	var columns, back []string
 	bind := func(value string) string {
@@ -67,7 +67,7 @@ func settingsOf(request dialects.Request, limit time.Duration, as role) (set, re
 		return "$" + strconv.Itoa(len(set.args))
 	}
 	until := func(value time.Duration) string { return bind(milliseconds(value)) }
-	lend := func(setting, column string) {
+	keepAndSet := func(setting, column string) {
 		kept := "txlock." + setting
 		columns = append(columns, setSQL(kept, "current_setting('"+setting+"')"), column)
 		back = append(back, setSQL(setting, "current_setting('"+kept+"')"))
@@ -84,11 +84,11 @@ func settingsOf(request dialects.Request, limit time.Duration, as role) (set, re
 	case as == guest:
 		columns = []string{alsoSQL(bind(furtherLabelOf(request)))}
 	case !request.Try:
-		lend("client_connection_check_interval", setSQL("client_connection_check_interval", until(clientCheck)))
-		lend("application_name", showSQL(bind(labelOf(request))))
+		keepAndSet("client_connection_check_interval", setSQL("client_connection_check_interval", until(clientCheck)))
+		keepAndSet("application_name", showSQL(bind(labelOf(request))))
 	}
 	if limit > 0 {
-		lend("lock_timeout", setSQL("lock_timeout", until(limit)))
+		keepAndSet("lock_timeout", setSQL("lock_timeout", until(limit)))
 	}
 	if columns != nil {
 		set.sql = "select " + strings.Join(columns, ", ")

@@ -35,7 +35,8 @@ const (
 // plan is a script, and where in it the answers are.
 type plan struct {
 	script
-	turnstiles, rows, token int
+	turnstiles  int // -1: the statement that locks the rows passes them
+	rows, token int
 }
 
 func (p *plan) add(s statement) (at int) {
@@ -63,8 +64,8 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (p plan,
 	}
 	set, restore := settingsOf(request, limit, as)
 	p.add(set)
-	if as == owner && request.Slots > 0 && !request.Try { // such a wait has nothing to say of turnstiles
-		p.rows = p.add(oneStatement(request, rows))
+	if as == owner && request.Slots > 0 && !request.Try {
+		p.turnstiles, p.rows = -1, p.add(oneStatement(request, rows))
 	} else {
 		p.turnstiles = p.add(turnstileStatement(request, as))
 		p.rows = p.add(rowStatement(request, rows, as))
@@ -86,13 +87,13 @@ const isolationSQL = "current_setting('transaction_isolation') in ('read committ
 // two statements. Its snapshot is older than the wait. That does not matter for slots, which nobody
 // changes; but a row of the caller's that came meanwhile would be missed.
 func oneStatement(request dialects.Request, rows rowSet) statement {
-	turn := turnstileStatement(request, owner)
-	lock := "with turn as materialized (" + turn.sql + ") select slot from turn, " + rows.table + " as slots_of" +
-		strings.Replace(rows.where, "$1", "$2", 1)
+	turnstile := turnstileStatement(request, owner)
+	lock := "with turnstile as materialized (" + turnstile.sql + ") select slot from turnstile, " + rows.table +
+		" as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
 	if len(request.Values) > 1 {
 		lock += " order by slot"
 	}
-	return statement{lock + " for update of slots_of", append(turn.args, rows.values)}
+	return statement{lock + " for update of slots_of", append(turnstile.args, rows.values)}
 }
 
 // turnstileStatement returns no row where the isolation level is unsuitable.
@@ -109,7 +110,7 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	}
 	pass := "count(pg_advisory_xact_lock(t))" // in the order of the list
 	if request.Try {
-		pass = "set_config('" + turnSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true)"
+		pass = "set_config('" + passedSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true)"
 	}
 	args = append([]any{arrayOf(numbers)}, args...)
 	return statement{
@@ -123,7 +124,7 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 		lock += " and " + isolationSQL
 	}
 	if request.Try {
-		lock += " and current_setting('" + turnSetting + "', true) = 'true'"
+		lock += " and current_setting('" + passedSetting + "', true) = 'true'"
 	}
 	if len(request.Values) > 1 {
 		lock += " order by 1"
@@ -135,10 +136,10 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	return statement{lock, []any{rows.values}}
 }
 
-// turnSetting says whether a try has passed its turnstiles. A try that has not must not touch the
+// passedSetting says whether a try has passed its turnstiles. A try that has not must not touch the
 // row either: while it does, the row is locked for the one that has passed. Of several tries at the
 // same time, none would get the lock.
-const turnSetting = "txlock.turn"
+const passedSetting = "txlock.passed"
 
 // existScript reads which rows of request exist, without locking.
 func existScript(request dialects.Request) (script, error) {

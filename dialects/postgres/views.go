@@ -19,7 +19,7 @@ type picture struct {
 	held       []slotOf    // by xmax, unless that is a subtransaction's
 	awaited    []slotOf    // by the lock of the row version, which every waiter has or waits for
 	turnstiles []turnstile // held and awaited
-	rowWaits   []rowWait
+	rowWaits   []wait
 	sessions   []activity
 }
 
@@ -29,39 +29,35 @@ type slotOf struct {
 	Slot        string `json:"slot"`
 }
 
-// turnstile is an advisory lock. Blockers, of one that is awaited, are its holder and the waiters
-// in front.
-type turnstile struct {
+// wait is the wait for a row or a turnstile. Blockers are its holder and the waiters in front.
+type wait struct {
 	PID         int      `json:"pid"`
 	Transaction string   `json:"virtualtransaction"`
-	High        uint32   `json:"high"`
-	Low         uint32   `json:"low"`
-	Granted     bool     `json:"granted"`
 	Since       *float64 `json:"since"`
 	Blockers    []int    `json:"blockers"`
+}
+
+// turnstile is an advisory lock that a session has, or waits for.
+type turnstile struct {
+	wait
+	High    uint32 `json:"high"`
+	Low     uint32 `json:"low"`
+	Granted bool   `json:"granted"`
 }
 
 func (t turnstile) number() int64 { return int64(uint64(t.High)<<32 | uint64(t.Low)) }
 
-// rowWait is the wait for a row.
-type rowWait struct {
-	PID         int      `json:"pid"`
-	Transaction string   `json:"virtualtransaction"`
-	Since       *float64 `json:"since"`
-	Blockers    []int    `json:"blockers"`
-}
-
-// activity is a session in a transaction. What the role may not see is null.
+// activity is a session in a transaction. What the role may not see is empty.
 type activity struct {
 	PID         int      `json:"pid"`
 	Transaction string   `json:"virtualtransaction"`
 	Application string   `json:"application_name"`
-	Host        *string  `json:"host"`
-	Port        *int     `json:"client_port"`
-	User        *string  `json:"usename"`
-	Database    *string  `json:"datname"`
-	State       *string  `json:"state"`
-	Query       *string  `json:"query"`
+	Host        string   `json:"host"`
+	Port        int      `json:"client_port"`
+	User        string   `json:"usename"`
+	Database    string   `json:"datname"`
+	State       string   `json:"state"`
+	Query       string   `json:"query"`
 	Begun       *float64 `json:"begun"`
 	Now         float64  `json:"now"`
 }
@@ -107,12 +103,12 @@ func awaitedSQL(quoted string) string {
 }
 
 // look reads the views. Sessions come last: one that has ended since has no lock that matters.
-func (l line) look(ctx context.Context, table string) (p picture, err error) {
+func (q querier) look(ctx context.Context, table string) (p picture, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
 		return p, err
 	}
-	columns, err := l.run(ctx, script{
+	columns, err := q.run(ctx, script{
 		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL}, {sql: rowWaitsSQL}, {sql: sessionsSQL},
 	})
 	if err != nil {
@@ -137,5 +133,5 @@ func (p *picture) forgetEnded() {
 	p.held = slices.DeleteFunc(p.held, func(s slotOf) bool { return !now[s.Transaction] })
 	p.awaited = slices.DeleteFunc(p.awaited, func(s slotOf) bool { return !now[s.Transaction] })
 	p.turnstiles = slices.DeleteFunc(p.turnstiles, func(t turnstile) bool { return !now[t.Transaction] })
-	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w rowWait) bool { return !now[w.Transaction] })
+	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w wait) bool { return !now[w.Transaction] })
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Probe is a session in which Prove tries to lock slots.
-type Probe interface {
-	// TryLock locks a slot in the probe's transaction, with NOWAIT or with SKIP LOCKED. Refused
+// Conn is a connection on which Prove tries to lock slots.
+type Conn interface {
+	// TryLock locks a slot in a transaction, with NOWAIT or with SKIP LOCKED. Refused
 	// is true when the server answered with exactly the error for a row that another session
 	// holds. Any other error is err.
 	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
-	// Rollback ends the probe's transaction.
+	// Rollback ends that transaction.
 	Rollback(ctx context.Context) error
 }
 
@@ -42,14 +42,14 @@ const (
 // exact error, skipped by SKIP LOCKED, and free for rival afterwards. Otherwise the error is
 // dialects.ErrUnsafeEngine. "An error came back" would be no proof: some engines answer NOWAIT with
 // a syntax error, and without it wait for nobody.
-func Prove(ctx context.Context, slots int, holder, rival Probe) error {
+func Prove(ctx context.Context, slots int, holder, rival Conn) error {
 	const attempts = 10 // another client of the same table may hold a slot
 	var reason error
 	for range attempts {
 		var busy bool
 		busy, reason = proveOn(ctx, rand.IntN(slots), holder, rival)
-		for _, probe := range []Probe{holder, rival} {
-			if err := probe.Rollback(ctx); err != nil && reason == nil {
+		for _, conn := range []Conn{holder, rival} {
+			if err := conn.Rollback(ctx); err != nil && reason == nil {
 				reason = err
 			}
 		}
@@ -71,7 +71,7 @@ func Prove(ctx context.Context, slots int, holder, rival Probe) error {
 		dialects.ErrUnsafeEngine, attempts)
 }
 
-func proveOn(ctx context.Context, slot int, holder, rival Probe) (busy bool, err error) {
+func proveOn(ctx context.Context, slot int, holder, rival Conn) (busy bool, err error) {
 	rows, refused, err := holder.TryLock(ctx, slot, nowait)
 	switch {
 	case err != nil:

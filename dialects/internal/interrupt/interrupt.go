@@ -21,6 +21,9 @@ const (
 	patience = 2 * time.Second
 	// fullPoolPatience is how long an interrupt waits for a connection to come back to the pool.
 	fullPoolPatience = 50 * time.Millisecond
+
+	// CleanUp bounds what is sent after a failure to put a connection right.
+	CleanUp = 5 * time.Second
 )
 
 // ErrNoConnection is what an interrupt returns when it cannot reach the server. The statement's
@@ -95,9 +98,14 @@ func closedWithin(event <-chan struct{}, d time.Duration) bool {
 	}
 }
 
+// Detached is a context for what must be sent also after the end of ctx.
+func Detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), CleanUp)
+}
+
 // Limit is the bound that the server puts on the wait of a request: what is left until ctx's
-// deadline, in whole milliseconds, at least 1. It is rounded up, so that the server never ends a
-// wait before ctx does. It is 0 without a deadline, and for a try, which does not wait.
+// deadline, in whole milliseconds, and 1 to 2 ms more, so that the server never ends a wait before
+// ctx does. It is 0 without a deadline, and for a try, which does not wait.
 func Limit(ctx context.Context, request dialects.Request) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || request.Try {

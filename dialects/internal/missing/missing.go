@@ -2,13 +2,16 @@
 package missing
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// Rows is the error of a request that locked fewer rows than it named. Existing are the values of
-// rows that exist.
+// ErrRows says that a request locked fewer rows than it named.
+var ErrRows = errors.New("rows missing")
+
+// Rows explains ErrRows. Existing are the values of rows that exist.
 func Rows(r dialects.Request, existing []string) error {
 	exists := make(map[string]bool, len(existing))
 	for _, text := range existing {

@@ -6,25 +6,25 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/peer"
 )
 
 // pool is where a client library keeps its connections.
 type pool[Tx any] interface {
 	ready() error
 	// acquire takes a connection that is alive and outside a transaction.
-	acquire(ctx context.Context) (client[Tx], line, error)
-	// lineOf is the line of a transaction of the caller's.
-	lineOf(ctx context.Context, tx Tx, request dialects.Request) (line, error)
+	acquire(ctx context.Context) (pooledConn[Tx], querier, error)
+	// querierIn runs scripts in a transaction of the caller's.
+	querierIn(ctx context.Context, tx Tx, request dialects.Request) (querier, error)
 	close()
 }
 
-// client is a pooled connection with at most one transaction, as a client library presents both.
-type client[Tx any] interface {
+// pooledConn is a connection of a pool with at most one transaction, as a client library presents
+// both.
+type pooledConn[Tx any] interface {
 	// use runs work on the connection. Nobody else uses it meanwhile.
 	use(work func(*pgx.Conn) error) error
-	// begin begins a transaction and runs s in it. Mark is that of commit; empty: no commit will
-	// come.
+	// begin begins a transaction and runs s in it. Mark is what commit will ask for, and empty in a
+	// session without work.
 	begin(ctx context.Context, mark string, s script) ([][]string, error)
 	tx() Tx
 	// savepoint sets a savepoint and presents what follows as a transaction. Release releases it.
@@ -39,8 +39,8 @@ type client[Tx any] interface {
 	giveBack()
 }
 
-// line is one connection as the locking code sees it, whichever client library it belongs to.
-type line struct {
+// querier runs scripts on one connection, whichever client library it belongs to.
+type querier struct {
 	// run sends a script and returns the first column of each statement's rows. After an error no
 	// statement behind the failed one has run.
 	run func(ctx context.Context, s script) ([][]string, error)
@@ -49,22 +49,22 @@ type line struct {
 	socket    net.Conn
 }
 
-// lineOf is the line of a client's connection. It is false when the connection died while it was
-// idle in the pool: after a restart of the server, say.
-func lineOf[Tx any](c client[Tx]) (l line, alive bool, err error) {
+// querierOn runs scripts on a connection that was just taken from its pool. The socket tells
+// whether it died while it was idle: after a restart of the server, say.
+func querierOn[Tx any](c pooledConn[Tx]) (q querier, err error) {
 	err = c.use(func(conn *pgx.Conn) error {
-		l.socket = conn.PgConn().Conn()
-		l.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
+		q.socket = conn.PgConn().Conn()
+		q.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
 		return nil
 	})
-	l.run = func(ctx context.Context, s script) (columns [][]string, err error) {
+	q.run = func(ctx context.Context, s script) (columns [][]string, err error) {
 		err = c.use(func(conn *pgx.Conn) (err error) {
 			columns, _, err = send(ctx, conn, nil, s)
 			return err
 		})
 		return columns, err
 	}
-	return l, err != nil || !peer.Gone(l.socket), err
+	return q, err
 }
 
 // sender is a pgx connection, or a transaction on one, which refuses to send once it has ended.

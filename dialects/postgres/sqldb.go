@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // sqlPool is a pool of database/sql.
@@ -23,51 +24,51 @@ func (p sqlPool) ready() error {
 	return nil
 }
 
-func (p sqlPool) acquire(ctx context.Context) (client[*sql.Tx], line, error) {
+func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, error) {
 	for {
 		conn, err := p.Conn(ctx)
 		if stats := p.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-			return nil, line{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
-				stats.MaxOpenConnections, err)
+			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+				stats.InUse, stats.MaxOpenConnections, err)
 		}
 		if err != nil {
-			return nil, line{}, fmt.Errorf("connect: %w", err)
+			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		c := &sqlClient{conn: conn, abandon: func() {}}
-		l, alive, err := lineOf(c)
-		if alive && err == nil {
-			return c, l, nil
+		c := &sqlConn{conn: conn, abandon: func() {}}
+		q, err := querierOn[*sql.Tx](c)
+		if err == nil && !peer.Gone(q.socket) {
+			return c, q, nil
 		}
 		if err == nil {
 			c.destroy(ctx)
 		}
 		c.giveBack()
 		if err != nil {
-			return nil, line{}, err
+			return nil, querier{}, err
 		}
 	}
 }
 
-// lineOf serves LockTx. database/sql does not show the connection behind a *sql.Tx, so each
+// querierIn serves LockTx. database/sql does not show the connection behind a *sql.Tx, so each
 // statement is a round trip, and a wait is interrupted from another connection of the pool.
-func (p sqlPool) lineOf(ctx context.Context, tx *sql.Tx, request dialects.Request) (line, error) {
+func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
 	if tx == nil {
-		return line{}, errors.New("nil transaction")
+		return querier{}, errors.New("nil transaction")
 	}
-	l := line{
+	q := querier{
 		run:       func(ctx context.Context, s script) ([][]string, error) { return runOne(ctx, tx, s) },
 		interrupt: func(context.Context) error { return interrupt.ErrNoConnection },
 	}
 	if ctx.Done() == nil || request.Try {
-		return l, nil
+		return q, nil
 	}
-	clean, cancel := detached(ctx) // pgx closes the connection when ctx ends
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	backend, err := l.run(clean, script{{sql: backendSQL}})
+	backend, err := q.run(clean, script{{sql: backendSQL}})
 	if err == nil {
-		l.interrupt = func(ctx context.Context) error { return p.cancel(ctx, backend[0][0]) }
+		q.interrupt = func(ctx context.Context) error { return p.cancel(ctx, backend[0][0]) }
 	}
-	return l, err
+	return q, err
 }
 
 // A backend is named by its number and its start. Without the start, a number that was given out
@@ -134,14 +135,14 @@ func firstColumn(ctx context.Context, tx *sql.Tx, statement statement) ([]string
 // close does nothing: the pool is the caller's.
 func (p sqlPool) close() {}
 
-// sqlClient is a connection of a sqlPool.
-type sqlClient struct {
+// sqlConn is a connection of a sqlPool.
+type sqlConn struct {
 	conn    *sql.Conn
 	begun   *sql.Tx
 	abandon context.CancelFunc // ends what begun is doing, by closing the connection
 }
 
-func (c *sqlClient) use(work func(*pgx.Conn) error) (err error) {
+func (c *sqlConn) use(work func(*pgx.Conn) error) (err error) {
 	rawErr := c.conn.Raw(func(driverConn any) error {
 		conn, ok := driverConn.(*stdlib.Conn)
 		if !ok {
@@ -154,7 +155,7 @@ func (c *sqlClient) use(work func(*pgx.Conn) error) (err error) {
 }
 
 // begin sends BEGIN as database/sql spells it, and then the script.
-func (c *sqlClient) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
+func (c *sqlConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
 	// database/sql rolls back when the context of BeginTx ends. Only while nothing is held may that
 	// be ctx.
 	var life context.Context
@@ -182,15 +183,15 @@ func (c *sqlClient) begin(ctx context.Context, mark string, s script) (columns [
 	return columns, err
 }
 
-func (c *sqlClient) tx() *sql.Tx { return c.begun }
+func (c *sqlConn) tx() *sql.Tx { return c.begun }
 
 // savepoint presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlClient) savepoint(ctx context.Context, name string) (*sql.Tx, func(context.Context) error, error) {
+func (c *sqlConn) savepoint(ctx context.Context, name string) (*sql.Tx, func(context.Context) error, error) {
 	release := func(ctx context.Context) error { return exec(ctx, c, "release savepoint "+name) }
 	return c.begun, release, exec(ctx, c, "savepoint "+name)
 }
 
-func (c *sqlClient) commit(ctx context.Context, mark string) error {
+func (c *sqlConn) commit(ctx context.Context, mark string) error {
 	err := c.use(func(conn *pgx.Conn) error {
 		_, _, err := send(ctx, conn, nil, script{{proofSQL("$1"), []any{mark}}})
 		return err
@@ -206,7 +207,7 @@ func (c *sqlClient) commit(ctx context.Context, mark string) error {
 	return err
 }
 
-func (c *sqlClient) rollback(ctx context.Context) error {
+func (c *sqlConn) rollback(ctx context.Context) error {
 	if c.begun == nil {
 		return nil
 	}
@@ -218,9 +219,9 @@ func (c *sqlClient) rollback(ctx context.Context) error {
 	return nil
 }
 
-func (c *sqlClient) destroy(context.Context) {
+func (c *sqlConn) destroy(context.Context) {
 	c.abandon()
 	_ = c.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 }
 
-func (c *sqlClient) giveBack() { _ = c.conn.Close() }
+func (c *sqlConn) giveBack() { _ = c.conn.Close() }

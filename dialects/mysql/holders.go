@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // heldSlots finds slots held by unknown sessions, using SKIP LOCKED. It reads the free slots. Each
 // is locked for the microsecond in which the condition looks at it and says no: at READ COMMITTED
 // InnoDB unlocks a row that does not match. That delays no waiter, but a TryLock at that moment
 // misses.
-func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only []int) ([]int, error) {
-	table, err := quoteTable(s.table)
+func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only []int) ([]int, error) {
+	table, err := quoteTable(p.table)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +43,8 @@ func (s *scene) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only [
 		return nil, err
 	}
 	known := map[string]bool{}
-	for _, lock := range s.locks {
-		if lock.table == s.slots() && !lock.waiting && lock.party != nil {
+	for _, lock := range p.locks {
+		if lock.table == p.slots() && !lock.waiting && lock.party != nil {
 			known[lock.value] = true
 		}
 	}
@@ -105,32 +106,31 @@ func absent(seen string, only []int) (missed []int) {
 }
 
 const (
-	// probesAtOnce is how many connections wait for held slots at once.
-	probesAtOnce = 4
-	// probeFor bounds the wait of a probe. It is ended when the views have been read, after some
-	// 120 ms.
-	probeFor = time.Second
-	// probing bounds all of it; half of the time that ctx leaves does as well, so that there is an
-	// answer.
-	probing = 5 * time.Second
+	// waitsAtOnce is how many connections wait for held slots at once.
+	waitsAtOnce = 4
+	// waitFor bounds each wait. It is ended when the views have been read, after some 120 ms.
+	waitFor = time.Second
+	// searchFor bounds all of it; half of the time that ctx leaves does as well, so that there is
+	// an answer.
+	searchFor = 5 * time.Second
 )
 
-// findHolders waits for held slots, a few at a time, so that the views name their holders. A probe
-// stands at the end of the queue. When its turn comes, it gives the row back at once. When somebody
-// else reads the views just then, they show an old picture without the probes: it tries again as
+// findHolders waits for held slots, a few at a time, so that the views name their holders. Each
+// waiter stands at the end of the queue, and gives the row back as soon as it has it. When somebody
+// else reads the views just then, they show an old picture without the waiters: it tries again as
 // long as there is time. A slot whose holder is never named has an unknown holder if it was held at
 // each look. At a single look, another Inspect may have had it.
-func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slots int, only []int) error {
+func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, p *picture, slots int, only []int) error {
 	const looks = 5
-	end := time.Now().Add(probing)
+	end := time.Now().Add(searchFor)
 	if deadline, ok := ctx.Deadline(); ok {
-		end = time.Now().Add(min(probing, time.Until(deadline)/2))
+		end = time.Now().Add(min(searchFor, time.Until(deadline)/2))
 	}
 	search, stop := context.WithDeadline(ctx, end)
 	defer stop()
-	atOnce := probesAtOnce
+	atOnce := waitsAtOnce
 	for look := 1; ; {
-		held, err := s.heldSlots(ctx, conn, slots, only)
+		held, err := p.heldSlots(ctx, conn, slots, only)
 		if err != nil || len(held) == 0 {
 			return err
 		}
@@ -138,16 +138,16 @@ func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slot
 			break
 		}
 		old := false
-		for len(held) > 0 && atOnce > 0 && search.Err() == nil && d.views.enter(search) == nil {
+		for len(held) > 0 && atOnce > 0 && search.Err() == nil && d.readings.enter(search) == nil {
 			some := held[:min(atOnce, len(held))]
 			held = held[len(some):]
-			probes, current, err := d.findSome(ctx, conn, s, some)
-			d.views.leave()
+			asked, current, err := d.findSome(ctx, conn, p, some)
+			d.readings.leave()
 			if err != nil {
 				return err
 			}
-			if probes < len(some) { // the server, or the pool, has no more connections to give
-				atOnce = probes
+			if asked < len(some) { // the server, or the pool, has no more connections to give
+				atOnce = asked
 			}
 			old = old || !current
 		}
@@ -156,40 +156,40 @@ func (d *Driver) findHolders(ctx context.Context, conn *sql.Conn, s *scene, slot
 		}
 	}
 	for _, slot := range only {
-		s.locks = append(s.locks, rowLock{
-			party: &dialects.Party{}, table: s.slots(), index: primary,
+		p.locks = append(p.locks, rowLock{
+			party: &dialects.Party{}, table: p.slots(), index: primary,
 			value: strconv.Itoa(slot),
 		})
 	}
 	return nil
 }
 
-// findSome waits for slots. Probed is for how many of them there was a connection. Current is
-// whether the picture is so new that it shows those probes. It is called between views.enter and
-// leave, so that the probes of others do not take connections too.
-func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots []int) (
-	probed int, current bool, err error,
+// findSome waits for slots. Asked is for how many of them there was a connection. Current is
+// whether the picture is so new that it shows those waiters. It is called between
+// readings.enter and leave, so that the waiters of others do not take connections too.
+func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, p *picture, slots []int) (
+	asked int, current bool, err error,
 ) {
 	var running sync.WaitGroup
 	var waited atomic.Int32
-	spared := make(chan struct{})           // closed when no more KILL is sent
-	probes := make(chan string, len(slots)) // the numbers of their connections, "" for one that has none
+	spared := make(chan struct{})             // closed when no more KILL is sent
+	sessions := make(chan string, len(slots)) // that wait; "" for a slot without one
 	for _, slot := range slots {
 		running.Go(func() {
-			if d.probe(ctx, s, slot, probes, spared) {
+			if d.awaitHolder(ctx, p, slot, sessions, spared) {
 				waited.Add(1)
 			}
 		})
 	}
-	found := &scene{people: map[string]*dialects.Party{}, folds: s.folds}
+	found := &picture{people: map[string]*dialects.Party{}, folds: p.folds}
 	var waiting []string
 	for range slots {
-		if session := <-probes; session != "" {
+		if session := <-sessions; session != "" {
 			waiting = append(waiting, session)
 		}
 	}
 	if len(waiting) > 0 {
-		d.views.last = time.Now() // they are in the next picture that is newer than this
+		d.readings.last = time.Now() // they are in the next picture that is newer than this
 		_, err = d.readLocks(ctx, conn, found)
 	}
 	for _, session := range waiting {
@@ -204,21 +204,21 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, s *scene, slots [
 			pictured++
 		}
 		asked := slices.ContainsFunc(slots, func(slot int) bool { return strconv.Itoa(slot) == lock.value })
-		if asked && lock.table == s.slots() && !own {
-			s.locks = append(s.locks, lock)
+		if asked && lock.table == p.slots() && !own {
+			p.locks = append(p.locks, lock)
 		}
 	}
-	d.views.old = pictured < waited.Load()
-	return len(waiting), !d.views.old, err
+	d.readings.old = pictured < waited.Load()
+	return len(waiting), !d.readings.old, err
 }
 
-// probe waits for a slot on a connection of its own, and tells whether a KILL ended the wait. A
-// pool that has no connection to give leaves the holder unknown. The connection goes back to the
+// awaitHolder waits for a slot on a connection of its own, and tells whether a KILL ended the wait.
+// A pool that has no connection to give leaves the holder unknown. The connection goes back to the
 // pool only when no KILL can hit the application's next statement.
-func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- string, spared <-chan struct{}) (
-	killed bool,
-) {
-	brief, cancel := context.WithTimeout(ctx, probeFor)
+func (d *Driver) awaitHolder(ctx context.Context, p *picture, slot int, started chan<- string,
+	spared <-chan struct{},
+) (killed bool) {
+	brief, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
 	conn, err := d.control.Conn(brief)
 	if err != nil {
@@ -226,7 +226,7 @@ func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- s
 		return false
 	}
 	defer conn.Close()
-	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+cleanUpTimeout)
+	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), waitFor+interrupt.CleanUp)
 	defer stop()
 	session, err := firstColumn(clean, conn, "SELECT CONNECTION_ID()")
 	if err != nil {
@@ -234,9 +234,9 @@ func (d *Driver) probe(ctx context.Context, s *scene, slot int, started chan<- s
 		return false
 	}
 	started <- session[0]
-	table, _ := quoteTable(s.table)
-	limits := onMariaDB(someWait, fmt.Sprintf("max_statement_time=%.3f", probeFor.Seconds()))
-	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %sslot FROM %s WHERE slot = %d FOR UPDATE", limits, probeMark,
+	table, _ := quoteTable(p.table)
+	limits := onMariaDB(someWait, fmt.Sprintf("max_statement_time=%.3f", waitFor.Seconds()))
+	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %sslot FROM %s WHERE slot = %d FOR UPDATE", limits, awaitMark,
 		table, slot))
 	_, err = conn.ExecContext(clean, "ROLLBACK") // at once: it may have the row
 	<-spared
