@@ -90,7 +90,8 @@ func (p *picture) readLabels(ctx context.Context, conn *sql.Conn) error {
 const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.trx_requested_lock_id, l.lock_mode = 'S',
 	l.lock_table, l.lock_index, l.lock_data, (SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
 		WHERE w.requested_lock_id = l.lock_id AND w.requesting_trx_id = t.trx_id)
-	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t ON t.trx_id = l.lock_trx_id
+	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t
+		ON t.trx_id = l.lock_trx_id AND (t.trx_id <> 0 OR t.trx_rows_locked > 0)
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
 
 // readLocks reads the sessions and the locks that somebody waits for. Silent is how many
@@ -107,6 +108,14 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 	if err != nil {
 		return 0, err
 	}
+	// Transactions that have locked rows in share mode alone have number 0, all of them. The lock of one
+	// shows as a lock of each.
+	unnumbered := map[string]bool{}
+	for _, line := range locks {
+		if line[1] == "0" {
+			unnumbered[line[0]] = true
+		}
+	}
 	waits := map[string]bool{}
 	for _, line := range locks {
 		lock := rowLock{
@@ -114,6 +123,9 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 			table: p.parsed(line[4], ""), index: strings.Trim(line[5], "`"), value: recordValue(line[6]),
 		}
 		lock.party = p.people[lock.session]
+		if lock.transaction == "0" && len(unnumbered) > 1 {
+			lock.session, lock.party = "", &dialects.Party{} // the server does not say whose it is
+		}
 		lock.place, _ = strconv.Atoi(line[7])
 		p.locks = append(p.locks, lock)
 		waits[lock.session] = waits[lock.session] || lock.waiting
