@@ -108,8 +108,8 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 	if err != nil {
 		return 0, err
 	}
-	// Transactions that have locked rows in share mode alone have number 0, all of them. The lock of one
-	// shows as a lock of each.
+	// Transactions that have locked rows in share mode alone have number 0, all of them. The lock
+	// of one shows as a lock of each.
 	unnumbered := map[string]bool{}
 	for _, line := range locks {
 		if line[1] == "0" {

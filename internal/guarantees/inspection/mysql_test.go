@@ -25,7 +25,8 @@ func TestInspectInnoDB(t *testing.T) {
 		{"a value is one of its own column", rowsOfOneIndex},
 		{"a table without a database is of the session's", unqualifiedRows},
 		{"shared locks", func(t *testing.T, e *testbed.Engine) {
-			// one after the other: MariaDB does not tell two sessions apart that have shared locks alone
+			// one after the other: MariaDB does not tell two sessions apart that have shared locks
+			// alone
 			t.Run("a shared lock is held, too", func(t *testing.T) { sharedHolder(t, e) })
 			t.Run("one that waits to be more is not held", func(t *testing.T) { sharedWaiter(t, e) })
 			t.Run("two are of sessions that are known, or of nobody", func(t *testing.T) { sharedHolders(t, e) })
