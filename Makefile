@@ -26,12 +26,13 @@ demo: ## replay real orders, without a lock and with one
 GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
-	@echo "left to make test-full: the clients of PostgreSQL on its other version, and the long figures"
+	@echo "left to make test-full: the clients of PostgreSQL on its other version, 800 of 1000 races between a cancel"
+	@echo "and the grant, and each guarantee alone, with a look at what goroutines it leaves"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes
 	@echo "left to make test: all clients but one for each engine, PgBouncer, what internal/guarantees/* shows,"
-	@echo "the tests of internal/servers, and the other modules"
+	@echo "the tests of internal/servers, the other modules, and 950 of 1000 races between a cancel and the grant"
 	@$(GO_TEST) -short $$(go list ./... | grep -v -e /guarantees/ -e /servers)
 
 test-full: export TXLOCK_FULL = yes
@@ -48,6 +49,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet . ./dialects/...
 	cd cmd/txlock && GOOS=darwin go vet ./... && GOOS=windows go vet ./...
+	cd internal/torture && GOOS=darwin go vet ./...
 	go run .ci/documented.go $(DOCUMENTED)
 	go run .ci/shown.go
 	.ci/dependencies

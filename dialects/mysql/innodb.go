@@ -108,8 +108,8 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 	if err != nil {
 		return 0, err
 	}
-	// Transactions that have locked rows in share mode alone have number 0, all of them. The lock
-	// of one shows as a lock of each.
+	// Transactions that have locked rows in share mode alone all have number 0. What one of them
+	// holds shows as held by each. What one of them waits for is its own.
 	unnumbered := map[string]bool{}
 	for _, line := range locks {
 		if line[1] == "0" {
@@ -122,13 +122,13 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 			session: line[0], transaction: line[1], waiting: line[2] == "1", shared: line[3] == "1",
 			table: p.parsed(line[4], ""), index: strings.Trim(line[5], "`"), value: recordValue(line[6]),
 		}
+		waits[lock.session] = waits[lock.session] || lock.waiting
 		lock.party = p.people[lock.session]
-		if lock.transaction == "0" && len(unnumbered) > 1 {
+		if lock.transaction == "0" && len(unnumbered) > 1 && !lock.waiting {
 			lock.session, lock.party = "", &dialects.Party{} // the server does not say whose it is
 		}
 		lock.place, _ = strconv.Atoi(line[7])
 		p.locks = append(p.locks, lock)
-		waits[lock.session] = waits[lock.session] || lock.waiting
 	}
 	if err := p.begun(ctx, conn); err != nil {
 		return 0, err
@@ -172,7 +172,7 @@ func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects
 	}
 	defer func() { d.readings.last = time.Now() }()
 	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
-		party.Session+" AND trx_id = "+party.Transaction)
+		party.Session+" AND trx_id = "+party.Transaction+" AND (trx_id <> 0 OR trx_rows_locked > 0)")
 	return len(found) > 0, err
 }
 

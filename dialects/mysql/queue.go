@@ -76,6 +76,7 @@ func state(name rowName, locks []rowLock) dialects.RowState {
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value}
 	slices.SortFunc(locks, func(a, b rowLock) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), compareBool(a.shared, b.shared),
+			compareBool(a.session == "", b.session == ""), // who is known goes first
 			cmp.Compare(len(a.session), len(b.session)), cmp.Compare(a.session, b.session))
 	})
 	waits := map[string]bool{}

@@ -12,6 +12,9 @@ import (
 // Commit implements dialects.Session.
 func (s *session[Tx]) Commit(ctx context.Context) error {
 	defer s.conn.giveBack()
+	if s.mark == "" {
+		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
+	}
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
@@ -27,7 +30,7 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case sqlState(err) == divisionByZero:
+	case sqlState(err) == divisionByZero && s.status() != idle: // of the proof; a COMMIT that failed is over
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 			"not committed", dialects.ErrLost)
@@ -64,7 +67,7 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 	if ended := s.conn.rollback(ctx); err == nil {
 		err = ended
 	}
-	if err == nil && s.status() != idle { // the caller closed the transaction's handle, and went on
+	if err == nil && s.status() != idle { // database/sql: the work has closed the handle, and gone on
 		err = exec(ctx, s.conn, "rollback")
 	}
 	if err != nil {

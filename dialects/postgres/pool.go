@@ -24,7 +24,7 @@ type pooledConn[Tx any] interface {
 	// use runs work on the connection. Nobody else uses it meanwhile.
 	use(work func(*pgx.Conn) error) error
 	// begin begins a transaction and runs s in it. Mark is what commit will ask for, and empty in a
-	// session without work.
+	// session without work. After an error the transaction may be open, or not: rollback ends it.
 	begin(ctx context.Context, mark string, s script) ([][]string, error)
 	tx() Tx
 	// savepoint sets a savepoint and presents what follows as a transaction. Release releases it.

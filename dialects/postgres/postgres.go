@@ -133,8 +133,8 @@ func (d *driver[Tx]) acquire(ctx context.Context) (pooledConn[Tx], querier, erro
 	return d.pool.acquire(ctx)
 }
 
-// withConn runs work on a connection of the pool. The pool closes a connection that comes back in a
-// transaction.
+// withConn runs work on a connection of the pool. One that comes back in a transaction is closed:
+// pgxpool does it at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) withConn(ctx context.Context, work func(querier) error) error {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {

@@ -38,7 +38,8 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if s.rollback(clean) == nil {
+	// An idle connection has begun nothing: BEGIN failed, or something before it.
+	if s.status() == idle || s.rollback(clean) == nil {
 		err = s.explain(clean, request, err)
 	}
 	return 0, err

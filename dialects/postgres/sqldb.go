@@ -156,15 +156,13 @@ func (c *sqlConn) use(work func(*pgx.Conn) error) (err error) {
 
 // begin sends BEGIN as database/sql spells it, and then the script.
 func (c *sqlConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	// database/sql rolls back when the context of BeginTx ends. Only while nothing is held may that
-	// be ctx.
+	// database/sql rolls back when the context of BeginTx ends, so that context lives as long as
+	// the transaction. It ends with ctx only until BEGIN was answered.
 	var life context.Context
 	life, c.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	outlive := context.AfterFunc(ctx, c.abandon)
 	if c.begun, err = c.conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}); err != nil {
-		if ended := ctx.Err(); ended != nil { // err says that life was cancelled, whatever ended ctx
-			return nil, ended
-		}
+		c.abandon()
 		return nil, err
 	}
 	if !outlive() {

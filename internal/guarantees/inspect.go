@@ -208,7 +208,11 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	done, _ := f.StartWork(key, table)
 	granted := f.Queue(t, 1, key)
 	stuck := f.Look(t, key)[0]
-	require.NoError(t, f.Locks.Break(background, stuck))
+	breakIt := func(holding txlock.Holding) (err error) {
+		f.Apart(func() { err = f.Locks.Break(background, holding) })
+		return err
+	}
+	require.NoError(t, breakIt(stuck))
 	require.ErrorIs(t, <-done, txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	eventually.Every(t, "both ends are in the log", time.Millisecond, func() bool { return len(log.Records(t)) == 2 })
@@ -218,7 +222,7 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	next := <-granted
 
 	// What was shown has ended: a second Break harms nobody.
-	err := f.Locks.Break(background, stuck)
+	err := breakIt(stuck)
 	require.ErrorIs(t, err, txlock.ErrNotHeld)
 	require.ErrorContains(t, err, key[:10])
 	require.NoError(t, next.Context().Err())
@@ -238,7 +242,7 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, first.Unlock(background))
 	again, err := one.Locks.Mutex(key).Lock(background)
 	require.NoError(t, err)
-	require.ErrorIs(t, f.Locks.Break(background, shown), txlock.ErrNotHeld)
+	require.ErrorIs(t, breakIt(shown), txlock.ErrNotHeld)
 	require.NoError(t, again.Context().Err())
 	require.NoError(t, again.Unlock(background))
 }

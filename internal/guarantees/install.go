@@ -218,6 +218,7 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		"a struct {} cannot name": f.Locks.Rows("t", "c", struct{}{}),
 		"4097 rows at once":       f.Locks.Mutex(manyKeys(4097)...),
 		"a column":                f.Locks.Rows("t", "", 1),
+		"valid UTF-8":             f.Locks.Rows("t", "c", "\xff"), // found when the statement is spelled
 	} {
 		_, err := m.Lock(background)
 		require.ErrorContains(t, err, text)

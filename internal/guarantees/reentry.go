@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,11 +232,11 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		} {
 			require.ErrorIs(t, err, txlock.ErrNotAcquired, verb)
 			require.NotErrorIs(t, err, txlock.ErrLost, verb)
-			require.ErrorContains(t, err, "nested Do", verb)
+			require.ErrorContains(t, err, "must use the context that the work got", verb)
+			require.ErrorContains(t, err, "must wait until it has returned", verb)
 		}
 		require.Less(t, time.Since(start), promptly)
 	}
-	var kept atomic.Int64
 	require.NoError(t, outer.Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, insert(1)(ctx, tx))
 		// Beside it.
@@ -283,16 +282,29 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.NoError(t, other.Do(ctx, insert(32)))
 		require.NoError(t, insert(64)(ctx, tx))
 
-		// Of many at once some run and the others are refused. None undoes another.
+		// Of many at once one runs, and the others are refused until they come at the right moment.
+		// Half of them fail. None undoes another.
 		var group errgroup.Group
 		for i := range 8 {
 			group.Go(func() error {
 				for j := range 5 {
-					err := inner.Do(ctx, insert(1000+10*i+j))
-					if err == nil {
-						kept.Add(1)
-					} else if !errors.Is(err, txlock.ErrNotAcquired) {
-						return err
+					id, failure := 1000+10*i+j, []error{nil, errWork}[(i+j)%2]
+					work := func(ctx context.Context, tx Tx) error {
+						if err := insert(id)(ctx, tx); err != nil {
+							return err
+						}
+						own, err := f.Locks.Mutex(f.Key(strconv.Itoa(id))).Lock(ctx)
+						if err != nil {
+							return err
+						}
+						return errors.Join(own.Unlock(ctx), failure)
+					}
+					err := inner.Do(ctx, work)
+					for errors.Is(err, txlock.ErrNotAcquired) {
+						err = inner.Do(ctx, work)
+					}
+					if !errors.Is(err, failure) {
+						return fmt.Errorf("nested Do %d: %w", id, err)
 					}
 				}
 				return nil
@@ -301,8 +313,13 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return group.Wait()
 	}))
 	require.Equal(t, 1+2+4+8+32+64, f.Total(t, "SELECT SUM(id) FROM "+table+" WHERE id < 1000"))
-	require.Positive(t, kept.Load())
-	require.Equal(t, int(kept.Load()), f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id >= 1000"))
+	require.Equal(t, 20, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id >= 1000"))
+	for i := range 8 {
+		for j := range 5 {
+			query := fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE id = %d", table, 1000+10*i+j)
+			require.Equal(t, 1-(i+j)%2, f.Total(t, query))
+		}
+	}
 	f.Free(t, f.Key("outer"), f.Key("inner"), f.Key("other"))
 }
 
@@ -422,28 +439,40 @@ func NestedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	f.Free(t, f.Key("a"), f.Key("b"))
 }
 
-// SharedContext shows that goroutines that share a context take turns.
+// SharedContext shows that goroutines that share a context take turns: that of a Lock, and that of
+// the work of a Do.
 func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	share := func(ctx context.Context) {
+		var group errgroup.Group
+		for i := range 8 {
+			group.Go(func() error {
+				for range 10 {
+					lock, err := f.Locks.Mutex(f.Key(string(rune('a' + i)))).Lock(ctx)
+					if err != nil {
+						return err
+					}
+					if err := lock.Unlock(background); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, group.Wait())
+		f.Taken(t, f.Key("c"))
+	}
 	outer, err := f.Locks.Mutex(f.Key("shared")).Lock(background)
 	require.NoError(t, err)
-	var group errgroup.Group
-	for i := range 8 {
-		group.Go(func() error {
-			for range 10 {
-				lock, err := f.Locks.Mutex(f.Key(string(rune('a' + i)))).Lock(outer.Context())
-				if err != nil {
-					return err
-				}
-				if err := lock.Unlock(background); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	require.NoError(t, group.Wait())
-	f.Taken(t, f.Key("c"))
+	share(outer.Context())
 	require.NoError(t, outer.Unlock(background))
+	f.Free(t, f.Key("shared"), f.Key("c"))
+
+	require.NoError(t, f.Locks.Mutex(f.Key("shared")).Do(background, func(ctx context.Context, tx Tx) error {
+		share(ctx)
+		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+	}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	f.Free(t, f.Key("shared"), f.Key("c"))
 }

@@ -243,10 +243,12 @@ func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	tried, err := a.TryLock(inner.Context())
 	require.NoError(t, err)
 	require.NoError(t, tried.Unlock(background))
+	refused := a.Do(outer.Context(), func(context.Context, Tx) error { return nil })
+	require.ErrorIs(t, refused, txlock.ErrInsideLock)
 	require.NoError(t, outer.Unlock(background))
 	require.NoError(t, inner.Unlock(background))
 	s.take(t, "1 asked by Lock", "1 answered", "2 asked by Lock", "2 answered",
-		"3 asked by TryLock", "3 answered", "3 ended", "1 ended", "2 ended")
+		"3 asked by TryLock", "3 answered", "3 ended", "4 asked by Do", "4 answered: error", "1 ended", "2 ended")
 
 	ended := context.WithoutCancel(inner.Context())
 	require.NoError(t, a.Do(ended, func(ctx context.Context, _ Tx) error {

@@ -130,8 +130,8 @@ func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	}
 }
 
-// UndoneContexts: a lock that was taken in the work of a nested Do that fails ends before its row
-// is released, with whatever waits by its context. The outer Do loses nothing.
+// UndoneContexts: a lock that was taken in the work of a nested Do that fails ends, with whatever
+// waits by its context. The outer Do loses nothing.
 func UndoneContexts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)

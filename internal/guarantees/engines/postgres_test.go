@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -99,14 +100,27 @@ func TestDoTellsOfTheCommit(t *testing.T) {
 		if !e.Postgres { // only PostgreSQL checks constraints at COMMIT
 			continue
 		}
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		table := f.MakeTable(t, "id int unique deferrable initially deferred")
-		m := f.Locks.Mutex(f.Key("commit"))
-		insert := func(ctx context.Context, tx pgx.Tx) error {
-			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1), (1)")
-		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("pgx", func(t *testing.T) { refusedCommit(t, e, testbed.PgxOpened()) })
+			t.Run("sql.DB", func(t *testing.T) { refusedCommit(t, e, testbed.PostgresSQL[0]) })
+		})
+	}
+}
+
+func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int unique deferrable initially deferred")
+	divides := table + "_divides" // raises the error that txlock itself provokes in another transaction
+	f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN 1 / 0; END'")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+divides+" CASCADE") })
+	f.AsAdmin(t, "CREATE CONSTRAINT TRIGGER divides AFTER INSERT ON "+table+" DEFERRABLE INITIALLY DEFERRED "+
+		"FOR EACH ROW WHEN (NEW.id < 0) EXECUTE FUNCTION "+divides+"()")
+	m := f.Locks.Mutex(f.Key("commit"))
+	for values, says := range map[string]string{"(1), (1)": "unique", "(-1)": "division by zero"} {
+		insert := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values) }
 		for _, nested := range []bool{false, true} {
-			err := m.Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			err := m.Do(background, func(ctx context.Context, tx Tx) error {
 				_, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
 				require.NoError(t, err)
 				if nested {
@@ -114,7 +128,9 @@ func TestDoTellsOfTheCommit(t *testing.T) {
 				}
 				return insert(ctx, tx)
 			})
-			require.ErrorContains(t, err, "unique")
+			require.ErrorContains(t, err, says)
+			require.ErrorAs(t, err, new(*pgconn.PgError))
+			require.NotErrorIs(t, err, txlock.ErrLost)
 			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 			f.Free(t, f.Key("commit"), f.Key("left"))
 		}

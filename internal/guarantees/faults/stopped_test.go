@@ -56,6 +56,7 @@ func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready, s
 	}
 	granted := stranger.Waits(t, f.Key(part))
 	require.NoError(t, holder.Process.Signal(syscall.SIGSTOP))
+	require.Empty(t, granted, "its lease was over before the stop")
 	return holder, granted
 }
 

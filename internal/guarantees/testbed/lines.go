@@ -29,7 +29,7 @@ func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.
 			all = append(all, func() { onSQL(e, c) })
 		}
 		for i, line := range all {
-			if i%len(postgres) == v {
+			if (i+1)%len(postgres) == v {
 				spread = append(spread, line)
 			}
 		}
