@@ -118,7 +118,9 @@ func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		"FOR EACH ROW WHEN (NEW.id < 0) EXECUTE FUNCTION "+divides+"()")
 	m := f.Locks.Mutex(f.Key("commit"))
 	for values, says := range map[string]string{"(1), (1)": "unique", "(-1)": "division by zero"} {
-		insert := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values) }
+		insert := func(ctx context.Context, tx Tx) error {
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values)
+		}
 		for _, nested := range []bool{false, true} {
 			err := m.Do(background, func(ctx context.Context, tx Tx) error {
 				_, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
