@@ -355,23 +355,3 @@ func (l *Locker[Tx]) lookAfter() {
 		go s.heartbeat.Look()
 	}
 }
-
-func lost(reason error) error {
-	if errors.Is(reason, ErrLost) {
-		return reason
-	}
-	return fmt.Errorf("%w: %w", ErrLost, reason)
-}
-
-// also is err, and what went wrong on the way out, unless err says that already.
-func also(err, exit error) error {
-	switch {
-	case exit == nil || errors.Is(err, exit):
-		return err
-	case err == nil:
-		return exit
-	case errors.Is(err, ErrLost) && errors.Is(exit, ErrLost):
-		return err
-	}
-	return fmt.Errorf("%w (%w)", err, exit)
-}

@@ -1,0 +1,83 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// limitWait checks what can be checked without the database, and bounds the wait by Within.
+func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
+	if err := m.locker.ready(); err != nil {
+		return nil, nil, err
+	}
+	if m.err != nil {
+		return nil, nil, m.err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	}
+	if m.within == 0 {
+		return ctx, func() {}, nil
+	}
+	wait, cancel = context.WithTimeout(ctx, m.within)
+	return wait, cancel, nil
+}
+
+// judge adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or Within
+// has ended the wait, but for those that say more. A table that is not installed may be installed
+// anew, so its number of slots is forgotten.
+func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
+	if errors.Is(err, ErrNotInstalled) {
+		m.locker.slots.Store(0)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost} {
+		if errors.Is(err, certain) {
+			return err
+		}
+	}
+	over := ctx.Err()
+	if deadline, ok := wait.Deadline(); over == nil && ok && !time.Now().Before(deadline) {
+		over = context.DeadlineExceeded
+	}
+	switch {
+	case over == nil:
+		return err
+	case errors.Is(err, ErrNotAcquired):
+		return fmt.Errorf("%w (%w)", err, over)
+	}
+	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, over)
+}
+
+// failed is the one place that says where an error comes from.
+func (m *Mutex[Tx]) failed(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s %s: %w", verb, m.name, err)
+}
+
+// lost is reason as the loss of a session.
+func lost(reason error) error {
+	if errors.Is(reason, ErrLost) {
+		return reason
+	}
+	return fmt.Errorf("%w: %w", ErrLost, reason)
+}
+
+// also is err, and what went wrong on the way out, unless err says that already.
+func also(err, exit error) error {
+	switch {
+	case exit == nil || errors.Is(err, exit):
+		return err
+	case err == nil:
+		return exit
+	case errors.Is(err, ErrLost) && errors.Is(exit, ErrLost):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, exit)
+}
