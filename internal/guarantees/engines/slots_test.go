@@ -76,31 +76,39 @@ func TestSlotsAreSortedAndFolded(t *testing.T) {
 	}
 }
 
-// Who locks all slots, and waits for one of them, holds those before it and none after it.
+// Who locks all slots, and waits for one of them, holds those before it and none after it. Of 500
+// keys in 16 slots each slot is named once.
 func slotsSortedAndFolded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const slots, held = 16, 7
+	const slots = 16
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(slots))
 	require.NoError(t, f.Locks.Install(background))
-	free := func() int {
-		return f.Total(t, "SELECT COUNT(*) FROM (SELECT slot FROM "+name+" FOR UPDATE SKIP LOCKED) free")
+	free := func(result string) int {
+		return f.Total(t, "SELECT "+result+" FROM (SELECT slot FROM "+name+" FOR UPDATE SKIP LOCKED) free")
 	}
-	require.Equal(t, slots, free())
+	require.Equal(t, slots, free("COUNT(*)"))
 	keys := make([]string, 500)
 	for i := range keys {
 		keys[i] = strconv.Itoa(i % 400)
 	}
-	by := heldSlot(t, f, name, held)
-	granted := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := f.Locks.Mutex(keys...).Lock(background)
-		if err == nil {
-			granted <- lock
+	for _, held := range []int{0, 7, slots - 1} {
+		by := heldSlot(t, f, name, held)
+		granted := make(chan *txlock.Lock, 1)
+		go func() {
+			lock, err := f.Locks.Mutex(keys...).Lock(background)
+			if err == nil {
+				granted <- lock
+			}
+		}()
+		f.Waiters(t, 1)
+		require.Equal(t, slots-1-held, free("COUNT(*)"))
+		require.Equal(t, held+1, free(fmt.Sprintf("COALESCE(MIN(slot), %d)", slots)))
+		if !e.Postgres { // which shows no arguments of a statement
+			require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.Label+
+				"' AND INFO LIKE '%FOR UPDATE' AND INFO LIKE '% IN (0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15) AND %'"))
 		}
-	}()
-	f.Waiters(t, 1)
-	require.Equal(t, slots-1-held, free())
-	require.NoError(t, f.End(background, by, false))
-	lock := testbed.Receive(t, granted)
-	require.Zero(t, free())
-	require.NoError(t, lock.Unlock(background))
+		require.NoError(t, f.End(background, by, false))
+		lock := testbed.Receive(t, granted)
+		require.Zero(t, free("COUNT(*)"))
+		require.NoError(t, lock.Unlock(background))
+	}
 }
