@@ -125,7 +125,7 @@ func (h *Heartbeat) Look() {
 		return
 	}
 	defer turn.Give()
-	if !h.life.Open() || h.life.Lost() != nil {
+	if !h.life.held() {
 		return
 	}
 	h.mu.Lock()
