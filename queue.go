@@ -120,7 +120,7 @@ func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (
 		}
 		return m.begin(ctx, wait, request, place)
 	}
-	queued, admitted := m.locker.tracedQueue(ctx)
+	queued, admitted := tracedQueue(ctx, m.locker.config.tracer)
 	entered, err := m.locker.lines().Enter(wait, name, !request.Work, queued)
 	admitted()
 	switch {

@@ -34,23 +34,26 @@ type QueueTracer interface {
 	Admitted(ctx context.Context)
 }
 
-// tracedQueue returns what tells the Tracer of the wait of one call in the process.
-func (l *Locker[Tx]) tracedQueue(ctx context.Context) (queued, admitted func()) {
-	tracer, ok := l.config.tracer.(QueueTracer)
+// tracedQueue returns what tells a Tracer of the wait of one call in the process.
+func tracedQueue(ctx context.Context, tracer Tracer) (queued, admitted func()) {
+	told, ok := tracer.(QueueTracer)
 	if !ok {
-		return func() {}, func() {}
+		return nothing, nothing
 	}
 	waits := false
 	queued = func() {
 		waits = true
-		tracer.Queued(ctx)
+		told.Queued(ctx)
 	}
 	return queued, func() {
 		if waits {
-			tracer.Admitted(ctx)
+			told.Admitted(ctx)
 		}
 	}
 }
+
+// nothing is not a literal in a generic function, which would be allocated at each call.
+func nothing() {}
 
 // Call is a call that locks, as a Tracer is told of it.
 type Call struct {
