@@ -260,7 +260,8 @@ func (s *session[Tx]) lose(reason error) bool {
 	return true
 }
 
-// leave gives a handle back. The last one hands the session of a Lock to another caller, or ends it.
+// leave gives a handle back. The last one hands the session of a Lock to another caller, or
+// ends it.
 func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error {
 	if s.handOn(handle) {
 		return nil

@@ -217,9 +217,10 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that still
-// runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end, see
-// [WithQueue]. Those that wait at the server do not: cancel their contexts. Close waits 6 seconds for both, and for the server. After that it returns
-// an error, and what is left is closed when it ends.
+// runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end with an
+// error, see [WithQueue]. Those that wait at the server do not: cancel their contexts. Close waits
+// 6 seconds for both, and for the server. After that it returns an error, and what is left is
+// closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
