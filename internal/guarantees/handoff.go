@@ -195,7 +195,7 @@ func HandOffBounds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		return before, waited
 	}
 
-	rounds := 100
+	rounds := 30
 	if tier.Full() {
 		rounds = 10_000
 	}

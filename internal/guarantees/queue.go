@@ -69,8 +69,8 @@ func lockOrDo[Tx any](m *txlock.Mutex[Tx], do bool, hold func()) error {
 }
 
 // QueueLeavesPool shows that a hundred callers of one key leave the pool to others, and that all of
-// them are served. Without the queue they would have all ten connections, and the callers of another
-// key would wait for the hot one.
+// them are served. Without the queue they would have all ten connections, and the callers of
+// another key would wait for the hot one.
 func QueueLeavesPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const callers = 100
 	var options []txlock.Option
