@@ -135,8 +135,8 @@ func (c *Combined[Tx, In, Out]) take() *batch[In, Out] {
 	return b
 }
 
-// bind leaves in a batch the orders that have not left, and binds them. What a context ended that its
-// caller has not seen yet is ended here: what was cancelled before is not worked on.
+// bind leaves in a batch the orders that have not left, and binds them. An order whose context has
+// ended is not worked on, though its caller has not come to see it.
 func (c *Combined[Tx, In, Out]) bind(b *batch[In, Out]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +161,7 @@ func (c *Combined[Tx, In, Out]) lead() {
 	defer func() {
 		if !named {
 			c.bind(b)
-			c.fail(b, fmt.Errorf("txlock: Combine: naming the lock, in the goroutine of another caller: %w", ErrPanicked))
+			c.fail(b, fmt.Errorf("txlock: Combine: naming the lock in another caller's goroutine: %w", ErrPanicked))
 		}
 	}()
 	m := c.lock(b.in())
@@ -212,7 +212,7 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 	panicked := true
 	defer func() {
 		if panicked {
-			c.fail(b, m.failed(combineVerb, fmt.Errorf("%w in the goroutine of another caller", ErrPanicked)))
+			c.fail(b, m.failed(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked)))
 		}
 	}()
 	err := traced(trace, work, func(work func(context.Context, Tx) error) error {

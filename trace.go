@@ -7,8 +7,8 @@ import (
 )
 
 // Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
-// in the goroutine of that call, except for the loss of a Lock and for batches of [Combine]. It must
-// return soon and not panic. The module txlock/otel has one for OpenTelemetry.
+// in the goroutine of that call, except for the loss of a Lock, and for batches of [Combine]. It
+// must return soon and not panic. The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx. The two
 	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.

@@ -163,7 +163,7 @@ func (p *placed) is(t *testing.T, value int) {
 	require.Equal(t, outcome{value: value}, testbed.Receive(t, p.ended))
 }
 
-// fails checks that the order was not done, and returns the error, which matches with unless that is
+// fails checks that the order was not done, and returns the error. It matches with, unless that is
 // nil.
 func (p *placed) fails(t *testing.T, with error) error {
 	t.Helper()
@@ -308,7 +308,7 @@ func CombinedLeaving[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.Equal(t, []int{1, 3, 4, 7, 12}, o.committed(t))
 }
 
-// CombinedWaits shows that any caller may leave a batch that waits for its lock, and that the others
+// CombinedWaits shows that any order may leave a batch that waits for its lock, and that the others
 // keep their place.
 func CombinedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	o := newOrders(t, testbed.NewFixture(t, e, c))
