@@ -165,18 +165,19 @@ func (c *Combined[Tx, In, Out]) lead() {
 		}
 	}()
 	m := c.lock(b.in())
-	named = true
 	if m == nil {
+		named = true
 		c.bind(b)
 		c.refuse(b, errors.New("txlock: Combine: lock returned a nil Mutex"))
 		return
 	}
-	go c.wait(b, m)
+	ctx, trace := m.asked(b.ctx, combineVerb, false)
+	named = true
+	go c.wait(ctx, b, m, trace)
 }
 
 // wait waits for the lock of a batch, and then has the first of its callers do the work.
-func (c *Combined[Tx, In, Out]) wait(b *batch[In, Out], m *Mutex[Tx]) {
-	ctx, trace := m.asked(b.ctx, combineVerb, false)
+func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *Mutex[Tx], trace *trace) {
 	g, err := m.acquire(ctx, false, true)
 	c.bind(b)
 	if err == nil && len(b.orders) == 0 { // the grant won the race against the last to leave

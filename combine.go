@@ -146,6 +146,6 @@ func leftQueue(ctx context.Context) error {
 
 // carriedOpen tells whether ctx carries an open session of the Locker.
 func (m *Mutex[Tx]) carriedOpen(ctx context.Context) bool {
-	s, _ := m.locker.carried(ctx)
-	return s != nil && s.life.Open()
+	s, of := m.locker.carried(ctx)
+	return s != nil && of.Open()
 }
