@@ -28,7 +28,7 @@ func statusOfCrowd(t *testing.T, e *engine) {
 	c.Path = os.Args[0]
 	crowd := start(t, c)
 	require.Equal(t, "ready", crowd.line(t))
-	// without a token: for the first token of a database, a caller leaves the queue and joins it again
+	// The first token of a database would take a second begin, at the end of the queue.
 	next := f.start(t, "run", "--no-token", "k", "--", "sh", "-c", "echo mine; cat")
 	f.waiters(t, 1)
 	crowd.send(t, "unlock") // its second caller goes on at the server, and leaves three behind

@@ -96,7 +96,8 @@ func status(t *testing.T, e *engine) {
 	require.Zero(t, r.code)
 	lines := strings.Split(r.stdout, "\n")
 	require.Len(t, lines, 5)
-	require.Regexp(t, `^LOCK +STATE +FOR +WAITING +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`, lines[0])
+	require.Regexp(t, `^LOCK +STATE +FOR +WAITING +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`,
+		lines[0])
 	require.Regexp(t, fmt.Sprintf(`^k +held +\S+ +3 +.* %s .* idle`, k.Holder.ID), lines[1])
 	for i, waiter := range waiters {
 		require.Regexp(t, fmt.Sprintf(`^  %d\. +waits .* %d `, i+1, waiter.Process.Pid), lines[i+2])

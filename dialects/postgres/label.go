@@ -38,8 +38,9 @@ func furtherLabelOf(request dialects.Request) string { return " " + label.Of(req
 // pingSQL also shows how many callers wait behind the session now, if there is room. It is sent as
 // one simple query, which ends the portal, and so the snapshot, of the statement before.
 func pingSQL(behind int) string {
-	return "/* txlock ping */ select set_config('application_name', shown, true) from regexp_replace(" + nameSQL +
-		", '" + label.Process + "([+][0-9]+)? (?=[^#]*$)', '" + label.Begin(behind) + "') shown where length(shown) < 64"
+	former := label.Process + "([+][0-9]+)? (?=[^#]*$)"
+	return "/* txlock ping */ select set_config('application_name', shown, true) from regexp_replace(" + nameSQL + ", '" +
+		former + "', '" + label.Begin(behind) + "') shown where length(shown) < 64"
 }
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of

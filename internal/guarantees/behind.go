@@ -3,7 +3,6 @@ package guarantees
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,37 +13,10 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// crowd counts the calls that wait in the process, without a session.
-type crowd struct{ waiting atomic.Int64 }
-
-// Asked takes no notice.
-func (*crowd) Asked(ctx context.Context, _ txlock.Call) context.Context { return ctx }
-
-// Answered takes no notice.
-func (*crowd) Answered(context.Context, error) {}
-
-// Ended takes no notice.
-func (*crowd) Ended(context.Context, error) {}
-
-// Queued counts a call.
-func (c *crowd) Queued(context.Context) { c.waiting.Add(1) }
-
-// Admitted counts a call no more.
-func (c *crowd) Admitted(context.Context) { c.waiting.Add(-1) }
-
-// numbers waits until n calls wait in the process.
-func (c *crowd) numbers(t *testing.T, n int64) {
-	t.Helper()
-	eventually.Every(t, fmt.Sprintf("%d calls wait in the process", n), time.Millisecond,
-		func() bool { return c.waiting.Load() == n })
-}
-
 // InspectBehind shows that Inspect says how many more wait inside a process: as of the begin of a
 // session, and of a holder by Lock as of its last heartbeat.
 func InspectBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	crowd := &crowd{}
-	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTracer(crowd), txlock.WithQueue(2),
-		txlock.WithLease(6*time.Second))
+	f, waiting := crowded(t, e, c, testbed.PoolSize, "", txlock.WithQueue(2), txlock.WithLease(6*time.Second))
 	m := f.Locks.Mutex(f.Key("crowd"))
 	holder, err := m.Lock(background)
 	require.NoError(t, err)
@@ -66,7 +38,7 @@ func InspectBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			}
 		}()
 	}
-	crowd.numbers(t, patient+impatient)
+	waiting.waits(t, patient+impatient)
 	h := lookBehind(t, f, patient+impatient)
 	require.Zero(t, h.Waiters[0].Behind, "nobody waited behind it when it began")
 
@@ -81,7 +53,7 @@ func InspectBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	for range impatient {
 		require.ErrorIs(t, testbed.Receive(t, given), context.Canceled)
 	}
-	crowd.numbers(t, patient)
+	waiting.waits(t, patient)
 	lookBehind(t, f, patient)
 
 	// The next in the process goes on at the server, and says how many it has left behind. So does
@@ -89,7 +61,7 @@ func InspectBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, holder.Unlock(background))
 	holder = testbed.Receive(t, second)
 	f.Waiters(t, 1)
-	crowd.numbers(t, patient-1)
+	waiting.waits(t, patient-1)
 	h = lookBehind(t, f, patient-1)
 	require.Equal(t, patient-1, h.Waiters[0].Behind)
 	require.Equal(t, patient-1, h.Behind, "each is counted once")
