@@ -39,8 +39,8 @@ func furtherLabelOf(request dialects.Request) string { return " " + label.Of(req
 // one simple query, which ends the portal, and so the snapshot, of the statement before.
 func pingSQL(behind int) string {
 	former := label.Process + "([+][0-9]+)? (?=[^#]*$)"
-	return "/* txlock ping */ select set_config('application_name', shown, true) from regexp_replace(" + nameSQL + ", '" +
-		former + "', '" + label.Begin(behind) + "') shown where length(shown) < 64"
+	return "/* txlock ping */ select set_config('application_name', shown, true) from regexp_replace(" + nameSQL +
+		", '" + former + "', '" + label.Begin(behind) + "') shown where length(shown) < 64"
 }
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of
