@@ -86,6 +86,13 @@ type ownedConn struct {
 	fence  string          // whose run is in the session's variable; empty: none
 }
 
+// Close implements driver.Conn. That the server cannot be told is no error: it has closed the
+// connection while it was idle.
+func (c *ownedConn) Close() error {
+	_ = c.pooledConn.Close()
+	return nil
+}
+
 // BeginTx implements driver.ConnBeginTx.
 func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.ending = context.Background()
