@@ -294,8 +294,63 @@ var sideBySide = []guarantee{
 	},
 	{"a full pool is an error in time", guarantees.FullPool[pgx.Tx], guarantees.FullPool[*sql.Tx]},
 	{
+		"a hundred callers of one key leave the pool to others",
+		guarantees.QueueLeavesPool[pgx.Tx], guarantees.QueueLeavesPool[*sql.Tx],
+	},
+	{
+		"callers of one process are served in the order of their calls, without a connection",
+		guarantees.QueueOrder[pgx.Tx], guarantees.QueueOrder[*sql.Tx],
+	},
+	{
+		"waits and tries in the process end at once, and the server hears nothing of them",
+		guarantees.QueuedWaitEnds[pgx.Tx], guarantees.QueuedWaitEnds[*sql.Tx],
+	},
+	{
+		"Within counts the wait in the process and at the server",
+		guarantees.WithinSpansQueue[pgx.Tx], guarantees.WithinSpansQueue[*sql.Tx],
+	},
+	{
+		"broken sessions and panics leave nobody waiting",
+		guarantees.QueueForgetsNobody[pgx.Tx], guarantees.QueueForgetsNobody[*sql.Tx],
+	},
+	{"Close ends the waits in the process", guarantees.QueueCloses[pgx.Tx], guarantees.QueueCloses[*sql.Tx]},
+	{
+		"what holds a session does not wait in the process, so the server sees every deadlock",
+		guarantees.QueueSeesDeadlocks[pgx.Tx], guarantees.QueueSeesDeadlocks[*sql.Tx],
+	},
+	{
 		"after any error the pool has its connections back, clean",
 		guarantees.CleanPool[pgx.Tx], guarantees.CleanPool[*sql.Tx],
+	},
+
+	// Hand-off in the process
+	{
+		"Unlock hands the session to the next caller in the process, an owner of its own, without a round trip",
+		guarantees.HandOff[pgx.Tx], guarantees.HandOff[*sql.Tx],
+	},
+	{
+		"tokens increase over all holders of a key, handed over or not",
+		guarantees.HandOffTokens[pgx.Tx], guarantees.HandOffTokens[*sql.Tx],
+	},
+	{
+		"a lost session is handed to nobody, and the next locks anew",
+		guarantees.HandOffLoss[pgx.Tx], guarantees.HandOffLoss[*sql.Tx],
+	},
+	{
+		"another process is served after exactly one turn, though more wait here",
+		guarantees.HandOffExactTurn[pgx.Tx], guarantees.HandOffExactTurn[*sql.Tx],
+	},
+	{
+		"another process is served within one turn, by number and by time",
+		guarantees.HandOffBounds[pgx.Tx], guarantees.HandOffBounds[*sql.Tx],
+	},
+	{
+		"a session with other rows is not handed over, and a Do gets its turn",
+		guarantees.HandOffReleases[pgx.Tx], guarantees.HandOffReleases[*sql.Tx],
+	},
+	{
+		"waits that end while a session is handed over lose nothing",
+		guarantees.HandOffCancelled[pgx.Tx], guarantees.HandOffCancelled[*sql.Tx],
 	},
 
 	// Installation and bad input
