@@ -25,7 +25,7 @@ func commentOf(request dialects.Request, tag string) string {
 	if tag != "" {
 		tag += " "
 	}
-	return commentMark + tag + label.Process + " " + label.Of(request) + " */ "
+	return commentMark + tag + label.Begin(request.Behind) + label.Of(request) + " */ "
 }
 
 // labelIn is the label in a statement's comment, or empty.
@@ -46,7 +46,7 @@ func labelIn(statement string) string {
 // owner sets it, and a guest adds to it. SYSDATE is the time at which a row is locked, NOW that at
 // which the statement began to wait.
 func (d *Driver) valueOf(request dialects.Request, as role) string {
-	before := "'" + label.Process + " "
+	before := "'" + label.Begin(request.Behind)
 	switch {
 	case as == foreign, d.mute.Load():
 		return ""
@@ -58,5 +58,14 @@ func (d *Driver) valueOf(request dialects.Request, as role) string {
 
 // announceSQL is an assignment that travels with the settings, before the lock.
 func announceSQL(request dialects.Request) string {
-	return "@" + variable + " = '" + label.Process + " " + label.Of(request) + "'"
+	return "@" + variable + " = '" + label.Begin(request.Behind) + label.Of(request) + "'"
+}
+
+// pingSQL also shows how many callers wait behind the session now, where the variable is set.
+func (d *Driver) pingSQL(behind int) string {
+	if d.mute.Load() {
+		return "DO " + pingMark + "0"
+	}
+	return "SET " + pingMark + "@" + variable + " = CONCAT('" + label.Begin(behind) + "', SUBSTRING(@" + variable +
+		", LOCATE(' ', @" + variable + ") + 1))"
 }

@@ -86,8 +86,8 @@ func (s *session) Socket() net.Conn { return s.socket }
 
 // Ping implements dialects.Session. An interrupted statement is an answer too: somebody's KILL
 // QUERY ends no session.
-func (s *session) Ping(ctx context.Context) error {
-	_, err := firstColumn(ctx, s.statements(), "SELECT "+pingMark+"1")
+func (s *session) Ping(ctx context.Context, behind int) error {
+	err := s.exec(ctx, s.driver.pingSQL(behind))
 	switch number(err) {
 	case queryInterrupted, statementTimeout, queryTimeout:
 		return nil
