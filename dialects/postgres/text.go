@@ -96,7 +96,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		if err != nil {
 			return p, err
 		}
-		p.token = p.add(statement{sql: fence.token()})
+		p.token = p.add(fence.token(request.Tokens))
 	}
 	p.add(restore)
 	return p, nil

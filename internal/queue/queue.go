@@ -1,0 +1,285 @@
+// Package queue is where callers of one process wait for the same rows without a connection.
+//
+// [Lines] has a line for each set of rows. A line has a number of places, and whoever has one may
+// keep a session at the server. The others wait in the order in which they came. It needs no
+// database.
+package queue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Lines are the lines of a process, named by K. A caller that has left its place gives it to the
+// first that waits, or hands over a session S with which the place is used.
+//
+// No wake-up is lost: a place, or a session, passes from hand to hand under one mutex. A caller
+// stops waiting under the same mutex, so it has either left the line, or was given what it waited
+// for and has to pass it on.
+type Lines[K comparable, S any] struct {
+	limit int // places of each line; 0: nobody waits
+
+	mu     sync.Mutex
+	lines  map[K]*line[K, S] // those with places taken
+	closed error
+}
+
+// line is guarded by the mutex of Lines. Somebody waits only while there is no room.
+type line[K comparable, S any] struct {
+	taken       int // places
+	asking      int // those whose session still waits at the server, or is on the way there
+	waiting     int
+	first, last *waiter[K, S]
+}
+
+// waiter is a caller in a line.
+type waiter[K comparable, S any] struct {
+	before, behind *waiter[K, S]
+	takesSession   bool
+	inLine         bool
+	admitted       chan struct{} // closed when what follows is set
+	Admission[K, S]
+	err error
+}
+
+// Admission is what a caller has waited for: a place, or a session that was handed over with its
+// place.
+type Admission[K comparable, S any] struct {
+	Place   *Place[K, S]
+	Session S
+	Handed  bool // Session is set, and Place is not
+}
+
+// New returns lines with limit places each. With a limit of 0 nobody waits, and a Place is nil.
+func New[K comparable, S any](limit int) *Lines[K, S] {
+	return &Lines[K, S]{limit: limit, lines: make(map[K]*line[K, S])}
+}
+
+// Place is the right to have a session of a line at the server. The methods of a nil Place do
+// nothing.
+type Place[K comparable, S any] struct {
+	lines *Lines[K, S]
+	name  K
+
+	// Guarded by the mutex of lines.
+	asking bool
+	left   bool
+}
+
+// Enter waits for a place in the line of that name, first come, first served. With takesSession, a
+// session that another caller hands over will do. After an error the caller has nothing:
+// ctx has ended, or it is that of Close. What comes at the moment in which ctx ends is returned
+// without an error. queued is called when the caller has to wait, and is in line.
+func (l *Lines[K, S]) Enter(ctx context.Context, name K, takesSession bool, queued func()) (Admission[K, S], error) {
+	if l.limit == 0 {
+		return Admission[K, S]{}, nil
+	}
+	l.mu.Lock()
+	if l.closed != nil {
+		defer l.mu.Unlock()
+		return Admission[K, S]{}, l.closed
+	}
+	in := l.line(name)
+	if in.first == nil && l.room(in) {
+		defer l.mu.Unlock()
+		return Admission[K, S]{Place: l.take(in, name, true)}, nil
+	}
+	w := &waiter[K, S]{takesSession: takesSession, admitted: make(chan struct{})}
+	in.join(w)
+	l.mu.Unlock()
+
+	queued()
+	select {
+	case <-w.admitted:
+		return w.Admission, w.err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.inLine {
+		in.leave(w)
+		return Admission[K, S]{}, fmt.Errorf("left the queue of this process, in which %d others wait", in.waiting)
+	}
+	return w.Admission, w.err
+}
+
+// Try takes a place of the line of that name if one is free and nobody waits, for a session that
+// does not wait at the server either.
+func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
+	if l.limit == 0 {
+		return nil, true, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed != nil {
+		return nil, false, l.closed
+	}
+	in := l.line(name)
+	if in.first != nil || in.taken == l.limit {
+		return nil, false, nil
+	}
+	return l.take(in, name, false), true, nil
+}
+
+// line is called with the mutex held. The caller takes a place of a new line.
+func (l *Lines[K, S]) line(name K) *line[K, S] {
+	in := l.lines[name]
+	if in == nil {
+		in = &line[K, S]{}
+		l.lines[name] = in
+	}
+	return in
+}
+
+// room tells whether the next caller may ask at the server. With two places, one session asks while
+// another holds: a second that asks could overtake the first on the way.
+func (l *Lines[K, S]) room(in *line[K, S]) bool {
+	return in.taken < l.limit && in.asking < max(l.limit-1, 1)
+}
+
+// take takes a place, with the mutex held.
+func (l *Lines[K, S]) take(in *line[K, S], name K, asking bool) *Place[K, S] {
+	in.taken++
+	if asking {
+		in.asking++
+	}
+	return &Place[K, S]{lines: l, name: name, asking: asking}
+}
+
+// admit gives places to those that wait, as far as there is room. It is called with the mutex held.
+func (l *Lines[K, S]) admit(in *line[K, S], name K) {
+	for in.first != nil && l.room(in) {
+		next := in.first
+		next.Place = l.take(in, name, true)
+		in.admit(next)
+	}
+}
+
+// Close ends all waits with err, also later ones. Places are kept until they are left.
+func (l *Lines[K, S]) Close(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed != nil {
+		return
+	}
+	l.closed = err
+	for _, in := range l.lines {
+		for w := in.first; w != nil; w = in.first {
+			w.err = err
+			in.admit(w)
+		}
+	}
+}
+
+// Granted says that the session of the place waits no more at the server.
+func (p *Place[K, S]) Granted() {
+	if p == nil {
+		return
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	p.granted()
+}
+
+// granted is called with the mutex held.
+func (p *Place[K, S]) granted() {
+	if !p.asking {
+		return
+	}
+	p.asking = false
+	in := p.lines.lines[p.name]
+	in.asking--
+	p.lines.admit(in, p.name)
+}
+
+// Leave gives the place to the first that waits. A second call does nothing.
+func (p *Place[K, S]) Leave() {
+	if p == nil {
+		return
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	if p.left {
+		return
+	}
+	p.left = true
+	p.granted()
+	in := p.lines.lines[p.name]
+	in.taken--
+	p.lines.admit(in, p.name)
+	if in.taken == 0 {
+		delete(p.lines.lines, p.name)
+	}
+}
+
+// HandOver gives a session, which keeps the place, to the first that waits, if that takes one. It
+// returns whether it did. handed makes the session ready for its next owner, or returns false: then
+// nothing has changed. It is called with a mutex held, and must not call Lines or Place.
+func (p *Place[K, S]) HandOver(handed func() (S, bool)) bool {
+	if p == nil {
+		return false
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	if p.left {
+		return false
+	}
+	in := p.lines.lines[p.name]
+	next := in.first
+	if next == nil || !next.takesSession {
+		return false
+	}
+	session, ok := handed()
+	if !ok {
+		return false
+	}
+	next.Session, next.Handed = session, true
+	in.admit(next)
+	return true
+}
+
+// Waiting is how many callers wait in the line.
+func (p *Place[K, S]) Waiting() int {
+	if p == nil {
+		return 0
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	if in := p.lines.lines[p.name]; in != nil {
+		return in.waiting
+	}
+	return 0
+}
+
+// admit ends the wait of w, whose Admission or error is set.
+func (in *line[K, S]) admit(w *waiter[K, S]) {
+	in.leave(w)
+	close(w.admitted)
+}
+
+func (in *line[K, S]) join(w *waiter[K, S]) {
+	w.inLine, w.before = true, in.last
+	if in.last == nil {
+		in.first = w
+	} else {
+		in.last.behind = w
+	}
+	in.last = w
+	in.waiting++
+}
+
+func (in *line[K, S]) leave(w *waiter[K, S]) {
+	if w.before == nil {
+		in.first = w.behind
+	} else {
+		w.before.behind = w.behind
+	}
+	if w.behind == nil {
+		in.last = w.before
+	} else {
+		w.behind.before = w.before
+	}
+	w.inLine, w.before, w.behind = false, nil, nil
+	in.waiting--
+}
