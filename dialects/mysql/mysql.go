@@ -15,7 +15,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -83,16 +82,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		return nil, 0, err
 	}
 	s := &session{driver: d, conn: conn}
-	s.owned, s.socket = below(conn)
+	s.look()
 	for numbered := false; ; {
 		token, err := s.begin(ctx, request)
 		if err == nil {
 			return s, token, nil
 		}
 		clean, cancel := interrupt.Detached(ctx)
-		if errors.Is(err, missing.ErrRows) {
-			err = s.explain(clean, request)
-		}
+		err = s.explain(clean, request, err)
 		broken := s.rollback(clean)
 		cancel()
 		if errors.Is(err, errNoRun) && !numbered && broken == nil {
@@ -128,7 +125,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := d.guestLock(ctx, tx, request, foreign)
+	_, err := d.guestLock(ctx, place{querier: tx, role: foreign}, request)
 	return err
 }
 
