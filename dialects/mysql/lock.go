@@ -3,7 +3,6 @@ package mysql
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -46,7 +45,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil && !request.Try {
-		tag = rand.Text()
+		tag = newTag()
 	}
 	query, send, err := d.lockScript(at, request, limit, tag)
 	if err != nil {
@@ -75,7 +74,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 			return 0, err
 		}
 	}
-	if len(valuesOf(request, locked)) < len(request.Values) {
+	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return 0, missing.ErrRows
 	}
 	return token, nil
@@ -86,7 +85,8 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	query string, send func(context.Context, querier, string) ([]string, error), err error,
 ) {
 	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
-	value, into := d.valueOf(request, at.role), ""
+	label := labelOf(request)
+	value, into := d.valueOf(label, at.role), ""
 	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" {
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
@@ -94,7 +94,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	if request.Try {
 		clause = skipLocked
 	}
-	query, err = lockSQL(request, clause, limit, tag, into, patient)
+	query, err = lockSQL(request, clause, limit, commentOf(label, tag), into, patient)
 	if into != "" {
 		return query, onlyRow(request), err
 	}
@@ -149,7 +149,7 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 	}
 	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
 	// transaction's snapshot before its lock.
-	query, err := lockSQL(request, nowait, 0, "", "", false)
+	query, err := lockSQL(request, nowait, 0, commentOf(labelOf(request), ""), "", false)
 	if err != nil {
 		return 0, err
 	}

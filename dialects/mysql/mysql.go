@@ -160,14 +160,14 @@ func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
 		return nil, err
 	}
 	conn, err := d.db.Conn(ctx)
-	if stats := d.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
+	if err == nil {
+		return conn, nil
+	}
+	if stats := d.db.Stats(); ctx.Err() != nil && stats.MaxOpenConnections > 0 {
 		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
 			stats.MaxOpenConnections, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return conn, nil
+	return nil, fmt.Errorf("connect: %w", err)
 }
 
 // withConn runs work on a connection of the pool, and rolls back what it leaves open.
