@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -107,11 +106,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
 func (s *session) explain(ctx context.Context, request dialects.Request, failed error) error {
 	if number(failed) == noSuchTable && request.Fence != "" {
-		f, err := fenceOf(request.Fence)
-		if err == nil {
-			_, err = firstColumn(ctx, s.statements(), "SELECT "+f.run())
-		}
-		return cmp.Or(f.explain(request.Fence, err), failed)
+		return s.explainTable(ctx, request.Fence, failed)
 	}
 	if !errors.Is(failed, missing.ErrRows) {
 		return failed

@@ -31,7 +31,8 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
 // not close it. New costs more round trips than [Open], because the session's settings travel
-// alone, there and back. A nil db is an error from the first call that can return one.
+// alone, there and back, and as many where the connections of db are go-sql-driver's own, with
+// multiStatements=true in their DSN. A nil db is an error from the first call that can return one.
 //
 // The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
 // prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second

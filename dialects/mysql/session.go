@@ -33,11 +33,10 @@ type session struct {
 
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
-	if request.Work && s.owned == nil && s.loan == nil { // before the wait: some connections cannot be lent
-		if s.loan, err = lend(s.conn); err != nil {
+	if request.Work && s.owned == nil { // before the wait: some connections cannot be lent
+		if err := s.borrow(); err != nil {
 			return 0, err
 		}
-		s.tx = s.loan.tx
 	}
 	settings, err := s.settings(request)
 	if err != nil {
@@ -72,6 +71,16 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		err = s.exec(clean, save)
 	}
 	return token, err
+}
+
+// borrow presents the connection of the caller's as a transaction.
+func (s *session) borrow() (err error) {
+	if s.loan == nil {
+		if s.loan, err = lend(s.conn); err == nil {
+			s.tx = s.loan.tx
+		}
+	}
+	return err
 }
 
 // place is where the session locks rows.
