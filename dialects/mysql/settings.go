@@ -26,13 +26,14 @@ const (
 	isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
-	// to switch autocommit on commits (MySQL manual, section 15.3.1). It comes first, because the
-	// server assigns from left to right, and stops where it fails. It reads all values before.
+	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
+	// refuses is the statement's error. It comes first, because the server assigns from left to
+	// right. It reads all values before.
 	commits = "autocommit = 1, "
 )
 
-// settings is the statement that gives the session the settings that a lock needs. On a pool of Open
-// they stay, so that only the first lock sends them. It is empty for later ones.
+// settings is the statement that gives the session the settings that a lock needs. On a pool of
+// Open they stay, so it is empty for all locks but a connection's first.
 func (s *session) settings(request dialects.Request) (string, error) {
 	text := guardSQL
 	if s.owned != nil {
