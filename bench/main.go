@@ -119,6 +119,10 @@ var measurements = []measurement{
 	{"keys", (*measure.Lab).MeasureManyKeys},
 	{"orders", (*measure.Lab).MeasureOrders},
 	{"faults", (*measure.Lab).MeasureFaults},
+	{"network", (*measure.Lab).MeasureNetwork},
+	{"crowds", (*measure.Lab).MeasureCrowds},
+	{"hand-offs", (*measure.Lab).MeasureHandOffs},
+	{"hot-rows", (*measure.Lab).MeasureHotRows},
 }
 
 func names() (all []string) {
@@ -209,7 +213,7 @@ func describe(found *results.Run, contestants []contest.Contestant) {
 	for _, c := range contestants {
 		found.Contestants = append(found.Contestants, results.Contestant{
 			Name: c.Name, Group: string(c.Group), Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
-			Floor: c.Floor, Leased: c.Leased,
+			Floor: c.Floor, Bare: c.Bare, Leased: c.Leased,
 		})
 	}
 }

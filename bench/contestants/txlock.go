@@ -18,41 +18,69 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 )
 
+// clients are the ways to open the library, and the floor that each is compared with. Those that
+// are not standard take part only where times are compared.
+var clients = []struct {
+	server   contest.Server
+	name     string // in names of contestants
+	open     opener
+	uses     []use
+	floor    string
+	standard bool
+}{
+	{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}, "pgx", true},
+	{contest.PostgreSQL, "postgres.New", openPgxPool, []use{useLock, useDo}, "pgx", false},
+	{
+		contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL, []use{useLock, useDo},
+		"database/sql on PostgreSQL", true,
+	},
+	{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}, "MySQL", true},
+	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo}, "mysql.New", true},
+	{contest.MySQL, multiStatements, openMySQLMulti, []use{useLock, useDo}, multiStatements, false},
+	{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}, "MariaDB", true},
+	{
+		contest.MariaDB, "mysql.New on MariaDB", openMySQLPool, []use{useLock, useDo},
+		"mysql.New on MariaDB", false,
+	},
+}
+
 func init() {
-	for _, s := range []struct {
-		server contest.Server
-		client string // its name in names of contestants
-		open   opener
-		uses   []use
-	}{
-		{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}},
-		{contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL, []use{useLock, useDo}},
-		{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}},
-		{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo}},
-		{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}},
-	} {
-		for _, u := range s.uses {
+	for _, client := range clients {
+		for _, u := range client.uses {
 			c := contest.Contestant{
-				Name: fmt.Sprintf("txlock %s, %s", u, s.client), Group: contest.TxLock, Server: s.server,
-				Waits:  contest.Queued,
-				Remark: remarks[u], Leased: true, Floor: floorName(u, s.client),
-				Slots: dialects.DefaultSlots, ManyKeys: u == useLock && s.client != "mysql.New",
+				Name: txlockName(u, client.name), Group: contest.TxLock, Server: client.server,
+				Waits: contest.Queued, Remark: remarks[u], Leased: true, Slots: dialects.DefaultSlots,
+				Floor: floorOf(u, client.floor), Bare: bareOf(u, client.floor),
+				Parts: contest.Times,
 			}
-			if u == useRows {
+			if client.standard {
+				c.Parts = contest.Standard
+			}
+			switch u {
+			case useLock:
+				c.Parts |= contest.HandOff | contest.Crowd
+			case useDo:
+				c.Parts |= contest.HotRow
+			case useRows:
 				c.Slots = 0
 			}
-			if !hasFloor(c.Floor) {
-				c.Floor = ""
+			if u == useLock && client.standard && client.name != "mysql.New" {
+				c.Parts |= contest.ManyKeys
+				client.open.registerFewSlots(c, u)
 			}
-			s.open.register(c, u)
-			if c.ManyKeys {
-				for _, slots := range []int{1, 100} {
-					few := c
-					few.Name, few.Slots, few.SpecialSlots = fmt.Sprintf("%s, slots: %d", c.Name, slots), slots, true
-					s.open.register(few, u)
-				}
-			}
+			client.open.register(c, u)
 		}
+	}
+}
+
+func txlockName(u use, client string) string { return fmt.Sprintf("txlock %s, %s", u, client) }
+
+// registerFewSlots registers a contestant with fewer slots, in the measurement of many keys alone.
+func (open opener) registerFewSlots(c contest.Contestant, u use) {
+	name := c.Name
+	for _, slots := range []int{1, 100} {
+		c.Name, c.Slots, c.Parts = fmt.Sprintf("%s, slots: %d", name, slots), slots, contest.ManyKeys
+		open.register(c, u)
 	}
 }
 
@@ -159,6 +187,17 @@ func openPgx(ctx context.Context, env contest.Environment, slots int, u use) (co
 	return newLibrary[pgx.Tx](driver, env, slots, u, nil), nil
 }
 
+func openPgxPool(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+	pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
+	if err != nil {
+		return nil, err
+	}
+	return newLibrary[pgx.Tx](postgres.New(pool), env, slots, u, func() error {
+		pool.Close()
+		return nil
+	}), nil
+}
+
 func openPostgresSQL(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
 	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
 	if err != nil {
@@ -179,6 +218,15 @@ func openMySQLOwned(ctx context.Context, env contest.Environment, slots int, u u
 func openMySQLPool(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
 	// One more connection, to interrupt a wait.
 	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders+1)
+	if err != nil {
+		return nil, err
+	}
+	return newLibrary[*sql.Tx](mysql.New(db), env, slots, u, db.Close), nil
+}
+
+func openMySQLMulti(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+	env.Contenders++ // to interrupt a wait
+	db, err := openMySQL(ctx, env, takeSeveralStatements)
 	if err != nil {
 		return nil, err
 	}

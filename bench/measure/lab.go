@@ -23,8 +23,9 @@ type Lab struct {
 	// Tell reports the progress of a measurement.
 	Tell func(measurement string, done, total int)
 
-	entrants []contest.Contestant // prepared
-	sharded  []contest.Contestant // contestants of the measurement of many keys
+	entrants []contest.Contestant                // prepared
+	far      map[contest.Server]*testbed.Proxies // the servers at the end of a network; nil: near
+	sessions map[contest.Server]*testbed.Sessions
 	crew     *crew.Crew
 	board    *crew.Board
 	random   *rand.Rand
@@ -45,7 +46,7 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 ) (*Lab, error) {
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
-		random: rand.New(rand.NewPCG(plan.Seed, 1)),
+		random: rand.New(rand.NewPCG(plan.Seed, 1)), sessions: make(map[contest.Server]*testbed.Sessions),
 	}
 	var err error
 	if lab.board, err = crew.NewBoard(folder); err != nil {
@@ -64,6 +65,12 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 		lab.Close()
 		return nil, err
 	}
+	for _, server := range contest.Servers {
+		if lab.sessions[server], err = bed.Sessions(ctx, server); err != nil {
+			lab.Close()
+			return nil, err
+		}
+	}
 	for _, c := range contestants {
 		err := bed.Missing(c.Server)
 		if err == nil && c.Prepare != nil {
@@ -73,12 +80,7 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 			lab.missing(c, "", err)
 			continue
 		}
-		if !c.SpecialSlots {
-			lab.entrants = append(lab.entrants, c)
-		}
-		if c.ManyKeys {
-			lab.sharded = append(lab.sharded, c)
-		}
+		lab.entrants = append(lab.entrants, c)
 	}
 	return lab, ctx.Err()
 }
@@ -87,6 +89,9 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 func (l *Lab) Close() {
 	if l.crew != nil {
 		l.crew.Close()
+	}
+	for _, sessions := range l.sessions {
+		_ = sessions.Close()
 	}
 	_ = l.board.Close()
 }
@@ -119,7 +124,15 @@ func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
 }
 
 func (l *Lab) environment(c contest.Contestant, lease time.Duration, contenders int) contest.Environment {
-	return contest.Environment{Addresses: l.Testbed.Addresses(c.Server), Lease: lease, Contenders: contenders}
+	return contest.Environment{Addresses: l.addresses(c.Server), Lease: lease, Contenders: contenders}
+}
+
+// addresses are the addresses for clients, which may have a network in between.
+func (l *Lab) addresses(server contest.Server) []string {
+	if proxies := l.far[server]; proxies != nil {
+		return proxies.Addresses
+	}
+	return l.Testbed.Addresses(server)
 }
 
 func (l *Lab) entrant(c contest.Contestant, lease time.Duration, contenders int) crew.Entrant {
@@ -132,7 +145,7 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 	if !server.SQL() {
 		server = contest.PostgreSQL
 	}
-	if addresses := l.Testbed.Addresses(server); len(addresses) > 0 {
+	if addresses := l.addresses(server); len(addresses) > 0 {
 		return crew.Books{Server: server, Address: addresses[0]}
 	}
 	return crew.Books{Server: server}
@@ -147,10 +160,10 @@ func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
 	return order
 }
 
-// withoutFloor leaves out the floor, which only serves to compare times.
-func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
+// in are the contestants that take part in any of some measurements.
+func (l *Lab) in(parts contest.Part) (entrants []contest.Contestant) {
 	for _, c := range l.entrants {
-		if c.Group != contest.Floor {
+		if c.In(parts) {
 			entrants = append(entrants, c)
 		}
 	}
