@@ -39,7 +39,7 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 	}()
 	// A handle of the work's own, whose context ends with the work, while that of the Do keeps the
 	// session open. It is not nil: nobody else ends the session.
-	failed = g.run(ctx, g.life.Enter(g.handle.Scope()), g.inner.Tx(), work)
+	failed = g.run(ctx, g.handle.Enter(g.handle.Scope()), g.inner.Tx(), work)
 	returned = true
 	if failed != nil {
 		return failed, g.finish(ctx, false)
@@ -83,7 +83,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 		inside = g.turns.Nest(g.turn)
 		kept := false
 		defer func() { g.leaveNest(inside, kept) }()
-		handle := g.life.Enter(inside)
+		handle := g.handle.Enter(inside)
 		if handle == nil {
 			ended = errOutlived
 			return errWorkFailed

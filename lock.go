@@ -3,7 +3,10 @@ package txlock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
+
+	"github.com/txlock/txlock/internal/lifecycle"
 )
 
 // lock is Lock and TryLock.
@@ -12,9 +15,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	var lock *Lock
 	g, err := m.acquire(ctx, try, false)
 	if err == nil {
-		lock = &Lock{ctx: g.own(context.WithoutCancel(ctx), g.handle), token: g.token}
-		// leave ends the context first: the holder's work must have ended when the server lets go.
-		lock.release = func(ctx context.Context) error { return g.leave(ctx, g.handle) }
+		lock = &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.token, trace: trace}
 	}
 	err = m.failed(verb, err)
 	trace.follow(lock, err)
@@ -23,10 +24,22 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 
 // Lock is a held lock. Its methods may be called from many goroutines.
 type Lock struct {
-	ctx      context.Context
-	release  func(ctx context.Context) error
+	held     holding
+	handle   *lifecycle.Handle
+	asked    context.Context // of the call that locked
 	token    int64
-	released atomic.Bool
+	unlocked atomic.Bool
+
+	once sync.Once
+	ctx  context.Context // made by the first call of Context: many a holder needs none
+
+	trace *trace
+}
+
+// holding is a session, of whichever transaction type.
+type holding interface {
+	own(parent context.Context, handle *lifecycle.Handle) context.Context
+	leave(ctx context.Context, handle *lifecycle.Handle) error
 }
 
 // Context returns a context that carries ownership of the lock, for reentry. It has the values of
@@ -40,7 +53,10 @@ type Lock struct {
 //
 // What is done outside the database between the loss and its notice is protected by nothing but
 // [Lock.Token].
-func (l *Lock) Context() context.Context { return l.ctx }
+func (l *Lock) Context() context.Context {
+	l.once.Do(func() { l.ctx = l.held.own(context.WithoutCancel(l.asked), l.handle) })
+	return l.ctx
+}
 
 // Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than
 // that of every lock granted before by the same lock table: also across rollbacks, crashes and
@@ -59,10 +75,14 @@ func (l *Lock) Token() int64 { return l.token }
 // server then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the
 // session broke before: others may have held the lock since, nobody knows from when.
 func (l *Lock) Unlock(ctx context.Context) error {
-	if !l.released.CompareAndSwap(false, true) {
+	if !l.unlocked.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)
 	}
-	if err := l.release(ctx); err != nil {
+	l.trace.leave()
+	// leave ends the context first: the holder's work must have ended when the server lets go.
+	err := l.held.leave(ctx, l.handle)
+	l.trace.end(unlessReleased(err))
+	if err != nil {
 		return fmt.Errorf("txlock: Unlock: %w", err)
 	}
 	return nil

@@ -17,6 +17,8 @@ type config struct {
 	slots   int // as asked for; 0: any
 	lease   time.Duration
 	fencing bool
+	queue   int // sessions for each set of rows; 0: by the size of the pool
+	handOff handOff
 	logger  *slog.Logger
 	tracer  Tracer // nil: none
 	err     error  // the first bad option

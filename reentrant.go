@@ -9,9 +9,9 @@ import (
 // ownership is what a context carries of the sessions that its owner holds. Nothing else makes a
 // caller the owner of a session.
 type ownership struct {
-	session any              // *session[Tx]
-	scope   *lifecycle.Scope // where in the session
-	outer   *ownership       // of the context that this one was derived from
+	session any               // *session[Tx]
+	handle  *lifecycle.Handle // by which the context's owner holds it
+	outer   *ownership        // of the context that this one was derived from
 }
 
 type ownershipKey struct{}
@@ -32,18 +32,19 @@ func Apart(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
 }
 
-// own returns parent with ownership of the session, in the scope of the handle, until that is given
-// back. The context ends with cause ErrLost when the session is lost.
+// own returns parent with ownership of the session by the handle, until that is given back. The
+// context ends with cause ErrLost when the session is lost.
 func (s *session[Tx]) own(parent context.Context, handle *lifecycle.Handle) context.Context {
-	held := &ownership{session: s, scope: handle.Scope(), outer: ownershipIn(parent)}
+	held := &ownership{session: s, handle: handle, outer: ownershipIn(parent)}
 	return handle.Context(context.WithValue(parent, ownershipKey{}, held))
 }
 
-// carried returns the session of l that ctx carries, and where in it, or nil.
-func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *lifecycle.Scope) {
+// carried returns the session of l that ctx carries, and the handle by which its owner holds it, or
+// nil.
+func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *lifecycle.Handle) {
 	for held := ownershipIn(ctx); held != nil; held = held.outer {
 		if s, ok := held.session.(*session[Tx]); ok && s.locker == l {
-			return s, held.scope
+			return s, held.handle
 		}
 	}
 	return nil, nil

@@ -33,17 +33,22 @@ type session[Tx any] struct {
 	name   string // of what it locked first, for the log
 	inner  dialects.Session[Tx]
 	work   bool // a Do began it
+	place  *place[Tx]
 
 	life      *lifecycle.Life
 	turns     *lifecycle.Turns
 	heartbeat *lifecycle.Heartbeat
 
 	mu sync.Mutex
+	// first is what the session was begun for, and token is its present owner's.
+	first dialects.Request
+	token int64
 	// held are the rows that stay locked until the session ends, and the token that each was locked
-	// with, 0 without. What was locked while work runs is not among them. PostgreSQL releases that
-	// when a savepoint is rolled back, of ours or of the work's own, so it is locked anew each
-	// time.
+	// with, 0 without. It is nil until somebody asks. What was locked while work runs is not among
+	// them. PostgreSQL releases that when a savepoint is rolled back, of ours or of the work's own,
+	// so it is locked anew each time.
 	held map[row]int64
+	turn turn
 }
 
 // row is what a session holds.
@@ -64,26 +69,40 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 		return g, err
 	}
 	defer cancel()
-	if s, scope := m.locker.carried(ctx); s != nil {
-		if work && !s.work && s.life.Open() {
+	if s, of := m.locker.carried(ctx); s != nil {
+		if work && !s.work && of.Open() {
 			return g, ErrInsideLock
 		}
-		if handle := s.life.Enter(scope); handle != nil { // else it has ended, and ctx has outlived it
+		if handle := of.Enter(of.Scope()); handle != nil { // else it has ended, and ctx has outlived it
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
 	request, err := m.request(wait, try, false)
-	if err != nil {
-		return g, m.judge(ctx, wait, err)
+	if err == nil {
+		request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
+		g, err = m.enter(ctx, wait, request)
 	}
-	request.Work, request.Lease = work, m.locker.config.lease
-	request.Fence = m.fence(work)
+	return g, m.judge(ctx, wait, err)
+}
+
+// begin locks the rows of request in a new session, which uses the place.
+func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, place *place[Tx]) (g grant[Tx],
+	err error,
+) {
+	defer func() {
+		if g.session == nil { // also when the client library panicked
+			place.Leave()
+		}
+	}()
+	if request.Fence != "" {
+		request.Tokens = m.locker.tokensFor(place)
+	}
 	asked := time.Now()
 	inner, token, err := m.locker.driver.Begin(wait, request)
 	if err != nil {
-		return g, m.judge(ctx, wait, err)
+		return g, err
 	}
-	g, err = m.locker.open(m.name, inner, request, token, asked)
+	g, err = m.locker.open(m.name, inner, request, token, asked, place)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -91,21 +110,19 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
 		// against Close.
 		_ = g.finish(ctx, false)
-		return grant[Tx]{}, m.judge(ctx, wait, err)
 	}
-	return g, nil
+	return g, err
 }
 
 // open makes a session of what the driver has begun. It returns one with an error when the Locker
 // was closed meanwhile.
 func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64,
-	asked time.Time,
+	asked time.Time, place *place[Tx],
 ) (grant[Tx], error) {
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, work: request.Work,
-		held: make(map[row]int64, len(request.Values)),
+		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, token: token,
+		turn: turn{since: time.Now(), tokens: request.Tokens - 1},
 	}
-	s.hold(request, token)
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
 	s.turns, s.life = turns, life
@@ -135,7 +152,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	if err != nil {
 		return err
 	}
-	request.Fence = m.fence(work)
+	request.Fence, request.Tokens = m.fence(work), 1
 	turn, err := g.turns.Take(ctx, g.handle.Scope())
 	switch {
 	case errors.Is(err, lifecycle.ErrNested):
@@ -200,6 +217,10 @@ func (m *Mutex[Tx]) fence(work bool) string {
 func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = make(map[row]int64, len(s.first.Values))
+		s.note(s.first, s.token)
+	}
 	missing := request.Values[:0:0]
 	for _, value := range request.Values {
 		former, held := s.held[row{request.Table, request.Column, value.Text}]
@@ -212,10 +233,16 @@ func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
 	return token
 }
 
-// hold notes rows as held.
+// hold notes further rows as held.
 func (s *session[Tx]) hold(request dialects.Request, token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.turn.over = true // the next owner would hold them as well
+	s.note(request, token)
+}
+
+// note is called with the mutex held.
+func (s *session[Tx]) note(request dialects.Request, token int64) {
 	for _, value := range request.Values {
 		s.held[row{request.Table, request.Column, value.Text}] = token
 	}
@@ -227,13 +254,18 @@ func (s *session[Tx]) lose(reason error) bool {
 	if !s.life.Lose(reason) {
 		return false
 	}
+	s.place.Leave() // the server has released the lock, or soon will
 	// It is the caller's code, and must hold up nobody here.
 	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name, "error", reason)
 	return true
 }
 
-// leave gives a handle back. The last one ends the session of a Lock.
+// leave gives a handle back. The last one hands the session of a Lock to another caller, or
+// ends it.
 func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error {
+	if s.handOn(handle) {
+		return nil
+	}
 	last, err := handle.Leave()
 	if last {
 		return s.end(ctx, false)
@@ -319,6 +351,7 @@ func (s *session[Tx]) over() {
 	s.locker.mu.Lock()
 	delete(s.locker.sessions, s)
 	s.locker.mu.Unlock()
+	s.place.Leave()
 	s.life.MarkEnded()
 }
 
@@ -337,7 +370,7 @@ func (l *Locker[Tx]) register(s *session[Tx]) error {
 			l.beat.Reset(every)
 		}
 	}
-	if l.closed { // and Close has not seen the session
+	if l.closed.Load() { // and Close has not seen the session
 		return errClosed
 	}
 	return nil

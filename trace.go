@@ -23,6 +23,38 @@ type Tracer interface {
 	Ended(ctx context.Context, err error)
 }
 
+// QueueTracer is a Tracer that is also told who waits in the process, without a session: see
+// [WithQueue]. Both methods are called between Asked and Answered, in the goroutine of the call.
+type QueueTracer interface {
+	Tracer
+	// Queued is called when a call has joined the queue of the process.
+	Queued(ctx context.Context)
+	// Admitted is called when it has left the queue: it goes on at the server, or has the session
+	// that another call has handed over, or gives up.
+	Admitted(ctx context.Context)
+}
+
+// tracedQueue returns what tells a Tracer of the wait of one call in the process.
+func tracedQueue(ctx context.Context, tracer Tracer) (queued, admitted func()) {
+	told, ok := tracer.(QueueTracer)
+	if !ok {
+		return nothing, nothing
+	}
+	waits := false
+	queued = func() {
+		waits = true
+		told.Queued(ctx)
+	}
+	return queued, func() {
+		if waits {
+			told.Admitted(ctx)
+		}
+	}
+}
+
+// nothing is not a literal in a generic function, which would be allocated at each call.
+func nothing() {}
+
 // Call is a call that locks, as a Tracer is told of it.
 type Call struct {
 	Name          string   // Lock, TryLock, Do, TryDo, LockTx or TryLockTx
@@ -47,6 +79,7 @@ func WithTracer(tracer Tracer) Option {
 type trace struct {
 	tracer Tracer
 	ctx    context.Context // as Asked has returned it
+	unheld func() bool     // forgets that the context of a Lock ends
 
 	mu              sync.Mutex
 	answered, ended bool
@@ -66,8 +99,8 @@ func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context
 	if call.Table == "" {
 		call.Table = l.config.table
 	}
-	if s, _ := l.carried(ctx); s != nil && joins {
-		call.Nested = s.life.Open()
+	if s, of := l.carried(ctx); s != nil && joins {
+		call.Nested = of.Open()
 	}
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
 	return t.ctx, t
@@ -119,13 +152,14 @@ func (t *trace) follow(lock *Lock, err error) {
 	if err != nil {
 		return
 	}
-	unheld := context.AfterFunc(lock.ctx, func() { t.end(unlessReleased(context.Cause(lock.ctx))) })
-	release := lock.release
-	lock.release = func(ctx context.Context) error {
-		unheld() // the release ends the context, and its error tells more
-		err := release(ctx)
-		t.end(unlessReleased(err))
-		return err
+	held := lock.Context()
+	t.unheld = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
+}
+
+// leave says that a Lock is being released. That ends its context, and its error tells more.
+func (t *trace) leave() {
+	if t != nil {
+		t.unheld()
 	}
 }
 

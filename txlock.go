@@ -137,9 +137,10 @@ type Locker[Tx any] struct {
 	driver dialects.Driver[Tx]
 	config config
 	slots  atomic.Int64 // as read from the lock table; 0 before
+	lines  func() *lines[Tx]
 
+	closed   atomic.Bool // set with mu held
 	mu       sync.Mutex
-	closed   bool
 	sessions map[*session[Tx]]struct{} // open ones
 	beat     *time.Timer               // calls lookAfter; nil before the first session
 	beating  bool                      // beat is set
@@ -149,6 +150,7 @@ type Locker[Tx any] struct {
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
+	l.lines = sync.OnceValue(l.newLines)
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
 	}
@@ -215,17 +217,21 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that still
-// runs in a Do ends, and its transaction is rolled back. Calls that wait for a lock are not ended:
-// cancel their contexts. Close waits 6 seconds for both, and for the server. After that it returns
-// an error, and what is left is closed when it ends.
+// runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end with an
+// error, see [WithQueue]. Those that wait at the server do not: cancel their contexts. Close waits
+// 6 seconds for both, and for the server. After that it returns an error, and what is left is
+// closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
-	l.closed = true
+	l.closed.Store(true)
 	open := make([]*session[Tx], 0, len(l.sessions))
 	for s := range l.sessions {
 		open = append(open, s)
 	}
 	l.mu.Unlock()
+	if l.config.err == nil {
+		l.lines().Close(errClosed)
+	}
 	closed := make(chan error, 1)
 	for _, s := range open {
 		go s.abort()
@@ -259,9 +265,7 @@ func (l *Locker[Tx]) ready() error {
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
 			l.config.lease, least)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed.Load() {
 		return errClosed
 	}
 	return nil

@@ -19,7 +19,7 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
 	if m.within == 0 {
-		return ctx, func() {}, nil
+		return ctx, nothing, nil
 	}
 	wait, cancel = context.WithTimeout(ctx, m.within)
 	return wait, cancel, nil

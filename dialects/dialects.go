@@ -56,6 +56,9 @@ type Driver[Tx any] interface {
 	// Schema is the SQL text of Install. Semicolons separate the statements.
 	Schema(layout Layout) (string, error)
 
+	// PoolSize is how many connections the pool may have at once; 0: as many as are asked for.
+	PoolSize() int
+
 	// MinLease is the shortest lease that the server can keep.
 	MinLease() time.Duration
 
@@ -141,6 +144,9 @@ type Request struct {
 	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
 	// are locked. It is empty when no token is asked for.
 	Fence string
+	// Tokens is how many tokens, from the one that is returned upwards, nobody else gets who locks
+	// the same rows. It is at least 1 with a Fence.
+	Tokens int
 }
 
 // Value is one value of a column, in a form that compares with a column of any type.

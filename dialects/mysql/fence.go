@@ -52,8 +52,13 @@ func (f fence) run() string {
 func (f fence) read() string { return "@txlock_run = " + f.run() }
 
 // counted is a column that holds another, and what a token is made of. It is NULL without a run.
-func counted(column string) string {
-	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run)"
+// Further tokens are drawn behind it: BENCHMARK calls the function so often, and returns 0.
+func counted(column string, tokens int) string {
+	if tokens <= 1 {
+		return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run)"
+	}
+	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run, LEFT(BENCHMARK(" +
+		strconv.Itoa(tokens-1) + ", UUID_SHORT()), 0))"
 }
 
 // tokenOf takes the columns of counted apart. The row that was locked last was counted last.

@@ -132,6 +132,14 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	return err
 }
 
+// PoolSize implements dialects.Driver.
+func (d *Driver) PoolSize() int {
+	if d.ready() != nil {
+		return 0
+	}
+	return d.db.Stats().MaxOpenConnections
+}
+
 // MinLease implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) MinLease() time.Duration { return time.Second }
 

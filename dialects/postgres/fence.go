@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -50,8 +51,14 @@ func (f fence) literal() string { return "'" + strings.ReplaceAll(f.sequence, "'
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
-func (f fence) token() string {
-	return "select epoch || ' ' || nextval(" + f.literal() + ") - start from " + f.runs
+func (f fence) token(tokens int) statement {
+	if tokens == 1 {
+		return statement{sql: "select epoch || ' ' || nextval(" + f.literal() + ") - start from " + f.runs}
+	}
+	return statement{
+		"select epoch || ' ' || min(count) - start from " + f.runs + ", (select nextval(" + f.literal() +
+			") count from generate_series(1, $1::int)) counts group by epoch, start", []any{strconv.Itoa(tokens)},
+	}
 }
 
 func tokenOf(column []string) (int64, error) {

@@ -24,6 +24,8 @@ func (p pgxPool) ready() error {
 	return nil
 }
 
+func (p pgxPool) size() int { return int(p.Config().MaxConns) }
+
 func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, error) {
 	for {
 		conn, err := p.Acquire(ctx)

@@ -11,6 +11,7 @@ import (
 // pool is where a client library keeps its connections.
 type pool[Tx any] interface {
 	ready() error
+	size() int // 0: without a limit
 	// acquire takes a connection that is alive and outside a transaction.
 	acquire(ctx context.Context) (pooledConn[Tx], querier, error)
 	// querierIn runs scripts in a transaction of the caller's.

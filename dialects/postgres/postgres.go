@@ -107,6 +107,14 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	return err
 }
 
+// PoolSize implements dialects.Driver.
+func (d *driver[Tx]) PoolSize() int {
+	if d.ready() != nil {
+		return 0
+	}
+	return d.pool.size()
+}
+
 // MinLease implements dialects.Driver. The server's timer counts milliseconds.
 func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
 

@@ -24,6 +24,8 @@ func (p sqlPool) ready() error {
 	return nil
 }
 
+func (p sqlPool) size() int { return p.Stats().MaxOpenConnections }
+
 func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, error) {
 	for {
 		conn, err := p.Conn(ctx)

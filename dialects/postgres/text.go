@@ -75,7 +75,7 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (p plan,
 		if err != nil {
 			return p, err
 		}
-		p.token = p.add(statement{sql: fence.token()})
+		p.token = p.add(fence.token(request.Tokens))
 	}
 	p.add(restore)
 	return p, nil

@@ -13,9 +13,15 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
+// atServer is a fixture whose callers all wait at the server.
+func atServer[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) *testbed.Fixture[Tx] {
+	t.Helper()
+	return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithQueue(testbed.PoolSize))
+}
+
 // ServedInOrder shows that thirty waiters are served in the order in which they queued.
 func ServedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
+	f := atServer(t, e, c)
 	m := f.Locks.Mutex(f.Key("queue"))
 	first, err := m.Lock(background)
 	require.NoError(t, err)
@@ -58,7 +64,7 @@ func ServedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // PostgreSQL, rows without the turnstile give 250 of 1600 when idle, 82 to 176 beside the eight,
 // and the least served worker had 0.07 to 0.7 of the mean.
 func TightLoops[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
+	f := atServer(t, e, c)
 	const workers, rounds, runs = 32, 50, 5
 	const tolerated = workers * rounds / 32
 	const fair = 0.5

@@ -51,6 +51,7 @@ type Heartbeat struct {
 	// was slow: then heard is a twelfth of the lease before it came, and the next ping is due. Go's
 	// clock is monotonic here, but stands still while the machine sleeps.
 	heard   time.Time
+	checked time.Time          // when Check has last found nothing
 	waits   int                // statements under way, which keep pings from being sent
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
@@ -125,7 +126,7 @@ func (h *Heartbeat) Look() {
 		return
 	}
 	defer turn.Give()
-	if !h.life.Open() || h.life.Lost() != nil {
+	if !h.life.held() {
 		return
 	}
 	h.mu.Lock()
@@ -191,18 +192,29 @@ func (h *Heartbeat) askKernel() {
 
 var errConnectionClosed = errors.New("the connection is closed")
 
-// Check declares the session lost if that can be seen from here. It is for a call that finds all
-// its rows held and asks the server nothing: this process may have been stopped, so that nobody has
-// noticed yet.
+// lookAgain is how soon after a Check another asks nothing: in less than the news of a loss takes
+// to arrive, a system call tells nothing new.
+const lookAgain = 100 * time.Microsecond
+
+// Check declares the session lost if that can be seen from here. It is for a call that gives a
+// session to somebody and asks the server nothing: this process may have been stopped, so that
+// nobody has noticed yet.
 func (h *Heartbeat) Check() {
+	now := time.Now()
 	h.mu.Lock()
-	overdue := h.ping != nil && time.Since(h.heard) >= h.lease-margin(h.lease)
+	recent := now.Sub(h.checked) < lookAgain
+	overdue := h.ping != nil && now.Sub(h.heard) >= h.lease-margin(h.lease)
 	h.mu.Unlock()
 	switch {
-	case h.wire.Gone():
-		h.lose(errConnectionClosed)
 	case overdue:
 		h.fallSilent(fmt.Errorf("nothing was heard of the server for the lease of %v", h.lease))
+	case recent:
+	case h.wire.Gone():
+		h.lose(errConnectionClosed)
+	default:
+		h.mu.Lock()
+		h.checked = now
+		h.mu.Unlock()
 	}
 }
 

@@ -17,13 +17,15 @@ import (
 // Life is how far a session has come: it is open, ending or ended. It can be lost, once and for one
 // reason, while it is open.
 //
-// The callers that hold the session have a Handle each. Handles are the depth of reentry.
+// The callers that hold the session have a Handle each. Handles are the depth of reentry. An open
+// session can be handed on from its owner to the next.
 type Life struct {
 	mu      sync.Mutex
 	phase   phase
-	lost    error                // why it is lost; nil: it is not
-	handles map[*Handle]struct{} // those that were not given back
-	ended   chan struct{}
+	owner   int           // counts the owners: who has the context of an earlier one does not get in
+	lost    error         // why it is lost; nil: it is not
+	handles []*Handle     // those that were not given back
+	ended   chan struct{} // nil: nobody waits for the end
 }
 
 type phase int
@@ -37,34 +39,54 @@ const (
 // NewLife returns the life of an open session, and the handle of the caller that began it, in the
 // scope of the session as a whole.
 func NewLife(whole *Scope) (*Life, *Handle) {
-	l := &Life{handles: make(map[*Handle]struct{}, 1), ended: make(chan struct{})}
-	return l, l.Enter(whole)
+	l := &Life{}
+	first := &Handle{life: l, scope: whole}
+	l.add(first)
+	return l, first
 }
 
-// Enter returns a handle for a caller in scope, or nil when the session is not open any more. In a
-// scope that was undone the handle holds nothing, as Err says.
-func (l *Life) Enter(scope *Scope) *Handle {
+// HandOn gives h back, which ends its context, and returns the handle of the session's next owner.
+// It returns nil, and changes nothing, when the session is lost or not open any more, or when h is
+// not its only handle.
+func (l *Life) HandOn(h *Handle) *Handle {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.phase != open {
+	if l.phase != open || l.lost != nil || len(l.handles) != 1 || l.handles[0] != h {
 		return nil
 	}
-	h := &Handle{life: l, scope: scope}
-	for s := scope; s != nil; s = s.outer {
-		if s.undone != nil {
-			h.revoked = s.undone
-			return h
-		}
-	}
-	l.handles[h] = struct{}{}
-	return h
+	l.remove(h)
+	h.end(context.Canceled)
+	l.owner++
+	next := &Handle{life: l, scope: h.scope, owner: l.owner}
+	l.add(next)
+	return next
 }
 
-// Open tells whether callers may enter.
-func (l *Life) Open() bool {
+// add is called with the mutex held.
+func (l *Life) add(h *Handle) {
+	h.position = len(l.handles) + 1
+	l.handles = append(l.handles, h)
+}
+
+// remove is called with the mutex held. It returns false when h was given back before.
+func (l *Life) remove(h *Handle) bool {
+	if h.position == 0 {
+		return false
+	}
+	last := l.handles[len(l.handles)-1]
+	last.position = h.position
+	l.handles[h.position-1] = last
+	l.handles[len(l.handles)-1] = nil
+	l.handles = l.handles[:len(l.handles)-1]
+	h.position = 0
+	return true
+}
+
+// held tells whether the session is open and not lost.
+func (l *Life) held() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.phase == open
+	return l.phase == open && l.lost == nil
 }
 
 // Lost is the reason for which the session was lost, or nil.
@@ -83,7 +105,7 @@ func (l *Life) Lose(reason error) bool {
 		return false
 	}
 	l.lost = reason
-	for h := range l.handles {
+	for _, h := range l.handles {
 		h.end(reason)
 	}
 	return true
@@ -99,8 +121,8 @@ func (l *Life) BeginEnd(reason error) bool {
 		return false
 	}
 	l.phase = ending
-	for h := range l.handles {
-		h.revoke(reason)
+	for len(l.handles) > 0 {
+		l.handles[len(l.handles)-1].revoke(reason)
 	}
 	return true
 }
@@ -112,8 +134,8 @@ func (l *Life) Undo(scope *Scope, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	scope.undone = reason
-	for h := range l.handles {
-		if h.scope.within(scope) {
+	for i := len(l.handles) - 1; i >= 0; i-- { // the last takes the place of one that is removed
+		if h := l.handles[i]; h.scope.within(scope) {
 			h.revoke(reason)
 		}
 	}
@@ -125,24 +147,73 @@ func (l *Life) MarkEnded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.phase = ended
-	close(l.ended)
+	if l.ended != nil {
+		close(l.ended)
+	}
 }
 
 // Ended is closed when the connection was given back.
-func (l *Life) Ended() <-chan struct{} { return l.ended }
+func (l *Life) Ended() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended == nil {
+		l.ended = make(chan struct{})
+		if l.phase == ended {
+			close(l.ended)
+		}
+	}
+	return l.ended
+}
 
 // Handle is one caller's hold of a session.
 type Handle struct {
 	life  *Life
 	scope *Scope
+	owner int
 
 	// Guarded by the mutex of life.
-	cancel  context.CancelCauseFunc // of Context; nil before
-	revoked error                   // why it was given back by somebody else
+	position int                     // in the handles of life, from 1; 0: it was given back
+	cancel   context.CancelCauseFunc // of Context; nil before
+	over     error                   // why Context has ended, also if it is asked for later; nil: it has not
+	revoked  error                   // why it was given back by somebody else
 }
 
 // Scope is where in the session the caller has entered.
 func (h *Handle) Scope() *Scope { return h.scope }
+
+// Open tells whether a caller with the context of h may enter the session.
+func (h *Handle) Open() bool {
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
+	return h.open()
+}
+
+// open is called with the mutex held.
+func (h *Handle) open() bool { return h.life.phase == open && h.life.owner == h.owner }
+
+// Enter returns a handle for a caller that has the context of h, in that scope. It is nil when the
+// session is not open any more, or another owner's. In a scope that was undone the new handle holds
+// nothing, as Err says.
+func (h *Handle) Enter(scope *Scope) *Handle {
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
+	if !h.open() {
+		return nil
+	}
+	entered := &Handle{life: h.life, scope: scope, owner: h.owner}
+	for s := scope; s != nil; s = s.outer {
+		if s.undone != nil {
+			entered.revoked = s.undone
+			entered.end(s.undone)
+			return entered
+		}
+	}
+	h.life.add(entered)
+	if h.life.lost != nil {
+		entered.end(h.life.lost)
+	}
+	return entered
+}
 
 // Err is the reason for which the handle holds nothing any more, or nil while it does.
 func (h *Handle) Err() error {
@@ -165,8 +236,8 @@ func (h *Handle) Context(parent context.Context) context.Context {
 	h.life.mu.Lock()
 	defer h.life.mu.Unlock()
 	h.cancel = cancel
-	if err := h.err(); err != nil {
-		cancel(err)
+	if h.over != nil {
+		cancel(h.over)
 	}
 	return ctx
 }
@@ -177,8 +248,7 @@ func (h *Handle) Context(parent context.Context) context.Context {
 func (h *Handle) Leave() (last bool, err error) {
 	h.life.mu.Lock()
 	defer h.life.mu.Unlock()
-	if _, held := h.life.handles[h]; held {
-		delete(h.life.handles, h)
+	if h.life.remove(h) {
 		if last = len(h.life.handles) == 0; last {
 			h.life.phase = ending
 		}
@@ -194,13 +264,17 @@ func (h *Handle) revoke(reason error) {
 	if h.life.lost != nil {
 		reason = h.life.lost
 	}
-	delete(h.life.handles, h)
+	h.life.remove(h)
 	h.revoked = reason
 	h.end(reason)
 }
 
 // end ends the context of the handle, with the mutex held.
 func (h *Handle) end(cause error) {
+	if h.over != nil {
+		return
+	}
+	h.over = cause
 	if h.cancel != nil {
 		h.cancel(cause)
 	}

@@ -27,7 +27,7 @@ func newLife() (*lifecycle.Life, *lifecycle.Handle, *lifecycle.Turns) {
 
 func TestTheLastHandleEndsTheSessionInWhicheverOrder(t *testing.T) {
 	life, first, _ := newLife()
-	second := life.Enter(first.Scope())
+	second := first.Enter(first.Scope())
 	ctx, other := first.Context(background), second.Context(background)
 
 	last, err := first.Leave()
@@ -42,8 +42,8 @@ func TestTheLastHandleEndsTheSessionInWhicheverOrder(t *testing.T) {
 	last, err = second.Leave()
 	require.True(t, last)
 	require.NoError(t, err)
-	require.False(t, life.Open())
-	require.Nil(t, life.Enter(first.Scope()), "nobody enters an ending session")
+	require.False(t, first.Open())
+	require.Nil(t, first.Enter(first.Scope()), "nobody enters an ending session")
 	require.False(t, life.BeginEnd(errReturned), "it has one end")
 	life.MarkEnded()
 	<-life.Ended()
@@ -57,7 +57,7 @@ func TestALossHasOneReasonAndEndsNothingElse(t *testing.T) {
 	require.Equal(t, errLost, life.Lost())
 	require.Equal(t, errLost, context.Cause(ctx))
 	require.Equal(t, errLost, first.Err())
-	late := life.Enter(first.Scope())
+	late := first.Enter(first.Scope())
 	require.Equal(t, errLost, context.Cause(late.Context(background)), "of who enters later as well")
 
 	_, err := late.Leave()
@@ -74,7 +74,7 @@ func TestTheEndRevokesWhatIsLeft(t *testing.T) {
 	}{"alone": {false, errReturned}, "after a loss": {true, errLost}} {
 		t.Run(name, func(t *testing.T) {
 			life, first, _ := newLife()
-			left := life.Enter(first.Scope())
+			left := first.Enter(first.Scope())
 			ctx := left.Context(background)
 			if test.lose {
 				life.Lose(errLost)
@@ -97,7 +97,7 @@ func TestUndoRevokesWhatWasTakenInside(t *testing.T) {
 	turn, err := turns.Take(background, inner)
 	require.NoError(t, err)
 	deepest := turns.Nest(turn)
-	inside, deeper, before := life.Enter(inner), life.Enter(deepest), life.Enter(outer.Scope)
+	inside, deeper, before := first.Enter(inner), first.Enter(deepest), first.Enter(outer.Scope)
 	ctx := deeper.Context(background)
 
 	life.Undo(inner, errUndone)
@@ -105,8 +105,8 @@ func TestUndoRevokesWhatWasTakenInside(t *testing.T) {
 	require.Equal(t, errUndone, inside.Err())
 	require.Equal(t, errUndone, context.Cause(inside.Context(background)), "that was granted just then")
 	require.NoError(t, before.Err())
-	require.True(t, life.Open())
-	for _, handle := range []*lifecycle.Handle{inside, deeper, life.Enter(inner), life.Enter(deepest)} {
+	require.True(t, first.Open())
+	for _, handle := range []*lifecycle.Handle{inside, deeper, first.Enter(inner), first.Enter(deepest)} {
 		require.Equal(t, errUndone, handle.Err(), "of who enters later as well")
 		last, err := handle.Leave()
 		require.False(t, last)
@@ -124,7 +124,7 @@ func TestALossIsTheBetterReason(t *testing.T) {
 	outer, err := turns.Take(background, first.Scope())
 	require.NoError(t, err)
 	inner := turns.Nest(outer)
-	inside := life.Enter(inner)
+	inside := first.Enter(inner)
 	life.Lose(errLost)
 	life.Undo(inner, errUndone)
 	require.Equal(t, errLost, inside.Err())
@@ -137,7 +137,7 @@ func TestALossIsTheBetterReason(t *testing.T) {
 func TestOneCallerEndsTheSession(t *testing.T) {
 	for range 200 {
 		life, first, _ := newLife()
-		handles := []*lifecycle.Handle{first, life.Enter(first.Scope()), life.Enter(first.Scope())}
+		handles := []*lifecycle.Handle{first, first.Enter(first.Scope()), first.Enter(first.Scope())}
 		var ends atomic.Int32
 		var group sync.WaitGroup
 		for _, handle := range handles {

@@ -1,0 +1,201 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/queue"
+)
+
+// WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
+// server. The other callers wait in the process, first come, first served, and take no connection.
+// So a crowd that waits for one key leaves the pool to the others. Default: a quarter of the pool's
+// connections, at least 2, and no limit for a pool without one. The size is read at the first call.
+//
+// Two are enough: one holds, and the other already queues at the server, which then hands over.
+// Between processes the order is that of sessions, not of callers: a process with many callers
+// queues with n of them at a time.
+//
+// A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when all
+// n sessions are in use, and sends nothing either. Calls that join a session pass by, so what holds
+// a session never waits in the process, and the server sees every deadlock. LockTx passes by as
+// well. n is at least 1.
+func WithQueue(n int) Option {
+	return optionFunc(func(c *config) {
+		c.queue = n
+		if n < 1 {
+			c.reject(fmt.Errorf("WithQueue(%d): at least 1 session must be allowed", n))
+		}
+	})
+}
+
+// WithHandOff lets Unlock hand the session that holds a lock to the caller of this Locker that
+// waits next for a Lock of the same rows, without a round trip: up to n times or for d, whichever
+// comes first. Then the lock is released at the server, so that others have their turn. It is off
+// by default. Both must be positive.
+//
+// With it, one session of the Locker at a time waits for or holds a set of rows, whatever WithQueue
+// says. Another process waits for one such turn of each process before it, at most: d, and the hold
+// in which d runs out.
+//
+// Each holder has a context and a token of its own. A loss ends the present holder, and the next
+// locks anew. A session is handed over only when its connection is alive, as far as this system's
+// kernel knows: on systems other than Linux, a loss may be noticed one heartbeat late. A session in
+// which further rows were locked is not handed over. With [WithFencing], tokens increase for each
+// set of rows, and are not to be compared across keys; a turn then ends after 1000 holders.
+func WithHandOff(n int, d time.Duration) Option {
+	return optionFunc(func(c *config) {
+		c.handOff = handOff{times: n, atMost: d}
+		if n < 1 || d <= 0 {
+			c.reject(fmt.Errorf("WithHandOff(%d, %v): both must be positive", n, d))
+		}
+	})
+}
+
+// handOff is how often, and for how long, a session is handed over in a row.
+type handOff struct {
+	times  int
+	atMost time.Duration
+}
+
+type (
+	lines[Tx any] = queue.Lines[line, grant[Tx]]
+	place[Tx any] = queue.Place[line, grant[Tx]]
+)
+
+// line names a set of rows. Two sets have different names: a session is handed over by them.
+type line struct {
+	table, column string
+	values        string
+	coded         bool // values is not the text of the only one
+}
+
+func lineOf(request dialects.Request) line {
+	name := line{table: request.Table, column: request.Column}
+	if len(request.Values) == 1 && !request.Values[0].Binary {
+		name.values = request.Values[0].Text
+		return name
+	}
+	var b strings.Builder
+	for _, value := range request.Values {
+		b.WriteString(strconv.FormatBool(value.Binary))
+		b.WriteString(strconv.Itoa(len(value.Text)))
+		b.WriteByte(':')
+		b.WriteString(value.Text)
+	}
+	name.values, name.coded = b.String(), true
+	return name
+}
+
+// newLines is called once, at the first call that needs the size of the pool.
+func (l *Locker[Tx]) newLines() *lines[Tx] {
+	limit := l.config.queue
+	if limit == 0 {
+		if size := l.driver.PoolSize(); size > 0 {
+			limit = max(size/4, 2)
+		}
+	}
+	if l.config.handOff.times > 0 {
+		limit = 1
+	}
+	return queue.New[line, grant[Tx]](limit)
+}
+
+// enter waits in the process until the rows of request may be asked for, and asks for them.
+func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	name := lineOf(request)
+	if request.Try {
+		place, ok, err := m.locker.lines().Try(name)
+		if err == nil && !ok {
+			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
+		}
+		if err != nil {
+			return g, err
+		}
+		return m.begin(ctx, wait, request, place)
+	}
+	queued, admitted := tracedQueue(ctx, m.locker.config.tracer)
+	entered, err := m.locker.lines().Enter(wait, name, !request.Work, queued)
+	admitted()
+	switch {
+	case errors.Is(err, errClosed):
+		return g, err
+	case err != nil:
+		return g, fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	case !entered.Handed:
+		return m.begin(ctx, wait, request, entered.Place)
+	}
+	if err = ctx.Err(); err != nil { // it was handed over at that moment, and its owner has stopped waiting
+		go func() { _ = entered.Session.leave(ctx, entered.Session.handle) }()
+		return g, fmt.Errorf("%w: the wait was over", ErrNotAcquired)
+	}
+	return entered.Session, nil
+}
+
+// maxTokens bounds the tokens that a session draws: the server counts them one by one.
+const maxTokens = 1000
+
+// tokensFor is how many tokens a session draws that will use the place: as many as it has owners if
+// those come that wait already, else one. Owners draw none later, which would be a round trip.
+func (l *Locker[Tx]) tokensFor(place *place[Tx]) int {
+	if place.Waiting() == 0 {
+		return 1
+	}
+	return min(1+l.config.handOff.times, maxTokens)
+}
+
+// turn is how long one session has been handed over.
+type turn struct {
+	since  time.Time
+	times  int
+	tokens int  // drawn, and not given out yet
+	over   bool // the session holds other rows as well
+}
+
+// handOn hands the session to the caller of this process that waits next for the same rows, if
+// handle is the last. It returns false when nobody does, or the turn is over: then nothing has
+// changed.
+func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
+	if s.work || !s.inTurn() || s.place.Waiting() == 0 {
+		return false
+	}
+	s.heartbeat.Check() // this process may have been stopped, and nobody has noticed the loss yet
+	return s.place.HandOver(func() (grant[Tx], bool) {
+		next := s.life.HandOn(handle)
+		if next == nil {
+			return grant[Tx]{}, false
+		}
+		return grant[Tx]{session: s, handle: next, token: s.nextToken()}, true
+	})
+}
+
+// inTurn tells whether the session may be handed over once more.
+func (s *session[Tx]) inTurn() bool {
+	limit := s.locker.config.handOff
+	if limit.times == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.turn.over && s.turn.times < limit.times && time.Since(s.turn.since) < limit.atMost &&
+		(s.first.Fence == "" || s.turn.tokens > 0)
+}
+
+// nextToken counts a hand-over, and is the next owner's token.
+func (s *session[Tx]) nextToken() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn.times++
+	if s.first.Fence != "" {
+		s.turn.tokens--
+		s.token++
+		s.held = nil // it names the former token
+	}
+	return s.token
+}
