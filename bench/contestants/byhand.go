@@ -91,7 +91,7 @@ func (t table) create(ctx context.Context, db database, write func(string) strin
 // write translates a statement of [byHand] for a server.
 func write(server contest.Server, statement string, lease time.Duration) string {
 	length := strconv.FormatInt(lease.Microseconds(), 10)
-	if server == contest.MySQL {
+	if server != contest.PostgreSQL {
 		return strings.NewReplacer("{moment}", "DATETIME(6)", "{now}", "UTC_TIMESTAMP(6)",
 			"{deadline}", "UTC_TIMESTAMP(6) + INTERVAL "+length+" MICROSECOND",
 			"{insert if new}", "INSERT IGNORE INTO", "{if new}", "",

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/dialects"
@@ -61,7 +62,7 @@ func init() {
 		}
 		if f.use == useLock {
 			c.Parts |= contest.HandOff
-			if !f.bare && f.client != multiStatements {
+			if !f.bare && slices.Contains([]string{"pgx", "MySQL", "MariaDB"}, f.client) {
 				c.Parts |= contest.Crowd
 			}
 		}

@@ -13,14 +13,15 @@ import (
 )
 
 func init() {
-	registerSetNX("SET NX PX by hand", "byhand:", contest.PollInterval)
-	registerSetNX("SET NX PX every 10 ms", "brisk:", contest.BriskInterval)
+	registerSetNX("SET NX PX by hand", "byhand:", contest.PollInterval, contest.Standard|contest.ManyKeys)
+	registerSetNX("SET NX PX every 10 ms", "brisk:", contest.BriskInterval,
+		contest.Standard|contest.ManyKeys|contest.Crowd)
 }
 
-func registerSetNX(name, prefix string, every time.Duration) {
+func registerSetNX(name, prefix string, every time.Duration, parts contest.Part) {
 	contest.Register(contest.Contestant{
 		Name: name, Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Polling, Leased: true,
-		Parts:   contest.Standard | contest.ManyKeys | contest.Crowd,
+		Parts:   parts,
 		Remark:  "no renewal",
 		Prepare: withoutLocks(prefix),
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {

@@ -59,16 +59,17 @@ func init() {
 			switch u {
 			case useLock:
 				c.Parts |= contest.HandOff | contest.Crowd
+				if client.standard {
+					c.Parts |= contest.ManyKeys
+				}
+				client.open.registerFewSlots(c)
+				client.open.registerQueues(c, client.name)
 			case useDo:
 				c.Parts |= contest.HotRow
 			case useRows:
 				c.Slots = 0
 			}
-			if u == useLock && client.standard && client.name != "mysql.New" {
-				c.Parts |= contest.ManyKeys
-				client.open.registerFewSlots(c, u)
-			}
-			client.open.register(c, u)
+			client.open.register(c, form{slots: dialects.DefaultSlots, use: u})
 		}
 	}
 }
@@ -76,11 +77,14 @@ func init() {
 func txlockName(u use, client string) string { return fmt.Sprintf("txlock %s, %s", u, client) }
 
 // registerFewSlots registers a contestant with fewer slots, in the measurement of many keys alone.
-func (open opener) registerFewSlots(c contest.Contestant, u use) {
+func (open opener) registerFewSlots(c contest.Contestant) {
+	if !c.In(contest.ManyKeys) {
+		return
+	}
 	name := c.Name
 	for _, slots := range []int{1, 100} {
 		c.Name, c.Slots, c.Parts = fmt.Sprintf("%s, slots: %d", name, slots), slots, contest.ManyKeys
-		open.register(c, u)
+		open.register(c, form{slots: slots, use: useLock})
 	}
 }
 
@@ -99,24 +103,25 @@ var remarks = map[use]string{
 	useRows: "Do over Rows: the lock is a row of the user's own table",
 }
 
-// opener opens a client of the library with a lock table.
-type opener func(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error)
+// form is how a client of the library is set up.
+type form struct {
+	slots   int
+	use     use
+	options []txlock.Option
+}
 
-func (open opener) register(c contest.Contestant, u use) {
-	slots := c.Slots
-	if u == useRows {
-		slots = dialects.DefaultSlots // not used
-	}
-	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		return open(ctx, env, slots, u)
-	}
+// opener opens a client of the library.
+type opener func(ctx context.Context, env contest.Environment, f form) (contest.Client, error)
+
+func (open opener) register(c contest.Contestant, f form) {
+	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) { return open(ctx, env, f) }
 	c.Prepare = func(ctx context.Context, env contest.Environment, keys []string) error {
 		client, err := c.Open(ctx, env)
 		if err != nil {
 			return err
 		}
 		installed := client.(interface{ install(context.Context) error }).install(ctx)
-		if err := errors.Join(installed, client.Close()); err != nil || u != useRows {
+		if err := errors.Join(installed, client.Close()); err != nil || f.use != useRows {
 			return err
 		}
 		return seedRows(ctx, c.Server, env, keys)
@@ -131,12 +136,12 @@ type library[Tx any] struct {
 	close func() error // closes what the library did not open; may be nil
 }
 
-func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, slots int, u use,
-	closeToo func() error,
+func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f form, closeToo func() error,
 ) library[Tx] {
-	locks := txlock.New(driver, txlock.WithTable("bench_txlock_"+strconv.Itoa(slots)), txlock.WithSlots(slots),
-		txlock.WithLease(env.Lease))
-	return library[Tx]{locks, u, closeToo}
+	options := append([]txlock.Option{
+		txlock.WithTable("bench_txlock_" + strconv.Itoa(f.slots)), txlock.WithSlots(f.slots), txlock.WithLease(env.Lease),
+	}, f.options...)
+	return library[Tx]{txlock.New(driver, options...), f.use, closeToo}
 }
 
 func (l library[Tx]) install(ctx context.Context) error { return l.locks.Install(ctx) }
@@ -171,7 +176,7 @@ func (l library[Tx]) Close() error {
 	return err
 }
 
-func openPgx(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openPgx(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	address, err := url.Parse(env.Address())
 	if err != nil {
 		return nil, err
@@ -184,51 +189,51 @@ func openPgx(ctx context.Context, env contest.Environment, slots int, u use) (co
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[pgx.Tx](driver, env, slots, u, nil), nil
+	return newLibrary[pgx.Tx](driver, env, f, nil), nil
 }
 
-func openPgxPool(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openPgxPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[pgx.Tx](postgres.New(pool), env, slots, u, func() error {
+	return newLibrary[pgx.Tx](postgres.New(pool), env, f, func() error {
 		pool.Close()
 		return nil
 	}), nil
 }
 
-func openPostgresSQL(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](postgres.NewSQL(db), env, slots, u, db.Close), nil
+	return newLibrary[*sql.Tx](postgres.NewSQL(db), env, f, db.Close), nil
 }
 
 // openMySQLOwned lets the library own its pool, on MySQL or MariaDB.
-func openMySQLOwned(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openMySQLOwned(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	driver, err := mysql.Open(ctx, env.Address())
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](driver, env, slots, u, nil), nil
+	return newLibrary[*sql.Tx](driver, env, f, nil), nil
 }
 
-func openMySQLPool(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openMySQLPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	// One more connection, to interrupt a wait.
 	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders+1)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](mysql.New(db), env, slots, u, db.Close), nil
+	return newLibrary[*sql.Tx](mysql.New(db), env, f, db.Close), nil
 }
 
-func openMySQLMulti(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openMySQLMulti(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	env.Contenders++ // to interrupt a wait
 	db, err := openMySQL(ctx, env, takeSeveralStatements)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](mysql.New(db), env, slots, u, db.Close), nil
+	return newLibrary[*sql.Tx](mysql.New(db), env, f, db.Close), nil
 }

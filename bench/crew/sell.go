@@ -79,7 +79,7 @@ type seller struct {
 	*sale
 	number, sold int64
 
-	latencies                  []int64 // of the sales within the window
+	latencies                  []int64 // of the sales that were over within the window
 	confirmed, unclear, failed int
 	failure                    error
 }
@@ -92,7 +92,7 @@ func (s *seller) run(ctx context.Context) {
 		switch {
 		case err == nil:
 			s.confirmed++
-			if s.window.open.Load() && asked >= s.window.began {
+			if s.window.open.Load() {
 				s.latencies = append(s.latencies, Now()-asked)
 			}
 		case ctx.Err() != nil:

@@ -19,7 +19,11 @@ var hotKey, freeKey = key(1), key(2)
 func (l *Lab) MeasureCrowds(ctx context.Context) error {
 	var all []*results.Crowd
 	for _, c := range l.in(contest.Crowd) {
-		for _, callers := range l.Crowds.Callers {
+		sizes := l.Crowds.Callers
+		if !c.Server.SQL() {
+			sizes = sizes[len(sizes)-1:]
+		}
+		for _, callers := range sizes {
 			all = append(all, &results.Crowd{Contestant: c.Name, Callers: callers, Connections: l.Crowds.Connections})
 		}
 		if c.Group == contest.Floor {

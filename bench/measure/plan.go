@@ -184,7 +184,7 @@ func Full() Plan {
 		},
 		Crowds: CrowdsPlan{
 			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
-			Window: Window{For: 1500 * time.Millisecond, Least: 4, AtMost: 6 * time.Second},
+			Window: Window{For: 800 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
 		},
 		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 3, For: 300 * time.Millisecond},
 		HotRows: HotRowsPlan{
