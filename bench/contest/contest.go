@@ -127,9 +127,12 @@ type Environment struct {
 	Addresses []string
 	// Lease is the life of a lock whose user must choose one.
 	Lease time.Duration
-	// Contenders is the number of callers that use the client at a time, except in a Crowd, which
-	// is larger. Pools have as many connections, and those of libraries that limit none have more.
+	// Contenders is the number of callers that use the client at a time. Pools have as many
+	// connections, and those of libraries that limit none have more.
 	Contenders int
+	// Callers is their number in a crowd, where Contenders is that of the connections. It is 0
+	// elsewhere.
+	Callers int
 }
 
 // Address is the address of a contestant with one server.

@@ -113,7 +113,9 @@ func write(server contest.Server, statement string, lease time.Duration) string 
 
 // poll tries to lock until it succeeds. A try is short, and continues when ctx ends: an interrupted
 // try might take a lock that nobody unlocks.
-func poll(ctx context.Context, every time.Duration, key string, try func(ctx context.Context) (locked bool, err error)) error {
+func poll(ctx context.Context, every time.Duration, key string,
+	try func(ctx context.Context) (locked bool, err error),
+) error {
 	err := contest.Poll(ctx, every, func() (bool, error) {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)

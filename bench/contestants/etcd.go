@@ -33,8 +33,8 @@ const etcdPrefix = "txlock-bench/"
 type lockWith func(ctx context.Context, session *concurrency.Session, key string) (
 	context.Context, contest.Unlock, error)
 
-// etcd has a session for each caller. For a Mutex, two callers with the same session would be the
-// same owner, and both would hold it.
+// etcd has a session for each caller, on one connection. For a Mutex, two callers with the same
+// session would be the same owner, and both would hold it.
 type etcd struct {
 	server   *clientv3.Client
 	lock     lockWith
@@ -71,11 +71,12 @@ func openEtcd(ctx context.Context, env contest.Environment, lock lockWith) (cont
 	if err != nil {
 		return nil, err
 	}
+	callers := max(env.Contenders, env.Callers)
 	client := &etcd{
 		server: server, lock: lock, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
-		sessions: make(chan *concurrency.Session, env.Contenders),
+		sessions: make(chan *concurrency.Session, callers),
 	}
-	for range env.Contenders {
+	for range callers {
 		session, err := client.newSession(ctx)
 		if err != nil {
 			return nil, errors.Join(err, client.Close())

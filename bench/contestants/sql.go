@@ -14,8 +14,8 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-// database is a pool of connections to PostgreSQL, MySQL or MariaDB, used the way their users do: through
-// pgx or through database/sql.
+// database is a pool of connections to PostgreSQL, MySQL or MariaDB, used the way their users do:
+// through pgx or through database/sql.
 type database interface {
 	statements
 	// transact runs do in a transaction, and commits it unless do fails.

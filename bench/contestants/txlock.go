@@ -31,7 +31,8 @@ var clients = []struct {
 	{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}, "pgx", true},
 	{contest.PostgreSQL, "postgres.New", openPgxPool, []use{useLock, useDo}, "pgx", false},
 	{
-		contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL, []use{useLock, useDo},
+		contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL,
+		[]use{useLock, useDo},
 		"database/sql on PostgreSQL", true,
 	},
 	{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}, "MySQL", true},
@@ -39,7 +40,8 @@ var clients = []struct {
 	{contest.MySQL, multiStatements, openMySQLMulti, []use{useLock, useDo}, multiStatements, false},
 	{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}, "MariaDB", true},
 	{
-		contest.MariaDB, "mysql.New on MariaDB", openMySQLPool, []use{useLock, useDo},
+		contest.MariaDB, "mysql.New on MariaDB", openMySQLPool,
+		[]use{useLock, useDo},
 		"mysql.New on MariaDB", false,
 	},
 }
@@ -114,7 +116,9 @@ type form struct {
 type opener func(ctx context.Context, env contest.Environment, f form) (contest.Client, error)
 
 func (open opener) register(c contest.Contestant, f form) {
-	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) { return open(ctx, env, f) }
+	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		return open(ctx, env, f)
+	}
 	c.Prepare = func(ctx context.Context, env contest.Environment, keys []string) error {
 		client, err := c.Open(ctx, env)
 		if err != nil {
@@ -139,7 +143,8 @@ type library[Tx any] struct {
 func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f form, closeToo func() error,
 ) library[Tx] {
 	options := append([]txlock.Option{
-		txlock.WithTable("bench_txlock_" + strconv.Itoa(f.slots)), txlock.WithSlots(f.slots), txlock.WithLease(env.Lease),
+		txlock.WithTable("bench_txlock_" + strconv.Itoa(f.slots)), txlock.WithSlots(f.slots),
+		txlock.WithLease(env.Lease),
 	}, f.options...)
 	return library[Tx]{txlock.New(driver, options...), f.use, closeToo}
 }

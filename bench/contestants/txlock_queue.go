@@ -38,6 +38,7 @@ var queues = []struct {
 	},
 	{
 		"WithHandOff", "Unlock hands the session over in the process, 1000 times or for 50 ms",
-		txlock.WithHandOff(1000, 50*time.Millisecond), []string{"pgx", "MySQL", "MariaDB"},
+		txlock.WithHandOff(1000, 50*time.Millisecond),
+		[]string{"pgx", "MySQL", "MariaDB"},
 	},
 }

@@ -122,7 +122,8 @@ func prepareZooKeeper(root string) func(context.Context, contest.Environment, []
 		if err != nil {
 			return fmt.Errorf("list %s: %w", root, err)
 		}
-		for some := range slices.Chunk(missingNodes(root, existing, keys), 1000) { // the limit on a request is 1 MB
+		const atATime = 1000 // the limit on a request is 1 MB
+		for some := range slices.Chunk(missingNodes(root, existing, keys), atATime) {
 			if _, err := session.Multi(some...); err != nil {
 				return fmt.Errorf("create the nodes of %d keys: %w", len(some), err)
 			}
@@ -152,8 +153,8 @@ func (c *zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) 
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lockByLibrary hands the wait to a goroutine when ctx ends. The goroutine unlocks as soon as it has locked.
-// The library can neither give up a place in the queue, nor tell which node is its own.
+// lockByLibrary hands the wait to a goroutine when ctx ends. The goroutine unlocks as soon as it
+// has locked. The library can neither give up a place in the queue, nor tell which node is its own.
 func (c *zooKeeper) lockByLibrary(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	lock := zk.NewLock(c.session, zooKeeperPath(zooKeeperRoot, key), zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)

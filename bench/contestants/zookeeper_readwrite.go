@@ -14,7 +14,8 @@ const zooKeeperSharedRoot = "/txlock-bench-shared"
 
 func init() {
 	contest.Register(contest.Contestant{
-		Name: "read-write recipe", Group: contest.OnZK, Server: contest.ZooKeeper, Waits: contest.Notified, Leased: true,
+		Name: "read-write recipe", Group: contest.OnZK, Server: contest.ZooKeeper, Waits: contest.Notified,
+		Leased:  true,
 		Remark:  "the write lock of ZooKeeper's recipe for shared locks, by hand; the library has none",
 		Prepare: prepareZooKeeper(zooKeeperSharedRoot),
 		Open:    openZooKeeper(func(c *zooKeeper) contest.Lock { return c.lockToWrite }),

@@ -89,8 +89,9 @@ type Crowd struct {
 
 // Sell is a process whose callers sell the same article.
 type Sell struct {
-	Entrant Entrant // its Contenders are the connections
-	Callers int
+	Entrant   Entrant // its Contenders are the connections
+	Callers   int
+	Rehearsal []string // keys to open the connections with
 }
 
 // Event is what a worker reports.

@@ -25,6 +25,9 @@ func (w *worker) sell(job Sell) (report Message, err error) {
 		return report, err
 	}
 	defer desk.close()
+	if err := rehearse(client, job.Rehearsal); err != nil {
+		return report, err
+	}
 	if err := w.begin(); err != nil {
 		return report, err
 	}

@@ -85,6 +85,7 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 		Entrant: l.entrant(c, lease, crowd.Connections), Callers: crowd.Callers, Key: hotKey, Free: freeKey,
 		Hold: crowd.Hold, Board: l.board.Path(), Rehearsal: rehearsal(crowd.Connections),
 	}
+	job.Entrant.Environment.Callers = crowd.Callers + 1
 	report, err := l.gather(ctx, job, func() {
 		watched, stop := context.WithCancel(ctx)
 		busy := make(chan int, 1)

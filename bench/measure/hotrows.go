@@ -43,7 +43,9 @@ func (l *Lab) MeasureHotRows(ctx context.Context) error {
 func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow) (
 	round results.HotRowRound, err error,
 ) {
-	job := crew.Sell{Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers}
+	job := crew.Sell{
+		Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers, Rehearsal: rehearsal(h.Connections),
+	}
 	store, err := openStore(ctx, job.Entrant.Books)
 	if err != nil {
 		return round, err
