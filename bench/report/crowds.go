@@ -105,7 +105,7 @@ func (x *index) freeKeyBlock(all []crowd) (b block, err error) {
 	most := largest(all)
 	chart := rowChart{
 		title: fmt.Sprintf("A free key beside %d callers of another", most[0].Callers),
-		axis:  "from the call until the free key is locked, logarithmic",
+		axis:  "wait for the free key, logarithmic",
 		caption: "The mark is the median, the line goes to the 99th percentile. Left is better. A \">\" is a wait " +
 			"that the end of the run cut off.",
 		scale: func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tickTime) },

@@ -197,6 +197,24 @@ func TestMarkdown(t *testing.T) {
 	t.Logf("\n%s", table)
 }
 
+func TestPoolsIsAPicture(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := Pools(&out, generated()); err != nil {
+		t.Fatal(err)
+	}
+	picture := out.String()
+	balanced(t, picture)
+	for _, text := range []string{"<svg xmlns=", "500 callers", "10 of 10", "1.28 s", "200 µs", "p99"} {
+		if !strings.Contains(picture, text) {
+			t.Errorf("the picture has no %q", text)
+		}
+	}
+	if err := Pools(&out, results.Run{}); err == nil {
+		t.Error("without a crowd there is nothing to draw")
+	}
+}
+
 func TestDurations(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
