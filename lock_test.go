@@ -177,6 +177,60 @@ var sideBySide = []guarantee{
 	},
 	{"goroutines that share a context take turns", guarantees.SharedContext[pgx.Tx], guarantees.SharedContext[*sql.Tx]},
 
+	// Combine
+	{
+		"each caller of a Combined gets its own outcome, after the commit",
+		guarantees.CombinedOutcomes[pgx.Tx], guarantees.CombinedOutcomes[*sql.Tx],
+	},
+	{
+		"a batch is what is queued when it begins, in order and up to its limit",
+		guarantees.CombinedBatches[pgx.Tx], guarantees.CombinedBatches[*sql.Tx],
+	},
+	{
+		"the work of a batch has the lock, and nothing of its callers' contexts",
+		guarantees.CombinedContext[pgx.Tx], guarantees.CombinedContext[*sql.Tx],
+	},
+	{
+		"an order leaves the queue with its context, and not the work",
+		guarantees.CombinedLeaving[pgx.Tx], guarantees.CombinedLeaving[*sql.Tx],
+	},
+	{
+		"any order may leave a batch that waits for its lock, and the others keep their place",
+		guarantees.CombinedWaits[pgx.Tx], guarantees.CombinedWaits[*sql.Tx],
+	},
+	{
+		"an order that makes its batch fail takes no other with it",
+		guarantees.CombinedCulprit[pgx.Tx], guarantees.CombinedCulprit[*sql.Tx],
+	},
+	{
+		"a batch that failed is tried again in halves, in order, and its orders may leave in between",
+		guarantees.CombinedHalves[pgx.Tx], guarantees.CombinedHalves[*sql.Tx],
+	},
+	{
+		"results of another number than orders, and bad input of Combine, commit nothing",
+		guarantees.CombinedRefuses[pgx.Tx], guarantees.CombinedRefuses[*sql.Tx],
+	},
+	{
+		"a panic in a batch goes on at one caller, and the others are told",
+		guarantees.CombinedPanics[pgx.Tx], guarantees.CombinedPanics[*sql.Tx],
+	},
+	{
+		"a lost session is an error to all of its batch, without another try",
+		guarantees.CombinedLost[pgx.Tx], guarantees.CombinedLost[*sql.Tx],
+	},
+	{
+		"Close ends a batch, and refuses what is queued",
+		guarantees.CombinedClosing[pgx.Tx], guarantees.CombinedClosing[*sql.Tx],
+	},
+	{
+		"an order joins the Do in whose work it is placed, and no Lock",
+		guarantees.CombinedNested[pgx.Tx], guarantees.CombinedNested[*sql.Tx],
+	},
+	{
+		"of orders that fail at random each has its own outcome, and the books are right",
+		guarantees.CombinedFailures[pgx.Tx], guarantees.CombinedFailures[*sql.Tx],
+	},
+
 	// Release
 	{"Unlock works on a cancelled context, once", guarantees.Unlock[pgx.Tx], guarantees.Unlock[*sql.Tx]},
 	{"Close ends what is held", guarantees.Closing[pgx.Tx], guarantees.Closing[*sql.Tx]},
@@ -196,6 +250,11 @@ var sideBySide = []guarantee{
 		guarantees.TracedNesting[pgx.Tx], guarantees.TracedNesting[*sql.Tx],
 	},
 	{"a tracer is told of a loss before the Unlock", guarantees.TracedLoss[pgx.Tx], guarantees.TracedLoss[*sql.Tx]},
+
+	{
+		"a tracer is told of each batch once, and of its parts",
+		guarantees.CombinedTraced[pgx.Tx], guarantees.CombinedTraced[*sql.Tx],
+	},
 
 	// Inspection
 	{
@@ -235,8 +294,63 @@ var sideBySide = []guarantee{
 	},
 	{"a full pool is an error in time", guarantees.FullPool[pgx.Tx], guarantees.FullPool[*sql.Tx]},
 	{
+		"a hundred callers of one key leave the pool to others",
+		guarantees.QueueLeavesPool[pgx.Tx], guarantees.QueueLeavesPool[*sql.Tx],
+	},
+	{
+		"callers of one process are served in the order of their calls, without a connection",
+		guarantees.QueueOrder[pgx.Tx], guarantees.QueueOrder[*sql.Tx],
+	},
+	{
+		"waits and tries in the process end at once, and the server hears nothing of them",
+		guarantees.QueuedWaitEnds[pgx.Tx], guarantees.QueuedWaitEnds[*sql.Tx],
+	},
+	{
+		"Within counts the wait in the process and at the server",
+		guarantees.WithinSpansQueue[pgx.Tx], guarantees.WithinSpansQueue[*sql.Tx],
+	},
+	{
+		"broken sessions and panics leave nobody waiting",
+		guarantees.QueueForgetsNobody[pgx.Tx], guarantees.QueueForgetsNobody[*sql.Tx],
+	},
+	{"Close ends the waits in the process", guarantees.QueueCloses[pgx.Tx], guarantees.QueueCloses[*sql.Tx]},
+	{
+		"what holds a session does not wait in the process, so the server sees every deadlock",
+		guarantees.QueueSeesDeadlocks[pgx.Tx], guarantees.QueueSeesDeadlocks[*sql.Tx],
+	},
+	{
 		"after any error the pool has its connections back, clean",
 		guarantees.CleanPool[pgx.Tx], guarantees.CleanPool[*sql.Tx],
+	},
+
+	// Hand-off in the process
+	{
+		"Unlock hands the session to the next caller in the process, an owner of its own, without a round trip",
+		guarantees.HandOff[pgx.Tx], guarantees.HandOff[*sql.Tx],
+	},
+	{
+		"tokens increase over all holders of a key, handed over or not",
+		guarantees.HandOffTokens[pgx.Tx], guarantees.HandOffTokens[*sql.Tx],
+	},
+	{
+		"a lost session is handed to nobody, and the next locks anew",
+		guarantees.HandOffLoss[pgx.Tx], guarantees.HandOffLoss[*sql.Tx],
+	},
+	{
+		"another process is served after exactly one turn, though more wait here",
+		guarantees.HandOffExactTurn[pgx.Tx], guarantees.HandOffExactTurn[*sql.Tx],
+	},
+	{
+		"another process is served within one turn, by number and by time",
+		guarantees.HandOffBounds[pgx.Tx], guarantees.HandOffBounds[*sql.Tx],
+	},
+	{
+		"a session with other rows is not handed over, and a Do gets its turn",
+		guarantees.HandOffReleases[pgx.Tx], guarantees.HandOffReleases[*sql.Tx],
+	},
+	{
+		"waits that end while a session is handed over lose nothing",
+		guarantees.HandOffCancelled[pgx.Tx], guarantees.HandOffCancelled[*sql.Tx],
 	},
 
 	// Installation and bad input

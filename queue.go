@@ -19,8 +19,9 @@ import (
 // connections, at least 2, and no limit for a pool without one. The size is read at the first call.
 //
 // Two are enough: one holds, and the other already queues at the server, which then hands over.
-// Between processes the order is that of sessions, not of callers: a process with many callers
-// queues with n of them at a time.
+// With more, callers that are on their way to the server at the same moment may overtake each
+// other. Between processes the order is that of sessions, not of callers: a process with many
+// callers queues with n of them at a time.
 //
 // A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when all
 // n sessions are in use, and sends nothing either. Calls that join a session pass by, so what holds

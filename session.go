@@ -102,6 +102,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 	if err != nil {
 		return g, err
 	}
+	place.Granted()
 	g, err = m.locker.open(m.name, inner, request, token, asked, place)
 	if err == nil {
 		err = ctx.Err()

@@ -7,8 +7,8 @@ import (
 )
 
 // Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
-// in the goroutine of that call, except for the loss of a Lock. It must return soon and not panic.
-// The module txlock/otel has one for OpenTelemetry.
+// in the goroutine of that call, except for the loss of a Lock, and for batches of [Combine]. It
+// must return soon and not panic. The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx. The two
 	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.
@@ -55,9 +55,11 @@ func tracedQueue(ctx context.Context, tracer Tracer) (queued, admitted func()) {
 // nothing is not a literal in a generic function, which would be allocated at each call.
 func nothing() {}
 
-// Call is a call that locks, as a Tracer is told of it.
+// Call is a call that locks, as a Tracer is told of it. A batch of [Combine] is one call, with a
+// context of its own: Asked when it waits for its lock, and once more for each part of it that is
+// tried again. The time that an order spends in the queue is not in it.
 type Call struct {
-	Name          string   // Lock, TryLock, Do, TryDo, LockTx or TryLockTx
+	Name          string   // Lock, TryLock, Do, TryDo, LockTx, TryLockTx or Combine
 	System        string   // "postgresql" or "mysql", which stands for MariaDB as well
 	Table, Column string   // of the rows: the lock table, where Column is empty, or those of Rows
 	Names         []string // the keys, or the values of Rows; not to be changed
@@ -171,8 +173,8 @@ func unlessReleased(err error) error {
 	return err
 }
 
-// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. No
-// call returns it.
+// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. The
+// only call that returns it is [Combined.Do], when another caller's goroutine has panicked.
 var ErrPanicked = errors.New("the work panicked")
 
 // traced runs a Do. Its lock is granted when its work begins.

@@ -28,7 +28,7 @@
 //
 //	db.system.name      postgresql or mysql; mysql for MariaDB too, unless you say
 //	                    WithAttributes(semconv.DBSystemNameMariaDB)
-//	db.operation.name   the call: Lock, TryLock, Do, TryDo, LockTx or TryLockTx
+//	db.operation.name   the call: Lock, TryLock, Do, TryDo, LockTx, TryLockTx; Combine for a batch
 //	db.collection.name  the lock table, or that of Rows, as it was spelled
 //	txlock.nested       whether the call joined the session that its context carries
 //	txlock.outcome      not on the last two; see below

@@ -143,6 +143,14 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 // NestedDeadlock shows that a nested deadlock is an error and never a silent loss.
 func NestedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
+	opposite(t, f, func() {})
+	f.Free(t, f.Key("a"), f.Key("b"))
+}
+
+// opposite locks two keys in opposite orders, in two sessions that each hold one of them when
+// between is called.
+func opposite[Tx any](t *testing.T, f *testbed.Fixture[Tx], between func()) {
+	t.Helper()
 	a, b := f.Locks.Mutex(f.Key("a")), f.Locks.Mutex(f.Key("b"))
 	errs := make(chan error, 2)
 	locked := make(chan struct{}, 2)
@@ -168,14 +176,14 @@ func NestedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			require.FailNow(t, "a Do did not come to its work", err)
 		}
 	}
+	between()
 	close(bothLocked)
-	first, second := <-errs, <-errs
+	first, second := testbed.Receive(t, errs), testbed.Receive(t, errs)
 	if first == nil {
 		first, second = second, first
 	}
 	require.ErrorIs(t, first, txlock.ErrDeadlock)
 	require.NoError(t, second)
-	f.Free(t, f.Key("a"), f.Key("b"))
 }
 
 // SharedContext shows that goroutines that share a context take turns: that of a Lock, and that of

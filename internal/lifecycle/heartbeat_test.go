@@ -222,6 +222,12 @@ func TestCheck(t *testing.T) {
 		dead.kernel.gone = true
 		dead.Check()
 		require.ErrorContains(t, dead.life.Lost(), "the connection is closed")
+		healthy.kernel.gone = true
+		healthy.Check()
+		require.NoError(t, healthy.life.Lost(), "it was looked at just now")
+		time.Sleep(time.Millisecond)
+		healthy.Check()
+		require.ErrorContains(t, healthy.life.Lost(), "the connection is closed")
 		time.Sleep(lease)
 		stopped.Check()
 		require.ErrorContains(t, stopped.life.Lost(), "nothing was heard")

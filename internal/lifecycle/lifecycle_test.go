@@ -158,3 +158,32 @@ func TestOneCallerEndsTheSession(t *testing.T) {
 		require.EqualValues(t, 1, ends.Load())
 	}
 }
+
+func TestHandOnGivesTheSessionToAnotherOwner(t *testing.T) {
+	life, first, _ := newLife()
+	nested := first.Enter(first.Scope())
+	require.Nil(t, life.HandOn(first), "a caller of the first owner's still holds it")
+	_, _ = nested.Leave()
+
+	ctx := first.Context(background)
+	next := life.HandOn(first)
+	require.NotNil(t, next)
+	require.Equal(t, context.Canceled, context.Cause(ctx), "the first owner's work has ended")
+	require.Error(t, nested.Context(background).Err(), "also when its context is made only now")
+	require.Nil(t, life.HandOn(first), "it is not the first owner's any more")
+	require.False(t, first.Open())
+	require.Nil(t, first.Enter(first.Scope()), "nor does its context let anybody in")
+	last, err := first.Leave()
+	require.False(t, last)
+	require.NoError(t, err)
+
+	require.True(t, next.Open())
+	held := next.Context(background)
+	require.NoError(t, held.Err())
+	require.True(t, life.Lose(errLost))
+	require.Equal(t, errLost, context.Cause(held), "a loss is the present owner's")
+	require.Nil(t, life.HandOn(next), "and nobody is given a lost session")
+	last, err = next.Leave()
+	require.True(t, last)
+	require.Equal(t, errLost, err)
+}

@@ -25,9 +25,10 @@ type Lines[K comparable, S any] struct {
 	closed error
 }
 
-// line is guarded by the mutex of Lines. Somebody waits only while all places are taken.
+// line is guarded by the mutex of Lines. Somebody waits only while there is no room.
 type line[K comparable, S any] struct {
 	taken       int // places
+	asking      int // those whose session still waits at the server, or is on the way there
 	waiting     int
 	first, last *waiter[K, S]
 }
@@ -60,7 +61,10 @@ func New[K comparable, S any](limit int) *Lines[K, S] {
 type Place[K comparable, S any] struct {
 	lines *Lines[K, S]
 	name  K
-	left  bool // guarded by the mutex of lines
+
+	// Guarded by the mutex of lines.
+	asking bool
+	left   bool
 }
 
 // Enter waits for a place in the line of that name, first come, first served. With takesSession, a
@@ -76,11 +80,11 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, takesSession bool, queu
 		defer l.mu.Unlock()
 		return Admission[K, S]{}, l.closed
 	}
-	if place := l.take(name); place != nil {
-		l.mu.Unlock()
-		return Admission[K, S]{Place: place}, nil
+	in := l.line(name)
+	if in.first == nil && l.room(in) {
+		defer l.mu.Unlock()
+		return Admission[K, S]{Place: l.take(in, name, true)}, nil
 	}
-	in := l.lines[name]
 	w := &waiter[K, S]{takesSession: takesSession, admitted: make(chan struct{})}
 	in.join(w)
 	l.mu.Unlock()
@@ -100,7 +104,8 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, takesSession bool, queu
 	return w.Admission, w.err
 }
 
-// Try takes a place of the line of that name if one is free, so that nobody waits.
+// Try takes a place of the line of that name if one is free and nobody waits, for a session that
+// does not wait at the server either.
 func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
 	if l.limit == 0 {
 		return nil, true, nil
@@ -110,22 +115,45 @@ func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
 	if l.closed != nil {
 		return nil, false, l.closed
 	}
-	place = l.take(name)
-	return place, place != nil, nil
+	in := l.line(name)
+	if in.first != nil || in.taken == l.limit {
+		return nil, false, nil
+	}
+	return l.take(in, name, false), true, nil
 }
 
-// take takes a free place, with the mutex held. It returns nil when all are taken.
-func (l *Lines[K, S]) take(name K) *Place[K, S] {
+// line is called with the mutex held. The caller takes a place of a new line.
+func (l *Lines[K, S]) line(name K) *line[K, S] {
 	in := l.lines[name]
 	if in == nil {
 		in = &line[K, S]{}
 		l.lines[name] = in
 	}
-	if in.taken == l.limit {
-		return nil
-	}
+	return in
+}
+
+// room tells whether the next caller may ask at the server. With two places, one session asks while
+// another holds: a second that asks could overtake the first on the way.
+func (l *Lines[K, S]) room(in *line[K, S]) bool {
+	return in.taken < l.limit && in.asking < max(l.limit-1, 1)
+}
+
+// take takes a place, with the mutex held.
+func (l *Lines[K, S]) take(in *line[K, S], name K, asking bool) *Place[K, S] {
 	in.taken++
-	return &Place[K, S]{lines: l, name: name}
+	if asking {
+		in.asking++
+	}
+	return &Place[K, S]{lines: l, name: name, asking: asking}
+}
+
+// admit gives places to those that wait, as far as there is room. It is called with the mutex held.
+func (l *Lines[K, S]) admit(in *line[K, S], name K) {
+	for in.first != nil && l.room(in) {
+		next := in.first
+		next.Place = l.take(in, name, true)
+		in.admit(next)
+	}
 }
 
 // Close ends all waits with err, also later ones. Places are kept until they are left.
@@ -144,6 +172,27 @@ func (l *Lines[K, S]) Close(err error) {
 	}
 }
 
+// Granted says that the session of the place waits no more at the server.
+func (p *Place[K, S]) Granted() {
+	if p == nil {
+		return
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	p.granted()
+}
+
+// granted is called with the mutex held.
+func (p *Place[K, S]) granted() {
+	if !p.asking {
+		return
+	}
+	p.asking = false
+	in := p.lines.lines[p.name]
+	in.asking--
+	p.lines.admit(in, p.name)
+}
+
 // Leave gives the place to the first that waits. A second call does nothing.
 func (p *Place[K, S]) Leave() {
 	if p == nil {
@@ -155,13 +204,11 @@ func (p *Place[K, S]) Leave() {
 		return
 	}
 	p.left = true
+	p.granted()
 	in := p.lines.lines[p.name]
-	if next := in.first; next != nil {
-		next.Place = &Place[K, S]{lines: p.lines, name: p.name}
-		in.admit(next)
-		return
-	}
-	if in.taken--; in.taken == 0 {
+	in.taken--
+	p.lines.admit(in, p.name)
+	if in.taken == 0 {
 		delete(p.lines.lines, p.name)
 	}
 }

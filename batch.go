@@ -1,0 +1,270 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// order is what one caller of a Combined wants done.
+//
+// It waits in the queue, and then in a batch that waits for its lock. It may leave until it is
+// bound, which it is while work has it, and while its caller's goroutine has something to call.
+type order[In, Out any] struct {
+	ctx    context.Context
+	in     In
+	calls  chan func() // for the goroutine of the caller; nil: result is there. One at a time
+	result Result[Out] // written before that nil is sent
+
+	// Guarded by the mutex of the Combined.
+	most  int             // orders in its batch, with it; fewer after a failure
+	batch *batch[In, Out] // that has taken it from the queue
+	bound bool
+	left  bool
+}
+
+// batch is orders that wait for a lock, or are worked on, together. No goroutine belongs to the
+// wait of a batch, so that any of its callers may leave, and the place at the server is kept.
+type batch[In, Out any] struct {
+	orders  []*order[In, Out]
+	ctx     context.Context // of the wait and the work
+	cancel  context.CancelFunc
+	waiting int // orders that have not left; guarded by the mutex of the Combined
+}
+
+func (b *batch[In, Out]) in() []In {
+	in := make([]In, len(b.orders))
+	for i, o := range b.orders {
+		in[i] = o.in
+	}
+	return in
+}
+
+// end hands the caller of a bound order its result.
+func (o *order[In, Out]) end(result Result[Out]) {
+	o.result = result
+	o.calls <- nil
+}
+
+// enter puts an order into the queue. It tells whether the caller has to lead.
+func (c *Combined[Tx, In, Out]) enter(o *order[In, Out]) (leads bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = append(c.queue, o)
+	leads = !c.led
+	c.led = true
+	return leads
+}
+
+// await calls what the caller's goroutine is asked for, until the order has its result or leaves.
+func (c *Combined[Tx, In, Out]) await(o *order[In, Out]) (out Out, err error) {
+	for {
+		var call func()
+		select {
+		case call = <-o.calls:
+		case <-o.ctx.Done():
+			if c.leave(o) {
+				return out, leftQueue(o.ctx)
+			}
+			call = <-o.calls // a bound order is called, or has its result, soon
+		}
+		if call == nil {
+			return o.result.Value, o.result.Err
+		}
+		call()
+	}
+}
+
+// leave takes an order away, unless it is bound. The last one to leave a batch ends its wait.
+func (c *Combined[Tx, In, Out]) leave(o *order[In, Out]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.bound {
+		return false
+	}
+	o.left = true
+	if b := o.batch; b != nil {
+		if b.waiting--; b.waiting == 0 {
+			b.cancel()
+		}
+	} else if c.gone++; c.gone > len(c.queue)/2 { // so that leaving costs no search
+		c.sweep()
+	}
+	return true
+}
+
+// sweep clears the queue of the orders that have left, with the mutex held.
+func (c *Combined[Tx, In, Out]) sweep() {
+	if c.gone > 0 {
+		c.queue = slices.DeleteFunc(c.queue, func(o *order[In, Out]) bool { return o.left })
+		c.gone = 0
+	}
+}
+
+// next has the first caller of the queue lead, if there is one. Whoever is done with a batch calls
+// it, on whatever way, so nobody is forgotten.
+func (c *Combined[Tx, In, Out]) next() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweep()
+	if c.led = len(c.queue) > 0; c.led {
+		c.queue[0].bound = true
+		c.queue[0].calls <- c.lead
+	}
+}
+
+// take makes a batch of the queue, whose first caller leads.
+func (c *Combined[Tx, In, Out]) take() *batch[In, Out] {
+	b := &batch[In, Out]{}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweep()
+	c.queue[0].bound = false
+	most := c.queue[0].most
+	for _, o := range c.queue[:min(most, len(c.queue))] {
+		if o.most != most { // a half that is tried again stays apart from what follows
+			break
+		}
+		o.batch = b
+		b.waiting++
+	}
+	b.orders = slices.Clone(c.queue[:b.waiting])
+	c.queue = slices.Delete(c.queue, 0, b.waiting)
+	return b
+}
+
+// bind leaves in a batch the orders that have not left, and binds them. An order whose context has
+// ended is not worked on, though its caller has not come to see it.
+func (c *Combined[Tx, In, Out]) bind(b *batch[In, Out]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.orders = slices.DeleteFunc(b.orders, func(o *order[In, Out]) bool {
+		if o.left {
+			return true
+		}
+		o.bound = true
+		ended := o.ctx.Err() != nil
+		if ended {
+			o.end(Result[Out]{Err: leftQueue(o.ctx)})
+		}
+		return ended
+	})
+}
+
+// lead begins the next batch. It runs in the goroutine of the first caller, where a panic of lock
+// goes on.
+func (c *Combined[Tx, In, Out]) lead() {
+	b := c.take()
+	named := false
+	defer func() {
+		if !named {
+			c.bind(b)
+			c.fail(b, fmt.Errorf("txlock: Combine: naming the lock in another caller's goroutine: %w", ErrPanicked))
+		}
+	}()
+	m := c.lock(b.in())
+	if m == nil {
+		named = true
+		c.bind(b)
+		c.refuse(b, errors.New("txlock: Combine: lock returned a nil Mutex"))
+		return
+	}
+	ctx, trace := m.asked(b.ctx, combineVerb, false)
+	named = true
+	go c.wait(ctx, b, m, trace)
+}
+
+// wait waits for the lock of a batch, and then has the first of its callers do the work.
+func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *Mutex[Tx], trace *trace) {
+	g, err := m.acquire(ctx, false, true)
+	c.bind(b)
+	if err == nil && len(b.orders) == 0 { // the grant won the race against the last to leave
+		_ = g.finish(ctx, false)
+		err = fmt.Errorf("%w: %w", ErrNotAcquired, context.Canceled)
+	}
+	if err == nil {
+		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
+		return
+	}
+	failed := m.failed(combineVerb, err)
+	trace.answer(failed)
+	if errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) || err == m.err {
+		c.refuse(b, failed)
+	} else {
+		c.fail(b, failed)
+	}
+}
+
+// perform does the work of a batch that has its lock, in the goroutine of one of its callers.
+func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], m *Mutex[Tx], g grant[Tx],
+	trace *trace,
+) {
+	var results []Result[Out]
+	final := false // another try would not help, or might do twice what is done
+	work := func(ctx context.Context, tx Tx) (err error) {
+		if results, err = c.work(ctx, tx, b.in()); err == nil {
+			err = oneEach(len(results), len(b.orders))
+			final = err != nil
+		}
+		return err
+	}
+	panicked := true
+	defer func() {
+		if panicked {
+			c.fail(b, m.failed(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked)))
+		}
+	}()
+	err := traced(trace, work, func(work func(context.Context, Tx) error) error {
+		failed, err := g.perform(ctx, work)
+		final = final || errors.Is(err, ErrLost)
+		return also(failed, m.failed(combineVerb, err))
+	})
+	panicked = false
+	switch {
+	case err == nil:
+		c.succeed(b, results)
+	case final:
+		c.fail(b, err)
+	default:
+		c.refuse(b, err)
+	}
+}
+
+// succeed hands out the results of a batch that is committed.
+func (c *Combined[Tx, In, Out]) succeed(b *batch[In, Out], results []Result[Out]) {
+	b.cancel()
+	for i, o := range b.orders {
+		o.end(results[i])
+	}
+	c.next()
+}
+
+// fail hands out the error of a batch of which nothing is committed, or nobody can know.
+func (c *Combined[Tx, In, Out]) fail(b *batch[In, Out], err error) {
+	b.cancel()
+	for _, o := range b.orders {
+		o.end(Result[Out]{Err: err})
+	}
+	c.next()
+}
+
+// refuse is fail for an error that a single order may have caused: others are tried without it. The
+// halves go to the front of the queue, where their callers may leave again.
+func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], err error) {
+	n := len(b.orders)
+	if n < 2 {
+		c.fail(b, err)
+		return
+	}
+	b.cancel()
+	c.bind(b) // so that nobody stays whose context has ended in the meantime
+	c.mu.Lock()
+	for _, o := range b.orders {
+		o.most, o.batch, o.bound = (n+1)/2, nil, false
+	}
+	c.queue = slices.Insert(c.queue, 0, b.orders...)
+	c.mu.Unlock()
+	c.next()
+}

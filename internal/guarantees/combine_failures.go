@@ -1,0 +1,364 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+// together has orders done in one batch, behind order 0, and returns their calls.
+func (o *orders[Tx]) together(t *testing.T, in ...int) (all []*placed) {
+	t.Helper()
+	during := o.during
+	begun, goOn := o.stopped()
+	first := o.place(t, 0)
+	testbed.Receive(t, begun)
+	for _, number := range in {
+		all = append(all, o.place(t, number))
+	}
+	o.during = during
+	goOn <- nil
+	first.is(t, 0)
+	return all
+}
+
+// CombinedCulprit shows that an order that makes its batch fail takes no other order with it.
+func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
+	testbed.NewFixture(t, e, c).AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (1), (2), (3), (5), (6), (7)")
+	ways := map[string]func(o *orders[Tx]) error{
+		"an error of work": func(o *orders[Tx]) error {
+			o.during = func(_ context.Context, _ Tx, in []int) error {
+				if slices.Contains(in, 4) {
+					return errWork
+				}
+				return nil
+			}
+			return errWork
+		},
+		"a failed statement": func(o *orders[Tx]) error {
+			o.AsAdmin(t, "INSERT INTO "+o.table+" VALUES (4)")
+			return nil
+		},
+		"a row that does not exist": func(o *orders[Tx]) error {
+			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+				values := make([]any, len(in))
+				for i, number := range in {
+					values[i] = number
+				}
+				return o.Locks.Rows(rows, "id", values...)
+			}, o.work)
+			return txlock.ErrNoRow
+		},
+		"an empty key": func(o *orders[Tx]) error {
+			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+				if slices.Contains(in, 4) {
+					return o.Locks.Mutex(o.key, "")
+				}
+				return o.Locks.Mutex(o.key)
+			}, o.work)
+			return nil
+		},
+	}
+	if e.Postgres {
+		ways["a constraint at COMMIT"] = func(o *orders[Tx]) error {
+			o.AsAdmin(t, "ALTER TABLE "+o.table+" ADD FOREIGN KEY (id) REFERENCES "+rows+
+				" DEFERRABLE INITIALLY DEFERRED")
+			return nil
+		}
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			o := newOrders(t, testbed.NewFixture(t, e, c))
+			reason := way(o)
+			for i, p := range o.together(t, 1, 2, 3, 4, 5, 6, 7) {
+				if i+1 == 4 {
+					p.fails(t, reason)
+				} else {
+					p.is(t, 2*(i+1))
+				}
+			}
+			o.AsAdmin(t, "DELETE FROM "+o.table+" WHERE id = 4") // there before, of a failed statement
+			require.Equal(t, []int{0, 1, 2, 3, 5, 6, 7}, o.committed(t))
+			o.Free(t, o.key)
+		})
+	}
+}
+
+// CombinedHalves shows in which parts a batch that failed is tried again, and that its orders may
+// leave between the tries.
+func CombinedHalves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	begun, goOn := o.stopped()
+	zero := o.place(t, 0)
+	testbed.Receive(t, begun)
+	var all []*placed
+	for number := 1; number <= 7; number++ {
+		all = append(all, o.place(t, number))
+	}
+	goOn <- nil
+	zero.is(t, 0)
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6, 7}, testbed.Receive(t, begun))
+	late := o.place(t, 8)
+	all[5].cancel() // in flight
+	goOn <- errWork
+	all[5].left(t) // its batch was rolled back
+	require.Equal(t, []int{1, 2, 3, 4}, testbed.Receive(t, begun))
+	goOn <- errWork
+	require.Equal(t, []int{1, 2}, testbed.Receive(t, begun))
+	all[3].cancel()
+	all[3].left(t)
+	goOn <- nil
+	all[0].is(t, 2)
+	all[1].is(t, 4)
+	require.Equal(t, []int{3}, testbed.Receive(t, begun))
+	goOn <- errWork
+	all[2].fails(t, errWork)
+	require.Equal(t, []int{5, 7}, testbed.Receive(t, begun))
+	goOn <- nil
+	all[4].is(t, 10)
+	all[6].is(t, 14)
+	require.Equal(t, []int{8}, testbed.Receive(t, begun))
+	goOn <- nil
+	late.is(t, 16)
+	require.Equal(t, []int{0, 1, 2, 5, 7, 8}, o.committed(t))
+}
+
+// CombinedRefuses shows that results of another number than orders commit nothing, and that bad
+// input does nothing.
+func CombinedRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	o := newOrders(t, f)
+	for _, wrong := range []int{-1, 1} {
+		o.Combined = txlock.Combine(o.lock, func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[int], error) {
+			results, err := o.work(ctx, tx, in)
+			if !slices.Equal(in, []int{0}) {
+				results = make([]txlock.Result[int], len(in)+wrong)
+			}
+			return results, err
+		})
+		for _, p := range o.together(t, 1, 2, 3) {
+			ended := testbed.Receive(t, p.ended)
+			require.ErrorContains(t, ended.err, fmt.Sprintf("%d results for 3 orders", 3+wrong))
+			require.Zero(t, ended.value)
+		}
+		require.Equal(t, [][]int{{0}, {1, 2, 3}}, o.worked(), "another try would not help")
+		require.Equal(t, []int{0}, o.committed(t))
+		f.AsAdmin(t, "DELETE FROM "+o.table)
+		err := f.Locks.Mutex(o.key).Do(background, func(ctx context.Context, _ Tx) error {
+			_, err := o.Do(ctx, 4)
+			return err
+		})
+		require.ErrorContains(t, err, fmt.Sprintf("%d results for 1 orders", 1+wrong))
+		o.worked()
+		require.Empty(t, o.committed(t))
+	}
+	for _, bad := range []struct {
+		text string
+		c    *txlock.Combined[Tx, int, int]
+	}{
+		{"nil lock", txlock.Combine[Tx](nil, o.work)},
+		{"nil work", txlock.Combine[Tx, int, int](o.lock, nil)},
+		{"nil work", txlock.Combine[Tx, int, int](o.lock, nil).AtMost(0)},
+		{"AtMost(0)", txlock.Combine(o.lock, o.work).AtMost(0)},
+		{"AtMost(-1)", txlock.Combine(o.lock, o.work).AtMost(-1)},
+		{"nil Mutex", txlock.Combine(func([]int) *txlock.Mutex[Tx] { return nil }, o.work)},
+		{"no key given", txlock.Combine(func([]int) *txlock.Mutex[Tx] { return f.Locks.Mutex() }, o.work)},
+		{
+			"Within(-1ns)",
+			txlock.Combine(func([]int) *txlock.Mutex[Tx] { return f.Locks.Mutex(o.key).Within(-1) }, o.work),
+		},
+	} {
+		value, err := bad.c.Do(background, 1)
+		require.ErrorContains(t, err, "txlock: Combine")
+		require.ErrorContains(t, err, bad.text)
+		require.Zero(t, value)
+	}
+	require.Empty(t, o.worked())
+}
+
+// CombinedPanics shows that a panic goes on in the goroutine of one caller, and that the others are
+// told.
+func CombinedPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		for _, naming := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, naming the lock %v", name, naming), func(t *testing.T) {
+				o := newOrders(t, testbed.NewFixture(t, e, c))
+				o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+					if naming && in[0] == 1 {
+						end()
+					}
+					return o.lock(in)
+				}, func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[int], error) {
+					results, err := o.work(ctx, tx, in)
+					if in[0] == 1 {
+						end()
+					}
+					return results, err
+				})
+				all := o.together(t, 1, 2, 3)
+				first := testbed.Receive(t, all[0].ended)
+				require.True(t, first.exited)
+				if name == "panic" {
+					require.Equal(t, "boom", first.panicked)
+				} else {
+					require.Nil(t, first.panicked)
+				}
+				for _, p := range all[1:] {
+					p.fails(t, txlock.ErrPanicked)
+				}
+				o.Free(t, o.key)
+				value, err := o.Do(background, 4)
+				require.NoError(t, err)
+				require.Equal(t, 8, value)
+				require.Equal(t, []int{0, 4}, o.committed(t))
+			})
+		}
+	}
+}
+
+// CombinedLost shows that a lost session is an error to all of a batch, which is not tried again.
+func CombinedLost[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	for _, fails := range []bool{false, true} {
+		o.during = func(ctx context.Context, tx Tx, in []int) error {
+			if in[0] == 1 {
+				o.KillSession(t, tx)
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), txlock.ErrLost) {
+					t.Error("the context ended with", context.Cause(ctx))
+				}
+				if fails {
+					return errWork
+				}
+			}
+			return nil
+		}
+		for _, p := range o.together(t, 1, 2, 3) {
+			p.fails(t, txlock.ErrLost)
+		}
+		require.Equal(t, [][]int{{0}, {1, 2, 3}}, o.worked())
+		require.Equal(t, []int{0}, o.committed(t))
+		o.AsAdmin(t, "DELETE FROM "+o.table)
+	}
+}
+
+// CombinedClosing shows that Close ends the batch that is worked on, and refuses the next.
+func CombinedClosing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	begun := make(chan struct{})
+	o.during = func(ctx context.Context, _ Tx, _ []int) error {
+		close(begun)
+		<-ctx.Done()
+		return nil
+	}
+	working := o.place(t, 1)
+	testbed.Receive(t, begun)
+	queued := []*placed{o.place(t, 2), o.place(t, 3)}
+	require.NoError(t, o.Locks.Close())
+	require.ErrorContains(t, working.fails(t, txlock.ErrLost), "closed")
+	for _, p := range queued {
+		require.ErrorContains(t, testbed.Receive(t, p.ended).err, "closed")
+	}
+	_, err := o.Do(background, 4)
+	require.ErrorContains(t, err, "closed")
+	require.Equal(t, [][]int{{1}}, o.worked())
+	require.Empty(t, o.committed(t))
+}
+
+// CombinedNested shows that an order joins the Do in whose work it is placed, and no Lock.
+func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	m := o.Locks.Mutex(o.Key("outer"))
+	o.during = func(_ context.Context, _ Tx, in []int) error {
+		if in[0] == 3 {
+			return errWork
+		}
+		return nil
+	}
+	o.judge = func(in int) error {
+		if in == 4 {
+			return errors.New("four")
+		}
+		return nil
+	}
+	ended := background
+	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+		ended = ctx
+		_, err := o.Do(txlock.Apart(ctx), 1)
+		require.NoError(t, err)
+		value, err := o.Do(ctx, 2)
+		require.NoError(t, err)
+		require.Equal(t, 4, value)
+		require.Equal(t, []int{1}, o.committed(t), "the outer Do will commit the other")
+		_, err = o.Do(ctx, 3)
+		require.Equal(t, errWork, err)
+		_, err = o.Do(ctx, 4)
+		require.EqualError(t, err, "four")
+		return nil
+	}))
+	require.Equal(t, []int{1, 2}, o.committed(t))
+	require.Equal(t, errWork, m.Do(background, func(ctx context.Context, tx Tx) error {
+		_, err := o.Do(ctx, 6)
+		require.NoError(t, err)
+		return errWork
+	}))
+	require.Equal(t, []int{1, 2}, o.committed(t))
+	_, err := o.Do(ended, 7)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	o.worked()
+	_, err = o.Do(lock.Context(), 8)
+	require.ErrorIs(t, err, txlock.ErrInsideLock)
+	require.Empty(t, o.worked())
+	value, err := o.Do(txlock.Apart(lock.Context()), 8)
+	require.NoError(t, err)
+	require.Equal(t, 16, value)
+	require.NoError(t, lock.Unlock(background))
+	value, err = o.Do(context.WithoutCancel(lock.Context()), 9)
+	require.NoError(t, err, "the session has ended, and the context has outlived it")
+	require.Equal(t, 18, value)
+	require.Equal(t, []int{1, 2, 8, 9}, o.committed(t))
+}
+
+// CombinedTraced shows that a tracer is told of each batch once, and of its parts.
+func CombinedTraced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, other, s := traced(t, e, c)
+	o := newOrders(t, f)
+	o.during = func(ctx context.Context, _ Tx, in []int) error {
+		if ctx.Value(storyKey{}) == nil {
+			t.Error("the work does not inherit the tracer's values")
+		}
+		if slices.Contains(in, 2) {
+			return errWork
+		}
+		return nil
+	}
+	all := o.together(t, 1, 2)
+	all[0].is(t, 2)
+	all[1].fails(t, errWork)
+	require.Equal(t, "Combine", s.asked(t).Name)
+	told := s.take(t, "1 asked by Combine", "1 answered", "1 ended", // order 0
+		"2 asked by Combine", "2 answered", "2 ended: error",
+		"3 asked by Combine", "3 answered", "3 ended", "4 asked by Combine", "4 answered", "4 ended: error")
+	require.Equal(t, errWork, told[5])
+
+	lock, err := other.Locks.Mutex(o.key).Lock(background)
+	require.NoError(t, err)
+	leaves := o.place(t, 3)
+	o.Waiters(t, 1)
+	leaves.cancel()
+	leaves.left(t)
+	require.ErrorIs(t, s.take(t, "1 asked by Combine", "1 answered: error")[1], context.Canceled)
+	require.NoError(t, lock.Unlock(background))
+}

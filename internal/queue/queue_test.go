@@ -1,0 +1,270 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/queue"
+)
+
+type (
+	lines     = queue.Lines[string, int]
+	admission = queue.Admission[string, int]
+)
+
+var (
+	background = context.Background()
+	errClosed  = errors.New("closed")
+)
+
+// caller is one that has called Enter.
+type caller struct {
+	admitted chan struct{}
+	admission
+	err error
+}
+
+// enter calls Enter, and returns when the caller is in line or has a place.
+func enter(ctx context.Context, l *lines, name string, takesSession bool) *caller {
+	c := &caller{admitted: make(chan struct{})}
+	settled := make(chan struct{})
+	settle := sync.OnceFunc(func() { close(settled) })
+	go func() {
+		c.admission, c.err = l.Enter(ctx, name, takesSession, settle)
+		close(c.admitted)
+		settle()
+	}()
+	<-settled
+	return c
+}
+
+func (c *caller) waits() bool {
+	select {
+	case <-c.admitted:
+		return false
+	default:
+		return true
+	}
+}
+
+// place waits for a place, and fails the test if something else comes.
+func (c *caller) place(t *testing.T) *queue.Place[string, int] {
+	t.Helper()
+	<-c.admitted
+	require.NoError(t, c.err)
+	require.False(t, c.Handed)
+	return c.Place
+}
+
+func TestLinesAdmitInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := queue.New[string, int](2)
+		holds := enter(background, l, "a", true).place(t)
+		holds.Granted()
+		asks := enter(background, l, "a", true).place(t)
+		var waiting []*caller
+		for i := range 30 {
+			waiting = append(waiting, enter(background, l, "a", i%2 == 0))
+		}
+		enter(background, l, "b", true).place(t).Leave() // another line is free
+		require.Equal(t, 30, holds.Waiting())
+
+		for i, next := range waiting {
+			holds.Leave()
+			holds.Leave() // harms nobody
+			synctest.Wait()
+			require.True(t, next.waits(), "it could overtake the one that asks")
+			asks.Granted()
+			asks.Granted()
+			holds, asks = asks, next.place(t)
+			require.Equal(t, len(waiting)-i-1, holds.Waiting())
+		}
+		holds.Leave()
+		asks.Leave()
+	})
+}
+
+// One that asks and gives up makes room, as one that holds does.
+func TestAskingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := queue.New[string, int](4)
+		var asking []*queue.Place[string, int]
+		for range 3 {
+			asking = append(asking, enter(background, l, "a", true).place(t))
+		}
+		next := enter(background, l, "a", true)
+		synctest.Wait()
+		require.True(t, next.waits(), "one place is left for who holds")
+		_, ok, _ := l.Try("a")
+		require.False(t, ok, "somebody waits")
+		asking[1].Leave()
+		next.place(t).Leave()
+		asking[0].Leave()
+		asking[2].Leave()
+	})
+}
+
+func TestTryTakesOnlyAFreePlace(t *testing.T) {
+	l := queue.New[string, int](1)
+	place, ok, err := l.Try("a")
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, ok, err = l.Try("a")
+	require.NoError(t, err)
+	require.False(t, ok)
+	place.Leave()
+	place, ok, _ = l.Try("a")
+	require.True(t, ok)
+	place.Leave()
+}
+
+// A caller whose context ends leaves the line, wherever it stands, and nobody else is disturbed.
+func TestCancelledCallersLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := queue.New[string, int](1)
+		held := enter(background, l, "a", true).place(t)
+		var waiting []*caller
+		var cancels []context.CancelFunc
+		for range 5 {
+			ctx, cancel := context.WithCancel(background)
+			waiting, cancels = append(waiting, enter(ctx, l, "a", true)), append(cancels, cancel)
+		}
+		for _, i := range []int{2, 0, 4} {
+			cancels[i]()
+			<-waiting[i].admitted
+			require.ErrorContains(t, waiting[i].err, "others wait")
+		}
+		require.Equal(t, 2, held.Waiting())
+		held.Leave()
+		next := waiting[1].place(t)
+		synctest.Wait()
+		require.True(t, waiting[3].waits())
+		next.Leave()
+		waiting[3].place(t).Leave()
+		cancels[1]()
+		cancels[3]()
+	})
+}
+
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := queue.New[string, int](1)
+		held := enter(background, l, "a", true).place(t)
+		hand := func(session int, ok bool) bool {
+			return held.HandOver(func() (int, bool) { return session, ok })
+		}
+		require.False(t, hand(1, true), "nobody waits")
+		first, second := enter(background, l, "a", true), enter(background, l, "a", false)
+		require.False(t, hand(1, false), "the session is not to be had")
+		synctest.Wait()
+		require.True(t, first.waits())
+		require.True(t, hand(7, true))
+		<-first.admitted
+		require.NoError(t, first.err)
+		require.True(t, first.Handed)
+		require.Equal(t, 7, first.Session)
+		require.Nil(t, first.Place)
+		require.False(t, hand(7, true), "the next takes no session")
+		held.Leave()
+		require.False(t, hand(7, true), "the place was left")
+		second.place(t).Leave()
+	})
+}
+
+func TestCloseEndsAllWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := queue.New[string, int](1)
+		held := enter(background, l, "a", true).place(t)
+		waiting := []*caller{enter(background, l, "a", true), enter(background, l, "a", false)}
+		l.Close(errClosed)
+		l.Close(errors.New("a second Close changes nothing"))
+		for _, c := range waiting {
+			<-c.admitted
+			require.Equal(t, errClosed, c.err)
+		}
+		_, err := l.Enter(background, "b", true, func() {})
+		require.Equal(t, errClosed, err)
+		_, _, err = l.Try("b")
+		require.Equal(t, errClosed, err)
+		require.False(t, held.HandOver(func() (int, bool) { return 1, true }))
+		held.Leave()
+	})
+}
+
+func TestWithoutALimitNobodyWaits(t *testing.T) {
+	l := queue.New[string, int](0)
+	for range 3 {
+		entered, err := l.Enter(background, "a", true, func() { t.Error("it waits") })
+		require.NoError(t, err)
+		require.Nil(t, entered.Place)
+		require.Zero(t, entered.Place.Waiting())
+		require.False(t, entered.Place.HandOver(nil))
+		entered.Place.Leave()
+	}
+	_, ok, err := l.Try("a")
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+// Places, sessions and cancellations cross at random. Nobody is forgotten, no session has two
+// owners, and no line has more places than it should.
+func TestNobodyIsForgotten(t *testing.T) {
+	const limit, callers, rounds = 3, 64, 200
+	l := queue.New[string, int](limit)
+	var inside, sessions, handed, cancelled atomic.Int64
+	owned := make([]atomic.Bool, callers*rounds+1)
+	places := make([]*queue.Place[string, int], callers*rounds+1) // of the sessions; each has one owner at a time
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for range rounds {
+				patience := time.Minute
+				if rand.N(3) == 0 {
+					patience = rand.N(50 * time.Microsecond)
+				}
+				ctx, cancel := context.WithTimeout(background, patience)
+				entered, err := l.Enter(ctx, "a", rand.N(4) > 0, func() {})
+				cancel()
+				if err != nil {
+					cancelled.Add(1)
+					continue
+				}
+				session := entered.Session
+				if !entered.Handed {
+					session = int(sessions.Add(1))
+					places[session] = entered.Place
+					if inside.Add(1) > limit {
+						t.Error("more sessions than places")
+					}
+				} else {
+					handed.Add(1)
+				}
+				if !owned[session].CompareAndSwap(false, true) {
+					t.Error("a session has two owners")
+				}
+				owned[session].Store(false)
+				place := places[session]
+				if !place.HandOver(func() (int, bool) { return session, rand.N(8) > 0 }) {
+					inside.Add(-1)
+					place.Leave()
+				}
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d sessions, %d handed over, %d cancelled", sessions.Load(), handed.Load(), cancelled.Load())
+	require.Zero(t, inside.Load())
+	require.NotZero(t, handed.Load())
+	place, ok, err := l.Try("a")
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Zero(t, place.Waiting())
+}
