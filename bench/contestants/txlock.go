@@ -67,9 +67,12 @@ func init() {
 				client.open.registerFewSlots(c)
 				client.open.registerQueues(c, client.name)
 			case useDo:
-				c.Parts |= contest.HotRow
+				if client.standard {
+					c.Parts |= contest.HotRow
+				}
 			case useRows:
 				c.Slots = 0
+				client.open.registerCombine(c, client.name)
 			}
 			client.open.register(c, form{slots: dialects.DefaultSlots, use: u})
 		}

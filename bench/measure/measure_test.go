@@ -56,8 +56,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	ours    = "txlock Do, pgx"
-	polling = "SET NX PX by hand"
+	ours     = "txlock Do, pgx"
+	combined = "txlock Combine, pgx"
+	polling  = "SET NX PX by hand"
 )
 
 // rounds is the number of rounds where locks are compared. The best round of each lock counts,
@@ -93,7 +94,8 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	var entrants []contest.Contestant
 	for _, name := range []string{
 		ours, polling, noLock, noSale, "txlock Lock, pgx", "txlock Lock, pgx, slots: 1",
-		"txlock Lock, pgx, no queue", "txlock Lock, pgx, WithHandOff", "transaction by hand, PostgreSQL", "go-zookeeper",
+		"txlock Lock, pgx, no queue", "txlock Lock, pgx, WithHandOff", combined, "transaction by hand, PostgreSQL",
+		"go-zookeeper",
 	} {
 		if c, err := contest.Find(name); err == nil {
 			entrants = append(entrants, c)
@@ -226,10 +228,11 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		round := func(name string) results.HotRowRound {
 			return of(t, run.HotRows, func(h results.HotRow) bool { return h.Contestant == name }).Rounds[0]
 		}
-		for _, name := range []string{ours, "transaction by hand, PostgreSQL"} {
+		for _, name := range []string{ours, combined, "transaction by hand, PostgreSQL"} {
 			require.Empty(t, round(name).Complaint)
 			require.Positive(t, round(name).Sold)
 		}
+		require.Greater(t, round(combined).Sold, 2*round(ours).Sold)
 		require.NotEmpty(t, round(noSale).Complaint)
 	})
 	for _, m := range run.Missing {

@@ -48,7 +48,7 @@ const picWidth, picHeight = 960, 470
 // standalone makes an SVG of a page a file of its own.
 func standalone(drawing template.HTML) string {
 	return strings.Replace(string(drawing), "<svg ", `<svg xmlns="http://www.w3.org/2000/svg" `+
-		`xmlns:xlink="http://www.w3.org/1999/xlink" font-family="Helvetica, Arial, Liberation Sans, sans-serif" `, 1) + "\n"
+		`font-family="Helvetica, Arial, Liberation Sans, sans-serif" `, 1) + "\n"
 }
 
 func (x *index) crowdsOf(name string) []crowd {
@@ -83,7 +83,9 @@ func (p poolsPicture) title() string {
 }
 
 func (p poolsPicture) draw(area draw.Canvas) {
-	area.FillPolygon(paper, []vg.Point{area.Min, {X: area.Max.X, Y: area.Min.Y}, area.Max, {X: area.Min.X, Y: area.Max.Y}})
+	area.FillPolygon(paper, []vg.Point{
+		area.Min, {X: area.Max.X, Y: area.Min.Y}, area.Max, {X: area.Min.X, Y: area.Max.Y},
+	})
 	const rowHeight = 78
 	heading := bold(writing(small+4, ink, draw.XLeft))
 	area.FillText(heading, vg.Point{X: area.Min.X + 16, Y: area.Max.Y - 24}, fmt.Sprintf(
