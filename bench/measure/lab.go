@@ -26,6 +26,7 @@ type Lab struct {
 	entrants []contest.Contestant                // prepared
 	far      map[contest.Server]*testbed.Proxies // the servers at the end of a network; nil: near
 	sessions map[contest.Server]*testbed.Sessions
+	trips    map[string]float64 // round trips of an uncontended cycle, by contestant
 	crew     *crew.Crew
 	board    *crew.Board
 	random   *rand.Rand
@@ -47,42 +48,52 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
 		random: rand.New(rand.NewPCG(plan.Seed, 1)), sessions: make(map[contest.Server]*testbed.Sessions),
+		trips: make(map[string]float64),
 	}
-	var err error
-	if lab.board, err = crew.NewBoard(folder); err != nil {
-		return nil, err
+	err := lab.open(ctx, folder)
+	if err == nil {
+		err = lab.prepare(ctx, contestants)
 	}
-	if lab.crew, err = crew.New(processes); err != nil {
-		lab.Close()
-		return nil, err
-	}
-	if err := lab.openAccounts(ctx); err != nil {
-		lab.Close()
-		return nil, err
-	}
-	all, err := commonKeys()
 	if err != nil {
 		lab.Close()
 		return nil, err
 	}
+	return lab, ctx.Err()
+}
+
+// open opens what the measurements use besides the contestants.
+func (l *Lab) open(ctx context.Context, folder string) (err error) {
+	if l.board, err = crew.NewBoard(folder); err != nil {
+		return err
+	}
+	if l.crew, err = crew.New(processes); err != nil {
+		return err
+	}
 	for _, server := range contest.Servers {
-		if lab.sessions[server], err = bed.Sessions(ctx, server); err != nil {
-			lab.Close()
-			return nil, err
+		if l.sessions[server], err = l.Testbed.Sessions(ctx, server); err != nil {
+			return err
 		}
+	}
+	return l.openAccounts(ctx)
+}
+
+func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) error {
+	all, err := commonKeys()
+	if err != nil {
+		return err
 	}
 	for _, c := range contestants {
-		err := bed.Missing(c.Server)
+		err := l.Testbed.Missing(c.Server)
 		if err == nil && c.Prepare != nil {
-			err = c.Prepare(ctx, lab.environment(c, lease, 4), append(slices.Clone(all), lab.faultKeys(c)...))
+			err = c.Prepare(ctx, l.environment(c, lease, 4), append(slices.Clone(all), l.faultKeys(c)...))
 		}
 		if err != nil {
-			lab.missing(c, "", err)
+			l.missing(c, "", err)
 			continue
 		}
-		lab.entrants = append(lab.entrants, c)
+		l.entrants = append(l.entrants, c)
 	}
-	return lab, ctx.Err()
+	return nil
 }
 
 // Close ends the crew.
@@ -93,7 +104,9 @@ func (l *Lab) Close() {
 	for _, sessions := range l.sessions {
 		_ = sessions.Close()
 	}
-	_ = l.board.Close()
+	if l.board != nil {
+		_ = l.board.Close()
+	}
 }
 
 // commonKeys are the keys that any contestant may lock in a measurement.
