@@ -60,9 +60,12 @@ func init() {
 			}
 			switch u {
 			case useLock:
-				c.Parts |= contest.HandOff | contest.Crowd
+				c.Parts |= contest.HandOff
 				if client.standard {
 					c.Parts |= contest.ManyKeys
+				}
+				if client.name != multiStatements { // it waits as mysql.New does
+					c.Parts |= contest.Crowd
 				}
 				client.open.registerFewSlots(c)
 				client.open.registerQueues(c, client.name)

@@ -115,10 +115,10 @@ const processes = 8
 
 // Short is for every day: all contestants in less than six minutes.
 func Short() Plan {
-	window := Window{For: 300 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond}
+	window := Window{For: 300 * time.Millisecond, Least: 10, AtMost: 900 * time.Millisecond}
 	return Plan{
 		Mode:        "short",
-		Uncontended: UncontendedPlan{Rounds: 12, Block: 20 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
+		Uncontended: UncontendedPlan{Rounds: 8, Block: 20 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
 		Contended: []ContendedPlan{{
 			Rejoin: results.AfterNext, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
@@ -127,17 +127,17 @@ func Short() Plan {
 			Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
+			Keys: []int{1, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
 			For: 300 * time.Millisecond,
 		},
 		Orders: OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: 600 * time.Millisecond},
 		Faults: FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
-			Delay: time.Millisecond, Uncontended: UncontendedPlan{Rounds: 2, Block: 10 * time.Millisecond, Least: 2},
+			Delay: time.Millisecond, Uncontended: UncontendedPlan{Rounds: 1, Block: 10 * time.Millisecond, Least: 3},
 		},
 		Crowds: CrowdsPlan{
 			Callers: []int{500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
-			Window: Window{For: 400 * time.Millisecond, Least: 2, AtMost: 2 * time.Second},
+			Window: Window{For: 400 * time.Millisecond, Least: 2, AtMost: 1200 * time.Millisecond},
 		},
 		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 1, For: 200 * time.Millisecond},
 		HotRows:  HotRowsPlan{Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond},
@@ -146,11 +146,11 @@ func Short() Plan {
 
 // Full is for publishing.
 func Full() Plan {
-	window := Window{For: 500 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond}
+	window := Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1500 * time.Millisecond}
 	return Plan{
 		Mode: "full",
 		Uncontended: UncontendedPlan{
-			Rounds: 40, Block: 30 * time.Millisecond, Least: 5,
+			Rounds: 36, Block: 30 * time.Millisecond, Least: 5,
 			WarmUp: 300 * time.Millisecond,
 		},
 		Contended: []ContendedPlan{{
@@ -160,10 +160,10 @@ func Full() Plan {
 			Rejoin: results.AfterNext, Contenders: []int{2}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0, 10 * time.Millisecond},
-			Rounds: 1, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0}, Rounds: 1,
+			Window: window,
 		}, {
-			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Rejoin: results.AtOnce, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
@@ -171,7 +171,7 @@ func Full() Plan {
 			For: 600 * time.Millisecond,
 		},
 		Orders: OrdersPlan{
-			Articles: []string{OneArticle, SeveralArticles}, Rounds: 1, AtMost: 1200 * time.Millisecond,
+			Articles: []string{OneArticle, SeveralArticles}, Rounds: 1, AtMost: 900 * time.Millisecond,
 		},
 		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
@@ -186,9 +186,9 @@ func Full() Plan {
 			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
 			Window: Window{For: 800 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
 		},
-		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 3, For: 300 * time.Millisecond},
+		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 2, For: 300 * time.Millisecond},
 		HotRows: HotRowsPlan{
-			Callers: []int{1, 16, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
+			Callers: []int{1, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
 		},
 	}
 }
