@@ -20,18 +20,25 @@ type session[Tx any] struct {
 	conn       pooledConn[Tx]
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
+	settled    bool   // the settings of the connection serve the transaction
 	savepoints int
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
-	token, err := s.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
-		if s.mark == "" {
-			return s.conn.begin(ctx, "", lock)
-		}
-		guard := script{{sql: guardSQL}, {sql: chainSQL}}
-		columns, err := s.conn.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
-		return columns[min(len(guard), len(columns)):], err
+	s.settled = s.conn.lasting().serve(request)
+	token, err := s.tryBegin(ctx, request)
+	if errors.Is(err, errUnsettled) {
+		s.settled = false
+		token, err = s.tryBegin(ctx, request)
+	}
+	return token, err
+}
+
+func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (int64, error) {
+	on := terms{as: owner, mark: s.mark, settled: s.settled}
+	token, err := s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+		return s.send(ctx, request, lock)
 	})
 	if err == nil {
 		return token, nil
@@ -43,6 +50,34 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 		err = s.explain(clean, request, err)
 	}
 	return 0, err
+}
+
+// send begins the transaction and runs lock in it. Settings that outlive a transaction are
+// committed in one of their own, ahead of it.
+func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock plan) ([][]string, error) {
+	var ahead script
+	l := s.conn.lasting()
+	due := l.due(request)
+	if due {
+		ahead = append(ahead, l.set(request))
+	}
+	if s.mark != "" && !s.settled {
+		ahead = append(ahead, statement{sql: guardSQL})
+	}
+	if ahead != nil {
+		ahead = append(ahead, statement{sql: chainSQL})
+	}
+	columns, err := s.conn.begin(ctx, s.mark, append(ahead, lock.script...))
+	if err != nil {
+		return nil, err
+	}
+	locked := columns[len(ahead):]
+	if s.settled {
+		err = l.check(locked[lock.settings])
+	} else if due {
+		l.note(request, columns[0], locked[lock.settings])
+	}
+	return locked, err
 }
 
 // Tx implements dialects.Session.
