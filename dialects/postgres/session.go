@@ -86,16 +86,14 @@ func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An error of the server on an open connection is an answer too:
-// somebody's pg_cancel_backend ends no session.
-func (s *session[Tx]) Ping(ctx context.Context) error {
-	return s.conn.use(func(conn *pgx.Conn) error {
-		err := conn.Ping(ctx)
-		if sqlState(err) != "" && !conn.IsClosed() {
-			return nil
-		}
-		return err
-	})
+// Ping implements dialects.Session. An error of the server that leaves the transaction as it was is
+// an answer too.
+func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
+	err := exec(ctx, s.conn, pingSQL(behind))
+	if status := s.status(); sqlState(err) != "" && status != closed && status != failed {
+		return nil
+	}
+	return err
 }
 
 // Join implements dialects.Session.
