@@ -108,9 +108,9 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 // other row.
 func isShort(request dialects.Request) bool { return len(request.Values) == 1 && !request.Try }
 
-// shortScript passes the turnstile of the only row and locks that row, a slot in the same statement.
-// The snapshot of that statement is older than the wait. That does not matter for slots, which
-// nobody changes; but a row of the caller's that came meanwhile would be missed.
+// shortScript passes the turnstile of the only row and locks that row, a slot in the same
+// statement. The snapshot of that statement is older than the wait. That does not matter for slots,
+// which nobody changes; but a row of the caller's that came meanwhile would be missed.
 func shortScript(request dialects.Request, on terms) (script, error) {
 	args := make([]any, 0, 4)
 	args = append(args, strconv.FormatInt(turnstileOfRow(request, request.Values[0]), 10), labelOf(request))
