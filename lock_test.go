@@ -135,6 +135,10 @@ var sideBySide = []guarantee{
 		guarantees.NewRun[pgx.Tx], guarantees.NewRun[*sql.Tx],
 	},
 	{
+		"a run of the server whose counts are spent is followed by another",
+		guarantees.SpentRun[pgx.Tx], guarantees.SpentRun[*sql.Tx],
+	},
+	{
 		"two lock tables on one pool have tokens of their own",
 		guarantees.TwoFences[pgx.Tx], guarantees.TwoFences[*sql.Tx],
 	},
