@@ -54,10 +54,10 @@ check: ## format, width, vet, lint, documentation, dependencies
 	go run .ci/shown.go
 	.ci/dependencies
 
-bench: ## every lock people use today, side by side: less than 5 minutes
+bench: ## every lock people use today, side by side: less than 6 minutes
 	cd bench && go run .
 
-bench-full: ## the same, for publishing: about 17 minutes
+bench-full: ## the same, for publishing: about 20 minutes
 	cd bench && go run . -full
 
 # The other modules require a release of the root module. go.work replaces it with the root folder, but go mod tidy

@@ -135,6 +135,10 @@ var sideBySide = []guarantee{
 		guarantees.NewRun[pgx.Tx], guarantees.NewRun[*sql.Tx],
 	},
 	{
+		"a run of the server whose counts are spent is followed by another",
+		guarantees.SpentRun[pgx.Tx], guarantees.SpentRun[*sql.Tx],
+	},
+	{
 		"two lock tables on one pool have tokens of their own",
 		guarantees.TwoFences[pgx.Tx], guarantees.TwoFences[*sql.Tx],
 	},
@@ -272,6 +276,10 @@ var sideBySide = []guarantee{
 	{
 		"Inspect shows locks in callers' transactions, and rows of their tables",
 		guarantees.InspectTx[pgx.Tx], guarantees.InspectTx[*sql.Tx],
+	},
+	{
+		"Inspect says how many more wait inside a process",
+		guarantees.InspectBehind[pgx.Tx], guarantees.InspectBehind[*sql.Tx],
 	},
 	{"Break ends the holder that was shown, and no other", guarantees.Breaks[pgx.Tx], guarantees.Breaks[*sql.Tx]},
 	{

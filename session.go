@@ -47,8 +47,8 @@ type session[Tx any] struct {
 	// with, 0 without. It is nil until somebody asks. What was locked while work runs is not among
 	// them. PostgreSQL releases that when a savepoint is rolled back, of ours or of the work's own,
 	// so it is locked anew each time.
-	held map[row]int64
-	turn turn
+	held   map[row]int64
+	streak streak
 }
 
 // row is what a session holds.
@@ -97,6 +97,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 	if request.Fence != "" {
 		request.Tokens = m.locker.tokensFor(place)
 	}
+	request.Behind = place.Waiting()
 	asked := time.Now()
 	inner, token, err := m.locker.driver.Begin(wait, request)
 	if err != nil {
@@ -122,12 +123,12 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 ) (grant[Tx], error) {
 	s := &session[Tx]{
 		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, token: token,
-		turn: turn{since: time.Now(), tokens: request.Tokens - 1},
+		streak: streak{since: time.Now(), tokens: request.Tokens - 1},
 	}
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
 	s.turns, s.life = turns, life
-	ping := inner.Ping
+	ping := s.ping
 	if s.work {
 		ping = nil
 	}
@@ -135,6 +136,9 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 		asked)
 	return grant[Tx]{session: s, handle: handle, token: token}, l.register(s)
 }
+
+// ping is a heartbeat's. It tells others how many callers wait behind the session now.
+func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx, s.place.Waiting()) }
 
 // join locks the rows of m in the caller's own session. After an error the handle was given back.
 // After a success a Do keeps the turn.
@@ -188,6 +192,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		s.heartbeat.Check()
 		return token, nil
 	}
+	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, request)
@@ -238,7 +243,6 @@ func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
 func (s *session[Tx]) hold(request dialects.Request, token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn.over = true // the next owner would hold them as well
 	s.note(request, token)
 }
 
@@ -314,6 +318,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	// until then.
 	if !s.turns.Close(bounded) {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
+		s.place.Leave()
 		go func() {
 			defer s.over()
 			s.turns.Close(context.Background())

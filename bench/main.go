@@ -2,9 +2,10 @@
 //
 //	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE | -into FILE] [-seed N]
 //	bench report FILE
+//	bench pools FILE PICTURE
 //
 // The first form measures, and writes results and a report. The second writes the report of
-// existing results again.
+// existing results again. The third draws the picture of docs/pools.md from them.
 package main
 
 import (
@@ -42,15 +43,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 2 && args[0] == "report" {
-		found, err := results.Read(args[1])
-		if err != nil {
-			return err
-		}
-		return writeReport(args[1], found)
+	if len(args) > 1 && (args[0] == "report" || args[0] == "pools") {
+		return draw(args[0], args[1:])
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	full := flags.Bool("full", false, "measure for publishing: takes about 17 minutes")
+	full := flags.Bool("full", false, "measure for publishing: takes about 20 minutes")
 	only := flags.String("only", ".", "measure only contestants whose names match this regular `expression`")
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default "+
@@ -119,6 +116,10 @@ var measurements = []measurement{
 	{"keys", (*measure.Lab).MeasureManyKeys},
 	{"orders", (*measure.Lab).MeasureOrders},
 	{"faults", (*measure.Lab).MeasureFaults},
+	{"network", (*measure.Lab).MeasureNetwork},
+	{"crowds", (*measure.Lab).MeasureCrowds},
+	{"hand-offs", (*measure.Lab).MeasureHandOffs},
+	{"hot-rows", (*measure.Lab).MeasureHotRows},
 }
 
 func names() (all []string) {
@@ -209,7 +210,7 @@ func describe(found *results.Run, contestants []contest.Contestant) {
 	for _, c := range contestants {
 		found.Contestants = append(found.Contestants, results.Contestant{
 			Name: c.Name, Group: string(c.Group), Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
-			Floor: c.Floor, Leased: c.Leased,
+			Floor: c.Floor, Bare: c.Bare, Leased: c.Leased,
 		})
 	}
 }

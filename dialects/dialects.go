@@ -87,8 +87,9 @@ type Session[Tx any] interface {
 	// library does not show it.
 	Socket() net.Conn
 
-	// Ping asks the server for an answer. With the answer the lease begins anew.
-	Ping(ctx context.Context) error
+	// Ping asks the server for an answer. With the answer the lease begins anew. Behind is what
+	// Request.Behind would be now: it may be shown to others.
+	Ping(ctx context.Context, behind int) error
 
 	// Join locks more rows in the transaction. Token is as Begin's. After an error the locks taken
 	// before are still held, unless the error matches ErrLost.
@@ -133,7 +134,10 @@ type Request struct {
 	// for a table of the caller's.
 	Slots int
 	Keys  []string // of slots, as the caller names them: to be shown to others
-	Try   bool     // a row that another session holds, or waits for, is ErrNotAcquired at once
+	// Behind is how many more callers of this process wait for the same rows, without a session: to
+	// be shown to others. Begin reads it.
+	Behind int
+	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it.
@@ -144,8 +148,8 @@ type Request struct {
 	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
 	// are locked. It is empty when no token is asked for.
 	Fence string
-	// Tokens is how many tokens, from the one that is returned upwards, nobody else gets who locks
-	// the same rows. It is at least 1 with a Fence.
+	// Tokens is how many tokens are drawn, at least 1 with a Fence. Whoever locks one of these rows
+	// later gets none of the Tokens numbers from the returned one upwards.
 	Tokens int
 }
 

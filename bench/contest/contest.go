@@ -23,10 +23,11 @@ const (
 	OnRedis   Group = "Redis"
 	OnZK      Group = "ZooKeeper"
 	OnEtcd    Group = "etcd"
+	InProcess Group = "one process"
 )
 
 // Groups are all groups, in the order of the report.
-var Groups = []Group{TxLock, Floor, ByHand, Native, Libraries, OnRedis, OnZK, OnEtcd}
+var Groups = []Group{TxLock, Floor, ByHand, Native, Libraries, OnRedis, OnZK, OnEtcd, InProcess}
 
 // Server is a kind of server that contestants run on.
 type Server string
@@ -63,6 +64,32 @@ const (
 // default of Spring Integration's JdbcLockRegistry. Libraries poll at their own defaults.
 const PollInterval = 100 * time.Millisecond
 
+// BriskInterval is the interval of hand-made locks that somebody has made faster.
+const BriskInterval = 10 * time.Millisecond
+
+// Part is a set of measurements.
+type Part uint
+
+// The measurements.
+const (
+	Times      Part = 1 << iota // what a free lock costs
+	Contention                  // the hand-off of a contended lock
+	HandOff                     // the same with more rounds, for ratios
+	Data                        // orders, and what becomes of data in faults
+	ManyKeys                    // throughput by the number of keys
+	Crowd                       // one process with more callers than connections
+	HotRow                      // sales of one article
+	Standard   = Times | Contention | Data
+)
+
+// In reports whether the contestant takes part in a measurement.
+func (c Contestant) In(part Part) bool {
+	if c.Parts == 0 {
+		return Standard&part != 0
+	}
+	return c.Parts&part != 0
+}
+
 // Contestant is one way to lock, on one server.
 type Contestant struct {
 	// Name is unique. It ends with the name of the server if the same way exists on several:
@@ -76,15 +103,13 @@ type Contestant struct {
 	Remark string
 	// Leased: the user chooses the life of the lock, here Environment.Lease.
 	Leased bool
-	// Floor is, for contestants of txlock, the name of the one that does the same by hand.
-	Floor string
-	// ManyKeys: it takes part in the measurement of many keys. Slots is the number of slots for its
-	// keys, or 0 without slots.
-	ManyKeys bool
-	Slots    int
-	// SpecialSlots: it takes part in nothing else, because it is another contestant with fewer
-	// slots.
-	SpecialSlots bool
+	// For contestants of txlock, Floor is the name of the one that gives the same promise by hand,
+	// and Bare of the one that only locks the row.
+	Floor, Bare string
+	// Parts are the measurements that it takes part in; 0 stands for Standard.
+	Parts Part
+	// Slots is the number of slots for its keys, or 0 without slots.
+	Slots int
 
 	// Prepare creates what the contestant needs on the server, and removes leftovers of earlier
 	// runs. It is called once, before any Open. Keys are all keys that will be locked, for
@@ -102,9 +127,12 @@ type Environment struct {
 	Addresses []string
 	// Lease is the life of a lock whose user must choose one.
 	Lease time.Duration
-	// Contenders is the number of callers that use the client at a time. Pools have at least as
-	// many connections.
+	// Contenders is the number of callers that use the client at a time. Pools have as many
+	// connections, and those of libraries that limit none have more.
 	Contenders int
+	// Callers is their number in a crowd, where Contenders is that of the connections. It is 0
+	// elsewhere.
+	Callers int
 }
 
 // Address is the address of a contestant with one server.
@@ -129,6 +157,21 @@ type Client interface {
 	// Close ends connections and background goroutines.
 	Close() error
 }
+
+// Seller is a Client that sells in a way of its own in the measurement of a hot row. Others sell in
+// Hold.
+type Seller interface {
+	// Sell books an order of one piece of the only article. It returns nil if the order is
+	// committed.
+	Sell(ctx context.Context, order int64) error
+}
+
+// The tables of the hot row: one article, and its orders.
+const (
+	StockTable = "bench_hot_stock"
+	SalesTable = "bench_hot_sales"
+	Article    = 1
+)
 
 var registered []Contestant
 

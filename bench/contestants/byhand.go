@@ -91,7 +91,7 @@ func (t table) create(ctx context.Context, db database, write func(string) strin
 // write translates a statement of [byHand] for a server.
 func write(server contest.Server, statement string, lease time.Duration) string {
 	length := strconv.FormatInt(lease.Microseconds(), 10)
-	if server == contest.MySQL {
+	if server != contest.PostgreSQL {
 		return strings.NewReplacer("{moment}", "DATETIME(6)", "{now}", "UTC_TIMESTAMP(6)",
 			"{deadline}", "UTC_TIMESTAMP(6) + INTERVAL "+length+" MICROSECOND",
 			"{insert if new}", "INSERT IGNORE INTO", "{if new}", "",
@@ -113,8 +113,10 @@ func write(server contest.Server, statement string, lease time.Duration) string 
 
 // poll tries to lock until it succeeds. A try is short, and continues when ctx ends: an interrupted
 // try might take a lock that nobody unlocks.
-func poll(ctx context.Context, key string, try func(ctx context.Context) (locked bool, err error)) error {
-	err := contest.Poll(ctx, contest.PollInterval, func() (bool, error) {
+func poll(ctx context.Context, every time.Duration, key string,
+	try func(ctx context.Context) (locked bool, err error),
+) error {
+	err := contest.Poll(ctx, every, func() (bool, error) {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}

@@ -64,7 +64,7 @@ func (c central) Hold(ctx context.Context, keys []string, work contest.Work) err
 
 func (c central) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	owner := rand.Text()
-	err := poll(ctx, key, func(ctx context.Context) (free bool, err error) {
+	err := poll(ctx, contest.PollInterval, key, func(ctx context.Context) (free bool, err error) {
 		err = c.guarded(ctx, key, func(tx transaction) error {
 			if err := tx.one(ctx, []any{&free}, c.look, key); err != nil {
 				return fmt.Errorf("look at the status: %w", err)

@@ -46,6 +46,9 @@ func TestContestants(t *testing.T) {
 		}
 	}
 	for id, c := range contest.All() {
+		if c.Group == contest.InProcess || !c.In(contest.Standard|contest.ManyKeys|contest.Crowd) {
+			continue // excludes in one process only, or does not lock
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			env := contest.Environment{Addresses: addresses[c.Server], Lease: lease, Contenders: callers}
 			if err := c.Prepare(t.Context(), env, keys); err != nil {

@@ -19,17 +19,25 @@ func init() {
 	contest.Register(contest.Contestant{
 		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified, Leased: true,
 		Remark:  "leases of whole seconds; the server raises them to 2 s at least",
+		Parts:   contest.Standard | contest.Crowd,
 		Prepare: prepareEtcd,
-		Open:    openEtcd,
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			return openEtcd(ctx, env, lockEtcd)
+		},
 	})
 }
 
 const etcdPrefix = "txlock-bench/"
 
-// etcd has a session for each caller. For a Mutex, two callers with the same session would be the
-// same owner, and both would hold it.
+// lockWith locks a key in a session.
+type lockWith func(ctx context.Context, session *concurrency.Session, key string) (
+	context.Context, contest.Unlock, error)
+
+// etcd has a session for each caller, on one connection. For a Mutex, two callers with the same
+// session would be the same owner, and both would hold it.
 type etcd struct {
 	server   *clientv3.Client
+	lock     lockWith
 	ttl      int
 	sessions chan *concurrency.Session
 }
@@ -58,16 +66,17 @@ func prepareEtcd(ctx context.Context, env contest.Environment, _ []string) error
 	return nil
 }
 
-func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
+func openEtcd(ctx context.Context, env contest.Environment, lock lockWith) (contest.Client, error) {
 	server, err := connectEtcd(env)
 	if err != nil {
 		return nil, err
 	}
+	callers := max(env.Contenders, env.Callers)
 	client := &etcd{
-		server: server, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
-		sessions: make(chan *concurrency.Session, env.Contenders),
+		server: server, lock: lock, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
+		sessions: make(chan *concurrency.Session, callers),
 	}
-	for range env.Contenders {
+	for range callers {
 		session, err := client.newSession(ctx)
 		if err != nil {
 			return nil, errors.Join(err, client.Close())
@@ -101,7 +110,7 @@ func (c *etcd) Hold(ctx context.Context, keys []string, work contest.Work) error
 	defer end(nil)
 	defer context.AfterFunc(session.Ctx(), func() { end(errSessionEnded) })()
 	return contest.HoldEach(held, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-		return lockEtcd(ctx, session, key)
+		return c.lock(ctx, session, key)
 	}, work)
 }
 
@@ -122,27 +131,33 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 	}
 }
 
-// lockEtcd closes the session after an error. A cancelled request may have left the Mutex's key in
-// the queue, where it would stay as long as the session.
+// lockEtcd is a lockWith.
 func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
 	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
 	if err := mutex.Lock(ctx); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		_ = session.Close() // a lease that cannot be revoked ends by itself
-		return nil, nil, fmt.Errorf("etcd: lock %s: %w", key, err)
+		return nil, nil, gaveUp(ctx, session, key, err)
 	}
-	return ctx, func() error { return unlockEtcd(ctx, session, mutex) }, nil
+	return ctx, func() error { return unlockEtcd(ctx, session, key, mutex.Unlock) }, nil
 }
 
-// unlockEtcd reports that the session has ended. Unlock does not, because deleting a missing key is
-// no error.
-func unlockEtcd(ctx context.Context, session *concurrency.Session, mutex *concurrency.Mutex) error {
-	key, ended := mutex.Key(), session.Ctx().Err() != nil
+// gaveUp closes the session after a failed lock. A cancelled request may have left a key in the
+// queue, where it would stay as long as the session.
+func gaveUp(ctx context.Context, session *concurrency.Session, key string, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	_ = session.Close() // a lease that cannot be revoked ends by itself
+	return fmt.Errorf("etcd: lock %s: %w", key, err)
+}
+
+// unlockEtcd reports that the session has ended. The library's unlock does not, because deleting a
+// missing key is no error.
+func unlockEtcd(ctx context.Context, session *concurrency.Session, key string, unlock func(context.Context) error,
+) error {
+	ended := session.Ctx().Err() != nil
 	ctx, cancel := unlocking(ctx)
 	defer cancel()
-	err := mutex.Unlock(ctx)
+	err := unlock(ctx)
 	if err != nil {
 		_ = session.Close()
 	} else if ended {

@@ -17,9 +17,9 @@ import (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
-		ManyKeys: true,
-		Remark:   "on a connection of its own; does not tell the work of a lost session",
-		Prepare:  nothing,
+		Parts:   contest.Standard | contest.HandOff | contest.ManyKeys | contest.Crowd | contest.HotRow,
+		Remark:  "on a connection of its own; does not tell the work of a lost session",
+		Prepare: nothing,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 			return advisory{pool}, err
@@ -27,6 +27,7 @@ func init() {
 	})
 	contest.Register(contest.Contestant{
 		Name: "pg_advisory_xact_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
+		Parts:   contest.Standard | contest.HandOff | contest.HotRow,
 		Remark:  "until the commit",
 		Prepare: nothing,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
@@ -40,9 +41,9 @@ func init() {
 	for _, server := range []contest.Server{contest.MySQL, contest.MariaDB} {
 		contest.Register(contest.Contestant{
 			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued,
-			ManyKeys: true,
-			Remark:   "on a connection of its own; does not tell the work of a lost session",
-			Prepare:  nothing,
+			Parts:   contest.Standard | contest.HandOff | contest.ManyKeys | contest.Crowd | contest.HotRow,
+			Remark:  "on a connection of its own; does not tell the work of a lost session",
+			Prepare: nothing,
 			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 				db, err := pools.SQL(ctx, server, env.Address(), env.Contenders)
 				return getLock{db}, err

@@ -12,19 +12,24 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-const byHandPrefix = "byhand:"
-
 func init() {
+	registerSetNX("SET NX PX by hand", "byhand:", contest.PollInterval, contest.Standard|contest.ManyKeys)
+	registerSetNX("SET NX PX every 10 ms", "brisk:", contest.BriskInterval,
+		contest.Standard|contest.ManyKeys|contest.Crowd)
+}
+
+func registerSetNX(name, prefix string, every time.Duration, parts contest.Part) {
 	contest.Register(contest.Contestant{
-		Name: "SET NX PX by hand", Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Polling, Leased: true,
+		Name: name, Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Polling, Leased: true,
+		Parts:   parts,
 		Remark:  "no renewal",
-		Prepare: withoutLocks(byHandPrefix),
+		Prepare: withoutLocks(prefix),
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			server, err := connectRedis(ctx, env.Address(), env.Contenders)
 			if err != nil {
 				return nil, err
 			}
-			return setNX{server: server, lease: env.Lease}, nil
+			return setNX{server: server, lease: env.Lease, every: every, prefix: prefix}, nil
 		},
 	})
 }
@@ -32,8 +37,9 @@ func init() {
 // setNX is the lock of the Redis manual for one server: a key with a random token, which only its
 // owner deletes.
 type setNX struct {
-	server *redis.Client
-	lease  time.Duration
+	server       *redis.Client
+	lease, every time.Duration
+	prefix       string
 }
 
 // deleteOwn compares and deletes in one step. Between two steps the lease could end, and another
@@ -50,8 +56,8 @@ func (c setNX) Hold(ctx context.Context, keys []string, work contest.Work) error
 }
 
 func (c setNX) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-	name, token := byHandPrefix+key, rand.Text()
-	err := contest.Poll(ctx, contest.PollInterval, func() (bool, error) {
+	name, token := c.prefix+key, rand.Text()
+	err := contest.Poll(ctx, c.every, func() (bool, error) {
 		return c.server.SetNX(ctx, name, token, c.lease).Result()
 	})
 	if err != nil {

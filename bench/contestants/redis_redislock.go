@@ -22,6 +22,7 @@ const (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "redislock", Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Polling, Leased: true,
+		Parts:   contest.Standard | contest.ManyKeys | contest.Crowd | contest.HotRow,
 		Remark:  "no renewal",
 		Prepare: withoutLocks(redislockPrefix),
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {

@@ -15,6 +15,7 @@ import (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "rueidislock", Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Notified, Leased: true,
+		Parts:   contest.Standard | contest.ManyKeys | contest.Crowd | contest.HotRow,
 		Remark:  "renews the lease; a waiter may miss a release, and asks again after a lease",
 		Prepare: withoutLocks("rueidislock:0:"), // the library's prefix
 		Open: func(_ context.Context, env contest.Environment) (contest.Client, error) {

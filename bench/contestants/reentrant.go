@@ -47,7 +47,9 @@ type reentrant struct {
 func (c reentrant) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	holder := rand.Text()
 	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-		err := poll(ctx, key, func(ctx context.Context) (bool, error) { return c.enterAs(ctx, holder, key) })
+		err := poll(ctx, contest.PollInterval, key, func(ctx context.Context) (bool, error) {
+			return c.enterAs(ctx, holder, key)
+		})
 		return ctx, func() error {
 			return unlock(ctx, key, func(ctx context.Context) (
 				int64, error,

@@ -10,6 +10,7 @@ func init() {
 	byHand{
 		Contestant: contest.Contestant{
 			Name: "SELECT … FOR UPDATE", Waits: contest.Queued,
+			Parts:  contest.Standard | contest.ManyKeys,
 			Remark: "the row of the key, until the commit",
 		},
 		tables: []table{{name: "bench_row_locks", columns: "name VARCHAR(255) PRIMARY KEY", rows: everyKey}},

@@ -14,8 +14,8 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-// database is a pool of connections to PostgreSQL or MySQL, used the way their users do: through
-// pgx or through database/sql.
+// database is a pool of connections to PostgreSQL, MySQL or MariaDB, used the way their users do:
+// through pgx or through database/sql.
 type database interface {
 	statements
 	// transact runs do in a transaction, and commits it unless do fails.
@@ -36,7 +36,7 @@ type transaction interface {
 	Tx() contest.Tx
 }
 
-// openDatabase connects to either database.
+// openDatabase connects to a database.
 func openDatabase(ctx context.Context, server contest.Server, env contest.Environment) (database, error) {
 	if server == contest.PostgreSQL {
 		pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
@@ -44,13 +44,17 @@ func openDatabase(ctx context.Context, server contest.Server, env contest.Enviro
 	}
 	// READ COMMITTED is PostgreSQL's default. Users of MySQL set it to avoid deadlocks over gaps
 	// between rows.
+	isolation := "transaction_isolation"
+	if server == contest.MariaDB {
+		isolation = "tx_isolation"
+	}
 	db, err := openMySQL(ctx, env, func(config *mysql.Config) {
-		config.Params = map[string]string{"transaction_isolation": "'READ-COMMITTED'"}
+		config.Params = map[string]string{isolation: "'READ-COMMITTED'"}
 	})
 	return mysqlDatabase{db, mysqlStatements{db}}, err
 }
 
-// openMySQL connects to MySQL with the settings of a contestant.
+// openMySQL connects to MySQL or MariaDB with the settings of a contestant.
 func openMySQL(ctx context.Context, env contest.Environment, set func(*mysql.Config)) (*sql.DB, error) {
 	config, err := mysql.ParseDSN(env.Address())
 	if err != nil {

@@ -46,7 +46,7 @@ func (c timestamp) Hold(ctx context.Context, keys []string, work contest.Work) e
 // return that.
 func (c timestamp) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	var stamp time.Time
-	err := poll(ctx, key, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, contest.PollInterval, key, func(ctx context.Context) (bool, error) {
 		stamp = time.Now().UTC().Truncate(time.Microsecond) // the precision of the column
 		taken, err := c.exec(ctx, c.take, stamp, key, stamp.Add(-c.ttl))
 		return taken == 1, err

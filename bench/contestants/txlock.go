@@ -18,41 +18,81 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 )
 
+// clients are the ways to open the library, and the floor that each is compared with. Those that
+// are not standard take part only where times are compared.
+var clients = []struct {
+	server   contest.Server
+	name     string // in names of contestants
+	open     opener
+	uses     []use
+	floor    string
+	standard bool
+}{
+	{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}, "pgx", true},
+	{contest.PostgreSQL, "postgres.New", openPgxPool, []use{useLock, useDo}, "pgx", false},
+	{
+		contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL,
+		[]use{useLock, useDo},
+		"database/sql on PostgreSQL", true,
+	},
+	{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}, "MySQL", true},
+	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo}, "mysql.New", true},
+	{contest.MySQL, multiStatements, openMySQLMulti, []use{useLock, useDo}, multiStatements, false},
+	{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}, "MariaDB", true},
+	{
+		contest.MariaDB, "mysql.New on MariaDB", openMySQLPool,
+		[]use{useLock, useDo},
+		"mysql.New on MariaDB", false,
+	},
+}
+
 func init() {
-	for _, s := range []struct {
-		server contest.Server
-		client string // its name in names of contestants
-		open   opener
-		uses   []use
-	}{
-		{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}},
-		{contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL, []use{useLock, useDo}},
-		{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}},
-		{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo}},
-		{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}},
-	} {
-		for _, u := range s.uses {
+	for _, client := range clients {
+		for _, u := range client.uses {
 			c := contest.Contestant{
-				Name: fmt.Sprintf("txlock %s, %s", u, s.client), Group: contest.TxLock, Server: s.server,
-				Waits:  contest.Queued,
-				Remark: remarks[u], Leased: true, Floor: floorName(u, s.client),
-				Slots: dialects.DefaultSlots, ManyKeys: u == useLock && s.client != "mysql.New",
+				Name: txlockName(u, client.name), Group: contest.TxLock, Server: client.server,
+				Waits: contest.Queued, Remark: remarks[u], Leased: true, Slots: dialects.DefaultSlots,
+				Floor: floorOf(u, client.floor), Bare: bareOf(u, client.floor),
+				Parts: contest.Times,
 			}
-			if u == useRows {
-				c.Slots = 0
+			if client.standard {
+				c.Parts = contest.Standard
 			}
-			if !hasFloor(c.Floor) {
-				c.Floor = ""
-			}
-			s.open.register(c, u)
-			if c.ManyKeys {
-				for _, slots := range []int{1, 100} {
-					few := c
-					few.Name, few.Slots, few.SpecialSlots = fmt.Sprintf("%s, slots: %d", c.Name, slots), slots, true
-					s.open.register(few, u)
+			switch u {
+			case useLock:
+				c.Parts |= contest.HandOff
+				if client.standard {
+					c.Parts |= contest.ManyKeys
 				}
+				if client.name != multiStatements { // it waits as mysql.New does
+					c.Parts |= contest.Crowd
+				}
+				client.open.registerFewSlots(c)
+				client.open.registerQueues(c, client.name)
+			case useDo:
+				if client.standard {
+					c.Parts |= contest.HotRow
+				}
+			case useRows:
+				c.Slots = 0
+				client.open.registerCombine(c, client.name)
 			}
+			client.open.register(c, form{slots: dialects.DefaultSlots, use: u})
 		}
+	}
+}
+
+func txlockName(u use, client string) string { return fmt.Sprintf("txlock %s, %s", u, client) }
+
+// registerFewSlots registers a contestant with fewer slots, in the measurement of many keys alone.
+func (open opener) registerFewSlots(c contest.Contestant) {
+	if !c.In(contest.ManyKeys) {
+		return
+	}
+	name := c.Name
+	for _, slots := range []int{1, 100} {
+		c.Name, c.Slots, c.Parts = fmt.Sprintf("%s, slots: %d", name, slots), slots, contest.ManyKeys
+		open.register(c, form{slots: slots, use: useLock})
 	}
 }
 
@@ -71,16 +111,19 @@ var remarks = map[use]string{
 	useRows: "Do over Rows: the lock is a row of the user's own table",
 }
 
-// opener opens a client of the library with a lock table.
-type opener func(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error)
+// form is how a client of the library is set up.
+type form struct {
+	slots   int
+	use     use
+	options []txlock.Option
+}
 
-func (open opener) register(c contest.Contestant, u use) {
-	slots := c.Slots
-	if u == useRows {
-		slots = dialects.DefaultSlots // not used
-	}
+// opener opens a client of the library.
+type opener func(ctx context.Context, env contest.Environment, f form) (contest.Client, error)
+
+func (open opener) register(c contest.Contestant, f form) {
 	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		return open(ctx, env, slots, u)
+		return open(ctx, env, f)
 	}
 	c.Prepare = func(ctx context.Context, env contest.Environment, keys []string) error {
 		client, err := c.Open(ctx, env)
@@ -88,7 +131,7 @@ func (open opener) register(c contest.Contestant, u use) {
 			return err
 		}
 		installed := client.(interface{ install(context.Context) error }).install(ctx)
-		if err := errors.Join(installed, client.Close()); err != nil || u != useRows {
+		if err := errors.Join(installed, client.Close()); err != nil || f.use != useRows {
 			return err
 		}
 		return seedRows(ctx, c.Server, env, keys)
@@ -103,12 +146,13 @@ type library[Tx any] struct {
 	close func() error // closes what the library did not open; may be nil
 }
 
-func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, slots int, u use,
-	closeToo func() error,
+func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f form, closeToo func() error,
 ) library[Tx] {
-	locks := txlock.New(driver, txlock.WithTable("bench_txlock_"+strconv.Itoa(slots)), txlock.WithSlots(slots),
-		txlock.WithLease(env.Lease))
-	return library[Tx]{locks, u, closeToo}
+	options := append([]txlock.Option{
+		txlock.WithTable("bench_txlock_" + strconv.Itoa(f.slots)), txlock.WithSlots(f.slots),
+		txlock.WithLease(env.Lease),
+	}, f.options...)
+	return library[Tx]{txlock.New(driver, options...), f.use, closeToo}
 }
 
 func (l library[Tx]) install(ctx context.Context) error { return l.locks.Install(ctx) }
@@ -143,7 +187,7 @@ func (l library[Tx]) Close() error {
 	return err
 }
 
-func openPgx(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openPgx(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	address, err := url.Parse(env.Address())
 	if err != nil {
 		return nil, err
@@ -156,31 +200,51 @@ func openPgx(ctx context.Context, env contest.Environment, slots int, u use) (co
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[pgx.Tx](driver, env, slots, u, nil), nil
+	return newLibrary[pgx.Tx](driver, env, f, nil), nil
 }
 
-func openPostgresSQL(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openPgxPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
+	pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
+	if err != nil {
+		return nil, err
+	}
+	return newLibrary[pgx.Tx](postgres.New(pool), env, f, func() error {
+		pool.Close()
+		return nil
+	}), nil
+}
+
+func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](postgres.NewSQL(db), env, slots, u, db.Close), nil
+	return newLibrary[*sql.Tx](postgres.NewSQL(db), env, f, db.Close), nil
 }
 
 // openMySQLOwned lets the library own its pool, on MySQL or MariaDB.
-func openMySQLOwned(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openMySQLOwned(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	driver, err := mysql.Open(ctx, env.Address())
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](driver, env, slots, u, nil), nil
+	return newLibrary[*sql.Tx](driver, env, f, nil), nil
 }
 
-func openMySQLPool(ctx context.Context, env contest.Environment, slots int, u use) (contest.Client, error) {
+func openMySQLPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	// One more connection, to interrupt a wait.
 	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders+1)
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](mysql.New(db), env, slots, u, db.Close), nil
+	return newLibrary[*sql.Tx](mysql.New(db), env, f, db.Close), nil
+}
+
+func openMySQLMulti(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
+	env.Contenders++ // to interrupt a wait
+	db, err := openMySQL(ctx, env, takeSeveralStatements)
+	if err != nil {
+		return nil, err
+	}
+	return newLibrary[*sql.Tx](mysql.New(db), env, f, db.Close), nil
 }

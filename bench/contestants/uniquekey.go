@@ -8,17 +8,24 @@ import (
 )
 
 func init() {
+	registerUniqueKey("unique key", "bench_unique_key", contest.PollInterval, contest.Standard)
+	registerUniqueKey("unique key every 10 ms", "bench_unique_key_brisk", contest.BriskInterval,
+		contest.Standard|contest.ManyKeys)
+}
+
+func registerUniqueKey(name, uses string, every time.Duration, parts contest.Part) {
 	byHand{
 		Contestant: contest.Contestant{
-			Name: "unique key", Waits: contest.Polling,
+			Name: name, Waits: contest.Polling, Parts: parts,
 			Remark: "never expires: the row of a dead holder stays until somebody deletes it",
 		},
-		tables: []table{{name: "bench_unique_key", columns: "name VARCHAR(255) PRIMARY KEY"}},
+		tables: []table{{name: uses, columns: "name VARCHAR(255) PRIMARY KEY"}},
 		client: func(db database, _ time.Duration, write func(string) string) contest.Client {
 			return uniqueKey{
 				database: db,
-				insert:   write("{insert if new} bench_unique_key (name) VALUES (?) {if new}"),
-				remove:   write("DELETE FROM bench_unique_key WHERE name = ?"),
+				every:    every,
+				insert:   write("{insert if new} " + uses + " (name) VALUES (?) {if new}"),
+				remove:   write("DELETE FROM " + uses + " WHERE name = ?"),
 			}
 		},
 	}.register()
@@ -27,6 +34,7 @@ func init() {
 // uniqueKey locks by inserting a row under a unique key, and unlocks by deleting it.
 type uniqueKey struct {
 	database
+	every          time.Duration
 	insert, remove string
 }
 
@@ -36,7 +44,7 @@ func (c uniqueKey) Hold(ctx context.Context, keys []string, work contest.Work) e
 }
 
 func (c uniqueKey) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-	err := poll(ctx, key, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, c.every, key, func(ctx context.Context) (bool, error) {
 		inserted, err := c.exec(ctx, c.insert, key)
 		return inserted == 1, err
 	})

@@ -48,7 +48,7 @@ func (c uniqueLease) Hold(ctx context.Context, keys []string, work contest.Work)
 
 func (c uniqueLease) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	holder := rand.Text()
-	err := poll(ctx, key, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, contest.PollInterval, key, func(ctx context.Context) (bool, error) {
 		if _, err := c.exec(ctx, c.expire, key); err != nil {
 			return false, err
 		}

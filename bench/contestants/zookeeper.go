@@ -17,17 +17,25 @@ func init() {
 	contest.Register(contest.Contestant{
 		Name: "go-zookeeper", Group: contest.OnZK, Server: contest.ZooKeeper, Waits: contest.Notified, Leased: true,
 		Remark:  "the server raises the lease to 2 ticks at least; the session's events end the work's context",
-		Prepare: prepareZooKeeper,
-		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			session, events, err := connectZooKeeper(ctx, env)
-			if err != nil {
-				return nil, err
-			}
-			client := &zooKeeper{session: session, held: make(map[*context.CancelCauseFunc]struct{})}
-			go client.watch(events)
-			return client, nil
-		},
+		Parts:   contest.Standard | contest.Crowd,
+		Prepare: prepareZooKeeper(zooKeeperRoot),
+		Open:    openZooKeeper(func(c *zooKeeper) contest.Lock { return c.lockByLibrary }),
 	})
+}
+
+func openZooKeeper(with func(*zooKeeper) contest.Lock) func(context.Context, contest.Environment) (
+	contest.Client, error,
+) {
+	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		session, events, err := connectZooKeeper(ctx, env)
+		if err != nil {
+			return nil, err
+		}
+		client := &zooKeeper{session: session, held: make(map[*context.CancelCauseFunc]struct{})}
+		client.lock = with(client)
+		go client.watch(events)
+		return client, nil
+	}
 }
 
 const zooKeeperRoot = "/txlock-bench"
@@ -36,6 +44,7 @@ const zooKeeperRoot = "/txlock-bench"
 // The library's lock does not report a lost session, but its events do.
 type zooKeeper struct {
 	session *zk.Conn
+	lock    contest.Lock
 
 	mu   sync.Mutex
 	held map[*context.CancelCauseFunc]struct{} // the functions that end the contexts of work
@@ -98,49 +107,56 @@ func (silent) Printf(string, ...any) {}
 
 // prepareZooKeeper creates the node of each key. Otherwise the first lock of a key would, in four
 // more round trips. Locks of an earlier run have ended with its sessions.
-func prepareZooKeeper(ctx context.Context, env contest.Environment, keys []string) error {
-	session, _, err := connectZooKeeper(ctx, env)
-	if err != nil {
-		return err
+func prepareZooKeeper(root string) func(context.Context, contest.Environment, []string) error {
+	return func(ctx context.Context, env contest.Environment, keys []string) error {
+		session, _, err := connectZooKeeper(ctx, env)
+		if err != nil {
+			return err
+		}
+		defer session.Close()
+		_, err = session.Create(root, nil, 0, zk.WorldACL(zk.PermAll))
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return fmt.Errorf("create %s: %w", root, err)
+		}
+		existing, _, err := session.Children(root)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", root, err)
+		}
+		const atATime = 1000 // the limit on a request is 1 MB
+		for some := range slices.Chunk(missingNodes(root, existing, keys), atATime) {
+			if _, err := session.Multi(some...); err != nil {
+				return fmt.Errorf("create the nodes of %d keys: %w", len(some), err)
+			}
+		}
+		return nil
 	}
-	defer session.Close()
-	_, err = session.Create(zooKeeperRoot, nil, 0, zk.WorldACL(zk.PermAll))
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("create %s: %w", zooKeeperRoot, err)
-	}
-	existing, _, err := session.Children(zooKeeperRoot)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", zooKeeperRoot, err)
-	}
+}
+
+// missingNodes are the requests that create the nodes of keys that do not exist.
+func missingNodes(root string, existing, keys []string) (missing []any) {
 	there := make(map[string]bool, len(existing))
 	for _, name := range existing {
-		there[zooKeeperRoot+"/"+name] = true
+		there[root+"/"+name] = true
 	}
-	var missing []any
 	for _, key := range keys {
-		if path := zooKeeperPath(key); !there[path] {
+		if path := zooKeeperPath(root, key); !there[path] {
 			missing = append(missing, &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)})
 		}
 	}
-	for some := range slices.Chunk(missing, 1000) { // the limit on a request is 1 MB
-		if _, err := session.Multi(some...); err != nil {
-			return fmt.Errorf("create the nodes of %d keys: %w", len(some), err)
-		}
-	}
-	return nil
+	return missing
 }
 
-func zooKeeperPath(key string) string { return zooKeeperRoot + "/" + url.PathEscape(key) }
+func zooKeeperPath(root, key string) string { return root + "/" + url.PathEscape(key) }
 
 // Hold implements contest.Client.
 func (c *zooKeeper) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	return contest.HoldEach(ctx, keys, c.lock, work)
 }
 
-// lock hands the wait to a goroutine when ctx ends. The goroutine unlocks as soon as it has locked.
-// The library can neither give up a place in the queue, nor tell which node is its own.
-func (c *zooKeeper) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-	lock := zk.NewLock(c.session, zooKeeperPath(key), zk.WorldACL(zk.PermAll))
+// lockByLibrary hands the wait to a goroutine when ctx ends. The goroutine unlocks as soon as it
+// has locked. The library can neither give up a place in the queue, nor tell which node is its own.
+func (c *zooKeeper) lockByLibrary(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+	lock := zk.NewLock(c.session, zooKeeperPath(zooKeeperRoot, key), zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)
 	go func() { locked <- lock.Lock() }()
 	select {

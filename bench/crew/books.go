@@ -112,18 +112,23 @@ func (d *desk) read(ctx context.Context, tx contest.Tx, account string) (number 
 }
 
 // write writes the number of an account.
-func (d *desk) write(ctx context.Context, tx contest.Tx, account string, number int64) (err error) {
-	statement := "UPDATE bench_accounts SET number = " + d.number(1) + " WHERE name = " + d.number(2)
+func (d *desk) write(ctx context.Context, tx contest.Tx, account string, number int64) error {
+	return d.exec(ctx, tx, "UPDATE bench_accounts SET number = "+d.number(1)+" WHERE name = "+d.number(2), number,
+		account)
+}
+
+// exec runs a statement, in a transaction if there is one.
+func (d *desk) exec(ctx context.Context, tx contest.Tx, statement string, arguments ...any) (err error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		_, err = tx.Exec(ctx, statement, number, account)
+		_, err = tx.Exec(ctx, statement, arguments...)
 	case *sql.Tx:
-		_, err = tx.ExecContext(ctx, statement, number, account)
+		_, err = tx.ExecContext(ctx, statement, arguments...)
 	case nil:
 		if d.pool != nil {
-			_, err = d.pool.Exec(ctx, statement, number, account)
+			_, err = d.pool.Exec(ctx, statement, arguments...)
 		} else {
-			_, err = d.db.ExecContext(ctx, statement, number, account)
+			_, err = d.db.ExecContext(ctx, statement, arguments...)
 		}
 	}
 	return err

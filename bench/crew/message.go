@@ -16,6 +16,8 @@ type Job struct {
 	Contend *Contend `json:",omitempty"`
 	Replay  *Replay  `json:",omitempty"`
 	Guard   *Guard   `json:",omitempty"`
+	Crowd   *Crowd   `json:",omitempty"`
+	Sell    *Sell    `json:",omitempty"`
 }
 
 // Entrant is a contestant and the environment of its client.
@@ -74,11 +76,29 @@ type Guard struct {
 	Amount  int64 // different for each process, so that the sum shows whose updates are there
 }
 
+// Crowd is a process with more callers than connections.
+type Crowd struct {
+	Entrant   Entrant // its Contenders are the connections
+	Callers   int
+	Key       string
+	Free      string // a key that one more caller asks for; empty: none does
+	Hold      time.Duration
+	Rehearsal []string // keys to open the connections with
+	Board     string   // counts entries of the free key
+}
+
+// Sell is a process whose callers sell the same article.
+type Sell struct {
+	Entrant   Entrant // its Contenders are the connections
+	Callers   int
+	Rehearsal []string // keys to open the connections with
+}
+
 // Event is what a worker reports.
 type Event string
 
 // The events. A worker is Ready for each job, begins when it is told Go, and reports Done at the
-// end. Contend and Replay end when they are told Stop.
+// end. Contend, Replay, Crowd and Sell end when they are told Stop.
 const (
 	Ready  Event = "ready"
 	Asking Event = "asking" // Guard: asks for the lock
@@ -110,6 +130,8 @@ type Message struct {
 	Failure      string        `json:",omitempty"` // the text of one of them
 	Replayed     *Replayed     `json:",omitempty"`
 	Guarded      *Guarded      `json:",omitempty"`
+	Crowded      *Crowded      `json:",omitempty"`
+	Sold         *Sold         `json:",omitempty"`
 }
 
 // Cycled is the result of Cycle for one entrant.
@@ -143,4 +165,21 @@ type Guarded struct {
 	// Told: the caller got an error.
 	Told  bool
 	Error string
+}
+
+// Crowded is the result of Crowd.
+type Crowded struct {
+	Took     time.Duration
+	Hot      int     // entries of the key that all want
+	Free     []int64 // the waits for the free key, in nanoseconds
+	Cut      bool    // the end cut the last of them off
+	Overlaps int
+}
+
+// Sold is the result of Sell.
+type Sold struct {
+	Took               time.Duration
+	InTime             int // sold in that time
+	P50, P99           time.Duration
+	Confirmed, Unclear int // from the beginning, also outside that time
 }

@@ -80,6 +80,10 @@ func (w *worker) do(job Job) (Message, error) {
 		return w.replay(*job.Replay)
 	case job.Guard != nil:
 		return w.guard(*job.Guard)
+	case job.Crowd != nil:
+		return w.crowd(*job.Crowd)
+	case job.Sell != nil:
+		return w.sell(*job.Sell)
 	}
 	return Message{}, errors.New("bug: a job without work")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
@@ -13,63 +12,86 @@ import (
 )
 
 // MeasureContended measures several processes that want one key.
-func (l *Lab) MeasureContended(ctx context.Context) error {
+func (l *Lab) MeasureContended(ctx context.Context) (err error) {
+	l.run.Contended, err = l.contention(ctx, "contended", l.Contended)
+	return err
+}
+
+func (l *Lab) contention(ctx context.Context, name string, plans []ContendedPlan) (all []results.Contended, err error) {
 	total, done := 0, 0
-	for _, p := range l.Contended {
+	for _, p := range plans {
 		for round := range max(p.Rounds, p.Compared) {
-			total += len(p.Contenders) * len(p.Holds) * len(p.entrants(l.entrants, round))
+			total += len(p.Contenders) * len(p.Holds) * len(l.in(p.parts(round)))
 		}
 	}
-	for _, p := range l.Contended {
+	for _, p := range plans {
 		for _, hold := range p.Holds {
 			for _, contenders := range p.Contenders {
-				cells := make(map[string]*results.Contended)
-				for round := range max(p.Rounds, p.Compared) {
-					for _, c := range l.shuffled(p.entrants(l.entrants, round)) {
-						l.Tell("contended", done, total)
-						done++
-						cell := cells[c.Name]
-						if cell == nil {
-							cell = &results.Contended{
-								Contestant: c.Name, Contenders: contenders, Processes: min(processes, contenders),
-								Hold: hold, Rejoin: p.Rejoin,
-							}
-							cells[c.Name] = cell
-						}
-						round, err := l.contend(ctx, c, *cell, p.Window)
-						if ctx.Err() != nil {
-							return context.Cause(ctx)
-						}
-						if err != nil {
-							l.missing(c, fmt.Sprintf("contended, %d contenders", contenders), err)
-							continue
-						}
-						cell.Rounds = append(cell.Rounds, round)
-					}
+				cells, err := l.cells(ctx, name, p, results.Contended{
+					Contenders: contenders, Processes: min(processes, contenders), Hold: hold, Rejoin: p.Rejoin,
+				}, func() {
+					l.Tell(name, done, total)
+					done++
+				})
+				if err != nil {
+					return nil, err
 				}
-				for _, c := range l.entrants {
-					if cell := cells[c.Name]; cell != nil && len(cell.Rounds) > 0 {
-						l.run.Contended = append(l.run.Contended, *cell)
-					}
-				}
+				all = append(all, cells...)
 			}
 		}
 	}
-	l.Tell("contended", total, total)
-	return nil
+	l.Tell(name, total, total)
+	return all, nil
 }
 
-// entrants are the contestants that take part in a round.
-func (p ContendedPlan) entrants(all []contest.Contestant, round int) []contest.Contestant {
-	return slices.DeleteFunc(slices.Clone(all), func(c contest.Contestant) bool {
-		compared := c.Group == contest.TxLock || c.Group == contest.Floor || c.Group == contest.Native
-		return round >= p.Rounds && !(compared && round < p.Compared)
-	})
+// cells measures all contestants in one combination of contenders and hold time.
+func (l *Lab) cells(ctx context.Context, name string, p ContendedPlan, setting results.Contended, step func()) (
+	all []results.Contended, err error,
+) {
+	cells := make(map[string]*results.Contended)
+	for round := range max(p.Rounds, p.Compared) {
+		for _, c := range l.shuffled(l.in(p.parts(round))) {
+			step()
+			cell := cells[c.Name]
+			if cell == nil {
+				cell = new(setting)
+				cell.Contestant = c.Name
+				cells[c.Name] = cell
+			}
+			round, err := l.contend(ctx, name, c, *cell, p.Window)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				l.missing(c, fmt.Sprintf("%s, %d contenders", name, setting.Contenders), err)
+				continue
+			}
+			cell.Rounds = append(cell.Rounds, round)
+		}
+	}
+	for _, c := range l.entrants {
+		if cell := cells[c.Name]; cell != nil && len(cell.Rounds) > 0 {
+			all = append(all, *cell)
+		}
+	}
+	return all, nil
+}
+
+// parts are those whose contestants take part in a round.
+func (p ContendedPlan) parts(round int) (parts contest.Part) {
+	if round < p.Rounds {
+		parts |= contest.Contention
+	}
+	if round < p.Compared {
+		parts |= contest.HandOff
+	}
+	return parts
 }
 
 // contend measures one contestant in one run.
-func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Contended, window Window,
-) (round results.ContendedRound, err error) {
+func (l *Lab) contend(ctx context.Context, name string, c contest.Contestant, cell results.Contended, window Window) (
+	round results.ContendedRound, err error,
+) {
 	l.board.Clear()
 	jobs := l.share(c, cell.Contenders, crew.Contend{
 		Keys: []string{key(1)}, Hold: cell.Hold, Rejoin: cell.Rejoin, Board: l.board.Path(), Seed: l.Seed,
@@ -94,13 +116,13 @@ func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Co
 		return round, err
 	}
 	if unread != nil {
-		l.missing(c, "processor time and connections of the server", unread)
+		l.missing(c, name+", processor time and connections of the server", unread)
 	}
 	var acquisitions []crew.Acquisition
 	for _, report := range reports {
 		acquisitions = append(acquisitions, report.Acquisitions...)
 		round.Failed += report.Failed
-		l.failed(c, "contended", report)
+		l.failed(c, name, report)
 	}
 	analyse(&round, acquisitions, timeline{
 		began: began, ended: ended, contenders: cell.Contenders,

@@ -23,7 +23,7 @@ func (l *Lab) MeasureFaults(ctx context.Context) error {
 	var scenes []*scene
 	for trial := range l.Faults.Trials {
 		for _, fault := range results.FaultNames {
-			for _, c := range l.shuffled(l.withoutFloor()) {
+			for _, c := range l.shuffled(l.in(contest.Data)) {
 				scenes = append(scenes, l.newScene(c, fault, trial))
 			}
 		}
@@ -71,14 +71,14 @@ func simultaneously(ctx context.Context, batch []*scene, step func(*scene, conte
 
 // note adds the outcomes to the results.
 func (l *Lab) note(scenes []*scene) {
-	for _, c := range l.withoutFloor() {
+	for _, c := range l.in(contest.Data) {
 		for _, fault := range results.FaultNames {
 			found := results.Fault{Contestant: c.Name, Fault: fault}
 			for _, s := range scenes {
 				switch {
 				case s.contestant.Name != c.Name || s.fault != fault:
 				case s.err != nil:
-					l.missing(c, fault, s.err)
+					l.missing(c, "faults, "+fault, s.err)
 				default:
 					found.Trials = append(found.Trials, s.outcome)
 				}

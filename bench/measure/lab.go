@@ -23,8 +23,10 @@ type Lab struct {
 	// Tell reports the progress of a measurement.
 	Tell func(measurement string, done, total int)
 
-	entrants []contest.Contestant // prepared
-	sharded  []contest.Contestant // contestants of the measurement of many keys
+	entrants []contest.Contestant                // prepared
+	far      map[contest.Server]*testbed.Proxies // the servers at the end of a network; nil: near
+	sessions map[contest.Server]*testbed.Sessions
+	trips    map[string]float64 // round trips of an uncontended cycle, by contestant
 	crew     *crew.Crew
 	board    *crew.Board
 	random   *rand.Rand
@@ -45,42 +47,53 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 ) (*Lab, error) {
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
-		random: rand.New(rand.NewPCG(plan.Seed, 1)),
+		random: rand.New(rand.NewPCG(plan.Seed, 1)), sessions: make(map[contest.Server]*testbed.Sessions),
+		trips: make(map[string]float64),
 	}
-	var err error
-	if lab.board, err = crew.NewBoard(folder); err != nil {
-		return nil, err
+	err := lab.open(ctx, folder)
+	if err == nil {
+		err = lab.prepare(ctx, contestants)
 	}
-	if lab.crew, err = crew.New(processes); err != nil {
-		lab.Close()
-		return nil, err
-	}
-	if err := lab.openAccounts(ctx); err != nil {
-		lab.Close()
-		return nil, err
-	}
-	all, err := commonKeys()
 	if err != nil {
 		lab.Close()
 		return nil, err
 	}
-	for _, c := range contestants {
-		err := bed.Missing(c.Server)
-		if err == nil && c.Prepare != nil {
-			err = c.Prepare(ctx, lab.environment(c, lease, 4), append(slices.Clone(all), lab.faultKeys(c)...))
-		}
-		if err != nil {
-			lab.missing(c, "", err)
-			continue
-		}
-		if !c.SpecialSlots {
-			lab.entrants = append(lab.entrants, c)
-		}
-		if c.ManyKeys {
-			lab.sharded = append(lab.sharded, c)
+	return lab, ctx.Err()
+}
+
+// open opens what the measurements use besides the contestants.
+func (l *Lab) open(ctx context.Context, folder string) (err error) {
+	if l.board, err = crew.NewBoard(folder); err != nil {
+		return err
+	}
+	if l.crew, err = crew.New(processes); err != nil {
+		return err
+	}
+	for _, server := range contest.Servers {
+		if l.sessions[server], err = l.Testbed.Sessions(ctx, server); err != nil {
+			return err
 		}
 	}
-	return lab, ctx.Err()
+	return l.openAccounts(ctx)
+}
+
+func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) error {
+	all, err := commonKeys()
+	if err != nil {
+		return err
+	}
+	for _, c := range contestants {
+		err := l.Testbed.Missing(c.Server)
+		if err == nil && c.Prepare != nil {
+			err = c.Prepare(ctx, l.environment(c, lease, 4), append(slices.Clone(all), l.faultKeys(c)...))
+		}
+		if err != nil {
+			l.missing(c, "", err)
+			continue
+		}
+		l.entrants = append(l.entrants, c)
+	}
+	return nil
 }
 
 // Close ends the crew.
@@ -88,7 +101,12 @@ func (l *Lab) Close() {
 	if l.crew != nil {
 		l.crew.Close()
 	}
-	_ = l.board.Close()
+	for _, sessions := range l.sessions {
+		_ = sessions.Close()
+	}
+	if l.board != nil {
+		_ = l.board.Close()
+	}
 }
 
 // commonKeys are the keys that any contestant may lock in a measurement.
@@ -119,7 +137,15 @@ func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
 }
 
 func (l *Lab) environment(c contest.Contestant, lease time.Duration, contenders int) contest.Environment {
-	return contest.Environment{Addresses: l.Testbed.Addresses(c.Server), Lease: lease, Contenders: contenders}
+	return contest.Environment{Addresses: l.addresses(c.Server), Lease: lease, Contenders: contenders}
+}
+
+// addresses are the addresses for clients, which may have a network in between.
+func (l *Lab) addresses(server contest.Server) []string {
+	if proxies := l.far[server]; proxies != nil {
+		return proxies.Addresses
+	}
+	return l.Testbed.Addresses(server)
 }
 
 func (l *Lab) entrant(c contest.Contestant, lease time.Duration, contenders int) crew.Entrant {
@@ -132,7 +158,7 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 	if !server.SQL() {
 		server = contest.PostgreSQL
 	}
-	if addresses := l.Testbed.Addresses(server); len(addresses) > 0 {
+	if addresses := l.addresses(server); len(addresses) > 0 {
 		return crew.Books{Server: server, Address: addresses[0]}
 	}
 	return crew.Books{Server: server}
@@ -147,10 +173,10 @@ func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
 	return order
 }
 
-// withoutFloor leaves out the floor, which only serves to compare times.
-func (l *Lab) withoutFloor() (entrants []contest.Contestant) {
+// in are the contestants that take part in any of some measurements.
+func (l *Lab) in(parts contest.Part) (entrants []contest.Contestant) {
 	for _, c := range l.entrants {
-		if c.Group != contest.Floor {
+		if c.In(parts) {
 			entrants = append(entrants, c)
 		}
 	}

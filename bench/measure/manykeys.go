@@ -12,8 +12,8 @@ import (
 // MeasureManyKeys measures how throughput grows with the number of keys, for locks with few slots
 // and with many.
 func (l *Lab) MeasureManyKeys(ctx context.Context) error {
-	p := l.ManyKeys
-	total, done := len(p.Keys)*p.Rounds*len(l.sharded), 0
+	p, entrants := l.ManyKeys, l.in(contest.ManyKeys)
+	total, done := len(p.Keys)*p.Rounds*len(entrants), 0
 	for _, count := range p.Keys {
 		some := make([]string, count)
 		for i := range some {
@@ -21,7 +21,7 @@ func (l *Lab) MeasureManyKeys(ctx context.Context) error {
 		}
 		cells := make(map[string]*results.ManyKeys)
 		for range p.Rounds {
-			for _, c := range l.shuffled(l.sharded) {
+			for _, c := range l.shuffled(entrants) {
 				l.Tell("many keys", done, total)
 				done++
 				if cells[c.Name] == nil {
@@ -35,13 +35,13 @@ func (l *Lab) MeasureManyKeys(ctx context.Context) error {
 					return context.Cause(ctx)
 				}
 				if err != nil {
-					l.missing(c, fmt.Sprintf("many keys, %d", count), err)
+					l.missing(c, fmt.Sprintf("keys, %d", count), err)
 					continue
 				}
 				cells[c.Name].PerSecond = append(cells[c.Name].PerSecond, perSecond)
 			}
 		}
-		for _, c := range l.sharded {
+		for _, c := range entrants {
 			if cell := cells[c.Name]; len(cell.PerSecond) > 0 {
 				l.run.ManyKeys = append(l.run.ManyKeys, *cell)
 			}
@@ -69,7 +69,7 @@ func (l *Lab) throughput(ctx context.Context, c contest.Contestant, some []strin
 	}
 	entered := 0
 	for _, report := range reports {
-		l.failed(c, "many keys", report)
+		l.failed(c, "keys", report)
 		for _, a := range report.Acquisitions {
 			if a.In >= began && a.In <= ended {
 				entered++

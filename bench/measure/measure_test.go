@@ -23,8 +23,23 @@ const noLock = "no lock"
 func init() {
 	contest.Register(contest.Contestant{
 		Name: noLock, Group: contest.ByHand, Server: contest.PostgreSQL, Waits: contest.Queued,
-		Open: func(context.Context, contest.Environment) (contest.Client, error) { return everybody{}, nil },
+		Parts: contest.Standard | contest.Crowd | contest.HotRow,
+		Open:  func(context.Context, contest.Environment) (contest.Client, error) { return everybody{}, nil },
 	})
+	contest.Register(contest.Contestant{
+		Name: noSale, Group: contest.ByHand, Server: contest.PostgreSQL, Waits: contest.Queued, Parts: contest.HotRow,
+		Open: func(context.Context, contest.Environment) (contest.Client, error) { return promises{}, nil },
+	})
+}
+
+// noSale confirms sales that it does not book.
+const noSale = "no sale"
+
+type promises struct{ everybody }
+
+func (promises) Sell(context.Context, int64) error {
+	time.Sleep(time.Millisecond)
+	return nil
 }
 
 type everybody struct{}
@@ -41,8 +56,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	ours    = "txlock Do, pgx"
-	polling = "SET NX PX by hand"
+	ours     = "txlock Do, pgx"
+	combined = "txlock Combine, pgx"
+	polling  = "SET NX PX by hand"
 )
 
 // rounds is the number of rounds where locks are compared. The best round of each lock counts,
@@ -64,17 +80,21 @@ func brief() measure.Plan {
 		For: 200 * time.Millisecond,
 	}
 	plan.Orders.AtMost = 20 * time.Second
+	plan.Network.Contended = nil
+	plan.Crowds.Callers, plan.Crowds.Rounds = []int{50}, rounds
+	plan.HotRows.Callers = []int{16}
 	return plan
 }
 
 func TestMeasurementsTellALockFromNone(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	bed := testbed.Start(ctx, []contest.Server{contest.PostgreSQL, contest.Redis}, func(contest.Server) {})
 	defer func() { require.NoError(t, bed.Stop()) }()
 	var entrants []contest.Contestant
 	for _, name := range []string{
-		ours, polling, noLock, "txlock Lock, pgx", "txlock Lock, pgx, slots: 1",
+		ours, polling, noLock, noSale, "txlock Lock, pgx", "txlock Lock, pgx, slots: 1",
+		"txlock Lock, pgx, no queue", "txlock Lock, pgx, WithHandOff", combined, "transaction by hand, PostgreSQL",
 		"go-zookeeper",
 	} {
 		if c, err := contest.Find(name); err == nil {
@@ -163,6 +183,57 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		}
 		require.Equal(t, 1, lost(noLock, results.HolderStopped))
 		require.Equal(t, 1, lost(polling, results.HolderCutOff), "its lease ends, and nothing stops the holder's write")
+	})
+	t.Run("network", func(t *testing.T) {
+		require.NoError(t, lab.MeasureNetwork(ctx))
+		for _, u := range run.Network.Uncontended {
+			if u.Contestant != noLock {
+				require.GreaterOrEqual(t, u.P50, 4*time.Millisecond, "%s: two round trips", u.Contestant)
+			}
+		}
+		require.NotEmpty(t, run.Network.Uncontended)
+	})
+	t.Run("crowds", func(t *testing.T) {
+		require.NoError(t, lab.MeasureCrowds(ctx))
+		figures := func(name string, figure func(results.CrowdRound) float64) (each []float64) {
+			for _, r := range of(t, run.Crowds, func(c results.Crowd) bool { return c.Contestant == name }).Rounds {
+				each = append(each, figure(r))
+			}
+			require.Len(t, each, rounds)
+			return each
+		}
+		const queue, none = "txlock Lock, pgx", "txlock Lock, pgx, no queue"
+		overlaps := func(r results.CrowdRound) float64 { return float64(r.Overlaps) }
+		require.Zero(t, slices.Max(figures(queue, overlaps)))
+		require.Positive(t, slices.Min(figures(noLock, overlaps)))
+		busy := func(r results.CrowdRound) float64 { return float64(r.Busy) }
+		require.LessOrEqual(t, slices.Max(figures(queue, busy)), 3.0, "two of the queue, and the free key's")
+		require.GreaterOrEqual(t, slices.Max(figures(none, busy)), 9.0)
+		free := func(r results.CrowdRound) float64 { return float64(r.FreeP50) }
+		require.Less(t, 10*slices.Min(figures(queue, free)), slices.Min(figures(none, free)))
+		require.Positive(t, slices.Min(figures(queue, func(r results.CrowdRound) float64 { return float64(r.Hot) })))
+	})
+	t.Run("hand-offs", func(t *testing.T) {
+		require.NoError(t, lab.MeasureHandOffs(ctx))
+		perSecond := func(name string) float64 {
+			h := of(t, run.HandOffs, func(h results.HandOff) bool { return h.Contestant == name })
+			require.Equal(t, name == noLock, h.Overlaps > 0, name)
+			return h.PerSecond[0]
+		}
+		require.Greater(t, perSecond("txlock Lock, pgx, WithHandOff"), 2*perSecond("txlock Lock, pgx"))
+		require.Positive(t, perSecond(noLock))
+	})
+	t.Run("hot rows", func(t *testing.T) {
+		require.NoError(t, lab.MeasureHotRows(ctx))
+		round := func(name string) results.HotRowRound {
+			return of(t, run.HotRows, func(h results.HotRow) bool { return h.Contestant == name }).Rounds[0]
+		}
+		for _, name := range []string{ours, combined, "transaction by hand, PostgreSQL"} {
+			require.Empty(t, round(name).Complaint)
+			require.Positive(t, round(name).Sold)
+		}
+		require.Greater(t, round(combined).Sold, 2*round(ours).Sold)
+		require.NotEmpty(t, round(noSale).Complaint)
 	})
 	for _, m := range run.Missing {
 		require.Equal(t, "go-zookeeper", m.Contestant, "%+v", m)

@@ -24,7 +24,7 @@ const (
 
 // MeasureOrders replays real orders, as `make demo` does, and audits the books.
 func (l *Lab) MeasureOrders(ctx context.Context) error {
-	entrants := l.withoutFloor()
+	entrants := l.in(contest.Data)
 	p := l.Orders
 	total, done := len(p.Articles)*p.Rounds*len(entrants), 0
 	for _, articles := range p.Articles {

@@ -19,6 +19,10 @@ type Plan struct {
 	ManyKeys    ManyKeysPlan
 	Orders      OrdersPlan
 	Faults      FaultsPlan
+	Network     NetworkPlan
+	Crowds      CrowdsPlan
+	HandOffs    HandOffsPlan
+	HotRows     HotRowsPlan
 }
 
 // UncontendedPlan is for the times of one client's cycles.
@@ -35,8 +39,7 @@ type ContendedPlan struct {
 	Contenders []int
 	Holds      []time.Duration
 	Rounds     int
-	// Compared is the number of rounds of txlock, its floor and the databases' own locks, which are
-	// compared with one another. 0 stands for Rounds.
+	// Compared is the number of rounds of those that take part in contest.HandOff.
 	Compared int
 	Window
 }
@@ -73,6 +76,36 @@ type FaultsPlan struct {
 	AtATime int           // number of scenes at once, most of which wait
 }
 
+// NetworkPlan is for the measurements with a network in between.
+type NetworkPlan struct {
+	Delay       time.Duration // each way
+	Uncontended UncontendedPlan
+	Contended   []ContendedPlan
+}
+
+// CrowdsPlan is for one process with many callers. Window counts entries of the free key.
+type CrowdsPlan struct {
+	Callers     []int
+	Connections int
+	Hold        time.Duration
+	Rounds      int
+	Window
+}
+
+// HandOffsPlan is for goroutines that lock and unlock in one process.
+type HandOffsPlan struct {
+	Goroutines, Rounds int
+	For                time.Duration
+}
+
+// HotRowsPlan is for the sales of one article.
+type HotRowsPlan struct {
+	Callers     []int
+	Connections int
+	Rounds      int
+	For         time.Duration
+}
+
 // lease is the life of locks where nothing should break: long enough for a noisy machine, and
 // pglock's default.
 const lease = 20 * time.Second
@@ -80,54 +113,83 @@ const lease = 20 * time.Second
 // processes is the number of processes of contenders.
 const processes = 8
 
-// Short is for every day: all contestants in less than five minutes.
+// Short is for every day: all contestants in less than six minutes.
 func Short() Plan {
+	window := Window{For: 300 * time.Millisecond, Least: 10, AtMost: 900 * time.Millisecond}
 	return Plan{
 		Mode:        "short",
-		Uncontended: UncontendedPlan{Rounds: 12, Block: 25 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
+		Uncontended: UncontendedPlan{Rounds: 8, Block: 20 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
 		Contended: []ContendedPlan{{
 			Rejoin: results.AfterNext, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Window: Window{For: 400 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond},
+			Window: window,
 		}, {
 			Rejoin: results.AtOnce, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Window: Window{For: 400 * time.Millisecond, Least: 10, AtMost: 1200 * time.Millisecond},
+			Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
-			For: 500 * time.Millisecond,
+			Keys: []int{1, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
+			For: 300 * time.Millisecond,
 		},
-		Orders: OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: time.Second},
+		Orders: OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: 600 * time.Millisecond},
 		Faults: FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
+		Network: NetworkPlan{
+			Delay: time.Millisecond, Uncontended: UncontendedPlan{Rounds: 1, Block: 10 * time.Millisecond, Least: 3},
+		},
+		Crowds: CrowdsPlan{
+			Callers: []int{500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
+			Window: Window{For: 400 * time.Millisecond, Least: 2, AtMost: 1200 * time.Millisecond},
+		},
+		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 1, For: 200 * time.Millisecond},
+		HotRows:  HotRowsPlan{Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond},
 	}
 }
 
 // Full is for publishing.
 func Full() Plan {
-	window := Window{For: 600 * time.Millisecond, Least: 20, AtMost: 2500 * time.Millisecond}
+	window := Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1500 * time.Millisecond}
 	return Plan{
 		Mode: "full",
 		Uncontended: UncontendedPlan{
-			Rounds: 40, Block: 40 * time.Millisecond, Least: 5,
+			Rounds: 36, Block: 30 * time.Millisecond, Least: 5,
 			WarmUp: 300 * time.Millisecond,
 		},
 		Contended: []ContendedPlan{{
-			Rejoin: results.AfterNext, Contenders: []int{8}, Holds: []time.Duration{time.Millisecond}, Rounds: 2,
-			Compared: 8, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{8, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Compared: 6, Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Rejoin: results.AfterNext, Contenders: []int{2}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0, 10 * time.Millisecond},
-			Rounds: 1, Window: window,
+			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0}, Rounds: 1,
+			Window: window,
 		}, {
-			Rejoin: results.AtOnce, Contenders: []int{2, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+			Rejoin: results.AtOnce, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1, For: time.Second,
+			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
+			For: 600 * time.Millisecond,
 		},
-		Orders: OrdersPlan{Articles: []string{OneArticle, SeveralArticles}, Rounds: 1, AtMost: 2 * time.Second},
+		Orders: OrdersPlan{
+			Articles: []string{OneArticle, SeveralArticles}, Rounds: 1, AtMost: 900 * time.Millisecond,
+		},
 		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
+		Network: NetworkPlan{
+			Delay:       time.Millisecond,
+			Uncontended: UncontendedPlan{Rounds: 8, Block: 15 * time.Millisecond, Least: 3, WarmUp: time.Millisecond},
+			Contended: []ContendedPlan{{
+				Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
+				Window: window,
+			}},
+		},
+		Crowds: CrowdsPlan{
+			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
+			Window: Window{For: 800 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
+		},
+		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 2, For: 300 * time.Millisecond},
+		HotRows: HotRowsPlan{
+			Callers: []int{1, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
+		},
 	}
 }
 
@@ -151,6 +213,15 @@ func (p Plan) Settings() []results.Setting {
 		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v",
 			p.Faults.Trials, p.Faults.AtATime,
 			p.Faults.Lease, p.Faults.Limit)},
+		{Name: "network", Value: fmt.Sprintf("%v each way, by a proxy on this machine: %d rounds uncontended, on new "+
+			"connections each", p.Network.Delay, p.Network.Uncontended.Rounds)},
+		{Name: "crowds", Value: fmt.Sprintf("%v callers of one key and one of a free key, in one process with %d "+
+			"connections, holds %v: %d × %v, up to %v until %d entries of the free key", p.Crowds.Callers,
+			p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For, p.Crowds.AtMost, p.Crowds.Least)},
+		{Name: "hand-offs", Value: fmt.Sprintf("%d goroutines of one process, with a connection for each: %d × %v",
+			p.HandOffs.Goroutines, p.HandOffs.Rounds, p.HandOffs.For)},
+		{Name: "hot rows", Value: fmt.Sprintf("%v callers in one process with up to %d connections: %d × %v",
+			p.HotRows.Callers, p.HotRows.Connections, p.HotRows.Rounds, p.HotRows.For)},
 		{Name: "lease outside the faults", Value: lease.String()},
 		{Name: "locks by hand that poll", Value: "every " + contest.PollInterval.String()},
 	}

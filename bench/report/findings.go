@@ -17,7 +17,8 @@ type finding struct{ Value, Text string }
 // out.
 func (x *index) findings() (all []finding) {
 	for _, f := range []func() (finding, bool){
-		x.floorFinding, x.nativeFinding, x.handOffFinding, x.shardingFinding, x.lossFinding, x.booksFinding,
+		x.floorFinding, x.nativeFinding, x.networkFinding, x.handOffFinding, x.crowdFinding, x.handOffsFinding,
+		x.hotRowFinding, x.shardingFinding, x.lossFinding, x.booksFinding,
 	} {
 		if found, ok := f(); ok {
 			all = append(all, found)
@@ -58,7 +59,7 @@ func (x *index) floorFinding() (finding, bool) {
 	if len(all) == 0 {
 		return finding{}, false
 	}
-	return finding{spread(all), "the time of the same statements written by hand, uncontended: " + x.perServer(all)},
+	return finding{spread(all), "the time of the same promise written by hand, uncontended: " + x.perServer(all)},
 		true
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
@@ -17,6 +18,11 @@ type entrant struct {
 	queues, unsafe bool
 }
 
+// bareOf is the name of the bare row, where the floor is more than that.
+func bareOf(floor string) string {
+	return strings.Replace(floor, "by hand: Lock, pgx", "bare row: Lock, pgx", 1)
+}
+
 // entrants are contestants of all groups, with plausible figures.
 func entrants() (all []entrant) {
 	add := func(group contest.Group, server contest.Server, name, floor string, waits contest.Waiting, cycle,
@@ -24,7 +30,7 @@ func entrants() (all []entrant) {
 	) {
 		all = append(all, entrant{results.Contestant{
 			Name: name, Group: string(group), Server: string(server), Waits: string(waits), Floor: floor,
-			Remark: "as its manual says", Leased: waits == contest.Polling,
+			Remark: "as its manual says", Leased: waits == contest.Polling, Bare: bareOf(floor),
 		}, cycle, handOff, waits == contest.Queued || waits == contest.Notified, false})
 	}
 	const us, ms = time.Microsecond, time.Millisecond
@@ -66,6 +72,7 @@ func entrants() (all []entrant) {
 		}
 		add(contest.Libraries, server, fmt.Sprintf("goose table locker, %s", server), "", contest.Polling, 4*ms, 900*ms)
 	}
+	add(contest.Floor, contest.PostgreSQL, "bare row: Lock, pgx", "", contest.Queued, 120*us, 180*us)
 	add(contest.Native, contest.PostgreSQL, "pg_advisory_lock", "", contest.Queued, 175*us, 200*us)
 	add(contest.Native, contest.PostgreSQL, "pg_advisory_xact_lock", "", contest.Queued, 185*us, 200*us)
 	add(contest.Native, contest.MySQL, "GET_LOCK, MySQL", "", contest.Queued, 190*us, 220*us)
@@ -117,8 +124,8 @@ func generated() results.Run {
 			Contestant: e.Name, Cycles: 4000, P50: vary(e.cycle), P99: vary(3 * e.cycle), RoundTrips: 2, Allocs: 41,
 			AllocBytes: 2048,
 		}
-		for range 40 {
-			u.Rounds = append(u.Rounds, float64(vary(e.cycle)))
+		for i := range 40 {
+			u.Rounds = append(u.Rounds, float64(vary(e.cycle))*(1+float64(i%2))) // two kinds of rounds
 		}
 		run.Uncontended = append(run.Uncontended, u)
 		run.Contended = append(run.Contended, e.contended(vary)...)
@@ -155,6 +162,8 @@ func generated() results.Run {
 			})
 		}
 	}
+	run.Network = far(run)
+	addCrowds(&run)
 	return run
 }
 

@@ -45,36 +45,6 @@ func (x *index) native(of results.Contestant) (name string, found bool) {
 	return name, name != ""
 }
 
-// comparison is a contestant of txlock beside another one.
-type comparison struct {
-	contestant, with string
-	results.Interval
-}
-
-// comparisons are the paired ratios of the uncontended times: each contestant of txlock to the one
-// that with names.
-func (x *index) comparisons(with func(results.Contestant) (string, bool)) (all []comparison) {
-	for _, c := range x.Contestants {
-		if contest.Group(c.Group) != contest.TxLock {
-			continue
-		}
-		other, found := with(c)
-		if !found {
-			continue
-		}
-		if i := results.Ratio(x.uncontended[c.Name].Rounds, x.uncontended[other].Rounds); i.Center > 0 {
-			all = append(all, comparison{c.Name, other, i})
-		}
-	}
-	return all
-}
-
-func (x *index) toFloor() []comparison {
-	return x.comparisons(func(c results.Contestant) (string, bool) { return c.Floor, c.Floor != "" })
-}
-
-func (x *index) toNative() []comparison { return x.comparisons(x.native) }
-
 // setting is the setting of a contended run.
 type setting struct {
 	rejoin     results.Rejoin

@@ -49,6 +49,8 @@ func Markdown(w io.Writer, run results.Run) error {
 			share(c.utilisation),
 			jain(fairness), orders, books, lost)
 	}
+	x.writeRatios(&b)
+	x.writeCrowds(&b)
 	fmt.Fprintf(&b, "\n%s\n", x.provenance())
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -26,6 +26,7 @@ var looks = map[contest.Group]look{
 	contest.OnRedis:   {color.RGBA{203, 75, 10, 255}, diamond},
 	contest.OnZK:      {color.RGBA{0, 140, 102, 255}, cross},
 	contest.OnEtcd:    {color.RGBA{60, 160, 215, 255}, plus},
+	contest.InProcess: {color.RGBA{31, 41, 55, 255}, square},
 }
 
 // The colours that belong to no group.

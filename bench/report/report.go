@@ -44,8 +44,8 @@ func HTML(w io.Writer, run results.Run) error {
 		Duration: run.Took.Round(time.Second).String(), Summary: x.summary(), Findings: x.findings(),
 	}
 	for _, part := range []func() (section, error){
-		x.uncontendedSection, x.contendedSection, x.fairnessSection, x.manyKeysSection, x.ordersSection,
-		x.faultsSection,
+		x.uncontendedSection, x.networkSection, x.contendedSection, x.fairnessSection, x.crowdsSection,
+		x.handOffsSection, x.hotRowsSection, x.manyKeysSection, x.ordersSection, x.faultsSection,
 	} {
 		s, err := part()
 		if err != nil {

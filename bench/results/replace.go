@@ -21,8 +21,16 @@ func (r *Run) Replace(measurement string, with *Run) {
 		r.Orders = with.Orders
 	case "faults":
 		r.Faults = with.Faults
+	case "network":
+		r.Network = with.Network
+	case "crowds":
+		r.Crowds = with.Crowds
+	case "hand-offs":
+		r.HandOffs = with.HandOffs
+	case "hot-rows":
+		r.HotRows = with.HotRows
 	}
-	named := func(m Missing) bool { return strings.Contains(m.Measurement, measurement) }
+	named := func(m Missing) bool { return strings.HasPrefix(m.Measurement, measurement) }
 	r.Missing = slices.DeleteFunc(r.Missing, named)
 	for _, m := range with.Missing {
 		if named(m) {

@@ -24,6 +24,10 @@ type Run struct {
 	ManyKeys    []ManyKeys
 	Orders      []Orders
 	Faults      []Fault
+	Network     Network
+	Crowds      []Crowd
+	HandOffs    []HandOff
+	HotRows     []HotRow
 }
 
 // Machine describes the machine of the run.
@@ -47,12 +51,12 @@ type Server struct {
 
 // Contestant is what the tables say of a contestant besides its figures.
 type Contestant struct {
-	Name, Group, Server, Waits, Remark, Floor string
-	Leased                                    bool
+	Name, Group, Server, Waits, Remark, Floor, Bare string
+	Leased                                          bool
 }
 
 // Missing is a contestant that could not take part in one measurement or, if Measurement is empty,
-// in any, or whose calls failed.
+// in any, or whose calls failed. Measurement begins with the name of the measurement.
 type Missing struct{ Contestant, Measurement, Reason string }
 
 // Uncontended is one client that locks and unlocks a key that nobody else wants.

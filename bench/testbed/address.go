@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -63,6 +64,13 @@ func (p *Proxies) RoundTrips() (total int) {
 		total += proxy.Bursts()
 	}
 	return total
+}
+
+// Delay lets all data arrive this much later, in both directions.
+func (p *Proxies) Delay(d time.Duration) {
+	for _, proxy := range p.proxies {
+		proxy.Delay(d)
+	}
 }
 
 // Hold stops all data until release is called.

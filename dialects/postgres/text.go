@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -23,6 +24,14 @@ type statement struct {
 	args []any
 }
 
+// bind adds an argument, and returns its placeholder.
+func (s *statement) bind(value string) string {
+	s.args = append(s.args, value)
+	return "$" + strconv.Itoa(len(s.args))
+}
+
+const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
+
 // role is whose transaction rows are locked in.
 type role int
 
@@ -32,11 +41,19 @@ const (
 	foreign             // the caller's
 )
 
-// plan is a script, and where in it the answers are.
+// terms are those on which rows are locked, besides the request.
+type terms struct {
+	as      role
+	limit   time.Duration // of the wait, on the server; 0: none
+	mark    string        // of a transaction with work; see markSetting
+	settled bool          // the connection has an owner's settings; see lasting
+}
+
+// plan is a script, and where in it the answers are; -1: nowhere.
 type plan struct {
 	script
-	turnstiles  int // -1: the statement that locks the rows passes them
-	rows, token int
+	turnstiles, rows, token int
+	settings                int // answerSQL
 }
 
 func (p *plan) add(s statement) (at int) {
@@ -46,8 +63,7 @@ func (p *plan) add(s statement) (at int) {
 	return len(p.script) - 1
 }
 
-// lockScript locks the rows of request in an open transaction. Limit bounds the wait on the server;
-// 0 does not.
+// lockScript locks the rows of request in an open transaction.
 //
 // The row is the truth. The turnstile, an advisory lock of the same transaction taken before the
 // row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
@@ -57,19 +73,26 @@ func (p *plan) add(s statement) (at int) {
 //
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
-func lockScript(request dialects.Request, limit time.Duration, as role) (p plan, err error) {
-	rows, err := rowsOf(request)
-	if err != nil {
-		return p, err
-	}
-	set, restore := settingsOf(request, limit, as)
+func lockScript(request dialects.Request, on terms) (p plan, err error) {
+	p.turnstiles, p.settings = -1, -1
+	set, restore := settingsOf(request, on)
 	p.add(set)
-	if as == owner && request.Slots > 0 && !request.Try {
-		p.turnstiles, p.rows = -1, p.add(oneStatement(request, rows))
+	if on.as == owner && isShort(request) {
+		short, err := shortScript(request, on)
+		if err != nil {
+			return p, err
+		}
+		p.settings = len(p.script)
+		p.script = append(p.script, short...)
 	} else {
-		p.turnstiles = p.add(turnstileStatement(request, as))
-		p.rows = p.add(rowStatement(request, rows, as))
+		rows, err := rowsOf(request)
+		if err != nil {
+			return p, err
+		}
+		p.turnstiles = p.add(turnstileStatement(request, on.as))
+		p.add(rowStatement(request, rows, on.as))
 	}
+	p.rows = len(p.script) - 1
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
 		if err != nil {
@@ -81,19 +104,70 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (p plan,
 	return p, nil
 }
 
-const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
+// isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
+// other row.
+func isShort(request dialects.Request) bool { return len(request.Values) == 1 && !request.Try }
 
-// oneStatement passes the turnstile and locks slots. It takes the server, and pgx, less time than
-// two statements. Its snapshot is older than the wait. That does not matter for slots, which nobody
-// changes; but a row of the caller's that came meanwhile would be missed.
-func oneStatement(request dialects.Request, rows rowSet) statement {
-	turnstile := turnstileStatement(request, owner)
-	lock := "with turnstile as materialized (" + turnstile.sql + ") select slot from turnstile, " + rows.table +
-		" as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
-	if len(request.Values) > 1 {
-		lock += " order by slot"
+// shortScript passes the turnstile of the only row and locks that row, a slot in the same
+// statement. The snapshot of that statement is older than the wait. That does not matter for slots,
+// which nobody changes; but a row of the caller's that came meanwhile would be missed.
+func shortScript(request dialects.Request, on terms) (script, error) {
+	args := make([]any, 0, 4)
+	args = append(args, strconv.FormatInt(turnstileOfRow(request, request.Values[0]), 10), labelOf(request))
+	if on.mark != "" {
+		args = append(args, on.mark)
 	}
-	return statement{lock + " for update of slots_of", append(turnstile.args, rows.values)}
+	if request.Slots > 0 {
+		text, err := slotTextOf(slotShape{request.Table, request.Column, request.Slots, on.mark != ""})
+		return script{{text, append(args, request.Values[0].Text)}}, err
+	}
+	rows, err := rowsOf(request)
+	columns, label := shortColumns(on.mark != "")
+	turnstile := "select " + columns + ", " + label + ", pg_advisory_xact_lock($1), " + grantedSQL
+	return script{{turnstile, args}, rowStatement(request, rows, owner)}, err
+}
+
+// shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
+func shortColumns(work bool) (columns, label string) {
+	columns, label = answerSQL, showSQL("$2")
+	if work {
+		columns = guardedAnswerSQL + ", " + setSQL(markSetting, "$3")
+	}
+	return columns, label
+}
+
+// slotShape is what the text that locks a slot depends on.
+type slotShape struct {
+	table, column string
+	slots         int
+	work          bool
+}
+
+// slotTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
+// two for each lock table.
+var slotTexts sync.Map // of slotShape, to string
+
+// slotTextOf looks the slot up by the result of a subquery, which is evaluated once and before the
+// scan. A condition on the row would be evaluated during the scan, which keeps VACUUM from the
+// page as long as it waits.
+func slotTextOf(shape slotShape) (string, error) {
+	if text, ok := slotTexts.Load(shape); ok {
+		return text.(string), nil
+	}
+	rows, err := rowsOf(dialects.Request{Table: shape.table, Column: shape.column})
+	if err != nil {
+		return "", err
+	}
+	columns, label := shortColumns(shape.work)
+	slot := "$3"
+	if shape.work {
+		slot = "$4"
+	}
+	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where " + rows.column +
+		" = (select case when " + label + " is not null and pg_advisory_xact_lock($1) is not null then " + slot +
+		"::integer end) and slots = " + strconv.Itoa(shape.slots) + " for update"
+	slotTexts.Store(shape, text)
+	return text, nil
 }
 
 // turnstileStatement returns no row where the isolation level is unsuitable.
@@ -218,10 +292,14 @@ func turnstilesOf(request dialects.Request) []int64 {
 	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
 	numbers := make([]int64, 0, len(rows))
 	for _, row := range rows {
-		numbers = append(numbers, turnstileOf(request.Table, request.Column, row.Text))
+		numbers = append(numbers, turnstileOfRow(request, row))
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
+}
+
+func turnstileOfRow(request dialects.Request, row dialects.Value) int64 {
+	return turnstileOf(request.Table, request.Column, row.Text)
 }
 
 func turnstileOf(table, column, value string) int64 {

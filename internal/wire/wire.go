@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -29,7 +30,7 @@ type Proxy struct {
 // Network says how the network between clients and server behaves, in both directions. The zero
 // value has no faults.
 type Network struct {
-	Delay  time.Duration // before each piece of data is forwarded
+	Delay  time.Duration // from the arrival of each piece of data until it is forwarded
 	Jitter time.Duration // Delay varies by up to this, up and down
 	Rate   int           // bytes a second; 0 for no limit
 	Drop   bool          // nothing arrives; a new connection is accepted, and gets no answer
@@ -146,27 +147,55 @@ func (p *Proxy) accept() {
 	}
 }
 
-// forward forwards one direction until either end closes, and then closes both.
+// piece is data under way.
+type piece struct {
+	data    []byte
+	arrived time.Time
+}
+
+// underWay is how many pieces may be under way in one direction. More wait in the sender's kernel.
+const underWay = 1024
+
+// forward forwards one direction until either end closes, and then closes both. It reads on while
+// earlier pieces are under way: each is late by the delay, not by the delays of those before it.
 func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
+	pieces, delivered := make(chan piece, underWay), make(chan struct{})
+	p.forwards.Go(func() {
+		defer close(delivered)
+		p.deliver(pair, to, pieces)
+	})
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			p.count(pair, asks)
-			if !p.pass(pair, to, buffer[:n]) {
-				break
+			select {
+			case pieces <- piece{bytes.Clone(buffer[:n]), time.Now()}:
+			case <-delivered: // the other end is gone, and nobody takes more
 			}
 		}
 		if err != nil {
 			break
 		}
 	}
-	pair.close()
+	close(pieces)
+	<-delivered
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// A connection counts as open until its last reader has stopped.
 	if pair.directions--; pair.directions == 0 {
 		delete(p.pairs, pair)
+	}
+}
+
+// deliver forwards pieces in their order. At the end it closes the connection, which also ends its
+// reader.
+func (p *Proxy) deliver(pair *pair, to io.Writer, pieces <-chan piece) {
+	defer pair.close()
+	for piece := range pieces {
+		if !p.pass(pair, to, piece) {
+			return
+		}
 	}
 }
 
@@ -180,8 +209,8 @@ func (p *Proxy) count(pair *pair, asks bool) {
 }
 
 // pass forwards data as the network behaves, and reports whether the connection can continue.
-func (p *Proxy) pass(pair *pair, to io.Writer, data []byte) bool {
-	network := p.network.Load()
+func (p *Proxy) pass(pair *pair, to io.Writer, piece piece) bool {
+	network, data := p.network.Load(), piece.data
 	if network.Drop {
 		return true
 	}
@@ -190,26 +219,26 @@ func (p *Proxy) pass(pair *pair, to io.Writer, data []byte) bool {
 		delay += rand.N(2*network.Jitter) - network.Jitter
 	}
 	if delay > 0 {
-		time.Sleep(delay)
+		time.Sleep(time.Until(piece.arrived.Add(delay)))
 	}
 	if network.Reset {
 		pair.reset()
 		return false
 	}
 	for len(data) > 0 {
-		// A limited network sends ten pieces a second.
-		piece := len(data)
+		// A limited network sends ten times a second.
+		size := len(data)
 		if rate := p.network.Load().Rate; rate > 0 {
-			piece = min(piece, max(1, rate/10))
-			time.Sleep(time.Duration(piece) * time.Second / time.Duration(rate))
+			size = min(size, max(1, rate/10))
+			time.Sleep(time.Duration(size) * time.Second / time.Duration(rate))
 		}
 		if p.network.Load().Drop {
 			return true
 		}
-		if err := p.write(to, data[:piece]); err != nil {
+		if err := p.write(to, data[:size]); err != nil {
 			return false
 		}
-		data = data[piece:]
+		data = data[size:]
 	}
 	return true
 }

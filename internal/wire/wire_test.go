@@ -118,6 +118,47 @@ func TestNetworkIsSlow(t *testing.T) {
 	require.NoError(t, ask(conn, make([]byte, 1000), enough), "it is mended meanwhile")
 }
 
+func TestDelaysDoNotAddUp(t *testing.T) {
+	proxy := echo(t)
+	conn := dial(t, proxy)
+	const delay, apart = 400 * time.Millisecond, 200 * time.Millisecond
+	proxy.Delay(delay)
+	begin := time.Now()
+	_, err := conn.Write([]byte("a"))
+	require.NoError(t, err)
+	time.Sleep(apart)
+	_, err = conn.Write([]byte("b"))
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(enough)))
+	answer := make([]byte, 2)
+	_, err = io.ReadFull(conn, answer)
+	require.NoError(t, err)
+	require.Equal(t, "ab", string(answer))
+	require.GreaterOrEqual(t, time.Since(begin), apart+2*delay)
+	require.Less(t, time.Since(begin), 3*delay, "the second piece waited for the first one's delay")
+}
+
+func TestWhatIsUnderWayArrivesBeforeTheEnd(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	proxy, err := Listen(listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, proxy.Close()) }()
+	proxy.Delay(50 * time.Millisecond)
+	client := dial(t, proxy)
+	server, err := listener.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	_, err = client.Write([]byte("last words"))
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	require.NoError(t, server.SetDeadline(time.Now().Add(enough)))
+	text, err := io.ReadAll(server)
+	require.NoError(t, err)
+	require.Equal(t, "last words", string(text))
+}
+
 func TestBurstsAreRoundTrips(t *testing.T) {
 	proxy := echo(t)
 	conn := dial(t, proxy)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	client "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,7 @@ type Client[Tx any] struct {
 	// Connect returns a driver on a pool of at most size connections, and that pool.
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
+	settles bool                                                    // the first lock on a connection differs
 	// Start begins a caller's own transaction on a connection of its own, which leave closes.
 	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	End   func(ctx context.Context, tx Tx, commit bool) error
@@ -138,6 +140,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 func PgxOpened() Client[pgx.Tx] {
 	c := pgxClient
 	c.Name = "postgres.Open"
+	c.settles = true
 	c.open = func(dsn string, size int) (dialects.Driver[pgx.Tx], error) {
 		return postgres.Open(background, dsn+fmt.Sprintf("&pool_max_conns=%d", size))
 	}
@@ -159,6 +162,20 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 			Open:  func() int { return db.Stats().OpenConnections },
 			DB:    db,
 		}
+	}
+	return c
+}
+
+// mysqlSeveral is a caller's pool whose connections take several statements in one query.
+func mysqlSeveral() Client[*sql.Tx] {
+	c := sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) })
+	c.Name += " multiStatements"
+	connect := c.Connect
+	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
+		config, err := client.ParseDSN(dsn)
+		require.NoError(t, err)
+		config.MultiStatements = true
+		return connect(t, config.FormatDSN(), size)
 	}
 	return c
 }
@@ -189,6 +206,7 @@ var (
 	}
 	MySQLSQL = []Client[*sql.Tx]{
 		sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
+		mysqlSeveral(),
 		MySQLOpened(),
 	}
 )

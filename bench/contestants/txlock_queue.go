@@ -1,0 +1,44 @@
+package contestants
+
+import (
+	"slices"
+	"time"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/dialects"
+)
+
+// registerQueues registers a contestant with other queues than the default, in the measurements of
+// crowds alone.
+func (open opener) registerQueues(c contest.Contestant, client string) {
+	name := c.Name
+	for _, q := range queues {
+		if slices.Contains(q.clients, client) {
+			c.Name, c.Remark, c.Parts = name+", "+q.name, q.remark, contest.Crowd
+			open.register(c, form{slots: dialects.DefaultSlots, use: useLock, options: []txlock.Option{q.option}})
+		}
+	}
+}
+
+// queues are the other queues, and the clients that have them here. The pool of mysql.Open has no
+// limit, and so no queue unless it is asked for.
+var queues = []struct {
+	name, remark string
+	option       txlock.Option
+	clients      []string
+}{
+	{
+		"no queue", "all callers queue at the server", txlock.WithQueue(1_000_000),
+		[]string{"pgx", "mysql.New", "mysql.New on MariaDB"},
+	},
+	{
+		"WithQueue(2)", "two callers at a time queue at the server", txlock.WithQueue(2),
+		[]string{"MySQL", "MariaDB"},
+	},
+	{
+		"WithHandOff", "Unlock hands the session over in the process, 1000 times or for 50 ms",
+		txlock.WithHandOff(1000, 50*time.Millisecond),
+		[]string{"pgx", "MySQL", "MariaDB"},
+	},
+}

@@ -1,0 +1,110 @@
+package measure
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/database"
+	"github.com/txlock/txlock/bench/results"
+)
+
+// MeasureHotRows measures how many pieces of one article the callers of one process sell, each with
+// a row for the sale, and audits stock and sales.
+func (l *Lab) MeasureHotRows(ctx context.Context) error {
+	var all []*results.HotRow
+	for _, c := range l.in(contest.HotRow) {
+		for _, callers := range l.HotRows.Callers {
+			all = append(all, &results.HotRow{
+				Contestant: c.Name, Callers: callers, Connections: min(callers, l.HotRows.Connections),
+			})
+		}
+	}
+	err := turns(ctx, l, "hot-rows", l.HotRows.Rounds, all, func(h *results.HotRow) string {
+		return h.Contestant
+	}, func(c contest.Contestant, h *results.HotRow) error {
+		round, err := l.sell(ctx, c, *h)
+		if err == nil {
+			h.Rounds = append(h.Rounds, round)
+		}
+		return err
+	})
+	for _, h := range all {
+		if len(h.Rounds) > 0 {
+			l.run.HotRows = append(l.run.HotRows, *h)
+		}
+	}
+	return err
+}
+
+// sell opens a new shop, and has its article sold.
+func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow) (
+	round results.HotRowRound, err error,
+) {
+	job := crew.Sell{
+		Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers, Rehearsal: rehearsal(h.Connections),
+	}
+	store, err := openStore(ctx, job.Entrant.Books)
+	if err != nil {
+		return round, err
+	}
+	defer store.db.Close()
+	reports, err := l.crew.Run(ctx, []crew.Job{{Sell: &job}}, func() {
+		crew.Wait(ctx, crew.Settle)
+		crew.Wait(ctx, l.HotRows.For)
+	})
+	if err != nil {
+		return round, err
+	}
+	l.failed(c, "hot-rows", reports[0])
+	sold := reports[0].Sold
+	round = results.HotRowRound{
+		Took: sold.Took, Sold: sold.InTime, P50: sold.P50, P99: sold.P99, Failed: reports[0].Failed,
+	}
+	round.Complaint, err = store.audit(ctx, *sold)
+	return round, err
+}
+
+// store is the stock and the sales of the article.
+type store struct{ db *sql.DB }
+
+// opening is the stock at first.
+const opening = 1_000_000_000
+
+func openStore(ctx context.Context, books crew.Books) (store, error) {
+	db, err := database.SQL(ctx, books.Server, books.Address, 1)
+	if err != nil {
+		return store{}, err
+	}
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS " + contest.StockTable, "DROP TABLE IF EXISTS " + contest.SalesTable,
+		"CREATE TABLE " + contest.StockTable + " (article INT PRIMARY KEY, stock BIGINT NOT NULL)",
+		"CREATE TABLE " + contest.SalesTable + " (id BIGINT PRIMARY KEY, article INT NOT NULL)",
+		fmt.Sprintf("INSERT INTO %s VALUES (%d, %d)", contest.StockTable, contest.Article, opening),
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			_ = db.Close()
+			return store{}, fmt.Errorf("%s: %w", books.Server, err)
+		}
+	}
+	return store{db}, nil
+}
+
+// audit returns what is wrong. A sale that the end interrupted may be booked or not.
+func (s store) audit(ctx context.Context, sold crew.Sold) (complaint string, err error) {
+	var stock, sales int
+	if err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT stock, (SELECT count(*) FROM %s) FROM %s",
+		contest.SalesTable, contest.StockTable)).Scan(&stock, &sales); err != nil {
+		return "", err
+	}
+	switch taken := opening - stock; {
+	case sales > 0 && sales != taken:
+		return fmt.Sprintf("%d sales, but %d pieces are gone", sales, taken), nil
+	case taken < sold.Confirmed || taken > sold.Confirmed+sold.Unclear:
+		return fmt.Sprintf("%d sales were confirmed, and %d may be, but %d pieces are gone", sold.Confirmed,
+			sold.Unclear, taken), nil
+	}
+	return "", nil
+}

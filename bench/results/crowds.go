@@ -1,0 +1,64 @@
+package results
+
+import "time"
+
+// Network has the measurements that were made a second time, with a network between the clients and
+// the servers.
+type Network struct {
+	Delay       time.Duration // each way
+	Uncontended []Uncontended
+	Contended   []Contended
+}
+
+// Crowd is one process with many callers of one key, and one caller of another key, which is free.
+type Crowd struct {
+	Contestant  string
+	Callers     int // of the one key
+	Connections int // that the process may use; some libraries cannot be told
+	Hold        time.Duration
+	Rounds      []CrowdRound
+}
+
+// CrowdRound is one round of Crowd.
+type CrowdRound struct {
+	Took time.Duration
+	Hot  int // how often a caller got the key that all want
+	Free int // how often the caller of the free key asked
+	// FreeP50 and FreeP99 are the times until the caller of the free key had it. A wait that the
+	// end of the round cut off counts with the time until then; Cut says that there was one.
+	FreeP50, FreeP99 time.Duration
+	Cut              bool
+	// Busy is the largest number of sessions that were seen in a transaction or at work, the free
+	// key's among them. It is 0 on servers that are no databases.
+	Busy     int
+	Open     int // connections at the server
+	Overlaps int // number of entries while another was inside
+	Failed   int // number of calls that returned an error
+}
+
+// HandOff is goroutines of one process that lock and unlock one key as fast as they can.
+type HandOff struct {
+	Contestant string
+	Goroutines int
+	PerSecond  []float64 // by round
+	Overlaps   int
+	Failed     int
+}
+
+// HotRow is callers of one process that each sell one piece of the same article: one row of stock,
+// and a row for each sale.
+type HotRow struct {
+	Contestant  string
+	Callers     int
+	Connections int
+	Rounds      []HotRowRound
+}
+
+// HotRowRound is one round of HotRow.
+type HotRowRound struct {
+	Took      time.Duration
+	Sold      int           // while the round was measured
+	P50, P99  time.Duration // from the call to its return
+	Complaint string        // what is wrong with stock and sales afterwards; empty: nothing
+	Failed    int
+}

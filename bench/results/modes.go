@@ -1,0 +1,77 @@
+package results
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Modes splits rounds into fast and slow ones, where there are two kinds: a machine takes one of
+// two times for a round trip, by whether the two ends of a connection share a core. Both are empty
+// where the rounds are of one kind. The split is the one that leaves the least variance of the
+// logarithms within the two parts.
+func Modes(rounds []float64) (fast, slow []float64) {
+	sorted := slices.Sorted(slices.Values(rounds))
+	least, split := math.Inf(1), 0
+	for i := 1; i < len(sorted); i++ {
+		if within := spread(sorted[:i]) + spread(sorted[i:]); within < least {
+			least, split = within, i
+		}
+	}
+	fast, slow = sorted[:split], sorted[split:]
+	// A kind has a tenth of the rounds, and differs from the other by a third.
+	few := max(3, len(sorted)/10)
+	if len(fast) < few || len(slow) < few || Median(slow).Center < 4.0/3*Median(fast).Center {
+		return nil, nil
+	}
+	return fast, slow
+}
+
+// spread is the sum of squared distances from the mean, of logarithms.
+func spread(sample []float64) (sum float64) {
+	mean := 0.0
+	for _, x := range sample {
+		mean += math.Log(x) / float64(len(sample))
+	}
+	for _, x := range sample {
+		sum += (math.Log(x) - mean) * (math.Log(x) - mean)
+	}
+	return sum
+}
+
+// resamples is how often a sample is drawn anew for an interval.
+const resamples = 2000
+
+// RatioOfMedians is the ratio of the medians of two samples that are not paired, with the interval
+// that a bootstrap gives. It is empty if a sample is.
+func RatioOfMedians(a, b []float64) Interval {
+	if len(a) == 0 || len(b) == 0 || median(b) <= 0 {
+		return Interval{}
+	}
+	random := rand.New(rand.NewPCG(1, uint64(len(a))<<32|uint64(len(b)))) // the same figures in each report
+	ratios := make([]float64, resamples)
+	for i := range ratios {
+		ratios[i] = median(drawn(random, a)) / median(drawn(random, b))
+	}
+	slices.Sort(ratios)
+	tail := int((1 - wanted) / 2 * resamples)
+	return Interval{median(a) / median(b), ratios[tail], ratios[resamples-1-tail], wanted}
+}
+
+// drawn is a sample of the same size, drawn with replacement.
+func drawn(random *rand.Rand, from []float64) []float64 {
+	sample := make([]float64, len(from))
+	for i := range sample {
+		sample[i] = from[random.IntN(len(from))]
+	}
+	return sample
+}
+
+func median(sample []float64) float64 {
+	sorted := slices.Sorted(slices.Values(sample))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}
