@@ -29,8 +29,10 @@
 //
 // # Order
 //
-// Waiters are served in the order in which they reach the server, across processes. On MySQL and
-// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves the queue at
+// Callers of one process queue in it, and as many sessions as [WithQueue] allows queue at the
+// server, where those of all processes are served in the order in which they arrive. So the order
+// within a process is that of the calls, and between processes that of their sessions. On MySQL and
+// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves its queue at
 // once. One that dies delays the next by half a second at most.
 //
 // # Reentry

@@ -18,6 +18,9 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 )
 
+// handOff lets a worker overtake those of other processes, but by fewer than checkQueue allows.
+var handOff = txlock.WithHandOff(3, 20*time.Millisecond)
+
 // library is txlock. It must not show violations.
 type library[Tx any] struct {
 	plan  plan
@@ -45,7 +48,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 			return nil, err
 		}
 		return &library[pgx.Tx]{
-			plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execPgx,
+			plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execPgx,
 			value: valuePgx,
 		}, nil
 	}
@@ -54,7 +57,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		return nil, err
 	}
 	return &library[*sql.Tx]{
-		plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execSQL,
+		plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execSQL,
 		value: valueSQL,
 	}, nil
 }

@@ -31,7 +31,7 @@ type Partner struct {
 
 // Part is what a partner does with one key.
 type Part struct {
-	Plays     string // "hold", "again" or "work"
+	Plays     string // "hold", "again", "work", "crowd" or "relay"
 	DSN, Key  string
 	Lease     time.Duration
 	Statement string    // of the work
@@ -99,6 +99,12 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 	driver, err := c.open(dsn, 4)
 	if err != nil {
 		return err
+	}
+	switch part {
+	case "crowd":
+		return crowd(c, txlock.New(driver, append(options, txlock.WithQueue(2))...).Mutex(key))
+	case "relay":
+		return relay(txlock.New(driver, append(options, txlock.WithHandOff(1<<30, time.Hour))...).Mutex(key))
 	}
 	locks := txlock.New(driver, options...)
 	m := locks.Mutex(key)
