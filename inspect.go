@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,10 @@ type Holding struct {
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
 	Holder  *Session
 	Waiters []Session // in the order of the queue
+	// Behind is how many more callers wait inside the processes of these sessions: the largest
+	// count of each process, added up. Two clients that show the same host and process number count
+	// as one. Session.Behind says how old a count is.
+	Behind int
 }
 
 // Session is a session of the server, as the server shows it. What the server does not show to this
@@ -50,6 +55,11 @@ type Session struct {
 	// Statement is what it runs, or ran last.
 	Idle      bool
 	Statement string
+	// Behind is how many callers of its process wait for the same rows without a session, see
+	// [WithQueue]. The count is as old as the session's last statement for the lock: for a waiter,
+	// and for the session of a Do, it is that of the beginning. A holder by Lock tells it anew with
+	// each heartbeat, a twelfth to a sixth of the lease apart. 0 may mean that it is not shown.
+	Behind int
 
 	party dialects.Party
 }
@@ -121,17 +131,46 @@ func holdingOf(row dialects.RowState, slots int) Holding {
 		waiter, _ := sessionOf(party, row, slots)
 		h.Waiters = append(h.Waiters, waiter)
 	}
+	h.addUp()
 	return h
+}
+
+// addUp counts those who wait in processes. The sessions of one process tell of the same callers.
+func (h *Holding) addUp() {
+	type process struct {
+		host   string
+		number int
+	}
+	most := map[process]int{}
+	note := func(s Session) {
+		host, _, err := net.SplitHostPort(s.Host)
+		if err != nil {
+			host = s.Host
+		}
+		p := process{host, s.Process}
+		h.Behind += max(s.Behind-most[p], 0)
+		most[p] = max(most[p], s.Behind)
+	}
+	if h.Holder != nil {
+		note(*h.Holder)
+	}
+	for _, waiter := range h.Waiters {
+		note(waiter)
+	}
 }
 
 func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Session, granted *dialects.Claim) {
 	key, claim := claimed(party.Claims, row, slots)
-	return Session{
+	s = Session{
 		ID: party.Session, Key: key, Application: party.Application, Host: party.Host, Process: party.Process,
 		User:     party.User,
 		Database: party.Database, Since: party.Since, For: party.For, Idle: party.Idle, Statement: party.Statement,
 		party: party,
-	}, claim
+	}
+	if claim != nil {
+		s.Behind = claim.Behind
+	}
+	return s, claim
 }
 
 // forgetAmbiguous blanks the beginning of a key that one session shows for several slots: nobody

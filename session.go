@@ -97,6 +97,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 	if request.Fence != "" {
 		request.Tokens = m.locker.tokensFor(place)
 	}
+	request.Behind = place.Waiting()
 	asked := time.Now()
 	inner, token, err := m.locker.driver.Begin(wait, request)
 	if err != nil {
@@ -127,7 +128,7 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
 	s.turns, s.life = turns, life
-	ping := inner.Ping
+	ping := s.ping
 	if s.work {
 		ping = nil
 	}
@@ -135,6 +136,9 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 		asked)
 	return grant[Tx]{session: s, handle: handle, token: token}, l.register(s)
 }
+
+// ping is a heartbeat's. It tells others how many callers wait behind the session now.
+func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx, s.place.Waiting()) }
 
 // join locks the rows of m in the caller's own session. After an error the handle was given back.
 // After a success a Do keeps the turn.

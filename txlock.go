@@ -24,6 +24,7 @@
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
 // held from the first statement to the commit. That is the strongest promise a lock can give:
 // prefer Do wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
+// [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
 // session breaks. The Try forms never wait for another holder.
 //
@@ -106,9 +107,9 @@ var (
 	// Do in which it was taken; and what Break returns when its session does not hold any more.
 	ErrNotHeld = errors.New("lock not held")
 
-	// ErrInsideLock occurs when Do or TryDo is called with the context of a session that a Lock
-	// began. The work could only be committed by the Unlock, whose error nobody reads. Nothing was
-	// sent. Begin with Do and call Lock in its work, or call with [Apart] of the context, as
+	// ErrInsideLock occurs when a Do of any kind is called with the context of a session that a
+	// Lock began. The work could only be committed by the Unlock, whose error nobody reads. Nothing
+	// was sent. Begin with Do and call Lock in its work, or call with [Apart] of the context, as
 	// another owner.
 	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
 

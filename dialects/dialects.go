@@ -87,8 +87,9 @@ type Session[Tx any] interface {
 	// library does not show it.
 	Socket() net.Conn
 
-	// Ping asks the server for an answer. With the answer the lease begins anew.
-	Ping(ctx context.Context) error
+	// Ping asks the server for an answer. With the answer the lease begins anew. Behind is what
+	// Request.Behind would be now: it may be shown to others.
+	Ping(ctx context.Context, behind int) error
 
 	// Join locks more rows in the transaction. Token is as Begin's. After an error the locks taken
 	// before are still held, unless the error matches ErrLost.
@@ -133,7 +134,10 @@ type Request struct {
 	// for a table of the caller's.
 	Slots int
 	Keys  []string // of slots, as the caller names them: to be shown to others
-	Try   bool     // a row that another session holds, or waits for, is ErrNotAcquired at once
+	// Behind is how many more callers of this process wait for the same rows, without a session: to
+	// be shown to others. Begin reads it.
+	Behind int
+	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it.

@@ -59,4 +59,5 @@ type Claim struct {
 	Granted       bool     // After the begin of the transaction, or At a time
 	After         time.Duration
 	At            time.Time
+	Behind        int // callers of its process that wait for the same, without a session, when it last said so
 }

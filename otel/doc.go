@@ -14,7 +14,11 @@
 //	txlock.releases       counter, {lock}             locks that are not held any more, by outcome
 //	txlock.hold.duration  histogram, s                from grant to release or commit, by outcome
 //	txlock.waiting        up-down counter, {request}  calls that wait now
+//	txlock.queued         up-down counter, {request}  those of them that wait in the process
 //	txlock.held           up-down counter, {lock}     locks and Dos that are held now
+//
+// A call waits in the process when others of it wait for the same rows already, see
+// [txlock.WithQueue]. It has no connection then, and the server does not know of it.
 //
 // The wait is all that comes before the grant: for a connection of the pool and for the server's
 // answer, too. A release counts when the server has confirmed it, so that for a moment txlock.held
@@ -22,7 +26,8 @@
 // which nobody is told: it is in the first two and in txlock.waiting only.
 //
 // Prometheus shows them as txlock_requests_total, txlock_wait_duration_seconds,
-// txlock_releases_total, txlock_hold_duration_seconds, txlock_waiting and txlock_held.
+// txlock_releases_total, txlock_hold_duration_seconds, txlock_waiting, txlock_queued and
+// txlock_held.
 //
 // Their attributes, which are those of spans as well:
 //
@@ -31,7 +36,7 @@
 //	db.operation.name   the call: Lock, TryLock, Do, TryDo, LockTx, TryLockTx; Combine for a batch
 //	db.collection.name  the lock table, or that of Rows, as it was spelled
 //	txlock.nested       whether the call joined the session that its context carries
-//	txlock.outcome      not on the last two; see below
+//	txlock.outcome      not on the last three; see below
 //	error.type          with the outcomes that are errors; see below
 //
 // A key is never an attribute of a metric: each would be a series of its own.

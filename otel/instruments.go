@@ -14,7 +14,8 @@ var boundaries = []float64{
 type instruments struct {
 	requests, releases metric.Int64Counter
 	wait, hold         metric.Float64Histogram
-	waiting, held      metric.Int64UpDownCounter
+	waiting, queued    metric.Int64UpDownCounter
+	held               metric.Int64UpDownCounter
 }
 
 func newInstruments(meter metric.Meter) instruments {
@@ -42,7 +43,9 @@ func newInstruments(meter metric.Meter) instruments {
 			"otherwise."),
 		hold:    histogram("txlock.hold.duration", "Time for which a lock was held."),
 		waiting: gauge("txlock.waiting", "{request}", "Calls that wait for a lock now."),
-		held:    gauge("txlock.held", "{lock}", "Locks that are held now."),
+		queued: gauge("txlock.queued", "{request}", "Calls that wait for a lock now in this process, without a "+
+			"connection."),
+		held: gauge("txlock.held", "{lock}", "Locks that are held now."),
 	}
 }
 

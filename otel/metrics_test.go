@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -181,6 +182,41 @@ func TestHoldsThatEnd(t *testing.T) {
 		}
 		require.Equal(t, f.total(t, "txlock.releases"), acquisitions)
 		f.noKey(t)
+	})
+}
+
+// Who waits in the process is counted until it goes on or gives up, and counts as waiting too.
+func TestQueued(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		locks := e.locker(txlock.WithQueue(1),
+			txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(f.meters))))
+		defer locks.Close()
+		m := locks.Mutex(f.key)
+		holder, err := m.Lock(background)
+		require.NoError(t, err)
+		require.Empty(t, f.sums(t, "txlock.queued"))
+
+		counts := func(want map[string]int) {
+			t.Helper()
+			eventually.Every(t, fmt.Sprintf("queued: %v", want), time.Millisecond,
+				func() bool { return maps.Equal(want, f.sums(t, "txlock.queued")) })
+		}
+		ctx, cancel := context.WithCancel(background)
+		gone, done := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := m.Lock(ctx); gone <- err }()
+		counts(map[string]int{"Lock": 1})
+		go func() { done <- m.Do(background, nothing) }()
+		counts(map[string]int{"Lock": 1, "Do": 1})
+		require.Equal(t, map[string]int{"Lock": 1, "Do": 1}, f.sums(t, "txlock.waiting"))
+		require.Equal(t, "{request}", f.read(t)["txlock.queued"].Unit)
+		cancel()
+		require.ErrorIs(t, <-gone, context.Canceled)
+		counts(map[string]int{"Do": 1})
+		require.NoError(t, holder.Unlock(background))
+		require.NoError(t, <-done)
+		require.Empty(t, f.sums(t, "txlock.queued"))
+		require.Empty(t, f.sums(t, "txlock.waiting"))
 	})
 }
 

@@ -27,7 +27,7 @@ const (
 	acquiredEvent = "txlock.acquired"
 )
 
-// Tracer is a [txlock.Tracer], for one Locker or for many.
+// Tracer is a [txlock.QueueTracer], for one Locker or for many.
 type Tracer struct {
 	instruments
 	spans      trace.Tracer
@@ -36,7 +36,7 @@ type Tracer struct {
 	labels     sync.Map // *labels by series
 }
 
-var _ txlock.Tracer = (*Tracer)(nil)
+var _ txlock.QueueTracer = (*Tracer)(nil)
 
 // NewTracer returns a Tracer for the global providers of OpenTelemetry, unless options say
 // otherwise. If a metric cannot be created, otel.Handle gets the error, and the others work.
@@ -111,6 +111,17 @@ func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
 	ctx, s.span = t.spans.Start(ctx, call.Name+" "+call.Table, options...)
 	t.waiting.Add(ctx, 1, known.add...)
 	return context.WithValue(ctx, sectionKey{}, s)
+}
+
+// Queued counts a call that waits in the process.
+func (t *Tracer) Queued(ctx context.Context) { t.queue(ctx, 1) }
+
+// Admitted counts it no more.
+func (t *Tracer) Admitted(ctx context.Context) { t.queue(ctx, -1) }
+
+func (t *Tracer) queue(ctx context.Context, change int64) {
+	s := ctx.Value(sectionKey{}).(*section)
+	t.queued.Add(ctx, change, t.labelled(s.series).add...)
 }
 
 // Answered counts the call and measures its wait. It ends the span if no Ended will follow.

@@ -24,6 +24,7 @@ type lockPicture struct {
 	Column  string           `json:"column"`
 	Row     string           `json:"row"`
 	Key     string           `json:"key"`
+	Behind  int              `json:"behind"` // callers that wait inside processes, in all
 	Holder  *sessionPicture  `json:"holder"`
 	Waiters []sessionPicture `json:"waiters"`
 }
@@ -40,12 +41,15 @@ type sessionPicture struct {
 	For         *float64   `json:"for_seconds"` // null when it is not known
 	Idle        *bool      `json:"idle"`        // null when it is not known
 	Statement   string     `json:"statement"`
+	Behind      int        `json:"behind"` // callers that wait inside its process
 }
 
 func (s *status) picture(holdings []txlock.Holding) picture {
 	p := picture{Server: s.server.Address, At: time.Now().UTC().Truncate(time.Millisecond), Locks: []lockPicture{}}
 	for _, h := range holdings {
-		l := lockPicture{Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Waiters: []sessionPicture{}}
+		l := lockPicture{
+			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Behind: h.Behind, Waiters: []sessionPicture{},
+		}
 		if h.Holder != nil {
 			holder := pictureOf(*h.Holder)
 			l.Holder = &holder
@@ -61,7 +65,7 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 func pictureOf(s txlock.Session) sessionPicture {
 	p := sessionPicture{
 		Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User,
-		Database: s.Database, Statement: s.Statement,
+		Database: s.Database, Statement: s.Statement, Behind: s.Behind,
 	}
 	if s.ID != "" {
 		p.ID = &s.ID

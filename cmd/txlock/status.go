@@ -26,12 +26,18 @@ this role stays empty; on MySQL and MariaDB a missing grant is an error, with ex
 code 77. "txlock doctor" says which one it is. A holder "?" is one that the server
 did not name. The exit code is 0 whether locks are held or not.
 
+WAITING counts who waits for a lock, "3 +98": three sessions of the server, and 98
+more callers inside the processes, without a session. The latter is what sessions
+have last said: a holder by Lock says it anew with each heartbeat, a waiter and a
+Do only said it when they began.
+
 --json has an object with "server", "at" and "locks", these by table and row. A
-lock has "table", "column", "row", "key", "holder" (null while it passes from one
-to the next) and "waiters". A session has "id" (null when the server did not say
-who holds), "key", "application", "host", "process", "user", "database", "since"
-(RFC 3339), "for_seconds", "idle" (these three are null when they are not known)
-and "statement". What commands a terminal is escaped.`
+lock has "table", "column", "row", "key", "behind" (how many wait inside processes,
+in all), "holder" (null while it passes from one to the next) and "waiters". A
+session has "id" (null when the server did not say who holds), "key",
+"application", "host", "process", "user", "database", "since" (RFC 3339),
+"for_seconds", "idle" (these three are null when they are not known), "statement"
+and "behind" (inside its process). What commands a terminal is escaped.`
 
 // status is one call of the status command.
 type status struct {

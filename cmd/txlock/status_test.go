@@ -26,6 +26,7 @@ type shown struct {
 	At     time.Time
 	Locks  []struct {
 		Table, Column, Row, Key string
+		Behind                  int
 		Holder                  *shownSession
 		Waiters                 []shownSession
 	}
@@ -33,7 +34,7 @@ type shown struct {
 
 type shownSession struct {
 	ID, Key, Application, Host, User, Database, Statement string
-	Process                                               int
+	Process, Behind                                       int
 	Since                                                 *time.Time
 	For                                                   *float64 `json:"for_seconds"`
 	Idle                                                  *bool
@@ -95,8 +96,9 @@ func status(t *testing.T, e *engine) {
 	require.Zero(t, r.code)
 	lines := strings.Split(r.stdout, "\n")
 	require.Len(t, lines, 5)
-	require.Regexp(t, `^LOCK +STATE +FOR +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`, lines[0])
-	require.Regexp(t, fmt.Sprintf(`^k +held .* %s .* idle`, k.Holder.ID), lines[1])
+	require.Regexp(t, `^LOCK +STATE +FOR +WAITING +SINCE +SESSION +APPLICATION +PROCESS +HOST +USER +STATEMENT$`,
+		lines[0])
+	require.Regexp(t, fmt.Sprintf(`^k +held +\S+ +3 +.* %s .* idle`, k.Holder.ID), lines[1])
 	for i, waiter := range waiters {
 		require.Regexp(t, fmt.Sprintf(`^  %d\. +waits .* %d `, i+1, waiter.Process.Pid), lines[i+2])
 	}

@@ -17,6 +17,7 @@ const (
 	colLock = iota
 	colState
 	colFor
+	colWaiting
 	colSince
 	colSession
 	colApplication
@@ -28,13 +29,13 @@ const (
 )
 
 var headings = [columns]string{
-	"LOCK", "STATE", "FOR", "SINCE", "SESSION", "APPLICATION", "PROCESS", "HOST", "USER",
+	"LOCK", "STATE", "FOR", "WAITING", "SINCE", "SESSION", "APPLICATION", "PROCESS", "HOST", "USER",
 	"STATEMENT",
 }
 
 // dropped are the columns that a narrow terminal omits, in this order. Who holds a lock matters
 // more than what the session does.
-var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess}
+var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess, colWaiting}
 
 const (
 	gap            = 2  // between columns
@@ -45,8 +46,9 @@ const (
 
 // table is what status shows: a row for each holder, and one for each waiter below it.
 type table struct {
-	rows   []row
-	legend string // written below the rows
+	rows    []row
+	unnamed bool // a holder is unnamed
+	behind  bool // callers wait inside processes
 }
 
 type row struct {
@@ -65,27 +67,39 @@ const (
 // unnamed stands for a holder whom the server does not name.
 const unnamed = "?"
 
+// legend explains what is in the rows, below them.
+func (t *table) legend() (lines []string) {
+	if t.unnamed {
+		lines = append(lines, unnamed+"  held, but the server did not say by whom")
+	}
+	if t.behind {
+		lines = append(lines, "+  more callers that wait inside a process, without a session, when it last said so")
+	}
+	return lines
+}
+
 // tableOf makes the table. The locks that others wait for come first, longest wait first; then the
 // rest, longest held first. asked has the keys of the command line by slot number.
 func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 	t := &table{}
 	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
 		kind := rowLock
-		if len(h.Waiters) > 0 {
+		if awaited(h) {
 			kind = rowAwaited
 		}
-		name := lockName(h, asked[h.Row])
+		name, all := lockName(h, asked[h.Row]), waiting(len(h.Waiters), h.Behind)
 		if h.Holder != nil {
-			t.add(kind, name, "held", *h.Holder)
+			t.add(kind, name, "held", all, *h.Holder)
 		} else {
-			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on"}})
+			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on", colWaiting: all}})
 		}
+		t.behind = t.behind || h.Behind > 0
 		for i, waiter := range h.Waiters {
 			place := fmt.Sprintf("  %d.", i+1)
 			if key := terminal.Clean(waiter.Key); key != "" && waiter.Key != h.Key {
 				place += " " + key
 			}
-			t.add(rowWaiter, place, "waits", waiter)
+			t.add(rowWaiter, place, "waits", waiting(0, waiter.Behind), waiter)
 		}
 	}
 	return t
@@ -94,8 +108,29 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 // byUrgency sorts waits before holds without waiters, and the longest first. It compares when they
 // began, because the server may have been asked about the locks at different times.
 func byUrgency(a, b txlock.Holding) int {
-	return cmp.Or(cmp.Compare(min(len(b.Waiters), 1), min(len(a.Waiters), 1)),
-		byBegin(longestWaiter(a), longestWaiter(b)), byBegin(a.Holder, b.Holder))
+	rank := func(h txlock.Holding) int {
+		if awaited(h) {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), byBegin(longestWaiter(a), longestWaiter(b)),
+		byBegin(a.Holder, b.Holder))
+}
+
+// awaited tells whether somebody waits for the lock, at the server or inside a process.
+func awaited(h txlock.Holding) bool { return len(h.Waiters) > 0 || h.Behind > 0 }
+
+// waiting counts who waits, "3 +98": at the server, and inside processes.
+func waiting(sessions, behind int) string {
+	var counts []string
+	if sessions > 0 {
+		counts = append(counts, strconv.Itoa(sessions))
+	}
+	if behind > 0 {
+		counts = append(counts, "+"+strconv.Itoa(behind))
+	}
+	return strings.Join(counts, " ")
 }
 
 func longestWaiter(h txlock.Holding) *txlock.Session {
@@ -142,11 +177,11 @@ func lockName(h txlock.Holding, asked []string) string {
 	return terminal.Clean(name)
 }
 
-func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
+func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session) {
 	cells := [columns]string{
-		colLock: name, colState: state, colFor: round(s.For).String(), colSession: terminal.Clean(s.ID),
-		colApplication: terminal.Clean(s.Application),
-		colHost:        terminal.Clean(s.Host), colUser: terminal.Clean(s.User), colStatement: doing(s),
+		colLock: name, colState: state, colFor: round(s.For).String(), colWaiting: waiting,
+		colSession: terminal.Clean(s.ID), colApplication: terminal.Clean(s.Application),
+		colHost: terminal.Clean(s.Host), colUser: terminal.Clean(s.User), colStatement: doing(s),
 	}
 	if !s.Since.IsZero() {
 		cells[colSince] = clock(s.Since.Local(), time.Now())
@@ -155,7 +190,7 @@ func (t *table) add(kind rowKind, name, state string, s txlock.Session) {
 	}
 	if s.ID == "" {
 		cells[colSession] = unnamed
-		t.legend = unnamed + "  held, but the server did not say by whom"
+		t.unnamed = true
 	}
 	if s.Process > 0 {
 		cells[colProcess] = strconv.Itoa(s.Process)
@@ -220,10 +255,11 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 		return fit(strings.TrimRight(b.String(), " "))
 	}
 	rows, hidden := t.rows, []row(nil)
-	room := height - 1 // without the headings
-	if t.legend != "" {
-		room--
+	legend := t.legend()
+	if height > 0 {
+		legend = legend[:min(len(legend), max(height-2, 0))]
 	}
+	room := height - 1 - len(legend) // without the headings
 	if height > 0 && len(rows) > room {
 		room = max(room-1, 0)
 		rows, hidden = rows[:room], rows[room:]
@@ -239,8 +275,8 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 	if len(hidden) > 0 {
 		lines = append(lines, fit(summary(hidden)))
 	}
-	if t.legend != "" {
-		lines = append(lines, fit(t.legend))
+	for _, line := range legend {
+		lines = append(lines, fit(line))
 	}
 	return lines
 }

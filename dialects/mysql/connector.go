@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -49,7 +50,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = opened.Close()
 		return nil, err
 	}
-	return &ownedConn{pooledConn: inner, ending: context.Background()}, nil
+	return &ownedConn{pooledConn: inner, socket: socketOf(opened), ending: context.Background()}, nil
 }
 
 // statementConn is what sessions use of a connection of go-sql-driver/mysql, or of what a program
@@ -81,9 +82,17 @@ func statementsOf[C driver.Conn](conn any) (statements C, err error) {
 // ownedConn is a connection of a pool of Open. Its transactions begin for free.
 type ownedConn struct {
 	pooledConn
+	socket net.Conn        // nil when it cannot be seen
 	ending context.Context // of COMMIT and ROLLBACK, which database/sql calls without a context
 	lease  time.Duration   // that the server keeps
 	fence  string          // whose run is in the session's variable; empty: none
+}
+
+// Close implements driver.Conn. That the server cannot be told is no error: it has closed the
+// connection while it was idle.
+func (c *ownedConn) Close() error {
+	_ = c.pooledConn.Close()
+	return nil
 }
 
 // BeginTx implements driver.ConnBeginTx.

@@ -18,9 +18,6 @@ func (s *session) Commit(ctx context.Context) error {
 	err := s.commit(ctx)
 	switch {
 	case err == nil:
-		if err := s.restore(ctx, unguardSQL); err != nil {
-			destroy(s.conn) // the work is committed, and the connection's settings die with it
-		}
 		return nil
 	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint:
 		err = lost(err)
@@ -32,18 +29,22 @@ func (s *session) Commit(ctx context.Context) error {
 }
 
 func (s *session) commit(ctx context.Context) error {
-	if s.owned != nil { // ownedTx.Commit does both in one trip
+	const release = "RELEASE SAVEPOINT " + mark
+	switch {
+	case s.owned != nil: // ownedTx.Commit does both in one trip
 		s.owned.ending = ctx
 		return s.tx.Commit()
+	case s.several: // as well: where the release fails, the server does not run the statement behind it
+		return s.restore(ctx, release+"; SET "+commits)
 	}
-	if err := s.exec(ctx, "RELEASE SAVEPOINT "+mark); err != nil {
+	if err := s.exec(ctx, release); err != nil {
 		if number(err) == 0 {
 			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost,
 				err)
 		}
 		return err
 	}
-	return s.exec(ctx, "COMMIT")
+	return s.restore(ctx, "SET "+commits)
 }
 
 // Rollback implements dialects.Session.
@@ -90,11 +91,13 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		if errors.Is(err, sql.ErrTxDone) { // no work ran, the work closed the handle, or a commit failed
 			_, err = s.conn.ExecContext(ctx, "ROLLBACK")
 		}
-	case s.tx == nil:
-		err = s.restore(ctx, releaseSQL)
+	case s.loan == nil: // and nothing was written
+		err = s.restore(ctx, "SET "+commits)
+	case s.several:
+		err = s.restore(ctx, "ROLLBACK; SET ")
 	default:
 		if err = s.exec(ctx, "ROLLBACK"); err == nil {
-			err = s.restore(ctx, unguardSQL)
+			err = s.restore(ctx, "SET ")
 		}
 	}
 	if err != nil {

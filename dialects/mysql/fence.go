@@ -174,7 +174,19 @@ func (f fence) explain(table string, err error) error {
 	return err
 }
 
-// numberRun gives the server's run an epoch. The next settle reads it.
+// explainTable is failed, unless the table that it misses is one of the fence's.
+func (s *session) explainTable(ctx context.Context, table string, failed error) error {
+	f, err := fenceOf(table)
+	if err == nil {
+		_, err = firstColumn(ctx, s.statements(), "SELECT "+f.run())
+	}
+	if err != nil {
+		return f.explain(table, err)
+	}
+	return failed
+}
+
+// numberRun gives the server's run an epoch. The next begin reads it.
 func (s *session) numberRun(ctx context.Context, table string) error {
 	if s.owned != nil {
 		s.owned.fence = ""

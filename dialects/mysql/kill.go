@@ -2,12 +2,23 @@ package mysql
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
+
+var (
+	process = rand.Text() // among all clients of the server
+	tags    atomic.Uint64
+)
+
+// newTag names a statement in the process list. No tag is part of another.
+func newTag() string { return process + "-" + strconv.FormatUint(tags.Add(1), 10) + " " }
 
 // kill ends the statement that carries tag, from another connection. The transaction goes on. The
 // client library itself would close the socket, and leave the waiter in the server's queue.

@@ -20,13 +20,11 @@ const (
 	awaitMark   = commentMark + "probe */ " // of awaitHolder
 )
 
-// commentOf is the comment of a locking statement. Labels have no * and no quotes.
-func commentOf(request dialects.Request, tag string) string {
-	if tag != "" {
-		tag += " "
-	}
-	return commentMark + tag + label.Process + " " + label.Of(request) + " */ "
-}
+// labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
+func labelOf(request dialects.Request) string { return label.Begin(request.Behind) + label.Of(request) }
+
+// commentOf is the comment of a locking statement.
+func commentOf(label, tag string) string { return commentMark + tag + label + " */ " }
 
 // labelIn is the label in a statement's comment, or empty.
 func labelIn(statement string) string {
@@ -45,18 +43,28 @@ func labelIn(statement string) string {
 // valueOf is the variable's new value, or empty: no session of the caller's has the variable. An
 // owner sets it, and a guest adds to it. SYSDATE is the time at which a row is locked, NOW that at
 // which the statement began to wait.
-func (d *Driver) valueOf(request dialects.Request, as role) string {
-	before := "'" + label.Process + " "
+func (d *Driver) valueOf(shown string, as role) string {
+	before := "'"
 	switch {
 	case as == foreign, d.mute.Load():
 		return ""
 	case as == guest:
-		before = "@" + variable + ", ' "
+		_, bracket, _ := strings.Cut(shown, " ") // behind the number of the process
+		before, shown = "@"+variable+", ' ", bracket
 	}
-	return "CONCAT(" + before + label.Of(request) + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
+	return "CONCAT(" + before + shown + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
 }
 
 // announceSQL is an assignment that travels with the settings, before the lock.
 func announceSQL(request dialects.Request) string {
-	return "@" + variable + " = '" + label.Process + " " + label.Of(request) + "'"
+	return "@" + variable + " = '" + labelOf(request) + "'"
+}
+
+// pingSQL also shows how many callers wait behind the session now, where the variable is set.
+func (d *Driver) pingSQL(behind int) string {
+	if d.mute.Load() {
+		return "DO " + pingMark + "0"
+	}
+	return "SET " + pingMark + "@" + variable + " = CONCAT('" + label.Begin(behind) + "', SUBSTRING(@" + variable +
+		", LOCATE(' ', @" + variable + ") + 1))"
 }

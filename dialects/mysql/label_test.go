@@ -15,8 +15,8 @@ func TestLabelIn(t *testing.T) {
 		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4,
 		Keys: []string{"k"},
 	}
-	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(request, "TAG")+"slot FROM t"))
-	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(request, "")+"slot FROM t"))
+	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(labelOf(request), "TAG ")+"slot FROM t"))
+	require.Equal(t, label.Process+" [k]", labelIn("SELECT "+commentOf(labelOf(request), "")+"slot FROM t"))
 	for _, none := range []string{
 		"SELECT " + pingMark + "1", "SELECT " + awaitMark + "slot FROM t", "SELECT 1 /* # */",
 		"",

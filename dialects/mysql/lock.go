@@ -2,11 +2,12 @@ package mysql
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -23,17 +24,29 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// lock locks the rows of request in one round trip. With save, which takes a pool of Open, where
-// statements can travel together, it sets the savepoint as well.
-func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, as role, save bool) (
+// place is where rows are locked.
+type place struct {
+	querier
+	role    role
+	several bool // it takes several statements in one query
+}
+
+// joined is a query of several statements, or of those of them that there are.
+func joined(statements ...string) string {
+	return strings.Join(slices.DeleteFunc(statements, func(text string) bool { return text == "" }), "; ")
+}
+
+// lock locks the rows of request in one round trip. Where several statements can travel together,
+// front are others in front of the lock.
+func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	token int64, err error,
 ) {
 	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil && !request.Try {
-		tag = rand.Text()
+		tag = newTag()
 	}
-	query, send, err := d.lockScript(request, limit, tag, as, save)
+	query, send, err := d.lockScript(at, request, limit, tag)
 	if err != nil {
 		return 0, err
 	}
@@ -44,7 +57,7 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 		unreached = errors.Is(err, interrupt.ErrNoConnection)
 		return err
 	}, func(ctx context.Context) (err error) {
-		locked, err = send(ctx, q, query)
+		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
@@ -60,18 +73,19 @@ func (d *Driver) lock(ctx context.Context, q querier, request dialects.Request, 
 			return 0, err
 		}
 	}
-	if len(valuesOf(request, locked)) < len(request.Values) {
+	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return 0, missing.ErrRows
 	}
 	return token, nil
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.
-func (d *Driver) lockScript(request dialects.Request, limit time.Duration, tag string, as role, save bool) (
+func (d *Driver) lockScript(at place, request dialects.Request, limit time.Duration, tag string) (
 	query string, send func(context.Context, querier, string) ([]string, error), err error,
 ) {
-	patient := as != foreign && !d.owned // in a session of ours with settings of the caller's
-	value, into := d.valueOf(request, as), ""
+	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
+	label := labelOf(request)
+	value, into := d.valueOf(label, at.role), ""
 	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" {
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
@@ -79,24 +93,24 @@ func (d *Driver) lockScript(request dialects.Request, limit time.Duration, tag s
 	if request.Try {
 		clause = skipLocked
 	}
-	query, err = lockSQL(request, clause, limit, tag, into, patient)
-	switch {
-	case save && into != "":
-		query = "SAVEPOINT " + mark + "; " + query // in front, because the last result is read
-	case save:
-		query += "; SAVEPOINT " + mark
-	}
+	query, err = lockSQL(request, clause, limit, commentOf(label, tag), into, patient)
 	if into != "" {
 		return query, onlyRow(request), err
 	}
-	if d.owned && value != "" {
-		query += "; SET @" + variable + " = " + value
+	if at.several && value != "" {
+		query = joined(query, "SET @"+variable+" = "+value)
 	}
 	return query, firstColumn, err
 }
 
-// explain says which of the rows that could not be locked exist.
-func (s *session) explain(ctx context.Context, request dialects.Request) error {
+// explain says more of why begin has failed: which of the rows exist, or which table is missing.
+func (s *session) explain(ctx context.Context, request dialects.Request, failed error) error {
+	if number(failed) == noSuchTable && request.Fence != "" {
+		return s.explainTable(ctx, request.Fence, failed)
+	}
+	if !errors.Is(failed, missing.ErrRows) {
+		return failed
+	}
 	query, err := existSQL(request)
 	if err != nil {
 		return err
@@ -110,33 +124,31 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 
 // guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
-func (d *Driver) guestLock(ctx context.Context, q querier, request dialects.Request, as role) (
-	token int64, err error,
-) {
-	token, err = d.lock(ctx, q, request, as, false)
+func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
+	token, err = d.lock(ctx, at, request, "")
 	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) {
 		return 0, lost(err)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, q) {
+	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, at) {
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
 		return token, err
 	}
-	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, q)) {
+	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
 		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
 	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
 	// transaction's snapshot before its lock.
-	query, err := lockSQL(request, nowait, 0, "", "", false)
+	query, err := lockSQL(request, nowait, 0, commentOf(labelOf(request), ""), "", false)
 	if err != nil {
 		return 0, err
 	}
-	existing, err := firstColumn(clean, q, query)
+	existing, err := firstColumn(clean, at, query)
 	if err == nil && request.Fence != "" {
 		existing, token, err = tokenOf(existing)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/missing"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -32,7 +31,8 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
 // not close it. New costs more round trips than [Open], because the session's settings travel
-// alone, there and back. A nil db is an error from the first call that can return one.
+// alone, there and back, and as many where the connections of db are go-sql-driver's own, with
+// multiStatements=true in their DSN. A nil db is an error from the first call that can return one.
 //
 // The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
 // prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
@@ -83,16 +83,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		return nil, 0, err
 	}
 	s := &session{driver: d, conn: conn}
-	s.owned, s.socket = below(conn)
+	s.look()
 	for numbered := false; ; {
 		token, err := s.begin(ctx, request)
 		if err == nil {
 			return s, token, nil
 		}
 		clean, cancel := interrupt.Detached(ctx)
-		if errors.Is(err, missing.ErrRows) {
-			err = s.explain(clean, request)
-		}
+		err = s.explain(clean, request, err)
 		broken := s.rollback(clean)
 		cancel()
 		if errors.Is(err, errNoRun) && !numbered && broken == nil {
@@ -128,7 +126,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := d.guestLock(ctx, tx, request, foreign)
+	_, err := d.guestLock(ctx, place{querier: tx, role: foreign}, request)
 	return err
 }
 
@@ -163,14 +161,14 @@ func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
 		return nil, err
 	}
 	conn, err := d.db.Conn(ctx)
-	if stats := d.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
+	if err == nil {
+		return conn, nil
+	}
+	if stats := d.db.Stats(); ctx.Err() != nil && stats.MaxOpenConnections > 0 {
 		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
 			stats.MaxOpenConnections, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return conn, nil
+	return nil, fmt.Errorf("connect: %w", err)
 }
 
 // withConn runs work on a connection of the pool, and rolls back what it leaves open.

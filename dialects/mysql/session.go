@@ -22,46 +22,70 @@ type session struct {
 	driver     *Driver
 	conn       *sql.Conn
 	socket     net.Conn   // of conn; nil when it cannot be seen
+	several    bool       // conn takes several statements in one query
 	owned      *ownedConn // of conn; nil on a caller's pool
 	tx         *sql.Tx    // nil when no work runs in the session
 	loan       *loan      // that tx belongs to, on a caller's pool
-	settled    bool       // on a caller's pool: its settings are changed
+	settled    bool       // on a caller's pool: its settings have changed, or may have
 	fence      string     // whose run is in the session's variable; empty: none
 	savepoints int
 }
 
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
-	if err := s.settle(ctx, request); err != nil {
+	if request.Work && s.owned == nil { // before the wait: some connections cannot be lent
+		if err := s.borrow(); err != nil {
+			return 0, err
+		}
+	}
+	settings, err := s.settings(request)
+	if err != nil {
 		return 0, err
+	}
+	const save = "SAVEPOINT " + mark
+	front := settings
+	switch {
+	case !s.several && settings != "":
+		front = ""
+		if err := s.exec(ctx, settings); err != nil {
+			return 0, err
+		}
+	case s.several && request.Work:
+		front = joined(settings, save)
+	}
+	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
+		return 0, err
+	}
+	if settings != "" {
+		s.settle(request)
 	}
 	switch {
 	case !request.Work:
-		return s.driver.lock(ctx, s.conn, request, owner, false)
 	case s.owned != nil:
-		if token, err = s.driver.lock(ctx, s.conn, request, owner, true); err == nil {
-			// It sends nothing. It comes last, because database/sql would start a goroutine for the
-			// rows that lock reads from a transaction.
-			s.tx, err = s.conn.BeginTx(context.Background(), nil)
+		// It sends nothing. It comes last, because database/sql would start a goroutine for the
+		// rows that lock reads from a transaction.
+		s.tx, err = s.conn.BeginTx(context.Background(), nil)
+	case !s.several:
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		err = s.exec(clean, save)
+	}
+	return token, err
+}
+
+// borrow presents the connection of the caller's as a transaction.
+func (s *session) borrow() (err error) {
+	if s.loan == nil {
+		if s.loan, err = lend(s.conn); err == nil {
+			s.tx = s.loan.tx
 		}
-		return token, err
 	}
-	// The level of the transaction that begins with the next statement.
-	if err := s.exec(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
-		return 0, err
-	}
-	if s.loan == nil { // before the wait: some connections cannot be lent
-		if s.loan, err = lend(s.conn); err != nil {
-			return 0, err
-		}
-		s.tx = s.loan.tx
-	}
-	if token, err = s.driver.lock(ctx, s.conn, request, owner, false); err != nil {
-		return 0, err
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	return token, s.exec(clean, "SAVEPOINT "+mark)
+	return err
+}
+
+// place is where the session locks rows.
+func (s *session) place(as role) place {
+	return place{querier: s.statements(), role: as, several: s.several}
 }
 
 // statements is where the session's own statements go. On a pool of Open that is tx, if there is
@@ -86,8 +110,8 @@ func (s *session) Socket() net.Conn { return s.socket }
 
 // Ping implements dialects.Session. An interrupted statement is an answer too: somebody's KILL
 // QUERY ends no session.
-func (s *session) Ping(ctx context.Context) error {
-	_, err := firstColumn(ctx, s.statements(), "SELECT "+pingMark+"1")
+func (s *session) Ping(ctx context.Context, behind int) error {
+	err := s.exec(ctx, s.driver.pingSQL(behind))
 	switch number(err) {
 	case queryInterrupted, statementTimeout, queryTimeout:
 		return nil
@@ -100,7 +124,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}
-	token, err := s.driver.guestLock(ctx, s.statements(), request, guest)
+	token, err := s.driver.guestLock(ctx, s.place(guest), request)
 	if errors.Is(err, dialects.ErrDeadlock) {
 		return 0, lost(err)
 	}

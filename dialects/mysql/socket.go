@@ -1,41 +1,46 @@
 package mysql
 
 import (
-	"database/sql"
 	"net"
 	"reflect"
 	"unsafe"
+
+	"github.com/go-sql-driver/mysql"
 )
 
-// below finds what a pooled connection is made of: the connection of a pool of Open, if it is one,
-// and its socket. go-sql-driver/mysql shows the socket to nobody, and without it only the next
-// heartbeat would notice the loss of a session. It is watched, never used. It is nil with another
-// driver, or a version with other names for the fields.
-func below(conn *sql.Conn) (owned *ownedConn, socket net.Conn) {
-	_ = conn.Raw(func(pooled any) error {
-		if owned, _ = pooled.(*ownedConn); owned != nil {
-			pooled = owned.pooledConn
+// look finds what the session's connection is made of. go-sql-driver/mysql shows to nobody its
+// socket, without which only the next heartbeat would notice the loss of a session, and whether it
+// takes several statements in one query. The socket is watched, never used. With another driver, or
+// a version with other names for the fields, there is no socket, and statements travel alone.
+func (s *session) look() {
+	_ = s.conn.Raw(func(pooled any) error {
+		if s.owned, _ = pooled.(*ownedConn); s.owned != nil {
+			s.socket, s.several = s.owned.socket, true
+			return nil
 		}
-		socket = fieldOf(pooled, "rawConn") // below TLS; nil without
-		if socket == nil {
-			socket = fieldOf(pooled, "netConn")
-		}
+		config := fieldOf[*mysql.Config](pooled, "cfg")
+		s.socket, s.several = socketOf(pooled), config != nil && config.MultiStatements
 		return nil
 	})
-	return owned, socket
 }
 
-// fieldOf reads a field of type net.Conn that is not exported. Name and type are checked, so that
-// this is as safe as an exported field.
-func fieldOf(pointer any, name string) net.Conn {
+func socketOf(conn any) net.Conn {
+	if socket := fieldOf[net.Conn](conn, "rawConn"); socket != nil { // below TLS; nil without
+		return socket
+	}
+	return fieldOf[net.Conn](conn, "netConn")
+}
+
+// fieldOf reads a field that is not exported, or returns the zero value. Name and type are checked,
+// so that this is as safe as an exported field.
+func fieldOf[T any](pointer any, name string) (field T) {
 	value := reflect.ValueOf(pointer)
 	if value.Kind() != reflect.Pointer || value.Elem().Kind() != reflect.Struct {
-		return nil
+		return field
 	}
-	field := value.Elem().FieldByName(name)
-	if !field.IsValid() || field.Type() != reflect.TypeFor[net.Conn]() {
-		return nil
+	found := value.Elem().FieldByName(name)
+	if !found.IsValid() || found.Type() != reflect.TypeFor[T]() {
+		return field
 	}
-	socket, _ := reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Interface().(net.Conn)
-	return socket
+	return *(*T)(unsafe.Pointer(found.UnsafeAddr()))
 }

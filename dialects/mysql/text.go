@@ -30,7 +30,7 @@ const (
 // plain comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of
 // MySQL's changes it. With patient, on MariaDB the statement sets that variable so high that it
 // does not end the wait.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, tag, into string, patient bool) (
+func lockSQL(request dialects.Request, clause string, limit time.Duration, comment, into string, patient bool) (
 	string, error,
 ) {
 	selects, err := selectsOf(request, into)
@@ -52,7 +52,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, tag, 
 	if settings != nil {
 		prefix = onMariaDB(settings...)
 	}
-	hint += commentOf(request, tag)
+	hint += comment
 	if len(selects) == 1 {
 		return prefix + "SELECT " + hint + selects[0] + " FOR UPDATE" + clause, nil
 	}
@@ -139,8 +139,8 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 		result = into + " INTO @" + variable
 	}
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
-		return fmt.Sprintf("%s FROM %s WHERE %s = %s AND slots = %d", result, table, column, request.Values[0].Text,
-			request.Slots)
+		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
+			strconv.Itoa(request.Slots)
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {

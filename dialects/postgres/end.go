@@ -26,7 +26,7 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err := s.conn.commit(ctx, s.mark)
+	err := s.conn.commit(ctx, s.mark, s.settled)
 	switch {
 	case err == nil:
 		return nil
@@ -61,14 +61,11 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		s.conn.destroy(ctx)
 		return nil
 	}
-	if s.mark != "" {
+	if s.mark != "" && !s.settled {
 		err = exec(ctx, s.conn, restoreSQL)
 	}
 	if ended := s.conn.rollback(ctx); err == nil {
 		err = ended
-	}
-	if err == nil && s.status() != idle { // database/sql: the work has closed the handle, and gone on
-		err = exec(ctx, s.conn, "rollback")
 	}
 	if err != nil {
 		s.conn.destroy(ctx)

@@ -23,7 +23,7 @@ func showSQL(argument string) string {
 	return "set_config('application_name', left(left(" + nameSQL + ", 20) || " + argument + ", 50), true)"
 }
 
-func labelOf(request dialects.Request) string { return label.Process + " " + label.Of(request) }
+func labelOf(request dialects.Request) string { return label.Begin(request.Behind) + label.Of(request) }
 
 // alsoSQL shows a further lock of the same transaction, if there is room. The rollback to a
 // savepoint takes it back.
@@ -34,6 +34,14 @@ func alsoSQL(argument string) string {
 }
 
 func furtherLabelOf(request dialects.Request) string { return " " + label.Of(request) }
+
+// pingSQL also shows how many callers wait behind the session now, if there is room. It is sent as
+// one simple query, which ends the portal, and so the snapshot, of the statement before.
+func pingSQL(behind int) string {
+	former := label.Process + "([+][0-9]+)? (?=[^#]*$)"
+	return "/* txlock ping */ select set_config('application_name', shown, true) from regexp_replace(" + nameSQL +
+		", '" + former + "', '" + label.Begin(behind) + "') shown where length(shown) < 64"
+}
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of
 // a further lock is noted if that lock is the last that the name shows.

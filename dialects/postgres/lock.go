@@ -13,24 +13,24 @@ import (
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
 // deadline. It returns the token, if one is asked for.
-func (q querier) await(ctx context.Context, request dialects.Request, as role,
-	sendLock func(context.Context, script) ([][]string, error),
+func (q querier) await(ctx context.Context, request dialects.Request, on terms,
+	sendLock func(context.Context, plan) ([][]string, error),
 ) (token int64, err error) {
-	limit := interrupt.Limit(ctx, request)
-	p, err := lockScript(request, limit, as)
+	on.limit = interrupt.Limit(ctx, request)
+	p, err := lockScript(request, on)
 	if err != nil {
 		return 0, err
 	}
 	var columns [][]string
-	err = interrupt.Await(ctx, limit > 0, q.interrupt, func(ctx context.Context) (err error) {
-		columns, err = sendLock(ctx, p.script)
+	err = interrupt.Await(ctx, on.limit > 0, q.interrupt, func(ctx context.Context) (err error) {
+		columns, err = sendLock(ctx, p)
 		return err
 	})
 	if err != nil {
 		return 0, classify(err, request)
 	}
 	if p.turnstiles >= 0 {
-		err = passed(request, as, columns[p.turnstiles])
+		err = passed(request, on.as, columns[p.turnstiles])
 	}
 	if err == nil {
 		err = complete(request, columns[p.rows])
@@ -102,7 +102,9 @@ func (q querier) guestLock(ctx context.Context, request dialects.Request, as rol
 	if err != nil {
 		return 0, err
 	}
-	token, err = q.await(ctx, request, as, q.run)
+	token, err = q.await(ctx, request, terms{as: as}, func(ctx context.Context, lock plan) ([][]string, error) {
+		return q.run(ctx, lock.script)
+	})
 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()

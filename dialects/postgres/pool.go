@@ -22,6 +22,8 @@ type pool[Tx any] interface {
 // pooledConn is a connection of a pool with at most one transaction, as a client library presents
 // both.
 type pooledConn[Tx any] interface {
+	// lasting is nil on a connection of a caller's pool, whose settings are not the library's.
+	lasting() *lasting
 	// use runs work on the connection. Nobody else uses it meanwhile.
 	use(work func(*pgx.Conn) error) error
 	// begin begins a transaction and runs s in it. Mark is what commit will ask for, and empty in a
@@ -30,9 +32,9 @@ type pooledConn[Tx any] interface {
 	tx() Tx
 	// savepoint sets a savepoint and presents what follows as a transaction. Release releases it.
 	savepoint(ctx context.Context, name string) (nested Tx, release func(context.Context) error, err error)
-	// commit commits only the transaction that holds mark. An error that matches
-	// dialects.ErrLost means that nothing is committed.
-	commit(ctx context.Context, mark string) error
+	// commit commits only the transaction that holds mark. Settled is the session's. An error that
+	// matches dialects.ErrLost means that nothing is committed.
+	commit(ctx context.Context, mark string, settled bool) error
 	// rollback ends the library's transaction, if there is one.
 	rollback(ctx context.Context) error
 	// destroy closes the connection. It has to be given back all the same.

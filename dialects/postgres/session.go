@@ -20,18 +20,25 @@ type session[Tx any] struct {
 	conn       pooledConn[Tx]
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
+	settled    bool   // the settings of the connection serve the transaction
 	savepoints int
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
-	token, err := s.await(ctx, request, owner, func(ctx context.Context, lock script) ([][]string, error) {
-		if s.mark == "" {
-			return s.conn.begin(ctx, "", lock)
-		}
-		guard := script{{sql: guardSQL}, {sql: chainSQL}}
-		columns, err := s.conn.begin(ctx, s.mark, append(guard, lock.marked(s.mark)...))
-		return columns[min(len(guard), len(columns)):], err
+	s.settled = s.conn.lasting().serve(request)
+	token, err := s.tryBegin(ctx, request)
+	if errors.Is(err, errUnsettled) {
+		s.settled = false
+		token, err = s.tryBegin(ctx, request)
+	}
+	return token, err
+}
+
+func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (int64, error) {
+	on := terms{as: owner, mark: s.mark, settled: s.settled}
+	token, err := s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+		return s.send(ctx, request, lock)
 	})
 	if err == nil {
 		return token, nil
@@ -45,22 +52,48 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 	return 0, err
 }
 
+// send begins the transaction and runs lock in it. Settings that outlive a transaction are
+// committed in one of their own, ahead of it.
+func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock plan) ([][]string, error) {
+	var ahead script
+	l := s.conn.lasting()
+	due := l.due(request)
+	if due {
+		ahead = append(ahead, l.set(request))
+	}
+	if s.mark != "" && !s.settled {
+		ahead = append(ahead, statement{sql: guardSQL})
+	}
+	if ahead != nil {
+		ahead = append(ahead, statement{sql: chainSQL})
+	}
+	columns, err := s.conn.begin(ctx, s.mark, append(ahead, lock.script...))
+	if err != nil {
+		return nil, err
+	}
+	locked := columns[len(ahead):]
+	if s.settled {
+		err = l.check(locked[lock.settings])
+	} else if due {
+		l.note(request, columns[0], locked[lock.settings])
+	}
+	return locked, err
+}
+
 // Tx implements dialects.Session.
 func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An error of the server on an open connection is an answer too:
-// somebody's pg_cancel_backend ends no session.
-func (s *session[Tx]) Ping(ctx context.Context) error {
-	return s.conn.use(func(conn *pgx.Conn) error {
-		err := conn.Ping(ctx)
-		if sqlState(err) != "" && !conn.IsClosed() {
-			return nil
-		}
-		return err
-	})
+// Ping implements dialects.Session. An error of the server that leaves the transaction as it was is
+// an answer too.
+func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
+	err := exec(ctx, s.conn, pingSQL(behind))
+	if status := s.status(); sqlState(err) != "" && status != closed && status != failed {
+		return nil
+	}
+	return err
 }
 
 // Join implements dialects.Session.

@@ -36,7 +36,7 @@ func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, err
 		if err != nil {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		c := &sqlConn{conn: conn, abandon: func() {}}
+		c := &sqlConn{pooled: conn, conn: conn}
 		q, err := querierOn[*sql.Tx](c)
 		if err == nil && !peer.Gone(q.socket) {
 			return c, q, nil
@@ -139,14 +139,18 @@ func (p sqlPool) close() {}
 
 // sqlConn is a connection of a sqlPool.
 type sqlConn struct {
-	conn    *sql.Conn
-	begun   *sql.Tx
-	abandon context.CancelFunc // ends what begun is doing, by closing the connection
+	pooled *sql.Conn // of the caller's sql.DB
+	conn   *sql.Conn // through which to send: pooled, or that of lent
+
+	lent  *lent // nil without work
+	begun *sql.Tx
 }
+
+func (c *sqlConn) lasting() *lasting { return nil }
 
 func (c *sqlConn) use(work func(*pgx.Conn) error) (err error) {
 	rawErr := c.conn.Raw(func(driverConn any) error {
-		conn, ok := driverConn.(*stdlib.Conn)
+		conn, ok := driverConn.(interface{ Conn() *pgx.Conn })
 		if !ok {
 			return fmt.Errorf("postgres.NewSQL needs a database of pgx's stdlib driver, not of %T", driverConn)
 		}
@@ -156,31 +160,25 @@ func (c *sqlConn) use(work func(*pgx.Conn) error) (err error) {
 	return errors.Join(rawErr, err)
 }
 
-// begin sends BEGIN as database/sql spells it, and then the script.
+// begin sends BEGIN and the script together.
 func (c *sqlConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	// database/sql rolls back when the context of BeginTx ends, so that context lives as long as
-	// the transaction. It ends with ctx only until BEGIN was answered.
-	var life context.Context
-	life, c.abandon = context.WithCancel(context.WithoutCancel(ctx))
-	outlive := context.AfterFunc(ctx, c.abandon)
-	if c.begun, err = c.conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}); err != nil {
-		c.abandon()
-		return nil, err
-	}
-	if !outlive() {
-		return nil, ctx.Err()
-	}
-	if mark != "" {
-		s = append(script{{sql: "set transaction read write"}}, s...)
-	}
 	err = c.use(func(conn *pgx.Conn) (err error) {
-		columns, _, err = send(ctx, conn, nil, s)
+		columns, _, err = send(ctx, conn, nil, append(script{{sql: beginSQL}}, s...))
 		return err
 	})
-	if mark != "" {
-		columns = columns[min(1, len(columns)):]
+	columns = columns[min(1, len(columns)):]
+	if err == nil && mark != "" {
+		err = c.present(ctx)
 	}
 	return columns, err
+}
+
+// present makes begun of the open transaction.
+func (c *sqlConn) present(ctx context.Context) (err error) {
+	return c.conn.Raw(func(driverConn any) error {
+		c.lent, c.conn, c.begun, err = lend(ctx, driverConn.(*stdlib.Conn))
+		return err
+	})
 }
 
 func (c *sqlConn) tx() *sql.Tx { return c.begun }
@@ -191,37 +189,47 @@ func (c *sqlConn) savepoint(ctx context.Context, name string) (*sql.Tx, func(con
 	return c.begun, release, exec(ctx, c, "savepoint "+name)
 }
 
-func (c *sqlConn) commit(ctx context.Context, mark string) error {
-	err := c.use(func(conn *pgx.Conn) error {
-		_, _, err := send(ctx, conn, nil, script{{proofSQL("$1"), []any{mark}}})
+func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {
+	if err := c.closeTx(); err != nil {
+		return lost(err)
+	}
+	return c.use(func(conn *pgx.Conn) error {
+		_, _, err := send(ctx, conn, nil, commitScript(mark, !settled))
 		return err
 	})
-	if err != nil {
-		return lost(err)
-	}
-	defer c.abandon()
-	defer context.AfterFunc(ctx, c.abandon)()
-	if err = c.begun.Commit(); errors.Is(err, sql.ErrTxDone) {
-		return lost(err)
-	}
-	return err
 }
 
-func (c *sqlConn) rollback(ctx context.Context) error {
+// closeTx closes the handle of the work, when the statements that run through it have ended. Its
+// error says that the work has ended the transaction.
+func (c *sqlConn) closeTx() error {
 	if c.begun == nil {
 		return nil
 	}
-	defer c.abandon()
-	defer context.AfterFunc(ctx, c.abandon)()
-	if err := c.begun.Rollback(); !errors.Is(err, sql.ErrTxDone) {
+	c.lent.over.Store(true)
+	return c.begun.Rollback()
+}
+
+func (c *sqlConn) rollback(ctx context.Context) error {
+	_ = c.closeTx()
+	return c.use(func(conn *pgx.Conn) error {
+		if conn.PgConn().TxStatus() == idle {
+			return nil
+		}
+		_, err := conn.Exec(ctx, "rollback")
 		return err
-	}
-	return nil
+	})
 }
 
 func (c *sqlConn) destroy(context.Context) {
-	c.abandon()
-	_ = c.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = c.closeTx()
+	_ = c.pooled.Raw(func(any) error { return sqldriver.ErrBadConn })
 }
 
-func (c *sqlConn) giveBack() { _ = c.conn.Close() }
+func (c *sqlConn) giveBack() {
+	if c.lent != nil {
+		_ = c.closeTx()
+		_ = c.conn.Close()
+		_ = c.lent.db.Close()
+	}
+	_ = c.pooled.Close()
+}

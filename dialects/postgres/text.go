@@ -23,6 +23,14 @@ type statement struct {
 	args []any
 }
 
+// bind adds an argument, and returns its placeholder.
+func (s *statement) bind(value string) string {
+	s.args = append(s.args, value)
+	return "$" + strconv.Itoa(len(s.args))
+}
+
+const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
+
 // role is whose transaction rows are locked in.
 type role int
 
@@ -32,22 +40,30 @@ const (
 	foreign             // the caller's
 )
 
-// plan is a script, and where in it the answers are.
+// terms are those on which rows are locked, besides the request.
+type terms struct {
+	as      role
+	limit   time.Duration // of the wait, on the server; 0: none
+	mark    string        // of a transaction with work; see markSetting
+	settled bool          // the connection has an owner's settings; see lasting
+}
+
+// plan is a script, and where in it the answers are; -1: nowhere.
 type plan struct {
 	script
-	turnstiles  int // -1: the statement that locks the rows passes them
-	rows, token int
+	turnstiles, rows, token int
+	settings                int // answerSQL
 }
 
 func (p *plan) add(s statement) (at int) {
-	if s.sql != "" {
-		p.script = append(p.script, s)
+	if s.sql == "" {
+		return -1
 	}
+	p.script = append(p.script, s)
 	return len(p.script) - 1
 }
 
-// lockScript locks the rows of request in an open transaction. Limit bounds the wait on the server;
-// 0 does not.
+// lockScript locks the rows of request in an open transaction.
 //
 // The row is the truth. The turnstile, an advisory lock of the same transaction taken before the
 // row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
@@ -57,18 +73,23 @@ func (p *plan) add(s statement) (at int) {
 //
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
-func lockScript(request dialects.Request, limit time.Duration, as role) (p plan, err error) {
+func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	rows, err := rowsOf(request)
 	if err != nil {
 		return p, err
 	}
-	set, restore := settingsOf(request, limit, as)
+	set, restore := settingsOf(request, on)
 	p.add(set)
-	if as == owner && request.Slots > 0 && !request.Try {
-		p.turnstiles, p.rows = -1, p.add(oneStatement(request, rows))
+	p.turnstiles, p.settings, p.token = -1, -1, -1
+	if on.as == owner && isShort(request) {
+		turnstile := p.add(shortStatement(request, rows, on))
+		p.settings, p.rows = turnstile, turnstile
+		if request.Slots == 0 {
+			p.rows = p.add(rowStatement(request, rows, on.as))
+		}
 	} else {
-		p.turnstiles = p.add(turnstileStatement(request, as))
-		p.rows = p.add(rowStatement(request, rows, as))
+		p.turnstiles = p.add(turnstileStatement(request, on.as))
+		p.rows = p.add(rowStatement(request, rows, on.as))
 	}
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -81,19 +102,31 @@ func lockScript(request dialects.Request, limit time.Duration, as role) (p plan,
 	return p, nil
 }
 
-const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
+// isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
+// other row.
+func isShort(request dialects.Request) bool { return len(request.Values) == 1 && !request.Try }
 
-// oneStatement passes the turnstile and locks slots. It takes the server, and pgx, less time than
-// two statements. Its snapshot is older than the wait. That does not matter for slots, which nobody
+// shortStatement passes the turnstile of the only row, and locks that row if it is a slot. The
+// snapshot of that statement is older than the wait. That does not matter for slots, which nobody
 // changes; but a row of the caller's that came meanwhile would be missed.
-func oneStatement(request dialects.Request, rows rowSet) statement {
-	turnstile := turnstileStatement(request, owner)
-	lock := "with turnstile as materialized (" + turnstile.sql + ") select slot from turnstile, " + rows.table +
-		" as slots_of" + strings.Replace(rows.where, "$1", "$2", 1)
-	if len(request.Values) > 1 {
-		lock += " order by slot"
+//
+// The slot is looked up by the result of a subquery, which is evaluated once and before the scan.
+// A condition on the row would be evaluated during the scan, which keeps the page from VACUUM.
+func shortStatement(request dialects.Request, rows rowSet, on terms) (s statement) {
+	turnstile := s.bind(strconv.FormatInt(turnstilesOf(request)[0], 10))
+	label := showSQL(s.bind(labelOf(request)))
+	columns := answerSQL
+	if on.mark != "" {
+		columns += ", " + setSQL(markSetting, s.bind(on.mark))
 	}
-	return statement{lock + " for update of slots_of", append(turnstile.args, rows.values)}
+	if request.Slots == 0 {
+		s.sql = "select " + columns + ", " + label + ", pg_advisory_xact_lock(" + turnstile + "), " + grantedSQL
+		return s
+	}
+	s.sql = "select " + columns + ", " + grantedSQL + " from " + rows.table + " where slot = (select case when " + label +
+		" is not null and pg_advisory_xact_lock(" + turnstile + ") is not null then " + s.bind(rows.values) +
+		"::integer end) and slots = " + strconv.Itoa(request.Slots) + " for update"
+	return s
 }
 
 // turnstileStatement returns no row where the isolation level is unsuitable.

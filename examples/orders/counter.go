@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	driver "github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock"
@@ -51,13 +50,10 @@ func connectPostgres(ctx context.Context, dsn string) (counter, error) {
 		pool.Close()
 		return nil, err
 	}
-	return desk[pgx.Tx]{
-		locks: txlock.New(opened, txlock.WithTable(slots)), ledger: shop.NewPostgres(pool),
-		close: func() error {
-			pool.Close()
-			return nil
-		},
-	}, nil
+	return newDesk(txlock.New(opened, txlock.WithTable(slots)), shop.NewPostgres(pool), func() error {
+		pool.Close()
+		return nil
+	}), nil
 }
 
 // connectMySQL connects to MySQL or MariaDB.
@@ -76,10 +72,7 @@ func connectMySQL(ctx context.Context, dsn string) (counter, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return desk[*sql.Tx]{
-		locks: txlock.New(opened, txlock.WithTable(slots)), ledger: shop.NewMySQL(db),
-		close: db.Close,
-	}, nil
+	return newDesk(txlock.New(opened, txlock.WithTable(slots)), shop.NewMySQL(db), db.Close), nil
 }
 
 func (d desk[Tx]) open(ctx context.Context, stock map[string]int) error {

@@ -1,6 +1,6 @@
 // Orders replays the orders of a shop against an inventory table, with many workers in several
 // processes, on PostgreSQL and on MySQL or MariaDB. It does so first without a lock, then in
-// txlock's Do. After each run it audits the tables.
+// txlock's Do, then with its Combine. After each run it audits the tables.
 package main
 
 import (
@@ -78,7 +78,7 @@ func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (r
 		defer cancel()
 		err = errors.Join(err, s.dropTables(clean), s.Close())
 	}()
-	for _, w := range []way{unlocked, withRows, withMutex} {
+	for _, w := range []way{unlocked, withRows, withMutex, combining} {
 		r, err := replay(ctx, s, server, w, orders)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", server.Name, w, err)

@@ -13,8 +13,19 @@ import (
 	"github.com/txlock/txlock/internal/shop"
 )
 
-// workers is the number of orders that one process works on at a time.
-const workers = 8
+const (
+	// workers is the number of orders that one process works on at a time, and of its connections.
+	workers = 8
+	// combined is that number with Combine, whose callers wait without a connection.
+	combined = 64
+)
+
+func (w way) workers() int {
+	if w == combining {
+		return combined
+	}
+	return workers
+}
 
 // serve is a worker process. It connects, says ready, and then answers each line of its standard
 // input, which is the index of an order, with a line that has the outcome. It ends when its input
@@ -40,7 +51,7 @@ func serve(w way, dsn string) error {
 	fmt.Println("ready")
 
 	var group sync.WaitGroup
-	for range workers {
+	for range w.workers() {
 		group.Go(func() {
 			if err := drain(ctx, s, w, orders, queue); err != nil {
 				stop(err)

@@ -111,6 +111,7 @@ func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		require.Equal(t, before, after)
 		require.NoError(t, f.End(background, tx, true))
 	}
+	settingsOfPool(t, e, c)
 	if f.Postgres { // a limit of the caller's own is kept as well
 		tx := f.Guest(t)
 		require.NoError(t, f.Exec(background, tx, "SET LOCAL lock_timeout = '30ms'"))
@@ -118,6 +119,52 @@ func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, f.End(background, tx, true))
+	}
+}
+
+// settingsOfPool shows that a connection comes back to a caller's pool with its settings, whatever
+// ended the lock.
+func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 1, "")
+	if f.Postgres || f.Pool.DB == nil { // settings of PostgreSQL end with the transaction
+		return
+	}
+	table := f.MakeTable(t, "n int")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (0)")
+	read := func(on interface {
+		QueryRowContext(context.Context, string, ...any) *sql.Row
+	}, query string,
+	) (text string) {
+		require.NoError(t, on.QueryRowContext(background, query).Scan(&text))
+		return text
+	}
+	const settings = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit, @@wait_timeout, " +
+		"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation */ /*M! @@tx_isolation */)"
+	before := read(f.Pool.DB, settings)
+	m := f.Locks.Mutex(f.Key("settings"))
+	work := func(fails error) func() error {
+		return func() error { return m.Do(background, func(context.Context, Tx) error { return fails }) }
+	}
+	for what, call := range map[string]func() error{
+		"Unlock": func() error {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			return lock.Unlock(background)
+		},
+		"commit": work(nil), "rollback": work(errWork),
+	} {
+		if err := call(); err != nil {
+			require.Equal(t, errWork, err, what)
+		}
+		require.Equal(t, before, read(f.Pool.DB, settings), what)
+		// No variable shows the level of the next transaction.
+		tx, err := f.Pool.DB.BeginTx(background, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
+		n := read(tx, "SELECT n FROM "+table)
+		f.AsAdmin(t, "UPDATE "+table+" SET n = n + 1")
+		require.Equal(t, n, read(tx, "SELECT n FROM "+table), "%s: a read is repeatable", what)
+		require.NoError(t, tx.Rollback())
 	}
 }
 

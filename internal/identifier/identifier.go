@@ -24,6 +24,9 @@ func isPlain(part string) bool {
 // database does to unquoted names. A part without quotes that is no plain SQL name is taken to the
 // letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
 func Quote(name string, quote rune, fold func(string) string, maxParts int) (string, error) {
+	if isPlain(name) { // the usual one: a single part
+		return string(quote) + fold(name) + string(quote), nil
+	}
 	invalid := func(reason string) (string, error) {
 		return "", fmt.Errorf("invalid name %.100q: %s", name, reason)
 	}

@@ -1,14 +1,15 @@
 // Package label writes and reads what a session shows to others of what it locks, in the server's
 // own views:
 //
-//	#4711 [sku:42 sku:43]+12ms (inventory.sku 42)
+//	#4711+37 [sku:42 sku:43]+12ms (inventory.sku 42)
 //
-// A label begins with the number of the client's process. Keys of slots are in brackets, rows of a
-// caller's table in parentheses. Behind a bracket may follow when the lock was granted: how long
-// after the begin of the transaction (+), or in seconds since 1970 (@). Bytes that have a meaning
-// here, that SQL would have to quote, or that a server would replace, are written as in URLs. A
-// label that was cut ends inside a bracket. A label is a hint: the server's lock tables say what is
-// locked.
+// A label begins with the number of the client's process. Behind it may follow how many more
+// callers of that process wait for what the first bracket shows, without a session. Keys of slots
+// are in brackets, rows of a caller's table in parentheses. Behind a bracket may follow when the
+// lock was granted: how long after the begin of the transaction (+), or in seconds since 1970 (@).
+// Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
+// written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
+// lock tables say what is locked.
 package label
 
 import (
@@ -26,6 +27,14 @@ const longest = 256
 
 // Process begins every label of this process.
 var Process = "#" + strconv.Itoa(os.Getpid())
+
+// Begin begins the label of a session of this process. Behind the session wait that many callers.
+func Begin(behind int) string {
+	if behind == 0 {
+		return Process + " "
+	}
+	return Process + "+" + strconv.Itoa(behind) + " "
+}
 
 // Of is the bracket of a label that shows request.
 func Of(request dialects.Request) string {
@@ -107,7 +116,8 @@ func unescape(text string) string {
 // client's process, and the claims. Without a label, process is 0 and before is the whole text.
 func Read(text string) (before string, process int, claims []dialects.Claim) {
 	at := strings.LastIndexByte(text, '#')
-	number, rest, _ := strings.Cut(text[at+1:], " ")
+	begin, rest, _ := strings.Cut(text[at+1:], " ")
+	number, behind, _ := strings.Cut(begin, "+")
 	process, err := strconv.Atoi(number)
 	if at < 0 || err != nil {
 		return text, 0, nil
@@ -116,6 +126,9 @@ func Read(text string) (before string, process int, claims []dialects.Claim) {
 		var c dialects.Claim
 		c, rest = readClaim(rest)
 		claims = append(claims, c)
+	}
+	if count, err := strconv.ParseUint(behind, 10, 31); err == nil && claims != nil {
+		claims[0].Behind = int(count)
 	}
 	return text[:at], process, claims
 }

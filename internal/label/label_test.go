@@ -2,6 +2,7 @@ package label_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ func FuzzLabel(f *testing.F) {
 		if first == "" || second == "" {
 			return // no keys
 		}
+		behind := cut & math.MaxInt32
 		for _, request := range []dialects.Request{
 			{Slots: 1, Keys: []string{first, second}},
 			{Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}}},
@@ -35,10 +37,12 @@ func FuzzLabel(f *testing.F) {
 			require.NotContains(t, shown, `\`)
 			require.LessOrEqual(t, len(shown), 256)
 			before, process, claims := label.Read(
-				"an app" + label.Process + " " + shown + "+12ms [more]@1.5")
+				"an app" + label.Begin(behind) + shown + "+12ms [more]@1.5")
 			require.Equal(t, "an app", before)
 			require.Equal(t, os.Getpid(), process)
 			require.Len(t, claims, 2)
+			require.Equal(t, behind, claims[0].Behind)
+			require.Zero(t, claims[1].Behind)
 			require.Equal(t, request.Table, claims[0].Table)
 			require.Equal(t, request.Column, claims[0].Column)
 			require.Equal(t, 12*time.Millisecond, claims[0].After)

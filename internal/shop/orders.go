@@ -109,6 +109,24 @@ func (o Order) SKUs() []string {
 	return skus
 }
 
+// SKUs are the articles of orders, each once.
+func SKUs(orders []Order) []string {
+	var skus []string
+	for _, o := range orders {
+		skus = append(skus, o.SKUs()...)
+	}
+	slices.Sort(skus)
+	return slices.Compact(skus)
+}
+
+func ids(orders []Order) []string {
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.ID
+	}
+	return ids
+}
+
 func (o Order) quantities() []int {
 	quantities := make([]int, len(o.Lines))
 	for i, l := range o.Lines {

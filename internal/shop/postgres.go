@@ -3,6 +3,7 @@ package shop
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -62,13 +63,21 @@ func (l postgresLedger) Books(ctx context.Context) (b Books, err error) {
 	return b, err
 }
 
-func (l postgresLedger) look(ctx context.Context, tx pgx.Tx, o Order) (decided bool, stock map[string]int, err error) {
+func (l postgresLedger) look(ctx context.Context, tx pgx.Tx, orders []Order) (
+	decided map[string]bool, stock map[string]int, err error,
+) {
+	decided = make(map[string]bool)
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT EXISTS (SELECT FROM shop_decisions WHERE order_id = $1)", o.ID).QueryRow(
-		func(row pgx.Row) error {
-			return row.Scan(&decided)
+	batch.Queue("SELECT order_id FROM shop_decisions WHERE order_id = ANY ($1)", ids(orders)).Query(
+		func(rows pgx.Rows) error {
+			var id string
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+				decided[id] = true
+				return nil
+			})
+			return err
 		})
-	batch.Queue("SELECT sku, stock FROM shop_inventory WHERE sku = ANY ($1)", o.SKUs()).Query(
+	batch.Queue("SELECT sku, stock FROM shop_inventory WHERE sku = ANY ($1)", SKUs(orders)).Query(
 		func(rows pgx.Rows) (err error) {
 			stock, err = stockOf(rows)
 			return err
@@ -94,6 +103,32 @@ func (l postgresLedger) book(ctx context.Context, tx pgx.Tx, o Order) error {
 func (l postgresLedger) refuse(ctx context.Context, tx pgx.Tx, o Order) error {
 	_, err := tx.Exec(ctx, "INSERT INTO shop_decisions (order_id, decision) VALUES ($1, $2)", o.ID, Refused)
 	return err
+}
+
+func (l postgresLedger) settle(ctx context.Context, tx pgx.Tx, booked []Order, sold []Line,
+	decisions []Decision,
+) error {
+	var lineIDs, outcomes []string
+	var lines Order // of all
+	for _, o := range booked {
+		lineIDs = append(lineIDs, slices.Repeat([]string{o.ID}, len(o.Lines))...)
+		lines.Lines = append(lines.Lines, o.Lines...)
+	}
+	decided := make([]string, len(decisions))
+	for i, d := range decisions {
+		decided[i] = d.Order
+		outcomes = append(outcomes, string(d.Outcome))
+	}
+	all := Order{Lines: sold}
+	batch := &pgx.Batch{}
+	batch.Queue(`UPDATE shop_inventory SET stock = stock - sold.quantity
+		FROM unnest($1::text[], $2::integer[]) AS sold (sku, quantity) WHERE shop_inventory.sku = sold.sku`,
+		all.SKUs(), all.quantities())
+	batch.Queue(`INSERT INTO shop_bookings (order_id, sku, quantity)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::integer[])`, lineIDs, lines.SKUs(), lines.quantities())
+	batch.Queue("INSERT INTO shop_decisions (order_id, decision) SELECT * FROM unnest($1::text[], $2::text[])",
+		decided, outcomes)
+	return tx.SendBatch(ctx, batch).Close()
 }
 
 func (l postgresLedger) Transact(ctx context.Context, work func(ctx context.Context, tx pgx.Tx) error) error {

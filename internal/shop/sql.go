@@ -75,13 +75,23 @@ func (l sqlLedger) Books(ctx context.Context) (b Books, err error) {
 	return b, err
 }
 
-func (l sqlLedger) look(ctx context.Context, tx *sql.Tx, o Order) (decided bool, stock map[string]int, err error) {
-	query := l.text("SELECT EXISTS (SELECT 1 FROM shop_decisions WHERE order_id = ?)")
-	if err := tx.QueryRowContext(ctx, query, o.ID).Scan(&decided); err != nil {
-		return false, nil, err
+func (l sqlLedger) look(ctx context.Context, tx *sql.Tx, orders []Order) (
+	decided map[string]bool, stock map[string]int, err error,
+) {
+	decided = make(map[string]bool)
+	query := l.text("SELECT order_id FROM shop_decisions WHERE order_id IN (" + repeated("?", len(orders)) + ")")
+	err = each(ctx, tx, query, anys(ids(orders)), func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		decided[id] = true
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	query = l.text("SELECT sku, stock FROM shop_inventory WHERE sku IN (" + repeated("?", len(o.Lines)) + ")")
-	stock, err = readStock(ctx, tx, query, anys(o.SKUs())...)
+	skus := SKUs(orders)
+	query = l.text("SELECT sku, stock FROM shop_inventory WHERE sku IN (" + repeated("?", len(skus)) + ")")
+	stock, err = readStock(ctx, tx, query, anys(skus)...)
 	return decided, stock, err
 }
 
@@ -112,6 +122,40 @@ func (l sqlLedger) refuse(ctx context.Context, tx *sql.Tx, o Order) error {
 func (l sqlLedger) record(ctx context.Context, tx *sql.Tx, o Order, result Outcome) error {
 	statement := l.text("INSERT INTO shop_decisions (order_id, decision) VALUES (?, ?)")
 	_, err := tx.ExecContext(ctx, statement, o.ID, string(result))
+	return err
+}
+
+func (l sqlLedger) settle(ctx context.Context, tx *sql.Tx, booked []Order, sold []Line, decisions []Decision) error {
+	if len(booked) > 0 {
+		var taken, lines []any
+		for _, line := range sold {
+			taken = append(taken, line.SKU, line.Quantity)
+		}
+		for _, o := range booked {
+			for _, line := range o.Lines {
+				lines = append(lines, o.ID, line.SKU, line.Quantity)
+			}
+		}
+		// The rows are there, so this only updates them, each by a search for its key.
+		onExisting := " ON DUPLICATE KEY UPDATE stock = stock - VALUES(stock)"
+		if l.numbered {
+			onExisting = " ON CONFLICT (sku) DO UPDATE SET stock = shop_inventory.stock - excluded.stock"
+		}
+		update := "INSERT INTO shop_inventory (sku, stock) VALUES " + repeated("(?, ?)", len(sold)) + onExisting
+		if _, err := tx.ExecContext(ctx, l.text(update), taken...); err != nil {
+			return err
+		}
+		insert := "INSERT INTO shop_bookings (order_id, sku, quantity) VALUES " + repeated("(?, ?, ?)", len(lines)/3)
+		if _, err := tx.ExecContext(ctx, l.text(insert), lines...); err != nil {
+			return err
+		}
+	}
+	var values []any
+	for _, d := range decisions {
+		values = append(values, d.Order, string(d.Outcome))
+	}
+	insert := "INSERT INTO shop_decisions (order_id, decision) VALUES " + repeated("(?, ?)", len(decisions))
+	_, err := tx.ExecContext(ctx, l.text(insert), values...)
 	return err
 }
 

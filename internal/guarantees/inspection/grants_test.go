@@ -90,7 +90,7 @@ func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 }
 
 func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
-	f := testbed.NewFixture(t, e, testbed.MySQLSQL[1])
+	f := testbed.NewFixture(t, e, testbed.MySQLOpened())
 	user := "'" + f.Label + "'@'%'"
 	f.AsAdmin(t, "CREATE USER "+user)
 	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })

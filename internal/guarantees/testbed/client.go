@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	client "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -163,6 +164,20 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 	return c
 }
 
+// mysqlSeveral is a caller's pool whose connections take several statements in one query.
+func mysqlSeveral() Client[*sql.Tx] {
+	c := sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) })
+	c.Name += " multiStatements"
+	connect := c.Connect
+	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
+		config, err := client.ParseDSN(dsn)
+		require.NoError(t, err)
+		config.MultiStatements = true
+		return connect(t, config.FormatDSN(), size)
+	}
+	return c
+}
+
 // MySQLOpened is a pool of the library's own.
 func MySQLOpened() Client[*sql.Tx] {
 	c := sqlClient("mysql")
@@ -189,6 +204,7 @@ var (
 	}
 	MySQLSQL = []Client[*sql.Tx]{
 		sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
+		mysqlSeveral(),
 		MySQLOpened(),
 	}
 )

@@ -10,7 +10,7 @@ import (
 
 // Lines calls one of its functions for each line of the table engine × client, or for the part of
 // it that the tier takes. The usual tier runs each client of PostgreSQL on one of its versions, and
-// each of MySQL and MariaDB on both. The short tier has one client for each engine.
+// those of MySQL and MariaDB on both. The short tier has one client for each engine.
 func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.Tx])) {
 	var postgres, mysql []*Engine
 	for _, e := range Engines {

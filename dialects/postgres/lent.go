@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// lent is a connection of a sql.DB in a transaction of ours. It presents that transaction as a
+// *sql.Tx, by a sql.DB of its own with this one connection. In the caller's sql.DB, to begin and to
+// commit would each cost a round trip of their own.
+type lent struct {
+	*stdlibConn
+	db   *sql.DB
+	over atomic.Bool // the library ends the transaction; what the *sql.Tx sends does not
+}
+
+// stdlibConn has a name that does not hide its method Conn.
+type stdlibConn = stdlib.Conn
+
+// lend presents the transaction that is open on conn. Only pooled, through which statements are to
+// be sent from now on, and tx use the connection until takeBack is called.
+func lend(ctx context.Context, conn *stdlib.Conn) (l *lent, pooled *sql.Conn, tx *sql.Tx, err error) {
+	l = &lent{stdlibConn: conn}
+	l.db = sql.OpenDB(l)
+	life := context.WithoutCancel(ctx) // at its end database/sql would roll back
+	if pooled, err = l.db.Conn(life); err == nil {
+		tx, err = pooled.BeginTx(life, nil)
+	}
+	return l, pooled, tx, err
+}
+
+// Connect implements driver.Connector.
+func (l *lent) Connect(context.Context) (sqldriver.Conn, error) { return l, nil }
+
+// Driver implements driver.Connector.
+func (l *lent) Driver() sqldriver.Driver { return stdlib.GetDefaultDriver() }
+
+// BeginTx implements driver.ConnBeginTx. The transaction has begun before.
+func (l *lent) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, error) { return l, nil }
+
+// Close implements driver.Conn. The connection is closed where it comes from.
+func (l *lent) Close() error { return nil }
+
+// Commit implements driver.Tx, for work that commits by itself. What it sends afterwards is read
+// only; see guardSQL.
+func (l *lent) Commit() error {
+	tag, err := l.Conn().Exec(context.Background(), "commit")
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+// Rollback implements driver.Tx.
+func (l *lent) Rollback() error {
+	if l.over.Load() {
+		return nil
+	}
+	_, err := l.Conn().Exec(context.Background(), "rollback")
+	return err
+}

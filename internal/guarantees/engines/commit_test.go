@@ -1,0 +1,62 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// A server that has become read-only refuses the commit of what was written before.
+func TestCommitWhenReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server, err := servers.Start(background, kind, servers.Options{})
+			require.NoError(t, err)
+			e := testbed.Owned(t, server)
+			for _, c := range testbed.MySQLSQL {
+				t.Run(c.Name, func(t *testing.T) { commitWhenReadOnly(t, e, c) })
+			}
+		})
+	}
+}
+
+func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	user := "'" + f.Label + "'@'%'" // the administrator may write also then
+	f.AsAdmin(t, "CREATE USER "+user)
+	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+	f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.User, config.Passwd = f.Label, ""
+	driver, pool := c.Connect(t, config.FormatDSN(), 1)
+	defer pool.Close()
+	locks := txlock.New(driver, txlock.WithTable(e.Table()))
+	m := locks.Mutex(f.Key("refused"))
+	insert := func(then func()) error {
+		return m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			defer then()
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+		})
+	}
+	err = insert(func() { f.AsAdmin(t, "SET GLOBAL read_only = ON") })
+	f.AsAdmin(t, "SET GLOBAL read_only = OFF")
+	var refused *mysql.MySQLError
+	require.ErrorAs(t, err, &refused)
+	require.EqualValues(t, 1290, refused.Number)
+	require.NotErrorIs(t, err, txlock.ErrLost, "it is known that nothing is committed")
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	f.Free(t, f.Key("refused"))
+	require.NoError(t, insert(func() {}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
