@@ -160,9 +160,6 @@ func Full() Plan {
 			Rejoin: results.AfterNext, Contenders: []int{2}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
 		}, {
-			Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{0}, Rounds: 1,
-			Window: window,
-		}, {
 			Rejoin: results.AtOnce, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
 		}},
@@ -184,7 +181,7 @@ func Full() Plan {
 		},
 		Crowds: CrowdsPlan{
 			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
-			Window: Window{For: 800 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
+			Window: Window{For: 600 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
 		},
 		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 2, For: 300 * time.Millisecond},
 		HotRows: HotRowsPlan{
