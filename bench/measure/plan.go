@@ -146,12 +146,12 @@ func Short() Plan {
 
 // Full is for publishing.
 func Full() Plan {
-	window := Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1500 * time.Millisecond}
+	window := Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1300 * time.Millisecond}
 	return Plan{
 		Mode: "full",
 		Uncontended: UncontendedPlan{
-			Rounds: 36, Block: 30 * time.Millisecond, Least: 5,
-			WarmUp: 300 * time.Millisecond,
+			Rounds: 32, Block: 30 * time.Millisecond, Least: 5,
+			WarmUp: 150 * time.Millisecond,
 		},
 		Contended: []ContendedPlan{{
 			Rejoin: results.AfterNext, Contenders: []int{8, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
@@ -164,7 +164,7 @@ func Full() Plan {
 			Window: window,
 		}},
 		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 10, 100, 1000, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
+			Keys: []int{1, 10, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
 			For: 600 * time.Millisecond,
 		},
 		Orders: OrdersPlan{
