@@ -9,8 +9,9 @@ import (
 
 // order is what one caller of a Combined wants done.
 //
-// It waits in the queue, and then in a batch that waits for its lock. It may leave until it is
-// bound, which it is while work has it, and while its caller's goroutine has something to call.
+// It waits in the queue, and then in a batch that waits for its lock. It may leave unless it is
+// bound: while work has it, and while its caller's goroutine has something to call. So whoever is
+// asked to go on with the queue or with a batch does so, and nobody is forgotten.
 type order[In, Out any] struct {
 	ctx    context.Context
 	in     In
@@ -24,8 +25,9 @@ type order[In, Out any] struct {
 	left  bool
 }
 
-// batch is orders that wait for a lock, or are worked on, together. No goroutine belongs to the
-// wait of a batch, so that any of its callers may leave, and the place at the server is kept.
+// batch is orders that wait for a lock, or are worked on, together. It waits in a goroutine of its
+// own: when that of a caller did, the batch would have to ask anew, and behind others, each time
+// such a caller leaves. The work is done in the goroutine of a caller.
 type batch[In, Out any] struct {
 	orders  []*order[In, Out]
 	ctx     context.Context // of the wait and the work
@@ -102,8 +104,8 @@ func (c *Combined[Tx, In, Out]) sweep() {
 	}
 }
 
-// next has the first caller of the queue lead, if there is one. Whoever is done with a batch calls
-// it, on whatever way, so nobody is forgotten.
+// next has the first caller of the queue lead, if there is one. It is called at the end of each
+// batch, on every way there.
 func (c *Combined[Tx, In, Out]) next() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,15 +137,12 @@ func (c *Combined[Tx, In, Out]) take() *batch[In, Out] {
 	return b
 }
 
-// bind leaves in a batch the orders that have not left, and binds them. An order whose context has
-// ended is not worked on, though its caller has not come to see it.
+// bind leaves in a batch the orders whose contexts have not ended, and binds them. The others are
+// told. That is no harm to those that have left, and some have not come to see it.
 func (c *Combined[Tx, In, Out]) bind(b *batch[In, Out]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b.orders = slices.DeleteFunc(b.orders, func(o *order[In, Out]) bool {
-		if o.left {
-			return true
-		}
 		o.bound = true
 		ended := o.ctx.Err() != nil
 		if ended {

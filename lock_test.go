@@ -135,6 +135,10 @@ var sideBySide = []guarantee{
 		guarantees.NewRun[pgx.Tx], guarantees.NewRun[*sql.Tx],
 	},
 	{
+		"a run of the server whose counts are spent is followed by another",
+		guarantees.SpentRun[pgx.Tx], guarantees.SpentRun[*sql.Tx],
+	},
+	{
 		"two lock tables on one pool have tokens of their own",
 		guarantees.TwoFences[pgx.Tx], guarantees.TwoFences[*sql.Tx],
 	},
@@ -351,6 +355,14 @@ var sideBySide = []guarantee{
 	{
 		"a session with other rows is not handed over, and a Do gets its turn",
 		guarantees.HandOffReleases[pgx.Tx], guarantees.HandOffReleases[*sql.Tx],
+	},
+	{
+		"broken sessions leave nobody waiting while sessions are handed over",
+		guarantees.HandOffForgetsNobody[pgx.Tx], guarantees.HandOffForgetsNobody[*sql.Tx],
+	},
+	{
+		"Close ends what is handed from caller to caller",
+		guarantees.HandOffCloses[pgx.Tx], guarantees.HandOffCloses[*sql.Tx],
 	},
 	{
 		"waits that end while a session is handed over lose nothing",

@@ -23,8 +23,8 @@ import (
 // other. Between processes the order is that of sessions, not of callers: a process with many
 // callers queues with n of them at a time.
 //
-// A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when all
-// n sessions are in use, and sends nothing either. Calls that join a session pass by, so what holds
+// A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
+// somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that join a session pass by, so what holds
 // a session never waits in the process, and the server sees every deadlock. LockTx passes by as
 // well. n is at least 1.
 func WithQueue(n int) Option {
@@ -46,10 +46,16 @@ func WithQueue(n int) Option {
 // in which d runs out.
 //
 // Each holder has a context and a token of its own. A loss ends the present holder, and the next
-// locks anew. A session is handed over only when its connection is alive, as far as this system's
-// kernel knows: on systems other than Linux, a loss may be noticed one heartbeat late. A session in
-// which further rows were locked is not handed over. With [WithFencing], tokens increase for each
-// set of rows, and are not to be compared across keys; a turn then ends after 1000 holders.
+// locks anew. A session is handed over only if its connection was alive, as far as this system's
+// kernel knew, within the last 100 µs. On systems other than Linux a loss may go unseen until the
+// next heartbeat. A session in which further rows were asked for is not handed over.
+//
+// [Locker.Inspect] shows a session as that of the first of its holders: the key is what that one
+// named, and since when is its time. [Locker.Break] ends the present holder.
+//
+// With [WithFencing], tokens increase over all locks that have a row in common, and are not to be
+// compared between others. A session has four tokens for each caller that waits when it begins, and
+// 1000 at most: a streak ends with them.
 func WithHandOff(n int, d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.handOff = handOff{times: n, atMost: d}
@@ -108,7 +114,8 @@ func (l *Locker[Tx]) newLines() *lines[Tx] {
 	return queue.New[line, grant[Tx]](limit)
 }
 
-// enter waits in the process until the rows of request may be asked for, and asks for them.
+// enter waits in the process until the rows of request may be asked for, and asks for them, or has
+// a session that was handed over.
 func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	name := lineOf(request)
 	if request.Try {
@@ -122,53 +129,64 @@ func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (
 		return m.begin(ctx, wait, request, place)
 	}
 	queued, admitted := tracedQueue(ctx, m.locker.config.tracer)
-	entered, err := m.locker.lines().Enter(wait, name, !request.Work, queued)
-	admitted()
-	switch {
-	case errors.Is(err, errClosed):
-		return g, err
-	case err != nil:
-		return g, fmt.Errorf("%w: %w", ErrNotAcquired, err)
-	case !entered.Handed:
-		return m.begin(ctx, wait, request, entered.Place)
+	for {
+		entered, err := m.locker.lines().Enter(wait, name, !request.Work, queued)
+		admitted()
+		switch {
+		case errors.Is(err, errClosed):
+			return g, err
+		case err != nil:
+			return g, fmt.Errorf("%w: %w", ErrNotAcquired, err)
+		case !entered.Handed:
+			return m.begin(ctx, wait, request, entered.Place)
+		}
+		held := entered.Session
+		held.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
+		gone, ended := held.handle.Err(), ctx.Err()
+		if gone == nil && ended == nil {
+			return held, nil
+		}
+		_ = held.leave(ctx, held.handle)
+		if ended != nil {
+			return g, fmt.Errorf("%w: left the queue of this process", ErrNotAcquired)
+		}
 	}
-	if err = ctx.Err(); err != nil { // it was handed over at that moment, and its owner has stopped waiting
-		go func() { _ = entered.Session.leave(ctx, entered.Session.handle) }()
-		return g, fmt.Errorf("%w: the wait was over", ErrNotAcquired)
-	}
-	return entered.Session, nil
 }
 
 // maxTokens bounds the tokens that a session draws: the server counts them one by one.
 const maxTokens = 1000
 
-// tokensFor is how many tokens a session draws that will use the place: as many as it has owners if
-// those come that wait already, else one. Owners draw none later, which would be a round trip.
+// tokensFor is how many tokens a session draws that will use the place: one for itself, and some
+// for each caller that waits already. Its next owners get the following ones. No other session gets
+// those for these rows: it would have to lock one of them, and draws its token after that. What
+// sessions of other rows draw in between only lets the server count further.
 func (l *Locker[Tx]) tokensFor(place *place[Tx]) int {
-	if place.Waiting() == 0 {
-		return 1
-	}
-	return min(1+l.config.handOff.times, maxTokens)
+	const turnsEach = 4
+	return 1 + min(l.config.handOff.times, turnsEach*place.Waiting(), maxTokens-1)
 }
 
-// turn is how long one session has been handed over.
-type turn struct {
+// streak is how long one session has been handed over in a row.
+type streak struct {
 	since  time.Time
 	times  int
 	tokens int  // drawn, and not given out yet
-	over   bool // the session holds other rows as well
+	over   bool // the session may hold other rows as well
 }
 
 // handOn hands the session to the caller of this process that waits next for the same rows, if
-// handle is the last. It returns false when nobody does, or the turn is over: then nothing has
+// handle is the last. It returns false when nobody does, or the streak is over: then nothing has
 // changed.
+//
+// The mutexes are taken in the order of Lines, Life and session. Nothing that holds one of the
+// latter calls Lines, and neither does what the end of a context runs, which has a goroutine of its
+// own.
 func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
-	if s.work || !s.inTurn() || s.place.Waiting() == 0 {
+	if s.work || !s.inStreak() || s.place.Waiting() == 0 {
 		return false
 	}
 	s.heartbeat.Check() // this process may have been stopped, and nobody has noticed the loss yet
 	return s.place.HandOver(func() (grant[Tx], bool) {
-		next := s.life.HandOn(handle)
+		next := s.life.HandOn(handle, s.inStreak) // another caller may have locked other rows just now
 		if next == nil {
 			return grant[Tx]{}, false
 		}
@@ -176,25 +194,32 @@ func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
 	})
 }
 
-// inTurn tells whether the session may be handed over once more.
-func (s *session[Tx]) inTurn() bool {
+// inStreak tells whether the session may be handed over once more.
+func (s *session[Tx]) inStreak() bool {
 	limit := s.locker.config.handOff
 	if limit.times == 0 {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.turn.over && s.turn.times < limit.times && time.Since(s.turn.since) < limit.atMost &&
-		(s.first.Fence == "" || s.turn.tokens > 0)
+	return !s.streak.over && s.streak.times < limit.times && time.Since(s.streak.since) < limit.atMost &&
+		(s.first.Fence == "" || s.streak.tokens > 0)
+}
+
+// endStreak says that the session may hold rows of which its next owner would know nothing.
+func (s *session[Tx]) endStreak() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streak.over = true
 }
 
 // nextToken counts a hand-over, and is the next owner's token.
 func (s *session[Tx]) nextToken() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn.times++
+	s.streak.times++
 	if s.first.Fence != "" {
-		s.turn.tokens--
+		s.streak.tokens--
 		s.token++
 		s.held = nil // it names the former token
 	}

@@ -47,8 +47,8 @@ type session[Tx any] struct {
 	// with, 0 without. It is nil until somebody asks. What was locked while work runs is not among
 	// them. PostgreSQL releases that when a savepoint is rolled back, of ours or of the work's own,
 	// so it is locked anew each time.
-	held map[row]int64
-	turn turn
+	held   map[row]int64
+	streak streak
 }
 
 // row is what a session holds.
@@ -123,7 +123,7 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 ) (grant[Tx], error) {
 	s := &session[Tx]{
 		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, token: token,
-		turn: turn{since: time.Now(), tokens: request.Tokens - 1},
+		streak: streak{since: time.Now(), tokens: request.Tokens - 1},
 	}
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
@@ -192,6 +192,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		s.heartbeat.Check()
 		return token, nil
 	}
+	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, request)
@@ -242,7 +243,6 @@ func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
 func (s *session[Tx]) hold(request dialects.Request, token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn.over = true // the next owner would hold them as well
 	s.note(request, token)
 }
 
@@ -318,6 +318,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	// until then.
 	if !s.turns.Close(bounded) {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
+		s.place.Leave()
 		go func() {
 			defer s.over()
 			s.turns.Close(context.Background())

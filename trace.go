@@ -24,7 +24,7 @@ type Tracer interface {
 }
 
 // QueueTracer is a Tracer that is also told who waits in the process, without a session: see
-// [WithQueue]. Both methods are called between Asked and Answered, in the goroutine of the call.
+// [WithQueue]. Both methods are called between Asked and Answered.
 type QueueTracer interface {
 	Tracer
 	// Queued is called when a call has joined the queue of the process.
@@ -47,6 +47,7 @@ func tracedQueue(ctx context.Context, tracer Tracer) (queued, admitted func()) {
 	}
 	return queued, func() {
 		if waits {
+			waits = false
 			told.Admitted(ctx)
 		}
 	}

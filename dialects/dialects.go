@@ -148,8 +148,8 @@ type Request struct {
 	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
 	// are locked. It is empty when no token is asked for.
 	Fence string
-	// Tokens is how many tokens, from the one that is returned upwards, nobody else gets who locks
-	// the same rows. It is at least 1 with a Fence.
+	// Tokens is how many tokens are drawn, at least 1 with a Fence. Whoever locks one of these rows
+	// later gets none of the Tokens numbers from the returned one upwards.
 	Tokens int
 }
 

@@ -44,7 +44,7 @@ func fenceOf(table string) (fence, error) {
 // run is the epoch of the server's run and the count at which it began, or NULL.
 func (f fence) run() string {
 	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id " +
-		"AND UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND 1099511627775 " +
+		"AND UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND " + strconv.Itoa(fencing.Spent-1) + " " +
 		"AND epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
 }
 
@@ -52,13 +52,14 @@ func (f fence) run() string {
 func (f fence) read() string { return "@txlock_run = " + f.run() }
 
 // counted is a column that holds another, and what a token is made of. It is NULL without a run.
-// Further tokens are drawn behind it: BENCHMARK calls the function so often, and returns 0.
-func counted(column string, tokens int) string {
-	if tokens <= 1 {
-		return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run)"
+// With the last row, further tokens are drawn: BENCHMARK calls the function so often, and returns
+// 0.
+func counted(column string, tokens int, isLast string) string {
+	further := ""
+	if tokens > 1 {
+		further = fmt.Sprintf(", LEFT(IF(%s, BENCHMARK(%d, UUID_SHORT()), 0), 0)", isLast, tokens-1)
 	}
-	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run, LEFT(BENCHMARK(" +
-		strconv.Itoa(tokens-1) + ", UUID_SHORT()), 0))"
+	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run" + further + ")"
 }
 
 // tokenOf takes the columns of counted apart. The row that was locked last was counted last.
@@ -75,11 +76,13 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 			}
 		}
 		count, epoch, start := numbers[0], numbers[1], numbers[2]
-		// A count outside the range of a run: the row is another server's, brought here by a dump.
-		if count <= start || count-start >= 1<<40 {
+		if count <= start { // the row is another server's, brought here by a dump
 			return nil, 0, errNoRun
 		}
 		made, err := fencing.Token(epoch, count-start)
+		if errors.Is(err, fencing.ErrSpent) {
+			err = errNoRun
+		}
 		if err != nil {
 			return nil, 0, err
 		}

@@ -43,7 +43,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 ) {
 	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
-	if ctx.Done() != nil && !request.Try {
+	if ctx.Done() != nil {
 		tag = newTag()
 	}
 	query, send, err := d.lockScript(at, request, limit, tag)

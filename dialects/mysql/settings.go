@@ -22,7 +22,8 @@ const (
 	guardWorkSQL = ", @txlock_isolation = " + isolation + ", " + isolation + " = 'READ-COMMITTED'"
 	restoredWork = ", " + isolation + " = @txlock_isolation, @txlock_isolation = NULL"
 
-	// isolation is the variable's name on MySQL and on MariaDB.
+	// isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
+	// by the same name.
 	isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told

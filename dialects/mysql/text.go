@@ -123,7 +123,7 @@ func selectsOf(request dialects.Request, into string) ([]string, error) {
 	for i, text := range literals {
 		result := strconv.Itoa(i)
 		if request.Fence != "" {
-			result = counted(result, request.Tokens)
+			result = counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
 		}
 		selects[i] = fmt.Sprintf("%s FROM %s WHERE %s = %s", result, table, column, text)
 	}
@@ -134,7 +134,7 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	result := column
 	switch {
 	case request.Fence != "":
-		result = counted(column, request.Tokens)
+		result = counted(column, request.Tokens, column+" = "+request.Values[len(request.Values)-1].Text)
 	case into != "":
 		result = into + " INTO @" + variable
 	}

@@ -28,7 +28,8 @@ import (
 // same.
 type fence struct{ epochs, runs, sequence string }
 
-// errNoRun says that the server has crashed, or was promoted, since the last token.
+// errNoRun says that the server has crashed, or was promoted, since the last token, or that the
+// counts of its run are spent.
 var errNoRun = errors.New("no token: the server has crashed or was promoted")
 
 // fenceOf derives the quoted names from the lock table's. The server cuts names at 63 bytes, so a
@@ -69,7 +70,11 @@ func tokenOf(column []string) (int64, error) {
 	if _, err := fmt.Sscanf(column[0], "%d %d", &epoch, &count); err != nil {
 		return 0, fmt.Errorf("no token: %q: %w", column[0], err)
 	}
-	return fencing.Token(epoch, count)
+	token, err := fencing.Token(epoch, count)
+	if errors.Is(err, fencing.ErrSpent) {
+		return 0, errNoRun
+	}
+	return token, err
 }
 
 // schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
@@ -105,7 +110,7 @@ func (q querier) numberRun(ctx context.Context, table string) error {
 	return errNoRun
 }
 
-// drawEpoch draws an epoch, and gives it to the run unless the run has one. It is refused when a
+// drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is refused when a
 // run with a higher one has begun: the server has crashed since it was drawn, behind a pooler that
 // keeps this connection.
 func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error) {
@@ -126,9 +131,10 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 	run, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
-		{"with run as (insert into " + f.runs + " select true, $1::bigint, last_value - 1 from " + f.sequence +
-			" where not exists (select from " + f.epochs +
-			" where epoch > $1::bigint and begun) on conflict do nothing returning epoch) " +
+		{"with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +
+			f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
+			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
+			"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " returning epoch) " +
 			"update " + f.epochs + " set begun = true where epoch in (select epoch from run)", []any{epoch}},
 		{sql: "commit"},
 		{sql: "select epoch::text from " + f.runs},

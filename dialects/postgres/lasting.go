@@ -25,9 +25,10 @@ const (
 		"set_config('client_connection_check_interval', $2, false), " +
 		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $3"
 
-	// answerSQL leaves the check of the client out: what resets that resets the lease too.
-	answerSQL = "current_setting('idle_in_transaction_session_timeout') || " +
-		"current_setting('default_transaction_read_only')"
+	// answerSQL leaves the check of the client out: what resets that resets the lease too. Only
+	// work can do harm where the default is not read only.
+	answerSQL        = "current_setting('idle_in_transaction_session_timeout')"
+	guardedAnswerSQL = "case when current_setting('default_transaction_read_only') = 'on' then " + answerSQL + " end"
 )
 
 // errUnsettled occurs when the settings are not what they were. The transaction is not used.

@@ -22,8 +22,8 @@ type lent struct {
 // stdlibConn has a name that does not hide its method Conn.
 type stdlibConn = stdlib.Conn
 
-// lend presents the transaction that is open on conn. Only pooled, through which statements are to
-// be sent from now on, and tx use the connection until takeBack is called.
+// lend presents the transaction that is open on conn. What the library sends goes through pooled
+// from now on: database/sql then keeps it apart from what tx sends.
 func lend(ctx context.Context, conn *stdlib.Conn) (l *lent, pooled *sql.Conn, tx *sql.Tx, err error) {
 	l = &lent{stdlibConn: conn}
 	l.db = sql.OpenDB(l)

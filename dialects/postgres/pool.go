@@ -79,7 +79,7 @@ type sender interface {
 // prepare the statements. With begin, the transaction that the batch begins is returned, also after
 // an error.
 func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
-	var batch pgx.Batch
+	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(s))}
 	if begin != nil {
 		batch.BeginTx(*begin)
 	}
@@ -87,12 +87,16 @@ func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]s
 		batch.Queue(statement.sql, statement.args...)
 	}
 	results := to.SendBatch(ctx, &batch)
-	columns, err := firstColumns(results, batch.Len())
+	var err error
+	if begin != nil {
+		_, err = results.Exec()
+	}
+	var columns [][]string
+	if err == nil {
+		columns, err = firstColumns(results, len(s))
+	}
 	if closed := results.Close(); err == nil {
 		err = closed
-	}
-	if begin != nil {
-		columns = columns[min(1, len(columns)):]
 	}
 	return columns, results.Tx(), err
 }

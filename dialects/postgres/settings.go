@@ -34,9 +34,9 @@ const (
 // markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const markSetting = "txlock.held"
 
-// proofSQL fails by a division by zero in any transaction but the one that holds the mark. It is one
-// statement, because each costs the server as much as a lock. Its failure takes back what it has
-// set.
+// proofSQL fails by a division by zero in any transaction but the one that holds the mark. It is
+// one statement, because each costs the server as much as a lock. Its failure takes back what it
+// has set.
 func proofSQL(mark string) string {
 	return "select 1 / (current_setting('" + markSetting + "', true) is not distinct from " + mark + ")::int"
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -56,10 +57,9 @@ type plan struct {
 }
 
 func (p *plan) add(s statement) (at int) {
-	if s.sql == "" {
-		return -1
+	if s.sql != "" {
+		p.script = append(p.script, s)
 	}
-	p.script = append(p.script, s)
 	return len(p.script) - 1
 }
 
@@ -74,23 +74,25 @@ func (p *plan) add(s statement) (at int) {
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	rows, err := rowsOf(request)
-	if err != nil {
-		return p, err
-	}
+	p.turnstiles, p.settings = -1, -1
 	set, restore := settingsOf(request, on)
 	p.add(set)
-	p.turnstiles, p.settings, p.token = -1, -1, -1
 	if on.as == owner && isShort(request) {
-		turnstile := p.add(shortStatement(request, rows, on))
-		p.settings, p.rows = turnstile, turnstile
-		if request.Slots == 0 {
-			p.rows = p.add(rowStatement(request, rows, on.as))
+		short, err := shortScript(request, on)
+		if err != nil {
+			return p, err
 		}
+		p.settings = len(p.script)
+		p.script = append(p.script, short...)
 	} else {
+		rows, err := rowsOf(request)
+		if err != nil {
+			return p, err
+		}
 		p.turnstiles = p.add(turnstileStatement(request, on.as))
-		p.rows = p.add(rowStatement(request, rows, on.as))
+		p.add(rowStatement(request, rows, on.as))
 	}
+	p.rows = len(p.script) - 1
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
 		if err != nil {
@@ -106,27 +108,66 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 // other row.
 func isShort(request dialects.Request) bool { return len(request.Values) == 1 && !request.Try }
 
-// shortStatement passes the turnstile of the only row, and locks that row if it is a slot. The
-// snapshot of that statement is older than the wait. That does not matter for slots, which nobody
-// changes; but a row of the caller's that came meanwhile would be missed.
-//
-// The slot is looked up by the result of a subquery, which is evaluated once and before the scan.
-// A condition on the row would be evaluated during the scan, which keeps the page from VACUUM.
-func shortStatement(request dialects.Request, rows rowSet, on terms) (s statement) {
-	turnstile := s.bind(strconv.FormatInt(turnstilesOf(request)[0], 10))
-	label := showSQL(s.bind(labelOf(request)))
-	columns := answerSQL
+// shortScript passes the turnstile of the only row and locks that row, a slot in the same
+// statement. The snapshot of that statement is older than the wait. That does not matter for slots,
+// which nobody changes; but a row of the caller's that came meanwhile would be missed.
+func shortScript(request dialects.Request, on terms) (script, error) {
+	args := make([]any, 0, 4)
+	args = append(args, strconv.FormatInt(turnstileOfRow(request, request.Values[0]), 10), labelOf(request))
 	if on.mark != "" {
-		columns += ", " + setSQL(markSetting, s.bind(on.mark))
+		args = append(args, on.mark)
 	}
-	if request.Slots == 0 {
-		s.sql = "select " + columns + ", " + label + ", pg_advisory_xact_lock(" + turnstile + "), " + grantedSQL
-		return s
+	if request.Slots > 0 {
+		text, err := slotTextOf(slotShape{request.Table, request.Column, request.Slots, on.mark != ""})
+		return script{{text, append(args, request.Values[0].Text)}}, err
 	}
-	s.sql = "select " + columns + ", " + grantedSQL + " from " + rows.table + " where slot = (select case when " + label +
-		" is not null and pg_advisory_xact_lock(" + turnstile + ") is not null then " + s.bind(rows.values) +
-		"::integer end) and slots = " + strconv.Itoa(request.Slots) + " for update"
-	return s
+	rows, err := rowsOf(request)
+	columns, label := shortColumns(on.mark != "")
+	turnstile := "select " + columns + ", " + label + ", pg_advisory_xact_lock($1), " + grantedSQL
+	return script{{turnstile, args}, rowStatement(request, rows, owner)}, err
+}
+
+// shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
+func shortColumns(work bool) (columns, label string) {
+	columns, label = answerSQL, showSQL("$2")
+	if work {
+		columns = guardedAnswerSQL + ", " + setSQL(markSetting, "$3")
+	}
+	return columns, label
+}
+
+// slotShape is what the text that locks a slot depends on.
+type slotShape struct {
+	table, column string
+	slots         int
+	work          bool
+}
+
+// slotTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
+// two for each lock table.
+var slotTexts sync.Map // of slotShape, to string
+
+// slotTextOf looks the slot up by the result of a subquery, which is evaluated once and before the
+// scan. A condition on the row would be evaluated during the scan, which keeps VACUUM from the
+// page as long as it waits.
+func slotTextOf(shape slotShape) (string, error) {
+	if text, ok := slotTexts.Load(shape); ok {
+		return text.(string), nil
+	}
+	rows, err := rowsOf(dialects.Request{Table: shape.table, Column: shape.column})
+	if err != nil {
+		return "", err
+	}
+	columns, label := shortColumns(shape.work)
+	slot := "$3"
+	if shape.work {
+		slot = "$4"
+	}
+	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where " + rows.column +
+		" = (select case when " + label + " is not null and pg_advisory_xact_lock($1) is not null then " + slot +
+		"::integer end) and slots = " + strconv.Itoa(shape.slots) + " for update"
+	slotTexts.Store(shape, text)
+	return text, nil
 }
 
 // turnstileStatement returns no row where the isolation level is unsuitable.
@@ -251,10 +292,14 @@ func turnstilesOf(request dialects.Request) []int64 {
 	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
 	numbers := make([]int64, 0, len(rows))
 	for _, row := range rows {
-		numbers = append(numbers, turnstileOf(request.Table, request.Column, row.Text))
+		numbers = append(numbers, turnstileOfRow(request, row))
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
+}
+
+func turnstileOfRow(request dialects.Request, row dialects.Value) int64 {
+	return turnstileOf(request.Table, request.Column, row.Text)
 }
 
 func turnstileOf(table, column, value string) int64 {

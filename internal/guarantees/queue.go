@@ -203,8 +203,18 @@ func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 
 // QueueForgetsNobody shows that broken sessions and panics leave nobody waiting.
 func QueueForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	forgetsNobody(t, e, c, txlock.WithQueue(2))
+}
+
+// HandOffForgetsNobody shows the same while sessions are handed over.
+func HandOffForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	forgetsNobody(t, e, c, txlock.WithHandOff(10, time.Hour))
+}
+
+func forgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], option txlock.Option) {
+	t.Helper()
 	const callers, turns, kills = 40, 5, 4
-	f, _ := crowded(t, e, c, 10, "", txlock.WithQueue(2))
+	f, _ := crowded(t, e, c, 10, "", option)
 	m := f.Locks.Mutex(f.Key("crowd"))
 	holds := make(chan struct{}, callers*turns)
 	var group sync.WaitGroup
@@ -213,7 +223,7 @@ func QueueForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			for served := 0; served < turns; {
 				func() {
 					defer func() { _ = recover() }()
-					_ = lockOrDo(m, i%2 == 0, func() {
+					_ = lockOrDo(m, i%4 == 0, func() {
 						served++
 						holds <- struct{}{}
 						if i%8 == 0 {

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -128,6 +129,50 @@ func dropFenced(t *testing.T, e *testbed.Engine, table string) {
 	if e.Postgres {
 		e.AsAdmin(t, "DROP SEQUENCE "+table+"_tokens")
 	}
+}
+
+// SpentRun shows that a run whose counts are spent is followed by another, for tokens that are drawn
+// one by one and for those that are drawn ahead.
+func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
+	require.NoError(t, owner.Locks.Install(background))
+	var last int64 // guarded by the lock
+	contend := func() {
+		var group errgroup.Group
+		for _, option := range []txlock.Option{txlock.WithQueue(4), txlock.WithHandOff(math.MaxInt, time.Hour)} {
+			f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithFencing(), option)
+			for range 8 {
+				group.Go(func() error {
+					for range 5 {
+						lock, err := f.Locks.Mutex("a", "b").Lock(background)
+						if err != nil {
+							return err
+						}
+						if lock.Token() <= last {
+							t.Errorf("token %d after %d", lock.Token(), last)
+						}
+						last = lock.Token()
+						if err := lock.Unlock(background); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+		}
+		require.NoError(t, group.Wait())
+	}
+	contend()
+	const run = 1 << 40
+	first := last / run
+	if e.Postgres { // the server counts on to where few are left
+		e.AsAdmin(t, fmt.Sprintf("SELECT setval('%s_tokens', start + %d) FROM %s_runs", table, run-1<<20-50, table))
+	} else {
+		e.AsAdmin(t, fmt.Sprintf("UPDATE %s_runs SET start = UUID_SHORT() - %d", table, run-1<<20-50))
+	}
+	contend()
+	require.Greater(t, last/run, first, "another run has begun")
+	require.Less(t, last%run, int64(1<<30))
 }
 
 // NewRun: many clients at once find that the table of runs was emptied by a crash, or holds rows of

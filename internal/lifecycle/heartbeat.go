@@ -192,8 +192,9 @@ func (h *Heartbeat) askKernel() {
 
 var errConnectionClosed = errors.New("the connection is closed")
 
-// lookAgain is how soon after a Check another asks nothing: in less than the news of a loss takes
-// to arrive, a system call tells nothing new.
+// lookAgain is how soon after a Check another asks nothing. A session that passes quickly from hand
+// to hand would else spend its time in system calls. The price is that a loss may go unseen for so
+// much longer, which is less than the watch takes to report it.
 const lookAgain = 100 * time.Microsecond
 
 // Check declares the session lost if that can be seen from here. It is for a call that gives a

@@ -46,12 +46,13 @@ func NewLife(whole *Scope) (*Life, *Handle) {
 }
 
 // HandOn gives h back, which ends its context, and returns the handle of the session's next owner.
-// It returns nil, and changes nothing, when the session is lost or not open any more, or when h is
-// not its only handle.
-func (l *Life) HandOn(h *Handle) *Handle {
+// It returns nil, and changes nothing, when the session is lost or not open any more, when h is not
+// its only handle, or when may returns false. may sees what the other callers have done: they have
+// left. It is called with the mutex held.
+func (l *Life) HandOn(h *Handle, may func() bool) *Handle {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.phase != open || l.lost != nil || len(l.handles) != 1 || l.handles[0] != h {
+	if l.phase != open || l.lost != nil || len(l.handles) != 1 || l.handles[0] != h || !may() {
 		return nil
 	}
 	l.remove(h)

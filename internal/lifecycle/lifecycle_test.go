@@ -159,18 +159,22 @@ func TestOneCallerEndsTheSession(t *testing.T) {
 	}
 }
 
+func always() bool { return true }
+
 func TestHandOnGivesTheSessionToAnotherOwner(t *testing.T) {
 	life, first, _ := newLife()
 	nested := first.Enter(first.Scope())
-	require.Nil(t, life.HandOn(first), "a caller of the first owner's still holds it")
+	require.Nil(t, life.HandOn(first, always), "a caller of the first owner's still holds it")
 	_, _ = nested.Leave()
 
 	ctx := first.Context(background)
-	next := life.HandOn(first)
+	require.Nil(t, life.HandOn(first, func() bool { return false }))
+	require.NoError(t, ctx.Err())
+	next := life.HandOn(first, always)
 	require.NotNil(t, next)
 	require.Equal(t, context.Canceled, context.Cause(ctx), "the first owner's work has ended")
 	require.Error(t, nested.Context(background).Err(), "also when its context is made only now")
-	require.Nil(t, life.HandOn(first), "it is not the first owner's any more")
+	require.Nil(t, life.HandOn(first, always), "it is not the first owner's any more")
 	require.False(t, first.Open())
 	require.Nil(t, first.Enter(first.Scope()), "nor does its context let anybody in")
 	last, err := first.Leave()
@@ -182,7 +186,7 @@ func TestHandOnGivesTheSessionToAnotherOwner(t *testing.T) {
 	require.NoError(t, held.Err())
 	require.True(t, life.Lose(errLost))
 	require.Equal(t, errLost, context.Cause(held), "a loss is the present owner's")
-	require.Nil(t, life.HandOn(next), "and nobody is given a lost session")
+	require.Nil(t, life.HandOn(next, always), "and nobody is given a lost session")
 	last, err = next.Leave()
 	require.True(t, last)
 	require.Equal(t, errLost, err)

@@ -81,7 +81,7 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, takesSession bool, queu
 		return Admission[K, S]{}, l.closed
 	}
 	in := l.line(name)
-	if in.first == nil && l.room(in) {
+	if l.room(in) {
 		defer l.mu.Unlock()
 		return Admission[K, S]{Place: l.take(in, name, true)}, nil
 	}

@@ -2,6 +2,7 @@
 package fencing
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -10,13 +11,25 @@ import (
 // pool may be waiting for the session that asks.
 const SecondConn = time.Second
 
+const countBits, epochBits = 40, 23
+
+// Spent is the count from which on a run has none left, and is followed by another. It leaves room
+// for the further tokens that are drawn with one. All who draw must agree on it: otherwise a token
+// of the old run could follow one of the new.
+const Spent = 1<<countBits - 1<<20
+
+// ErrSpent occurs when a run has no counts left.
+var ErrSpent = errors.New("no token: the counts of the server's run are spent")
+
 // Token makes a fencing token of an epoch, the number of a server's run, and of a count in that
 // run. Later runs have higher numbers, so tokens increase from one run to the next, wherever the
 // counter begins.
 func Token(epoch, count uint64) (int64, error) {
-	const countBits, epochBits = 40, 23
-	if epoch == 0 || epoch >= 1<<epochBits || count == 0 || count >= 1<<countBits {
+	switch {
+	case epoch == 0 || epoch >= 1<<epochBits || count == 0:
 		return 0, fmt.Errorf("no token: count %d in the server's run %d is outside the range", count, epoch)
+	case count >= Spent:
+		return 0, ErrSpent
 	}
 	return int64(epoch<<countBits | count), nil
 }

@@ -32,14 +32,7 @@ func TestCommitWhenReadOnly(t *testing.T) {
 func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	user := "'" + f.Label + "'@'%'" // the administrator may write also then
-	f.AsAdmin(t, "CREATE USER "+user)
-	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
-	f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
-	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
-	require.NoError(t, err)
-	config.User, config.Passwd = f.Label, ""
-	driver, pool := c.Connect(t, config.FormatDSN(), 1)
+	driver, pool := c.Connect(t, ordinaryUser(t, f).FormatDSN(), 1) // the administrator may write also then
 	defer pool.Close()
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	m := locks.Mutex(f.Key("refused"))
@@ -49,7 +42,7 @@ func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.T
 			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 		})
 	}
-	err = insert(func() { f.AsAdmin(t, "SET GLOBAL read_only = ON") })
+	err := insert(func() { f.AsAdmin(t, "SET GLOBAL read_only = ON") })
 	f.AsAdmin(t, "SET GLOBAL read_only = OFF")
 	var refused *mysql.MySQLError
 	require.ErrorAs(t, err, &refused)
@@ -59,4 +52,17 @@ func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.T
 	f.Free(t, f.Key("refused"))
 	require.NoError(t, insert(func() {}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// ordinaryUser is a user of the fixture who has no privileges but those that locks take.
+func ordinaryUser(t *testing.T, f *testbed.Fixture[*sql.Tx]) *mysql.Config {
+	user := "'" + f.Label + "'@'%'"
+	f.AsAdmin(t, "CREATE USER "+user)
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+	f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.User, config.Passwd = f.Label, ""
+	return config
 }

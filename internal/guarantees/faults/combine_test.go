@@ -61,7 +61,7 @@ func ordersOutlive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			})
 		})
 	}
-	for range tier.Pick(0, 2, 40) {
+	for range tier.Pick(0, 2, 42) {
 		testbed.Receive(t, l.more(rand.IntN(300)))
 		l.stop()
 		require.NoError(t, e.Kill())

@@ -23,6 +23,7 @@ type Client[Tx any] struct {
 	// Connect returns a driver on a pool of at most size connections, and that pool.
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
+	settles bool                                                    // the first lock on a connection differs
 	// Start begins a caller's own transaction on a connection of its own, which leave closes.
 	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	End   func(ctx context.Context, tx Tx, commit bool) error
@@ -139,6 +140,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 func PgxOpened() Client[pgx.Tx] {
 	c := pgxClient
 	c.Name = "postgres.Open"
+	c.settles = true
 	c.open = func(dsn string, size int) (dialects.Driver[pgx.Tx], error) {
 		return postgres.Open(background, dsn+fmt.Sprintf("&pool_max_conns=%d", size))
 	}
