@@ -207,6 +207,10 @@ var sideBySide = []guarantee{
 		guarantees.CombinedCulprit[pgx.Tx], guarantees.CombinedCulprit[*sql.Tx],
 	},
 	{
+		"an order does not get the error of one that has left its batch",
+		guarantees.CombinedCulpritLeaves[pgx.Tx], guarantees.CombinedCulpritLeaves[*sql.Tx],
+	},
+	{
 		"a batch that failed is tried again in halves, in order, and its orders may leave in between",
 		guarantees.CombinedHalves[pgx.Tx], guarantees.CombinedHalves[*sql.Tx],
 	},

@@ -30,6 +30,19 @@ func (o *orders[Tx]) together(t *testing.T, in ...int) (all []*placed) {
 	return all
 }
 
+// lockRows has a batch lock the rows of its orders, of which one order's is another.
+func (o *orders[Tx]) lockRows(table string, order int, other any) {
+	o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+		values := make([]any, len(in))
+		for i, number := range in {
+			if values[i] = number; number == order {
+				values[i] = other
+			}
+		}
+		return o.Locks.Rows(table, "id", values...)
+	}, o.work)
+}
+
 // CombinedCulprit shows that an order that makes its batch fail takes no other order with it.
 func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
@@ -49,13 +62,7 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 			return nil
 		},
 		"a row that does not exist": func(o *orders[Tx]) error {
-			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
-				values := make([]any, len(in))
-				for i, number := range in {
-					values[i] = number
-				}
-				return o.Locks.Rows(rows, "id", values...)
-			}, o.work)
+			o.lockRows(rows, 4, 4)
 			return txlock.ErrNoRow
 		},
 		"an empty key": func(o *orders[Tx]) error {
@@ -89,6 +96,53 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 			o.AsAdmin(t, "DELETE FROM "+o.table+" WHERE id = 4") // there before, of a failed statement
 			require.Equal(t, []int{0, 1, 2, 3, 5, 6, 7}, o.committed(t))
 			o.Free(t, o.key)
+		})
+	}
+}
+
+// CombinedCulpritLeaves shows that an order does not get the error of another one that has left
+// their batch.
+func CombinedCulpritLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
+	other := testbed.NewFixture(t, e, c)
+	other.AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (3)")
+	t.Run("a row that does not exist", func(t *testing.T) {
+		o := newOrders(t, testbed.NewFixture(t, e, c))
+		o.lockRows(rows, 4, 4)
+		lock, err := other.Locks.Rows(rows, "id", 3).Lock(background)
+		require.NoError(t, err)
+		all := o.together(t, 4, 3)
+		o.Waiters(t, 1)
+		all[0].cancel()
+		all[0].left(t)
+		require.NoError(t, lock.Unlock(background))
+		all[1].is(t, 6)
+		require.Equal(t, []int{0, 3}, o.committed(t))
+	})
+	for name, bad := range map[string]func(o *orders[Tx]) *txlock.Mutex[Tx]{
+		"an empty key": func(o *orders[Tx]) *txlock.Mutex[Tx] { return o.Locks.Mutex("") },
+		"no Mutex":     func(*orders[Tx]) *txlock.Mutex[Tx] { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOrders(t, testbed.NewFixture(t, e, c))
+			leaves := make(chan func(), 1)
+			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+				if slices.Contains(in, 4) {
+					(<-leaves)()
+					return bad(o)
+				}
+				return o.lock(in)
+			}, o.work)
+			begun, goOn := o.stopped()
+			first := o.place(t, 0)
+			testbed.Receive(t, begun)
+			o.during = nil
+			culprit, innocent := o.place(t, 4), o.place(t, 3)
+			leaves <- culprit.cancel
+			goOn <- nil
+			first.is(t, 0)
+			culprit.left(t)
+			innocent.is(t, 6)
 		})
 	}
 }
