@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/txlock/txlock/dialects"
 )
 
 // order is what one caller of a Combined wants done.
@@ -191,11 +193,17 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 	}
 	failed := m.failed(combineVerb, err)
 	trace.answer(failed)
-	if errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) || err == m.err {
+	if err == m.err || oneMayBeToBlame(err) {
 		c.refuse(b, n, failed)
 	} else {
 		c.fail(b, failed)
 	}
+}
+
+// oneMayBeToBlame tells whether a lock may have failed for one of the rows that it names.
+func oneMayBeToBlame(err error) bool {
+	var refused dialects.RefusedError
+	return errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) || errors.As(err, &refused)
 }
 
 // perform does the work of a batch that has its lock, in the goroutine of one of its callers.
@@ -251,9 +259,9 @@ func (c *Combined[Tx, In, Out]) fail(b *batch[In, Out], err error) {
 	c.next()
 }
 
-// refuse is fail for an error that a single order of n may have caused: the others are tried without
-// it. Some of the n may have left, and the culprit with them. The halves go to the front of the
-// queue, where their callers may leave again.
+// refuse is fail for an error that a single order of n may have caused: the others are tried
+// without it. Some of the n may have left, and the culprit with them. The halves go to the front of
+// the queue, where their callers may leave again.
 func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 	if n < 2 {
 		c.fail(b, err)

@@ -211,6 +211,10 @@ var sideBySide = []guarantee{
 		guarantees.CombinedCulpritLeaves[pgx.Tx], guarantees.CombinedCulpritLeaves[*sql.Tx],
 	},
 	{
+		"a wait that fails for all of a batch is not tried again",
+		guarantees.CombinedWaitFails[pgx.Tx], guarantees.CombinedWaitFails[*sql.Tx],
+	},
+	{
 		"a batch that failed is tried again in halves, in order, and its orders may leave in between",
 		guarantees.CombinedHalves[pgx.Tx], guarantees.CombinedHalves[*sql.Tx],
 	},

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,6 +66,10 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 			o.lockRows(rows, 4, 4)
 			return txlock.ErrNoRow
 		},
+		"a value that is no text": func(o *orders[Tx]) error {
+			o.lockRows(rows, 4, "\xff")
+			return nil
+		},
 		"an empty key": func(o *orders[Tx]) error {
 			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
 				if slices.Contains(in, 4) {
@@ -76,6 +81,10 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		},
 	}
 	if e.Postgres {
+		ways["a value that the column refuses"] = func(o *orders[Tx]) error {
+			o.lockRows(rows, 4, "abc")
+			return nil
+		}
 		ways["a constraint at COMMIT"] = func(o *orders[Tx]) error {
 			o.AsAdmin(t, "ALTER TABLE "+o.table+" ADD FOREIGN KEY (id) REFERENCES "+rows+
 				" DEFERRABLE INITIALLY DEFERRED")
@@ -145,6 +154,43 @@ func CombinedCulpritLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cl
 			innocent.is(t, 6)
 		})
 	}
+}
+
+// CombinedWaitFails shows that a wait that fails for all of a batch is not tried again.
+func CombinedWaitFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
+	other := testbed.NewFixture(t, e, c)
+	other.AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (1), (2), (3)")
+	lock, err := other.Locks.Rows(rows, "id", 2).Lock(background)
+	require.NoError(t, err)
+	for _, killed := range []bool{false, true} {
+		o := newOrders(t, testbed.NewFixture(t, e, c))
+		asked := 0
+		o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+			asked++
+			if in[0] == 0 {
+				return o.Locks.Rows(rows, "id", 0)
+			}
+			m := o.Locks.Rows(rows, "id", 1, 2, 3)
+			if !killed {
+				m = m.Within(50 * time.Millisecond)
+			}
+			return m
+		}, o.work)
+		all := o.together(t, 1, 2, 3)
+		if killed {
+			o.Waiters(t, 1)
+			o.KillSessions(t)
+		}
+		for _, p := range all {
+			if err := p.fails(t, nil); !killed {
+				require.ErrorIs(t, err, txlock.ErrNotAcquired)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+		}
+		require.Equal(t, 2, asked)
+	}
+	require.NoError(t, lock.Unlock(background))
 }
 
 // CombinedHalves shows in which parts a batch that failed is tried again, and that its orders may
