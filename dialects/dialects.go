@@ -25,9 +25,9 @@ var (
 	ErrUnsafeEngine = errors.New("engine does not lock rows")
 )
 
-// RefusedError says that rows of the caller's table cannot be locked, by the answer of the server or
-// for what the driver knows of it. One value may be the reason, so other rows may well be locked.
-// The session lives on. The text is that of Err.
+// RefusedError says that rows of the caller's table cannot be locked, by the answer of the server
+// or for what the driver knows of it. One value may be the reason, so other rows may well be
+// locked. The session lives on. The text is that of Err.
 type RefusedError struct{ Err error }
 
 func (e RefusedError) Error() string { return e.Err.Error() }
