@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
 
 	"github.com/txlock/txlock/dialects"
@@ -180,6 +182,12 @@ func (c *Combined[Tx, In, Out]) lead() {
 
 // wait waits for the lock of a batch, and then has the first of its callers do the work.
 func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *Mutex[Tx], trace *trace) {
+	returned := false
+	defer func() {
+		if !returned {
+			c.panicked(b, m, trace, recover())
+		}
+	}()
 	n := len(b.orders)
 	g, err := m.acquire(ctx, false, true)
 	c.bind(b)
@@ -187,17 +195,43 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 		_ = g.finish(ctx, false)
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, context.Canceled)
 	}
-	if err == nil {
-		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
-		return
-	}
 	failed := m.failed(combineVerb, err)
-	trace.answer(failed)
-	if err == m.err || oneMayBeToBlame(err) {
+	if err != nil {
+		trace.answer(failed)
+	}
+	returned = true
+	switch {
+	case err == nil:
+		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
+	case err == m.err || oneMayBeToBlame(err):
 		c.refuse(b, n, failed)
-	} else {
+	default:
 		c.fail(b, failed)
 	}
+}
+
+// panicked is the end of a wait in which the client library or a Tracer panicked, or called
+// runtime.Goexit, where value is nil. That goes on in the goroutine of a caller, as it would in a
+// Do. The log has it too: the stack is this one's, and the callers may all have left.
+func (c *Combined[Tx, In, Out]) panicked(b *batch[In, Out], m *Mutex[Tx], trace *trace, value any) {
+	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.name,
+		"panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+	c.bind(b)
+	failed := m.failed(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))
+	goOn := func() {
+		defer c.fail(b, failed)
+		defer trace.answer(failed)
+		if value == nil {
+			runtime.Goexit()
+		}
+		panic(value)
+	}
+	if len(b.orders) > 0 {
+		b.orders[0].calls <- goOn
+		return
+	}
+	defer func() { _ = recover() }()
+	goOn()
 }
 
 // oneMayBeToBlame tells whether a lock may have failed for one of the rows that it names.

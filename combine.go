@@ -56,8 +56,9 @@ const defaultBatch = 256
 //   - [ErrLost]: the session was lost. All of the batch get it, without another try.
 //   - Any other error of the wait for the lock is for all of the batch, and so is that of another
 //     number of results than orders. Nothing is committed.
-//   - [ErrPanicked]: lock or work panicked, or called runtime.Goexit, which goes on in the
-//     goroutine of one caller. The others of the batch get this error. Nothing is committed.
+//   - [ErrPanicked]: lock or work panicked, or called runtime.Goexit, or the client library or a
+//     Tracer did. It goes on in the goroutine of one caller, the others of the batch get this
+//     error, and nothing is committed.
 func Combine[Tx, In, Out any](lock func(in []In) *Mutex[Tx],
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error),
 ) *Combined[Tx, In, Out] {

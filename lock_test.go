@@ -227,6 +227,10 @@ var sideBySide = []guarantee{
 		guarantees.CombinedPanics[pgx.Tx], guarantees.CombinedPanics[*sql.Tx],
 	},
 	{
+		"a panic while a batch waits goes on at one caller, and the others are told",
+		guarantees.CombinedWaitPanics[pgx.Tx], guarantees.CombinedWaitPanics[*sql.Tx],
+	},
+	{
 		"a lost session is an error to all of its batch, without another try",
 		guarantees.CombinedLost[pgx.Tx], guarantees.CombinedLost[*sql.Tx],
 	},
