@@ -189,7 +189,7 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 		}
 	}()
 	n := len(b.orders)
-	g, err := m.acquire(ctx, false, true)
+	g, err := m.acquireUntilClose(ctx)
 	c.bind(b)
 	if err == nil && len(b.orders) == 0 { // the grant won the race against the last to leave
 		_ = g.finish(ctx, false)
@@ -208,6 +208,27 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 	default:
 		c.fail(b, failed)
 	}
+}
+
+// acquireUntilClose is acquire for a batch. Close ends its wait: other callers, whose own contexts
+// say nothing of it, queue behind the batch. Close leaves the driver open until that has ended,
+// since ending a wait may take another connection.
+func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context) (g grant[Tx], err error) {
+	l := m.locker
+	l.mu.Lock()
+	if !l.closed.Load() { // else Close may have waited for all already
+		l.batches.Add(1)
+		defer l.batches.Done()
+	}
+	l.mu.Unlock()
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
+	g, err = m.acquire(wait, false, true)
+	if err != nil && l.closing.Err() != nil {
+		err = errClosed
+	}
+	return g, err
 }
 
 // panicked is the end of a wait in which the client library or a Tracer panicked, or called

@@ -239,6 +239,10 @@ var sideBySide = []guarantee{
 		guarantees.CombinedClosing[pgx.Tx], guarantees.CombinedClosing[*sql.Tx],
 	},
 	{
+		"Close ends the wait of a batch at the server",
+		guarantees.CombinedClosingWait[pgx.Tx], guarantees.CombinedClosingWait[*sql.Tx],
+	},
+	{
 		"an order joins the Do in whose work it is placed, and no Lock",
 		guarantees.CombinedNested[pgx.Tx], guarantees.CombinedNested[*sql.Tx],
 	},

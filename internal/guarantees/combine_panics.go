@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -11,6 +12,46 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
+
+// CombinedPanics shows that a panic goes on in the goroutine of one caller, and that the others are
+// told.
+func CombinedPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		for _, naming := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, naming the lock %v", name, naming), func(t *testing.T) {
+				o := newOrders(t, testbed.NewFixture(t, e, c))
+				o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+					if naming && in[0] == 1 {
+						end()
+					}
+					return o.lock(in)
+				}, func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[int], error) {
+					results, err := o.work(ctx, tx, in)
+					if in[0] == 1 {
+						end()
+					}
+					return results, err
+				})
+				all := o.together(t, 1, 2, 3)
+				first := testbed.Receive(t, all[0].ended)
+				require.True(t, first.exited)
+				if name == "panic" {
+					require.Equal(t, "boom", first.panicked)
+				} else {
+					require.Nil(t, first.panicked)
+				}
+				for _, p := range all[1:] {
+					p.fails(t, txlock.ErrPanicked)
+				}
+				o.Free(t, o.key)
+				value, err := o.Do(background, 4)
+				require.NoError(t, err)
+				require.Equal(t, 8, value)
+				require.Equal(t, []int{0, 4}, o.committed(t))
+			})
+		}
+	}
+}
 
 // faultyDriver is a driver, or the client library below it, in which something happens before a
 // session begins.
