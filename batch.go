@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
 
 	"github.com/txlock/txlock/dialects"
@@ -180,24 +182,77 @@ func (c *Combined[Tx, In, Out]) lead() {
 
 // wait waits for the lock of a batch, and then has the first of its callers do the work.
 func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *Mutex[Tx], trace *trace) {
+	returned := false
+	defer func() {
+		if !returned {
+			c.panicked(b, m, trace, recover())
+		}
+	}()
 	n := len(b.orders)
-	g, err := m.acquire(ctx, false, true)
+	g, err := m.acquireUntilClose(ctx)
 	c.bind(b)
 	if err == nil && len(b.orders) == 0 { // the grant won the race against the last to leave
 		_ = g.finish(ctx, false)
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, context.Canceled)
 	}
-	if err == nil {
-		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
-		return
-	}
 	failed := m.failed(combineVerb, err)
-	trace.answer(failed)
-	if err == m.err || oneMayBeToBlame(err) {
+	if err != nil {
+		trace.answer(failed)
+	}
+	returned = true
+	switch {
+	case err == nil:
+		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
+	case err == m.err || oneMayBeToBlame(err):
 		c.refuse(b, n, failed)
-	} else {
+	default:
 		c.fail(b, failed)
 	}
+}
+
+// acquireUntilClose is acquire for a batch. Close ends its wait: other callers, whose own contexts
+// say nothing of it, queue behind the batch. Close leaves the driver open until that has ended,
+// since ending a wait may take another connection.
+func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context) (g grant[Tx], err error) {
+	l := m.locker
+	l.mu.Lock()
+	if !l.closed.Load() { // else Close may have waited for all already
+		l.batches.Add(1)
+		defer l.batches.Done()
+	}
+	l.mu.Unlock()
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
+	g, err = m.acquire(wait, false, true)
+	if err != nil && l.closing.Err() != nil {
+		err = errClosed
+	}
+	return g, err
+}
+
+// panicked is the end of a wait in which the client library or a Tracer panicked, or called
+// runtime.Goexit, where value is nil. That goes on in the goroutine of a caller, as it would in a
+// Do. The log has it too: the stack is this one's, and the callers may all have left.
+func (c *Combined[Tx, In, Out]) panicked(b *batch[In, Out], m *Mutex[Tx], trace *trace, value any) {
+	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.name,
+		"panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+	c.bind(b)
+	failed := m.failed(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))
+	goOn := func() {
+		defer c.fail(b, failed)
+		defer trace.answer(failed)
+		if value == nil {
+			runtime.Goexit()
+		}
+		panic(value)
+	}
+	if len(b.orders) > 0 {
+		b.orders[0].calls <- goOn
+		return
+	}
+	defer func() { _ = recover() }()
+	goOn()
 }
 
 // oneMayBeToBlame tells whether a lock may have failed for one of the rows that it names.

@@ -37,8 +37,10 @@ const defaultBatch = 256
 // round trips and commits. It pays when work is written for many: in a few set-based statements,
 // not in a loop.
 //
-// lock names what a batch locks: the rows of its orders, or one key for all. Its Within limits the
-// wait of a batch. It sends nothing, and may be called for orders that are not worked on after all.
+// lock names what a batch locks: the rows of its orders, or one key for all. It sends nothing, and
+// may be called for orders that are not worked on after all. One batch waits at a time, and all
+// later orders behind it, also for rows that are free. So set Within in lock, which limits the wait
+// of a batch, or give the context of each Do a deadline.
 //
 // work gets the orders of a batch in the order in which they came, and returns one Result for each,
 // in the same order. It runs as the work of a [Mutex.Do], in the goroutine of one of the callers.
@@ -56,8 +58,9 @@ const defaultBatch = 256
 //   - [ErrLost]: the session was lost. All of the batch get it, without another try.
 //   - Any other error of the wait for the lock is for all of the batch, and so is that of another
 //     number of results than orders. Nothing is committed.
-//   - [ErrPanicked]: lock or work panicked, or called runtime.Goexit, which goes on in the
-//     goroutine of one caller. The others of the batch get this error. Nothing is committed.
+//   - [ErrPanicked]: lock or work panicked, or called runtime.Goexit, or the client library or a
+//     Tracer did. It goes on in the goroutine of one caller, the others of the batch get this
+//     error, and nothing is committed.
 func Combine[Tx, In, Out any](lock func(in []In) *Mutex[Tx],
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error),
 ) *Combined[Tx, In, Out] {

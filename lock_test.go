@@ -227,12 +227,20 @@ var sideBySide = []guarantee{
 		guarantees.CombinedPanics[pgx.Tx], guarantees.CombinedPanics[*sql.Tx],
 	},
 	{
+		"a panic while a batch waits goes on at one caller, and the others are told",
+		guarantees.CombinedWaitPanics[pgx.Tx], guarantees.CombinedWaitPanics[*sql.Tx],
+	},
+	{
 		"a lost session is an error to all of its batch, without another try",
 		guarantees.CombinedLost[pgx.Tx], guarantees.CombinedLost[*sql.Tx],
 	},
 	{
 		"Close ends a batch, and refuses what is queued",
 		guarantees.CombinedClosing[pgx.Tx], guarantees.CombinedClosing[*sql.Tx],
+	},
+	{
+		"Close ends the wait of a batch at the server",
+		guarantees.CombinedClosingWait[pgx.Tx], guarantees.CombinedClosingWait[*sql.Tx],
 	},
 	{
 		"an order joins the Do in whose work it is placed, and no Lock",

@@ -142,6 +142,10 @@ type Locker[Tx any] struct {
 	slots  atomic.Int64 // as read from the lock table; 0 before
 	lines  func() *lines[Tx]
 
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	batches sync.WaitGroup // that wait for their locks
+
 	closed   atomic.Bool // set with mu held
 	mu       sync.Mutex
 	sessions map[*session[Tx]]struct{} // open ones
@@ -154,6 +158,7 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
 	l.lines = sync.OnceValue(l.newLines)
+	l.closing, l.close = context.WithCancel(context.Background())
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
 	}
@@ -221,9 +226,9 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that still
 // runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end with an
-// error, see [WithQueue]. Those that wait at the server do not: cancel their contexts. Close waits
-// 6 seconds for both, and for the server. After that it returns an error, and what is left is
-// closed when it ends.
+// error, see [WithQueue], and so do the batches of a [Combine] that wait at the server. Other calls
+// that wait there do not: cancel their contexts. Close waits 6 seconds for both, and for the
+// server. After that it returns an error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
@@ -232,6 +237,7 @@ func (l *Locker[Tx]) Close() error {
 		open = append(open, s)
 	}
 	l.mu.Unlock()
+	l.close()
 	if l.config.err == nil {
 		l.lines().Close(errClosed)
 	}
@@ -243,6 +249,7 @@ func (l *Locker[Tx]) Close() error {
 		for _, s := range open {
 			<-s.life.Ended()
 		}
+		l.batches.Wait()
 		if l.driver == nil {
 			closed <- nil
 			return

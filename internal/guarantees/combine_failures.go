@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -285,46 +284,6 @@ func CombinedRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.Empty(t, o.worked())
 }
 
-// CombinedPanics shows that a panic goes on in the goroutine of one caller, and that the others are
-// told.
-func CombinedPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
-		for _, naming := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, naming the lock %v", name, naming), func(t *testing.T) {
-				o := newOrders(t, testbed.NewFixture(t, e, c))
-				o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
-					if naming && in[0] == 1 {
-						end()
-					}
-					return o.lock(in)
-				}, func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[int], error) {
-					results, err := o.work(ctx, tx, in)
-					if in[0] == 1 {
-						end()
-					}
-					return results, err
-				})
-				all := o.together(t, 1, 2, 3)
-				first := testbed.Receive(t, all[0].ended)
-				require.True(t, first.exited)
-				if name == "panic" {
-					require.Equal(t, "boom", first.panicked)
-				} else {
-					require.Nil(t, first.panicked)
-				}
-				for _, p := range all[1:] {
-					p.fails(t, txlock.ErrPanicked)
-				}
-				o.Free(t, o.key)
-				value, err := o.Do(background, 4)
-				require.NoError(t, err)
-				require.Equal(t, 8, value)
-				require.Equal(t, []int{0, 4}, o.committed(t))
-			})
-		}
-	}
-}
-
 // CombinedLost shows that a lost session is an error to all of a batch, which is not tried again.
 func CombinedLost[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	o := newOrders(t, testbed.NewFixture(t, e, c))
@@ -372,6 +331,23 @@ func CombinedClosing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.ErrorContains(t, err, "closed")
 	require.Equal(t, [][]int{{1}}, o.worked())
 	require.Empty(t, o.committed(t))
+}
+
+// CombinedClosingWait shows that Close ends the wait of a batch at the server.
+func CombinedClosingWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	lock, err := testbed.NewFixture(t, e, c).Locks.Mutex(o.key).Lock(background)
+	require.NoError(t, err)
+	all := []*placed{o.place(t, 1)}
+	o.Waiters(t, 1)
+	all = append(all, o.place(t, 2), o.place(t, 3))
+	require.NoError(t, o.Locks.Close())
+	for _, p := range all {
+		require.ErrorContains(t, p.fails(t, nil), "closed")
+	}
+	o.Waiters(t, 0)
+	require.Empty(t, o.worked())
+	require.NoError(t, lock.Unlock(background))
 }
 
 // CombinedNested shows that an order joins the Do in whose work it is placed, and no Lock.

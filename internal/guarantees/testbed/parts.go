@@ -54,8 +54,8 @@ func (l lossTold) WithAttrs([]slog.Attr) slog.Handler { return l }
 // WithGroup implements slog.Handler.
 func (l lossTold) WithGroup(string) slog.Handler { return l }
 
-// relay hands a session from caller to caller until its loss is known, and says how many callers got
-// it after the process had been stopped.
+// relay hands a session from caller to caller until its loss is known, and says how many callers
+// got it after the process had been stopped.
 func relay[Tx any](m *txlock.Mutex[Tx], lost lossTold) error {
 	last, times := time.Now(), 0 // guarded by the lock
 	var late atomic.Int64
