@@ -27,11 +27,7 @@ var (
 
 // RefusedError says that rows of the caller's table cannot be locked, by the answer of the server
 // or for what the driver knows of it. One value may be the reason, so other rows may well be
-<<<<<<< HEAD
 // locked. The session lives on. The text is that of Err.
-=======
-// locked.
->>>>>>> mend-combine
 type RefusedError struct{ Err error }
 
 // Error is the text of Err.
