@@ -75,6 +75,34 @@ func TestWrappedStdlib(t *testing.T) {
 	}
 }
 
+// The *sql.Tx of a Do refuses what was prepared on the caller's sql.DB, and takes the same text.
+func TestStatementsOfDB(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		c := testbed.MySQLSQL[0]
+		if e.Postgres {
+			c = testbed.PostgresSQL[0]
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, c)
+			const text = "SELECT 1"
+			ofDB, err := f.Pool.DB.Prepare(text)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
+			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.StmtContext(ctx, ofDB).ExecContext(ctx)
+				require.ErrorContains(t, err, "different database")
+				ofTx, err := tx.PrepareContext(ctx, text)
+				require.NoError(t, err)
+				_, err = ofTx.ExecContext(ctx)
+				require.NoError(t, err)
+				return f.Exec(ctx, tx, text)
+			}))
+		})
+	}
+}
+
 // lockerOn is on a pool of wrapped connections.
 func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
 	t.Helper()
