@@ -34,6 +34,8 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 			"not committed", dialects.ErrLost)
+	case sqlState(err) != "" && s.status() == idle && s.settled: // as below, and nothing is to be restored
+		return err
 	case errors.Is(err, dialects.ErrLost), sqlState(err) != "" && s.status() != closed:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
@@ -55,7 +57,7 @@ func (s *session[Tx]) Rollback(ctx context.Context) error {
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 	if s.mark != "" && s.status() == idle {
-		// The work has ended the transaction. A pooler may since have given the server's session,
+		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have given the server's session,
 		// with what guardSQL has set, to another client, and puts that right if it tracks the
 		// setting; what this connection would restore may be another's.
 		s.conn.destroy(ctx)
