@@ -12,6 +12,7 @@ import (
 // Commit implements dialects.Session.
 func (s *session[Tx]) Commit(ctx context.Context) error {
 	defer s.conn.giveBack()
+	defer s.closeSocketAfter(ctx)()
 	if s.mark == "" {
 		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
 	}
@@ -46,11 +47,27 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context) error {
 	defer s.conn.giveBack()
+	defer s.closeSocketAfter(ctx)()
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
 	}
 	return lost(s.rollback(ctx))
+}
+
+// closeSocketAfter closes the socket when ctx ends before the call of stop. database/sql lets nobody
+// at a connection, not even to look at its state, while a statement runs on it: one that the work
+// has left behind, say.
+func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
+	if s.mark == "" {
+		return func() {}
+	}
+	keepOpen := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
+	return func() {
+		if !keepOpen() { // the socket is being closed: the connection must not be another's
+			s.conn.destroy(ctx)
+		}
+	}
 }
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -102,6 +105,39 @@ func TestStatementsOfDB(t *testing.T) {
 		})
 	}
 }
+
+// A statement that the work has left behind does not hold up the end of its Do for long, which then
+// closes the connection.
+func TestStatementLeftBehind(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+			left, returned := make(chan error, 1), time.Time{}
+			err := f.Locks.Mutex(f.Key("a")).Do(background, func(_ context.Context, tx *sql.Tx) error {
+				go func() { left <- f.Exec(background, tx, "SELECT pg_sleep(60)") }()
+				eventually.True(t, "it sleeps", func() bool {
+					return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
+						"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
+				})
+				returned = time.Now()
+				return errWork
+			})
+			require.Less(t, time.Since(returned), 30*time.Second)
+			require.ErrorIs(t, err, errWork)
+			require.ErrorIs(t, err, txlock.ErrLost)
+			require.Error(t, testbed.Receive(t, left))
+			f.Transactions(t, 0)
+			f.Free(t, f.Key("a"))
+		})
+	}
+}
+
+var errWork = errors.New("the work failed")
 
 // lockerOn is on a pool of wrapped connections.
 func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
