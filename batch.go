@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/txlock/txlock/dialects"
 )
 
 // order is what one caller of a Combined wants done.
@@ -163,11 +165,12 @@ func (c *Combined[Tx, In, Out]) lead() {
 			c.fail(b, fmt.Errorf("txlock: Combine: naming the lock in another caller's goroutine: %w", ErrPanicked))
 		}
 	}()
+	n := len(b.orders)
 	m := c.lock(b.in())
 	if m == nil {
 		named = true
 		c.bind(b)
-		c.refuse(b, errors.New("txlock: Combine: lock returned a nil Mutex"))
+		c.refuse(b, n, errors.New("txlock: Combine: lock returned a nil Mutex"))
 		return
 	}
 	ctx, trace := m.asked(b.ctx, combineVerb, false)
@@ -177,6 +180,7 @@ func (c *Combined[Tx, In, Out]) lead() {
 
 // wait waits for the lock of a batch, and then has the first of its callers do the work.
 func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *Mutex[Tx], trace *trace) {
+	n := len(b.orders)
 	g, err := m.acquire(ctx, false, true)
 	c.bind(b)
 	if err == nil && len(b.orders) == 0 { // the grant won the race against the last to leave
@@ -189,11 +193,17 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 	}
 	failed := m.failed(combineVerb, err)
 	trace.answer(failed)
-	if errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) || err == m.err {
-		c.refuse(b, failed)
+	if err == m.err || oneMayBeToBlame(err) {
+		c.refuse(b, n, failed)
 	} else {
 		c.fail(b, failed)
 	}
+}
+
+// oneMayBeToBlame tells whether a lock may have failed for one of the rows that it names.
+func oneMayBeToBlame(err error) bool {
+	var refused dialects.RefusedError
+	return errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) || errors.As(err, &refused)
 }
 
 // perform does the work of a batch that has its lock, in the goroutine of one of its callers.
@@ -227,7 +237,7 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 	case final:
 		c.fail(b, err)
 	default:
-		c.refuse(b, err)
+		c.refuse(b, len(b.orders), err)
 	}
 }
 
@@ -249,10 +259,10 @@ func (c *Combined[Tx, In, Out]) fail(b *batch[In, Out], err error) {
 	c.next()
 }
 
-// refuse is fail for an error that a single order may have caused: others are tried without it. The
-// halves go to the front of the queue, where their callers may leave again.
-func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], err error) {
-	n := len(b.orders)
+// refuse is fail for an error that a single order of n may have caused: the others are tried
+// without it. Some of the n may have left, and the culprit with them. The halves go to the front of
+// the queue, where their callers may leave again.
+func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 	if n < 2 {
 		c.fail(b, err)
 		return

@@ -50,8 +50,9 @@ const defaultBatch = 256
 //
 //   - work fails, or the commit is refused: what the batch did is rolled back, and its halves are
 //     tried one after the other, down to a single order, which alone gets the error. So is a batch
-//     that names a row that does not exist, or no valid Mutex, or meets a deadlock on the way to
-//     its lock.
+//     that names no valid Mutex, or a row that does not exist or that the server refuses to lock,
+//     for a value that does not suit the column, say, or that meets a deadlock on the way to its
+//     lock.
 //   - [ErrLost]: the session was lost. All of the batch get it, without another try.
 //   - Any other error of the wait for the lock is for all of the batch, and so is that of another
 //     number of results than orders. Nothing is committed.

@@ -207,6 +207,14 @@ var sideBySide = []guarantee{
 		guarantees.CombinedCulprit[pgx.Tx], guarantees.CombinedCulprit[*sql.Tx],
 	},
 	{
+		"an order does not get the error of one that has left its batch",
+		guarantees.CombinedCulpritLeaves[pgx.Tx], guarantees.CombinedCulpritLeaves[*sql.Tx],
+	},
+	{
+		"a wait that fails for all of a batch is not tried again",
+		guarantees.CombinedWaitFails[pgx.Tx], guarantees.CombinedWaitFails[*sql.Tx],
+	},
+	{
 		"a batch that failed is tried again in halves, in order, and its orders may leave in between",
 		guarantees.CombinedHalves[pgx.Tx], guarantees.CombinedHalves[*sql.Tx],
 	},
@@ -355,6 +363,14 @@ var sideBySide = []guarantee{
 	{
 		"a session with other rows is not handed over, and a Do gets its turn",
 		guarantees.HandOffReleases[pgx.Tx], guarantees.HandOffReleases[*sql.Tx],
+	},
+	{
+		"broken sessions leave nobody waiting while sessions are handed over",
+		guarantees.HandOffForgetsNobody[pgx.Tx], guarantees.HandOffForgetsNobody[*sql.Tx],
+	},
+	{
+		"Close ends what is handed from caller to caller",
+		guarantees.HandOffCloses[pgx.Tx], guarantees.HandOffCloses[*sql.Tx],
 	},
 	{
 		"waits that end while a session is handed over lose nothing",

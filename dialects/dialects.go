@@ -25,6 +25,16 @@ var (
 	ErrUnsafeEngine = errors.New("engine does not lock rows")
 )
 
+// RefusedError says that rows of the caller's table cannot be locked, by the answer of the server
+// or for what the driver knows of it. One value may be the reason, so other rows may well be
+// locked. The session lives on. The text is that of Err.
+type RefusedError struct{ Err error }
+
+func (e RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e RefusedError) Unwrap() error { return e.Err }
+
 // Driver opens sessions that hold row locks. Its methods may be called from many goroutines.
 //
 // Every method returns when ctx ends, and leaves no connection in the pool that holds a lock, an

@@ -17,6 +17,7 @@ const (
 	rowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
 	noDatabasePrivilege = 1044
 	unknownDatabase     = 1049
+	serverShutdown      = 1053
 	unknownColumn       = 1054
 	noSuchThread        = 1094
 	killDenied          = 1095
@@ -28,9 +29,11 @@ const (
 	noGlobalPrivilege   = 1227
 	noSuchSavepoint     = 1305
 	queryInterrupted    = 1317 // KILL QUERY
+	connectionKilled    = 1927 // MariaDB
 	statementTimeout    = 1969 // MariaDB, max_statement_time
 	queryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
 	refusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
+	sessionKilled       = 3169 // MySQL
 	lockNowait          = 3572 // MySQL, NOWAIT
 )
 
@@ -45,6 +48,11 @@ func classify(err error, request dialects.Request) error {
 		if request.Slots > 0 {
 			return locktable.NotInstalled(request.Table, err)
 		}
+	case 0, serverShutdown, connectionKilled, sessionKilled: // no answer, or none that this session outlives
+		return err
+	}
+	if request.Slots == 0 {
+		return dialects.RefusedError{Err: err}
 	}
 	return err
 }

@@ -116,7 +116,7 @@ func selectsOf(request dialects.Request, into string) ([]string, error) {
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		if literals[i], err = literal(value); err != nil {
-			return nil, fmt.Errorf("value %.100q of %s: %w", value.Text, column, err)
+			return nil, dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: %w", value.Text, column, err)}
 		}
 	}
 	selects := make([]string, len(literals))

@@ -45,6 +45,9 @@ func classify(err error, request dialects.Request) error {
 			return locktable.NotInstalled(request.Table, err)
 		}
 	}
+	if sqlState(err) != "" && !broken(err) && request.Slots == 0 {
+		return dialects.RefusedError{Err: err}
+	}
 	return err
 }
 

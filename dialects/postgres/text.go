@@ -243,8 +243,8 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	texts := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		if !value.Binary && (strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text)) {
-			return rowSet{}, fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 without NUL; give a "+
-				"[]byte for a bytea column", value.Text, column)
+			return rowSet{}, dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid "+
+				"UTF-8 without NUL; give a []byte for a bytea column", value.Text, column)}
 		}
 		texts[i] = value.Text
 		if value.Binary {

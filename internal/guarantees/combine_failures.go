@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +31,19 @@ func (o *orders[Tx]) together(t *testing.T, in ...int) (all []*placed) {
 	return all
 }
 
+// lockRows has a batch lock the rows of its orders, of which one order's is another.
+func (o *orders[Tx]) lockRows(table string, order int, other any) {
+	o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+		values := make([]any, len(in))
+		for i, number := range in {
+			if values[i] = number; number == order {
+				values[i] = other
+			}
+		}
+		return o.Locks.Rows(table, "id", values...)
+	}, o.work)
+}
+
 // CombinedCulprit shows that an order that makes its batch fail takes no other order with it.
 func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
@@ -49,14 +63,12 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 			return nil
 		},
 		"a row that does not exist": func(o *orders[Tx]) error {
-			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
-				values := make([]any, len(in))
-				for i, number := range in {
-					values[i] = number
-				}
-				return o.Locks.Rows(rows, "id", values...)
-			}, o.work)
+			o.lockRows(rows, 4, 4)
 			return txlock.ErrNoRow
+		},
+		"a value that is no text": func(o *orders[Tx]) error {
+			o.lockRows(rows, 4, "\xff")
+			return nil
 		},
 		"an empty key": func(o *orders[Tx]) error {
 			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
@@ -69,6 +81,10 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		},
 	}
 	if e.Postgres {
+		ways["a value that the column refuses"] = func(o *orders[Tx]) error {
+			o.lockRows(rows, 4, "abc")
+			return nil
+		}
 		ways["a constraint at COMMIT"] = func(o *orders[Tx]) error {
 			o.AsAdmin(t, "ALTER TABLE "+o.table+" ADD FOREIGN KEY (id) REFERENCES "+rows+
 				" DEFERRABLE INITIALLY DEFERRED")
@@ -91,6 +107,90 @@ func CombinedCulprit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 			o.Free(t, o.key)
 		})
 	}
+}
+
+// CombinedCulpritLeaves shows that an order does not get the error of another one that has left
+// their batch.
+func CombinedCulpritLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
+	other := testbed.NewFixture(t, e, c)
+	other.AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (3)")
+	t.Run("a row that does not exist", func(t *testing.T) {
+		o := newOrders(t, testbed.NewFixture(t, e, c))
+		o.lockRows(rows, 4, 4)
+		lock, err := other.Locks.Rows(rows, "id", 3).Lock(background)
+		require.NoError(t, err)
+		all := o.together(t, 4, 3)
+		o.Waiters(t, 1)
+		all[0].cancel()
+		all[0].left(t)
+		require.NoError(t, lock.Unlock(background))
+		all[1].is(t, 6)
+		require.Equal(t, []int{0, 3}, o.committed(t))
+	})
+	for name, bad := range map[string]func(o *orders[Tx]) *txlock.Mutex[Tx]{
+		"an empty key": func(o *orders[Tx]) *txlock.Mutex[Tx] { return o.Locks.Mutex("") },
+		"no Mutex":     func(*orders[Tx]) *txlock.Mutex[Tx] { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOrders(t, testbed.NewFixture(t, e, c))
+			leaves := make(chan func(), 1)
+			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+				if slices.Contains(in, 4) {
+					(<-leaves)()
+					return bad(o)
+				}
+				return o.lock(in)
+			}, o.work)
+			begun, goOn := o.stopped()
+			first := o.place(t, 0)
+			testbed.Receive(t, begun)
+			o.during = nil
+			culprit, innocent := o.place(t, 4), o.place(t, 3)
+			leaves <- culprit.cancel
+			goOn <- nil
+			first.is(t, 0)
+			culprit.left(t)
+			innocent.is(t, 6)
+		})
+	}
+}
+
+// CombinedWaitFails shows that a wait that fails for all of a batch is not tried again.
+func CombinedWaitFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
+	other := testbed.NewFixture(t, e, c)
+	other.AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (1), (2), (3)")
+	lock, err := other.Locks.Rows(rows, "id", 2).Lock(background)
+	require.NoError(t, err)
+	for _, killed := range []bool{false, true} {
+		o := newOrders(t, testbed.NewFixture(t, e, c))
+		asked := 0
+		o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
+			asked++
+			if in[0] == 0 {
+				return o.Locks.Rows(rows, "id", 0)
+			}
+			m := o.Locks.Rows(rows, "id", 1, 2, 3)
+			if !killed {
+				m = m.Within(50 * time.Millisecond)
+			}
+			return m
+		}, o.work)
+		all := o.together(t, 1, 2, 3)
+		if killed {
+			o.Waiters(t, 1)
+			o.KillSessions(t)
+		}
+		for _, p := range all {
+			if err := p.fails(t, nil); !killed {
+				require.ErrorIs(t, err, txlock.ErrNotAcquired)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+		}
+		require.Equal(t, 2, asked)
+	}
+	require.NoError(t, lock.Unlock(background))
 }
 
 // CombinedHalves shows in which parts a batch that failed is tried again, and that its orders may
@@ -325,8 +425,13 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, err)
 	require.Equal(t, 16, value)
 	require.NoError(t, lock.Unlock(background))
-	value, err = o.Do(context.WithoutCancel(lock.Context()), 9)
-	require.NoError(t, err, "the session has ended, and the context has outlived it")
+	type callers struct{}
+	o.during = func(ctx context.Context, _ Tx, _ []int) error {
+		require.Nil(t, ctx.Value(callers{}), "in a batch: the session has ended, and the context has outlived it")
+		return nil
+	}
+	value, err = o.Do(context.WithValue(context.WithoutCancel(lock.Context()), callers{}, true), 9)
+	require.NoError(t, err)
 	require.Equal(t, 18, value)
 	require.Equal(t, []int{1, 2, 8, 9}, o.committed(t))
 }
