@@ -12,6 +12,7 @@ import (
 // Commit implements dialects.Session.
 func (s *session[Tx]) Commit(ctx context.Context) error {
 	defer s.conn.giveBack()
+	defer s.closeSocketAfter(ctx)()
 	if s.mark == "" {
 		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
 	}
@@ -34,6 +35,8 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 			"not committed", dialects.ErrLost)
+	case sqlState(err) != "" && s.status() == idle && s.settled: // as below, and nothing is to be restored
+		return err
 	case errors.Is(err, dialects.ErrLost), sqlState(err) != "" && s.status() != closed:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
@@ -44,6 +47,7 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context) error {
 	defer s.conn.giveBack()
+	defer s.closeSocketAfter(ctx)()
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
@@ -51,11 +55,26 @@ func (s *session[Tx]) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
+// closeSocketAfter closes the socket when ctx ends before the call of stop. database/sql lets nobody
+// at a connection, not even to look at its state, while a statement runs on it: one that the work
+// has left behind, say.
+func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
+	if s.mark == "" {
+		return func() {}
+	}
+	keepOpen := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
+	return func() {
+		if !keepOpen() { // the socket is being closed: the connection must not be another's
+			s.conn.destroy(ctx)
+		}
+	}
+}
+
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 	if s.mark != "" && s.status() == idle {
-		// The work has ended the transaction. A pooler may since have given the server's session,
+		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have given the server's session,
 		// with what guardSQL has set, to another client, and puts that right if it tracks the
 		// setting; what this connection would restore may be another's.
 		s.conn.destroy(ctx)

@@ -50,6 +50,9 @@ func (l *lasting) set(request dialects.Request) statement {
 	return statement{lastingSQL, []any{milliseconds(request.Lease), milliseconds(clientCheck), l.pid}}
 }
 
+// forget notes that nothing is known of the settings.
+func (l *lasting) forget() { l.lease, l.answer = 0, "" }
+
 // note notes what the server has said: set to lastingSQL, answer to answerSQL.
 func (l *lasting) note(request dialects.Request, set, answer []string) {
 	if len(answer) == 0 { // no row was locked
@@ -66,6 +69,6 @@ func (l *lasting) check(answer []string) error {
 	if len(answer) == 0 || answer[0] == l.answer {
 		return nil
 	}
-	l.lease, l.answer = 0, ""
+	l.forget()
 	return errUnsettled
 }

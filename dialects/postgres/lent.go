@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -14,17 +15,36 @@ import (
 // *sql.Tx, by a sql.DB of its own with this one connection. In the caller's sql.DB, to begin and to
 // commit would each cost a round trip of their own.
 type lent struct {
-	*stdlibConn
+	stdlibConn
 	db   *sql.DB
 	over atomic.Bool // the library ends the transaction; what the *sql.Tx sends does not
 }
 
-// stdlibConn has a name that does not hide its method Conn.
-type stdlibConn = stdlib.Conn
+// stdlibConn is what sessions use of a connection of pgx's stdlib driver, or of what a program has
+// wrapped around one.
+type stdlibConn interface {
+	Conn() *pgx.Conn
+	sqldriver.Conn
+	sqldriver.ConnPrepareContext
+	sqldriver.ExecerContext
+	sqldriver.QueryerContext
+	sqldriver.NamedValueChecker
+}
+
+var _ stdlibConn = (*stdlib.Conn)(nil)
+
+// stdlibConnOf is an error for a connection of another driver.
+func stdlibConnOf(driverConn any) (stdlibConn, error) {
+	conn, ok := driverConn.(stdlibConn)
+	if !ok {
+		return nil, fmt.Errorf("postgres.NewSQL needs a database of pgx's stdlib driver, not of %T", driverConn)
+	}
+	return conn, nil
+}
 
 // lend presents the transaction that is open on conn. What the library sends goes through pooled
-// from now on: database/sql then keeps it apart from what tx sends.
-func lend(ctx context.Context, conn *stdlib.Conn) (l *lent, pooled *sql.Conn, tx *sql.Tx, err error) {
+// from now on, so that database/sql keeps it apart from what tx sends.
+func lend(ctx context.Context, conn stdlibConn) (l *lent, pooled *sql.Conn, tx *sql.Tx, err error) {
 	l = &lent{stdlibConn: conn}
 	l.db = sql.OpenDB(l)
 	life := context.WithoutCancel(ctx) // at its end database/sql would roll back

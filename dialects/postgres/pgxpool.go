@@ -141,7 +141,7 @@ func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(cont
 func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) error {
 	if settled {
 		_, _, err := send(ctx, c.Conn, nil, commitScript(mark, false))
-		if err == nil {
+		if c.PgConn().TxStatus() == idle { // also when the server has refused the COMMIT
 			_ = c.begun.Commit(ended)
 		}
 		return err

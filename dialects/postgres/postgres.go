@@ -59,8 +59,12 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db must be one of pgx's stdlib
-// driver. It stays the caller's: Close does not close it. A nil db, or one of another driver, is an
-// error from the first call that can return one.
+// driver; a wrapper of its connections must pass on their methods, Conn included. It stays the
+// caller's: Close does not close it. A nil db, or one of another driver, is an error from the first
+// call that can return one.
+//
+// The *sql.Tx of a Do does not know db. A statement that was prepared on db is refused by its Stmt
+// and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
 func NewSQL(db *sql.DB) *SQLDriver { return &SQLDriver{sqlPool{db}} }
 
 // driver is dialects.Driver for either client library.

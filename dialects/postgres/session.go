@@ -59,6 +59,7 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 	l := s.conn.lasting()
 	due := l.due(request)
 	if due {
+		l.forget() // they are committed before the wait, which may fail
 		ahead = append(ahead, l.set(request))
 	}
 	if s.mark != "" && !s.settled {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/peer"
@@ -148,16 +147,16 @@ type sqlConn struct {
 
 func (c *sqlConn) lasting() *lasting { return nil }
 
-func (c *sqlConn) use(work func(*pgx.Conn) error) (err error) {
+func (c *sqlConn) use(work func(*pgx.Conn) error) (workErr error) {
 	rawErr := c.conn.Raw(func(driverConn any) error {
-		conn, ok := driverConn.(interface{ Conn() *pgx.Conn })
-		if !ok {
-			return fmt.Errorf("postgres.NewSQL needs a database of pgx's stdlib driver, not of %T", driverConn)
+		conn, err := stdlibConnOf(driverConn)
+		if err != nil {
+			return err
 		}
-		err = work(conn.Conn()) // not returned: database/sql would retry on what looks like a bad connection
+		workErr = work(conn.Conn()) // not returned: database/sql would retry on what looks like a bad connection
 		return nil
 	})
-	return errors.Join(rawErr, err)
+	return errors.Join(rawErr, workErr)
 }
 
 // begin sends BEGIN and the script together.
@@ -174,9 +173,12 @@ func (c *sqlConn) begin(ctx context.Context, mark string, s script) (columns [][
 }
 
 // present makes begun of the open transaction.
-func (c *sqlConn) present(ctx context.Context) (err error) {
+func (c *sqlConn) present(ctx context.Context) error {
 	return c.conn.Raw(func(driverConn any) error {
-		c.lent, c.conn, c.begun, err = lend(ctx, driverConn.(*stdlib.Conn))
+		conn, err := stdlibConnOf(driverConn)
+		if err == nil {
+			c.lent, c.conn, c.begun, err = lend(ctx, conn)
+		}
 		return err
 	})
 }

@@ -1,0 +1,152 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+// wrapped is a connector whose connections a program has wrapped, as for traces.
+type wrapped struct {
+	driver.Connector
+	wrap func(*stdlib.Conn) driver.Conn
+}
+
+func (w wrapped) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := w.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(conn.(*stdlib.Conn)), nil
+}
+
+// wide passes everything on.
+type wide struct{ *stdlibConn }
+
+type stdlibConn = stdlib.Conn // whose name does not hide its method Conn
+
+// narrow passes nothing on but what every connection has, and pgx's own.
+type narrow struct {
+	plain
+	conn *stdlib.Conn
+}
+
+type plain = driver.Conn
+
+func (n narrow) Conn() *pgx.Conn { return n.conn.Conn() }
+
+// A wrapped connection of pgx's stdlib driver is used if it passes on what sessions send. If not,
+// that is an error before any wait.
+func TestWrappedStdlib(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+			table := f.MakeTable(t, "id int primary key")
+			m := lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return wide{conn} }).Mutex(f.Key("a"))
+			require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 1)
+				return err
+			}))
+			require.Equal(t, 1, f.Total(t, "SELECT count(*) FROM "+table))
+
+			m = lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} }).Mutex(f.Key("a"))
+			held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+			require.NoError(t, err)
+			_, err = m.Lock(background)
+			require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
+			err = m.Do(background, func(context.Context, *sql.Tx) error { return nil })
+			require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
+			require.NoError(t, held.Unlock(background))
+		})
+	}
+}
+
+// The *sql.Tx of a Do refuses what was prepared on the caller's sql.DB, and takes the same text.
+func TestStatementsOfDB(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		c := testbed.MySQLSQL[0]
+		if e.Postgres {
+			c = testbed.PostgresSQL[0]
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, c)
+			const text = "SELECT 1"
+			ofDB, err := f.Pool.DB.Prepare(text)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
+			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.StmtContext(ctx, ofDB).ExecContext(ctx)
+				require.ErrorContains(t, err, "different database")
+				ofTx, err := tx.PrepareContext(ctx, text)
+				require.NoError(t, err)
+				_, err = ofTx.ExecContext(ctx)
+				require.NoError(t, err)
+				return f.Exec(ctx, tx, text)
+			}))
+		})
+	}
+}
+
+// A statement that the work has left behind does not hold up the end of its Do for long, which then
+// closes the connection.
+func TestStatementLeftBehind(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+			left, returned := make(chan error, 1), time.Time{}
+			err := f.Locks.Mutex(f.Key("a")).Do(background, func(_ context.Context, tx *sql.Tx) error {
+				go func() { left <- f.Exec(background, tx, "SELECT pg_sleep(60)") }()
+				eventually.True(t, "it sleeps", func() bool {
+					return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
+						"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
+				})
+				returned = time.Now()
+				return errWork
+			})
+			require.Less(t, time.Since(returned), 30*time.Second)
+			require.ErrorIs(t, err, errWork)
+			require.ErrorIs(t, err, txlock.ErrLost)
+			require.Error(t, testbed.Receive(t, left))
+			f.Transactions(t, 0)
+			f.Free(t, f.Key("a"))
+		})
+	}
+}
+
+var errWork = errors.New("the work failed")
+
+// lockerOn is on a pool of wrapped connections.
+func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
+	t.Helper()
+	config, err := pgx.ParseConfig(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	db := sql.OpenDB(wrapped{stdlib.GetConnector(*config), wrap})
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	return locks
+}
