@@ -373,6 +373,14 @@ var sideBySide = []guarantee{
 		guarantees.HandOffReleases[pgx.Tx], guarantees.HandOffReleases[*sql.Tx],
 	},
 	{
+		"broken sessions leave nobody waiting while sessions are handed over",
+		guarantees.HandOffForgetsNobody[pgx.Tx], guarantees.HandOffForgetsNobody[*sql.Tx],
+	},
+	{
+		"Close ends what is handed from caller to caller",
+		guarantees.HandOffCloses[pgx.Tx], guarantees.HandOffCloses[*sql.Tx],
+	},
+	{
 		"waits that end while a session is handed over lose nothing",
 		guarantees.HandOffCancelled[pgx.Tx], guarantees.HandOffCancelled[*sql.Tx],
 	},

@@ -46,62 +46,86 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 1 && (args[0] == "report" || args[0] == "pools") {
 		return draw(args[0], args[1:])
 	}
+	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	found, err := measureAll(ctx, o.plan, o.contestants, o.chosen)
+	if found == nil || ctx.Err() != nil {
+		return err
+	}
+	if o.into != "" && err == nil {
+		earlier, err := results.Read(o.into)
+		if err != nil {
+			return err
+		}
+		for _, m := range o.chosen {
+			earlier.Replace(m.name, found)
+		}
+		found, o.out = earlier, o.into
+	}
+	return errors.Join(err, found.Write(o.out), writeReport(o.out, found))
+}
+
+// options are what the command line asks for.
+type options struct {
+	plan        measure.Plan
+	contestants []contest.Contestant
+	chosen      []measurement
+	out, into   string
+}
+
+func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	full := flags.Bool("full", false, "measure for publishing: takes about 20 minutes")
 	only := flags.String("only", ".", "measure only contestants whose names match this regular `expression`")
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
-	out := flags.String("out", "", "`file` for the results, JSON; the report is beside it (default "+
+	flags.StringVar(&o.out, "out", "", "`file` for the results, JSON; the report is beside it (default "+
 		"results/DATE-MODE.json)")
-	into := flags.String("into", "", "`file` of results in which the measurements are replaced by those of this run")
+	flags.StringVar(&o.into, "into", "", "`file` of results in which the measurements are replaced by those of this "+
+		"run")
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is random")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
-	} else if err != nil {
-		return err
+	if err := flags.Parse(args); err != nil {
+		return o, err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is not understood: see bench -h", flags.Args())
+		return o, fmt.Errorf("%q is not understood: see bench -h", flags.Args())
 	}
-	pattern, err := regexp.Compile(*only)
-	if err != nil {
-		return fmt.Errorf("-only: %w", err)
+	if o.contestants, err = matching(*only); err != nil {
+		return o, err
 	}
-	chosen, err := choose(*some)
-	if err != nil {
-		return err
+	if o.chosen, err = choose(*some); err != nil {
+		return o, err
 	}
-	plan := measure.Short()
+	o.plan = measure.Short()
 	if *full {
-		plan = measure.Full()
+		o.plan = measure.Full()
 	}
-	plan.Seed = *seed
-	if *out == "" {
-		*out = fmt.Sprintf("results/%s-%s.json", time.Now().UTC().Format(time.DateOnly), plan.Mode)
+	o.plan.Seed = *seed
+	if o.out == "" {
+		o.out = fmt.Sprintf("results/%s-%s.json", time.Now().UTC().Format(time.DateOnly), o.plan.Mode)
 	}
-	var contestants []contest.Contestant
+	return o, nil
+}
+
+// matching are the contestants whose names match an expression.
+func matching(expression string) (contestants []contest.Contestant, err error) {
+	pattern, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
 	for _, c := range contest.All() {
 		if pattern.MatchString(c.Name) {
 			contestants = append(contestants, c)
 		}
 	}
 	if len(contestants) == 0 {
-		return fmt.Errorf("-only: no contestant matches %q; there are:\n%s", *only, listed())
+		return nil, fmt.Errorf("-only: no contestant matches %q; there are:\n%s", expression, listed())
 	}
-	found, err := measureAll(ctx, plan, contestants, chosen)
-	if found == nil || ctx.Err() != nil {
-		return err
-	}
-	if *into != "" && err == nil {
-		earlier, err := results.Read(*into)
-		if err != nil {
-			return err
-		}
-		for _, m := range chosen {
-			earlier.Replace(m.name, found)
-		}
-		found, *out = earlier, *into
-	}
-	return errors.Join(err, found.Write(*out), writeReport(*out, found))
+	return contestants, nil
 }
 
 // measurement is one that -measure can choose.

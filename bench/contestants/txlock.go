@@ -61,7 +61,7 @@ func init() {
 			switch u {
 			case useLock:
 				c.Parts |= contest.HandOff
-				if client.standard {
+				if client.standard && client.name != "mysql.New" {
 					c.Parts |= contest.ManyKeys
 				}
 				if client.name != multiStatements { // it waits as mysql.New does

@@ -121,7 +121,7 @@ func (p pool) draw(area draw.Canvas, top vg.Length) {
 // plot draws the wait for the free key against the number of callers.
 func (p poolsPicture) plot(area draw.Canvas) {
 	chart := newPlot()
-	chart.X.Label.Text, chart.Y.Label.Text = "callers of the other key", "a free key is locked after"
+	chart.X.Label.Text, chart.Y.Label.Text = "callers of the other key", "wait (p50)"
 	var xs, ys []float64
 	var lines []line
 	for _, pool := range p {

@@ -19,9 +19,10 @@ func Modes(rounds []float64) (fast, slow []float64) {
 		}
 	}
 	fast, slow = sorted[:split], sorted[split:]
-	// A kind has a tenth of the rounds, and differs from the other by a third.
-	few := max(3, len(sorted)/10)
-	if len(fast) < few || len(slow) < few || Median(slow).Center < 4.0/3*Median(fast).Center {
+	// A kind has an eighth of the rounds, and a round trip across cores takes at least a third
+	// longer, and at most four times as long. What differs more was disturbed.
+	few, ratio := max(3, len(sorted)/8), Median(slow).Center/Median(fast).Center
+	if len(fast) < few || len(slow) < few || ratio < 4.0/3 || ratio > 4 {
 		return nil, nil
 	}
 	return fast, slow

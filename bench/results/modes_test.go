@@ -18,6 +18,7 @@ func TestRoundsOfOneKindHaveNoModes(t *testing.T) {
 	for name, rounds := range map[string][]float64{
 		"alike":      {100, 104, 98, 101, 110, 95, 103, 99, 107, 102},
 		"an outlier": {100, 104, 98, 101, 110, 95, 103, 99, 107, 400},
+		"disturbed":  {100, 104, 98, 101, 110, 900, 1030, 990, 1070, 800},
 		"few":        {50, 100}, "none": nil,
 	} {
 		fast, slow := Modes(rounds)

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -50,7 +51,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = opened.Close()
 		return nil, err
 	}
-	return &ownedConn{pooledConn: inner, socket: socketOf(opened), ending: context.Background()}, nil
+	return &ownedConn{pooledConn: inner, socket: socketOf(opened)}, nil
 }
 
 // statementConn is what sessions use of a connection of go-sql-driver/mysql, or of what a program
@@ -82,10 +83,10 @@ func statementsOf[C driver.Conn](conn any) (statements C, err error) {
 // ownedConn is a connection of a pool of Open. Its transactions begin for free.
 type ownedConn struct {
 	pooledConn
-	socket net.Conn        // nil when it cannot be seen
-	ending context.Context // of COMMIT and ROLLBACK, which database/sql calls without a context
-	lease  time.Duration   // that the server keeps
-	fence  string          // whose run is in the session's variable; empty: none
+	socket net.Conn                        // nil when it cannot be seen
+	ending atomic.Pointer[context.Context] // of COMMIT and ROLLBACK; nil: none
+	lease  time.Duration                   // that the server keeps
+	fence  string                          // whose run is in the session's variable; empty: none
 }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the
@@ -97,7 +98,7 @@ func (c *ownedConn) Close() error {
 
 // BeginTx implements driver.ConnBeginTx.
 func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	c.ending = context.Background()
+	c.ending.Store(nil)
 	return ownedTx{c}, nil
 }
 
@@ -111,6 +112,10 @@ func (t ownedTx) Commit() error { return t.end("RELEASE SAVEPOINT " + mark + "; 
 func (t ownedTx) Rollback() error { return t.end("ROLLBACK") }
 
 func (t ownedTx) end(query string) error {
-	_, err := t.conn.ExecContext(t.conn.ending, query, nil)
+	ctx := context.Background()
+	if ending := t.conn.ending.Load(); ending != nil {
+		ctx = *ending
+	}
+	_, err := t.conn.ExecContext(ctx, query, nil)
 	return err
 }

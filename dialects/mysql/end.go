@@ -15,6 +15,7 @@ func (s *session) Commit(ctx context.Context) error {
 	defer s.close()
 	ctx, stop := s.closeSocketAfter(ctx)
 	defer stop()
+	s.endLoan()
 	err := s.commit(ctx)
 	switch {
 	case err == nil:
@@ -32,7 +33,7 @@ func (s *session) commit(ctx context.Context) error {
 	const release = "RELEASE SAVEPOINT " + mark
 	switch {
 	case s.owned != nil: // ownedTx.Commit does both in one trip
-		s.owned.ending = ctx
+		s.owned.ending.Store(&ctx)
 		return s.tx.Commit()
 	case s.several: // as well: where the release fails, the server does not run the statement behind it
 		return s.restore(ctx, release+"; SET "+commits)
@@ -52,6 +53,7 @@ func (s *session) Rollback(ctx context.Context) error {
 	defer s.close()
 	ctx, stop := s.closeSocketAfter(ctx)
 	defer stop()
+	s.endLoan()
 	return lost(s.rollback(ctx))
 }
 
@@ -72,10 +74,14 @@ func (s *session) closeSocketAfter(ctx context.Context) (statements context.Cont
 
 // close gives the connection back.
 func (s *session) close() {
+	s.endLoan()
+	_ = s.conn.Close()
+}
+
+func (s *session) endLoan() {
 	if s.loan != nil {
 		s.loan.end()
 	}
-	_ = s.conn.Close()
 }
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
@@ -85,7 +91,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	case s.owned != nil:
 		err = sql.ErrTxDone
 		if s.tx != nil {
-			s.owned.ending = ctx
+			s.owned.ending.Store(&ctx)
 			err = s.tx.Rollback()
 		}
 		if errors.Is(err, sql.ErrTxDone) { // no work ran, the work closed the handle, or a commit failed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"sync"
 )
 
 // loan presents a connection of the caller's pool as a *sql.Tx, without sending START TRANSACTION:
@@ -11,7 +12,8 @@ import (
 // *sql.Tx only through a sql.DB, so a loan has a sql.DB of that single connection.
 //
 // The pool's *sql.Conn stays pinned, and sends the session's own statements. One goroutine at a
-// time uses the session, so the two never meet on the connection.
+// time uses the session, and the loan ends before the transaction is ended, so the two never meet
+// on the connection.
 type loan struct {
 	db   *sql.DB
 	tx   *sql.Tx
@@ -36,9 +38,12 @@ func lend(conn *sql.Conn) (*loan, error) {
 	return l, nil
 }
 
-// end closes the transaction's handle and sends nothing: the session has ended the transaction.
+// end closes the transaction's handle and sends nothing: the session ends the transaction. It waits
+// for what is under way on the handle, in a goroutine that the work has left behind.
 func (l *loan) end() {
+	l.conn.mu.Lock()
 	l.conn.ended = true
+	l.conn.mu.Unlock()
 	_ = l.tx.Rollback()
 	_ = l.db.Close()
 }
@@ -46,7 +51,8 @@ func (l *loan) end() {
 // lentConn is the one connection of a loan, its connector, and its transaction.
 type lentConn struct {
 	statementConn
-	ended bool
+	mu    sync.Mutex // held while the handle sends COMMIT or ROLLBACK
+	ended bool       // the connection is the session's alone
 }
 
 // Connect implements driver.Connector.
@@ -74,14 +80,14 @@ func (c *lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error)
 func (c *lentConn) Commit() error { return c.send("COMMIT") }
 
 // Rollback implements driver.Tx.
-func (c *lentConn) Rollback() error {
-	if c.ended {
-		return nil
-	}
-	return c.send("ROLLBACK")
-}
+func (c *lentConn) Rollback() error { return c.send("ROLLBACK") }
 
 func (c *lentConn) send(query string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return sql.ErrTxDone
+	}
 	_, err := c.ExecContext(context.Background(), query, nil)
 	return err
 }

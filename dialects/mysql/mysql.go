@@ -31,8 +31,12 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
 // not close it. New costs more round trips than [Open], because the session's settings travel
-// alone, there and back, and as many where the connections of db are go-sql-driver's own, with
-// multiStatements=true in their DSN. A nil db is an error from the first call that can return one.
+// alone, there and back. Where the connections of db are go-sql-driver's own, with
+// multiStatements=true in their DSN, the settings travel with other statements, and New costs as
+// many round trips as Open. A nil db is an error from the first call that can return one.
+//
+// A transaction that is open on a connection of db, as after any statement of a db with
+// autocommit=0, is committed before the lock. BeginTx would do the same.
 //
 // The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
 // prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
@@ -171,13 +175,19 @@ func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
 	return nil, fmt.Errorf("connect: %w", err)
 }
 
-// withConn runs work on a connection of the pool, and rolls back what it leaves open.
+// withConn runs work on a connection of the pool, and rolls back what it leaves open. As guardSQL
+// does, it commits what the connection was left with.
 func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error {
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	if !d.owned {
+		if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
+			return err
+		}
+	}
 	err = work(conn)
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()

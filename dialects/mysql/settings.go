@@ -9,18 +9,21 @@ import (
 )
 
 const (
-	// guardSQL changes the settings of a session of a caller's pool: autocommit, which also begins
-	// the transaction, and wait_timeout, which is the lease. They are restored with the end of the
-	// transaction.
-	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, autocommit = 0, " +
-		"wait_timeout = "
+	// guardSQL changes settings of a caller's session, which are restored with the end of the
+	// transaction: autocommit, which also begins the transaction, the isolation level, and
+	// wait_timeout, which is the lease. The level is the session's, because that of a single
+	// transaction would outlive one that SET commits.
+	//
+	// A transaction that the session was left with is committed first, as START TRANSACTION does.
+	// It would keep its level and its snapshot, and end with the lock. SET commits when it switches
+	// autocommit on, which must be off before that. The server assigns from left to right, and
+	// reads all values before.
+	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
+		"@txlock_isolation = " + isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
+		isolation + " = 'READ-COMMITTED', wait_timeout = "
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
-		"@txlock = NULL, @txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_run = NULL"
-
-	// guardWorkSQL goes with guardSQL where work will run: it reads at READ COMMITTED. The level is
-	// the session's, because that of a single transaction would outlive one that SET commits.
-	guardWorkSQL = ", @txlock_isolation = " + isolation + ", " + isolation + " = 'READ-COMMITTED'"
-	restoredWork = ", " + isolation + " = @txlock_isolation, @txlock_isolation = NULL"
+		isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL"
 
 	// isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
 	// by the same name.
@@ -28,8 +31,7 @@ const (
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
 	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
-	// refuses is the statement's error. It comes first, because the server assigns from left to
-	// right. It reads all values before.
+	// refuses is the statement's error.
 	commits = "autocommit = 1, "
 )
 
@@ -48,9 +50,6 @@ func (s *session) settings(request dialects.Request) (string, error) {
 		s.owned.lease, s.owned.fence = 0, "" // until it is known what the session has
 	}
 	text += strconv.Itoa(int((request.Lease + time.Second - 1) / time.Second))
-	if s.owned == nil && request.Work {
-		text += guardWorkSQL
-	}
 	if !s.several && !s.driver.mute.Load() {
 		text += ", " + announceSQL(request)
 	}
@@ -78,11 +77,7 @@ func (s *session) restore(ctx context.Context, end string) error {
 	if !s.settled {
 		return nil
 	}
-	query := end + restored
-	if s.loan != nil {
-		query += restoredWork
-	}
-	err := s.exec(ctx, query)
+	err := s.exec(ctx, end+restored)
 	s.settled = err != nil
 	return err
 }

@@ -110,9 +110,9 @@ func (q querier) numberRun(ctx context.Context, table string) error {
 	return errNoRun
 }
 
-// drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is refused when a
-// run with a higher one has begun: the server has crashed since it was drawn, behind a pooler that
-// keeps this connection.
+// drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is
+// refused when a run with a higher one has begun: the server has crashed since it was drawn, behind
+// a pooler that keeps this connection.
 func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.

@@ -1,6 +1,9 @@
 package postgres
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -35,12 +38,18 @@ func alsoSQL(argument string) string {
 
 func furtherLabelOf(request dialects.Request) string { return " " + label.Of(request) }
 
-// pingSQL also shows how many callers wait behind the session now, if there is room. It is sent as
-// one simple query, which ends the portal, and so the snapshot, of the statement before.
-func pingSQL(behind int) string {
-	former := label.Process + "([+][0-9]+)? (?=[^#]*$)"
-	return "/* txlock ping */ select set_config('application_name', shown, true) from regexp_replace(" + nameSQL +
-		", '" + former + "', '" + label.Begin(behind) + "') shown where length(shown) < 64"
+// pingMark begins a heartbeat, which ends with how many callers wait behind the session now. It is
+// an empty query, that is no statement: somebody's pg_cancel_backend would abort the transaction
+// with a statement, and release the lock. The server shows its text to who may see the session.
+const pingMark = "-- txlock ping "
+
+// told has claims tell what the last heartbeat said, if that came last.
+func told(claims []dialects.Claim, query string) []dialects.Claim {
+	count, isPing := strings.CutPrefix(query, pingMark)
+	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(claims) > 0 {
+		claims[0].Behind = int(behind)
+	}
+	return claims
 }
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of

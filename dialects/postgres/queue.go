@@ -194,6 +194,7 @@ func (p picture) party(pid int) *dialects.Party {
 	if a.State != "" { // the role may see the session
 		party.Idle = strings.HasPrefix(a.State, "idle")
 		party.Statement = a.Query
+		party.Claims = told(party.Claims, a.Query)
 	}
 	party.Since, party.For = span(a.Begun, a.Now)
 	return party

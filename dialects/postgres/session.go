@@ -86,11 +86,13 @@ func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An error of the server that leaves the transaction as it was is
-// an answer too.
+// Ping implements dialects.Session. An error of the server on an open connection is an answer too.
 func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
-	err := exec(ctx, s.conn, pingSQL(behind))
-	if status := s.status(); sqlState(err) != "" && status != closed && status != failed {
+	err := exec(ctx, s.conn, pingMark+strconv.Itoa(behind))
+	switch status := s.status(); {
+	case status == failed:
+		return errors.New("its transaction is aborted, which has released the lock")
+	case sqlState(err) != "" && status != closed:
 		return nil
 	}
 	return err

@@ -147,9 +147,10 @@ type slotShape struct {
 // two for each lock table.
 var slotTexts sync.Map // of slotShape, to string
 
-// slotTextOf looks the slot up by the result of a subquery, which is evaluated once and before the
-// scan. A condition on the row would be evaluated during the scan, which keeps VACUUM from the
-// page as long as it waits.
+// slotTextOf passes the turnstile in a condition that is about no row. The server looks at such a
+// condition once, and before it begins to scan (the plan's "One-Time Filter"). A condition on the
+// row would be evaluated during the scan, unless that is one of the index, and would keep VACUUM
+// from the page as long as it waits.
 func slotTextOf(shape slotShape) (string, error) {
 	if text, ok := slotTexts.Load(shape); ok {
 		return text.(string), nil
@@ -163,9 +164,9 @@ func slotTextOf(shape slotShape) (string, error) {
 	if shape.work {
 		slot = "$4"
 	}
-	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where " + rows.column +
-		" = (select case when " + label + " is not null and pg_advisory_xact_lock($1) is not null then " + slot +
-		"::integer end) and slots = " + strconv.Itoa(shape.slots) + " for update"
+	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
+		" is not null then pg_advisory_xact_lock($1) is not null end) and " + rows.column + " = " + slot +
+		" and slots = " + strconv.Itoa(shape.slots) + " for update"
 	slotTexts.Store(shape, text)
 	return text, nil
 }

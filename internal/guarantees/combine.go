@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +116,7 @@ func (o *orders[Tx]) committed(t *testing.T) (numbers []int) {
 // placed is a call of Do in the background.
 type placed struct {
 	cancel context.CancelFunc
+	ctx    *watchedContext
 	ended  chan outcome
 }
 
@@ -131,7 +133,7 @@ func (o *orders[Tx]) place(t *testing.T, in int) *placed {
 	ctx, cancel := context.WithCancel(background)
 	t.Cleanup(cancel)
 	watched := &watchedContext{Context: ctx, waits: make(chan struct{})}
-	p := &placed{cancel: cancel, ended: make(chan outcome, 1)}
+	p := &placed{cancel: cancel, ctx: watched, ended: make(chan outcome, 1)}
 	go func() {
 		ended := outcome{exited: true}
 		defer func() {
@@ -148,8 +150,16 @@ func (o *orders[Tx]) place(t *testing.T, in int) *placed {
 // watchedContext says when somebody waits for its end, which a call does that is in the queue.
 type watchedContext struct {
 	context.Context
-	once  sync.Once
-	waits chan struct{}
+	once   sync.Once
+	waits  chan struct{}
+	unseen atomic.Bool // it has ended, and who waits for that is not awake yet
+}
+
+func (w *watchedContext) Err() error {
+	if w.unseen.Load() {
+		return context.Canceled
+	}
+	return w.Context.Err()
 }
 
 func (w *watchedContext) Done() <-chan struct{} {
@@ -271,15 +281,17 @@ func CombinedLeaving[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	// From the queue, and not from the work.
 	working := o.place(t, 1)
 	testbed.Receive(t, begun)
-	queued, stays := o.place(t, 2), o.place(t, 3)
+	queued, stays, beside := o.place(t, 2), o.place(t, 3), o.place(t, 16)
 	queued.cancel()
 	queued.left(t)
 	working.cancel()
 	goOn <- nil
 	working.is(t, 2)
-	require.Equal(t, []int{3}, testbed.Receive(t, begun))
+	require.Equal(t, []int{3, 16}, testbed.Receive(t, begun))
+	beside.cancel()
 	goOn <- nil
 	stays.is(t, 6)
+	beside.is(t, 32)
 
 	// Many at once, from everywhere in the queue.
 	working = o.place(t, 4)
@@ -305,7 +317,7 @@ func CombinedLeaving[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	_, err := o.Do(ended, 99)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, []int{1, 3, 4, 7, 12}, o.committed(t))
+	require.Equal(t, []int{1, 3, 4, 7, 12, 16}, o.committed(t))
 }
 
 // CombinedWaits shows that any order may leave a batch that waits for its lock, and that the others
@@ -321,6 +333,30 @@ func CombinedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	alone.cancel()
 	alone.left(t)
 	o.Waiters(t, 0)
+
+	for _, others := range [][]int{nil, {21}} { // who also wait in the batch that is granted at that moment
+		before := o.place(t, 19)
+		o.asks(t, 19)
+		unseen := o.place(t, 20)
+		var stay []*placed
+		for _, number := range others {
+			stay = append(stay, o.place(t, number))
+		}
+		before.cancel()
+		before.left(t)
+		o.asks(t, append([]int{20}, others...)...)
+		o.Waiters(t, 1)
+		unseen.ctx.unseen.Store(true)
+		require.NoError(t, lock.Unlock(background))
+		unseen.left(t)
+		for i, p := range stay {
+			require.Equal(t, others, testbed.Receive(t, begun))
+			goOn <- nil
+			p.is(t, 2*others[i])
+		}
+		lock, err = other.Locks.Mutex(o.key).Lock(background)
+		require.NoError(t, err, "the session of the batch has ended")
+	}
 
 	alone = o.place(t, 2)
 	o.asks(t, 2)
@@ -341,5 +377,5 @@ func CombinedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	goOn <- nil
 	batch[1].is(t, 8)
 	require.NoError(t, testbed.Receive(t, rival))
-	require.Equal(t, []int{4}, o.committed(t))
+	require.Equal(t, []int{4, 21}, o.committed(t))
 }

@@ -401,8 +401,13 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, err)
 	require.Equal(t, 16, value)
 	require.NoError(t, lock.Unlock(background))
-	value, err = o.Do(context.WithoutCancel(lock.Context()), 9)
-	require.NoError(t, err, "the session has ended, and the context has outlived it")
+	type callers struct{}
+	o.during = func(ctx context.Context, _ Tx, _ []int) error {
+		require.Nil(t, ctx.Value(callers{}), "in a batch: the session has ended, and the context has outlived it")
+		return nil
+	}
+	value, err = o.Do(context.WithValue(context.WithoutCancel(lock.Context()), callers{}, true), 9)
+	require.NoError(t, err)
 	require.Equal(t, 18, value)
 	require.Equal(t, []int{1, 2, 8, 9}, o.committed(t))
 }

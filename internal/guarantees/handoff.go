@@ -246,38 +246,89 @@ func HandOffExactTurn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.Len(t, served, 2*turn+1)
 }
 
-// HandOffReleases shows what is not handed over: a session that holds other rows as well, and
+// HandOffReleases shows what is not handed over: a session that may hold other rows as well, and
 // anything to a Do, which gets its turn in order.
 func HandOffReleases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, waiting := crowded(t, e, c, 4, "", txlock.WithHandOff(100, time.Hour))
 	other := testbed.NewFixture(t, e, c)
+	held, err := other.Locks.Mutex(f.Key("held")).Lock(background)
+	require.NoError(t, err)
 	m := f.Locks.Mutex(f.Key("one"))
+	for _, ask := range []func(ctx context.Context){
+		func(ctx context.Context) {
+			further, err := f.Locks.Mutex(f.Key("two")).Lock(ctx)
+			require.NoError(t, err)
+			require.NoError(t, further.Unlock(background))
+		},
+		func(ctx context.Context) { // MySQL and MariaDB keep "two" locked, though the try misses
+			_, err := f.Locks.Mutex(f.Key("two"), f.Key("held")).TryLock(ctx)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		},
+	} {
+		first, err := m.Lock(background)
+		require.NoError(t, err)
+		ask(first.Context())
+		granted := make(chan *txlock.Lock, 1)
+		go func() {
+			lock, err := m.Lock(background)
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- lock
+		}()
+		waiting.waits(t, 1)
+		require.NoError(t, first.Unlock(background))
+		next := testbed.Receive(t, granted)
+		other.Free(t, f.Key("two"))
+		require.NoError(t, next.Unlock(background))
+	}
+	require.NoError(t, held.Unlock(background))
+
 	first, err := m.Lock(background)
 	require.NoError(t, err)
-	further, err := f.Locks.Mutex(f.Key("two")).Lock(first.Context())
-	require.NoError(t, err)
-	require.NoError(t, further.Unlock(background))
-
 	var served []int // guarded by the lock
 	var group errgroup.Group
-	holds, goOn := make(chan struct{}, 4), make(chan struct{})
 	for i, do := range []bool{false, true, false, true} {
-		group.Go(func() error {
-			return lockOrDo(m, do, func() {
-				served = append(served, i)
-				holds <- struct{}{}
-				<-goOn
-			})
-		})
+		group.Go(func() error { return lockOrDo(m, do, func() { served = append(served, i) }) })
 		waiting.waits(t, i+1)
 	}
 	require.NoError(t, first.Unlock(background))
-	testbed.Receive(t, holds)
-	other.Free(t, f.Key("two"))
-	close(goOn)
 	require.NoError(t, group.Wait())
 	require.Equal(t, []int{0, 1, 2, 3}, served)
 	other.Free(t, f.Key("one"))
+}
+
+// HandOffCloses shows that Close ends what is handed from caller to caller.
+func HandOffCloses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, _ := crowded(t, e, c, 4, "", txlock.WithHandOff(1<<30, time.Hour))
+	m := f.Locks.Mutex(f.Key("closing"))
+	const callers = 16
+	ends, holds := make(chan error, callers), make(chan struct{}, 1000)
+	for range callers {
+		go func() {
+			for {
+				err := lockOrDo(m, false, func() {
+					select {
+					case holds <- struct{}{}:
+					default:
+					}
+				})
+				if err != nil {
+					ends <- err
+					return
+				}
+			}
+		}()
+	}
+	for range cap(holds) {
+		testbed.Receive(t, holds)
+	}
+	require.NoError(t, f.Locks.Close())
+	for range callers {
+		require.ErrorContains(t, testbed.Receive(t, ends), "the Locker is closed")
+	}
+	other := testbed.NewFixture(t, e, c)
+	other.Free(t, f.Key("closing"))
 }
 
 // HandOffCancelled shows that waits that end while a session is being handed over lose nothing, and

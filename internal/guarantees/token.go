@@ -131,8 +131,8 @@ func dropFenced(t *testing.T, e *testbed.Engine, table string) {
 	}
 }
 
-// SpentRun shows that a run whose counts are spent is followed by another, for tokens that are drawn
-// one by one and for those that are drawn ahead.
+// SpentRun shows that a run whose counts are spent is followed by another, for tokens that are
+// drawn one by one and for those that are drawn ahead.
 func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
 	require.NoError(t, owner.Locks.Install(background))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -109,6 +110,24 @@ func TestAskingEnds(t *testing.T) {
 		next.place(t).Leave()
 		asking[0].Leave()
 		asking[2].Leave()
+	})
+}
+
+func TestPlacesAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := queue.New[string, int](2)
+		var held []*queue.Place[string, int]
+		for range 2 {
+			place := enter(background, l, "a", true).place(t)
+			place.Granted()
+			held = append(held, place)
+		}
+		third := enter(background, l, "a", true)
+		synctest.Wait()
+		require.True(t, third.waits())
+		held[0].Leave()
+		third.place(t).Leave()
+		held[1].Leave()
 	})
 }
 
@@ -241,6 +260,9 @@ func TestNobodyIsForgotten(t *testing.T) {
 				if !entered.Handed {
 					session = int(sessions.Add(1))
 					places[session] = entered.Place
+					if rand.N(2) == 0 {
+						entered.Place.Granted()
+					}
 					if inside.Add(1) > limit {
 						t.Error("more sessions than places")
 					}
@@ -250,6 +272,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 				if !owned[session].CompareAndSwap(false, true) {
 					t.Error("a session has two owners")
 				}
+				runtime.Gosched()
 				owned[session].Store(false)
 				place := places[session]
 				if !place.HandOver(func() (int, bool) { return session, rand.N(8) > 0 }) {

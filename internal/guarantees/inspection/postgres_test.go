@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
@@ -28,6 +31,7 @@ func TestInspectPostgres(t *testing.T) {
 			t.Run("work that waits for another row", func(t *testing.T) { workWaitsElsewhere(t, e) })
 			t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })
 			t.Run("keys that are too long", func(t *testing.T) { longKeys(t, e) })
+			t.Run("heartbeats", func(t *testing.T) { heartbeats(t, e) })
 			t.Run("a row that a stranger holds", func(t *testing.T) { strangerHolds(t, e) })
 			t.Run("a database that is a copy", func(t *testing.T) { copiedDatabase(t, e) })
 		})
@@ -171,6 +175,33 @@ func longKeys(t *testing.T, e *testbed.Engine) {
 	}
 	require.NoError(t, nested.Unlock(background))
 	require.NoError(t, lock.Unlock(background))
+}
+
+// A heartbeat shows as the last statement of an idle holder. It is no sign of life when the
+// transaction is aborted: that has released the lock.
+func heartbeats(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+	defer p.Close()
+	key := f.Key("beating")
+	session, _, err := driver.Begin(background, dialects.Request{
+		Table: f.Table(), Column: "slot", Slots: dialects.DefaultSlots, Keys: []string{key}, Work: true,
+		Values: []dialects.Value{{Text: strconv.Itoa(int(testbed.SlotOf(key, dialects.DefaultSlots)))}},
+		Lease:  time.Minute, Behind: 7,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, session.Rollback(background)) }()
+	require.Equal(t, 7, f.Look(t, key)[0].Holder.Behind)
+	require.NoError(t, session.Ping(background, 37))
+	holder := f.Look(t, key)[0].Holder
+	require.Equal(t, 37, holder.Behind)
+	require.True(t, holder.Idle)
+	require.Equal(t, "-- txlock ping 37", holder.Statement)
+	require.NoError(t, session.Ping(background, 0))
+	require.Zero(t, f.Look(t, key)[0].Holder.Behind)
+
+	require.Error(t, f.Exec(background, session.Tx(), "SELECT 1 / 0"))
+	require.Error(t, session.Ping(background, 0))
 }
 
 // The tables of a copied database have the same numbers. What is locked in one database does not

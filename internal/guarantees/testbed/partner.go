@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -104,7 +105,9 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 	case "crowd":
 		return crowd(c, txlock.New(driver, append(options, txlock.WithQueue(2))...).Mutex(key))
 	case "relay":
-		return relay(txlock.New(driver, append(options, txlock.WithHandOff(1<<30, time.Hour))...).Mutex(key))
+		lost := make(lossTold, 1)
+		options = append(options, txlock.WithHandOff(1<<30, time.Hour), txlock.WithLogger(slog.New(lost)))
+		return relay(txlock.New(driver, options...).Mutex(key), lost)
 	}
 	locks := txlock.New(driver, options...)
 	m := locks.Mutex(key)

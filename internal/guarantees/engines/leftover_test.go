@@ -1,0 +1,113 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// callersPool is a pool of one connection, whose sessions begin with the settings of change, and a
+// Locker on it.
+func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], change func(params map[string]string)) (
+	*txlock.Locker[*sql.Tx], *sql.DB,
+) {
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	if config.Params == nil {
+		config.Params = map[string]string{}
+	}
+	change(config.Params)
+	driver, pool := f.Connect(t, config.FormatDSN(), 1)
+	t.Cleanup(pool.Close)
+	locks := txlock.New(driver, txlock.WithTable(f.Table()))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	return locks, pool.DB
+}
+
+// onCallersPools runs test with each client that locks on a pool of the caller's.
+func onCallersPools(t *testing.T, test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Postgres {
+			continue
+		}
+		for _, c := range testbed.MySQLSQL[:2] {
+			t.Run(e.Name+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				test(t, testbed.NewFixture(t, e, c))
+			})
+		}
+	}
+}
+
+// A transaction that a connection of the pool was left with is committed before the lock, as
+// BeginTx would do. So work reads what is current, and what fails in it is undone alone.
+func TestLeftoverTransaction(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		table := f.MakeTable(t, "id int primary key, n int")
+		for _, begin := range []string{"SET autocommit = 0", "BEGIN"} {
+			locks, db := callersPool(t, f, func(map[string]string) {})
+			for _, use := range []string{"first", "second"} { // the first also reads the number of slots
+				leftover(t, f, locks, db, table, begin, use+" use after "+begin)
+				_, err := db.Exec("SET autocommit = 1")
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+func leftover(t *testing.T, f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], db *sql.DB,
+	table, begin, when string,
+) {
+	f.AsAdmin(t, "DELETE FROM "+table)
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
+	for _, statement := range []string{begin, "SELECT n FROM " + table, "INSERT INTO " + table + " VALUES (2, 0)"} {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+	f.AsAdmin(t, "UPDATE "+table+" SET n = 9 WHERE id = 1")
+	fails := errors.New("fails")
+	require.ErrorIs(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := f.Query(ctx, tx, "SELECT n FROM "+table+" WHERE id = 1")
+		require.NoError(t, err)
+		require.Equal(t, "9", n, when)
+		require.NoError(t, f.Exec(ctx, tx, "UPDATE "+table+" SET n = 8"))
+		return fails
+	}), fails)
+	require.Equal(t, 9, f.Total(t, "SELECT SUM(n) FROM "+table), when)
+	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table), when)
+}
+
+// A miss is told at once at every isolation level of the caller's, although at SERIALIZABLE a plain
+// SELECT waits for the holder.
+func TestTryRowsWhenSerializable(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		table := f.MakeTable(t, "id int primary key")
+		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+		locks, _ := callersPool(t, f, func(params map[string]string) {
+			level := "transaction_isolation"
+			if f.Kind == servers.MariaDB {
+				level = "tx_isolation"
+			}
+			params[level] = "'SERIALIZABLE'"
+		})
+		holder, err := f.Locks.Rows(table, "id", 1).Lock(background)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, holder.Unlock(background)) }()
+		start := time.Now()
+		_, err = locks.Rows(table, "id", 1).TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.Less(t, time.Since(start), 4*time.Second)
+		_, err = locks.Rows(table, "id", 1, 2).TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNoRow)
+	})
+}
