@@ -55,9 +55,9 @@ func (s *session[Tx]) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// closeSocketAfter closes the socket when ctx ends before the call of stop. database/sql lets nobody
-// at a connection, not even to look at its state, while a statement runs on it: one that the work
-// has left behind, say.
+// closeSocketAfter closes the socket when ctx ends before the call of stop. While a statement runs
+// on a connection, one that the work has left behind, say, database/sql lets nobody else look at
+// it.
 func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
 	if s.mark == "" {
 		return func() {}
@@ -74,9 +74,9 @@ func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 	if s.mark != "" && s.status() == idle {
-		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have given the server's session,
-		// with what guardSQL has set, to another client, and puts that right if it tracks the
-		// setting; what this connection would restore may be another's.
+		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have
+		// given the server's session, with what guardSQL has set, to another client, and puts that
+		// right if it tracks the setting; what this connection would restore may be another's.
 		s.conn.destroy(ctx)
 		return nil
 	}
