@@ -55,15 +55,9 @@ func (s *session[Tx]) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-<<<<<<< HEAD
-// closeSocketAfter closes the socket when ctx ends before the call of stop. database/sql lets
-// nobody at a connection, not even to look at its state, while a statement runs on it: one that the
-// work has left behind, say.
-=======
 // closeSocketAfter closes the socket when ctx ends before the call of stop. While a statement runs
 // on a connection, one that the work has left behind, say, database/sql lets nobody else look at
 // it.
->>>>>>> mend-pg
 func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
 	if s.mark == "" {
 		return func() {}
