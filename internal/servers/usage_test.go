@@ -21,7 +21,7 @@ func TestCPUCountsWorkOfAllProcesses(t *testing.T) {
 		require.NoError(t, db.Ping())
 		before := used(t, server)
 		begin := time.Now()
-		do(t, db, "SELECT count(*) FROM generate_series(1, 3000000)")
+		do(t, db, "SELECT count(*) FROM generate_series(1, 12000000)")
 		took := time.Since(begin)
 		during := used(t, server) - before
 		require.Greater(t, during, 50*time.Millisecond)
