@@ -19,7 +19,7 @@ func (w *worker) cycle(job Cycle) (report Message, err error) {
 		return report, err
 	}
 	random := rand.New(rand.NewPCG(job.Seed, 0))
-	for round := -1; round < job.Rounds; round++ {
+	for round := job.first(); round < job.Rounds; round++ {
 		for _, i := range job.order(random) {
 			cycled := &report.Cycles[i]
 			if cycled.Error != "" {
@@ -34,6 +34,17 @@ func (w *worker) cycle(job Cycle) (report Message, err error) {
 	}
 	return report, w.expect(Stop)
 }
+
+// first is the number of the first round. Round -1 warms up the servers.
+func (c Cycle) first() int {
+	if c.WarmUp > 0 {
+		return -1
+	}
+	return 0
+}
+
+// Turns is how many rounds there are, with the one that warms up.
+func (c Cycle) Turns() int { return c.Rounds - c.first() }
 
 // order is a random order of the entrants. Those on the same server stay next to each other,
 // because they are compared.
@@ -59,7 +70,7 @@ func (c Cycle) order(random *rand.Rand) (order []int) {
 // patient bounds a block, which would hang forever if a lock was left behind.
 const patient = 20 * time.Second
 
-// measure runs one block, and counts allocations after the last one. Round -1 warms up the server.
+// measure runs one block, and counts allocations after the last one.
 func (c *Cycled) measure(job Cycle, entrant Entrant, round int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()

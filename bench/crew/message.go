@@ -41,7 +41,7 @@ type Cycle struct {
 	Rounds   int
 	Block    time.Duration // of each entrant in each round
 	Least    int           // smallest number of cycles in a block
-	WarmUp   time.Duration // of each server, before the first round: Java programs become faster as they run
+	WarmUp   time.Duration // of each server, before the first round: Java programs become faster as they run; 0: none
 	Seed     uint64
 }
 

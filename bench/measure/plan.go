@@ -173,7 +173,7 @@ func Full() Plan {
 		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
 			Delay:       time.Millisecond,
-			Uncontended: UncontendedPlan{Rounds: 8, Block: 15 * time.Millisecond, Least: 3, WarmUp: time.Millisecond},
+			Uncontended: UncontendedPlan{Rounds: 8, Block: 15 * time.Millisecond, Least: 3},
 			Contended: []ContendedPlan{{
 				Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 				Window: window,

@@ -20,13 +20,13 @@ func (l *Lab) MeasureUncontended(ctx context.Context) (err error) {
 // cycles runs all contestants in one process. They take turns, a few cycles each.
 func (l *Lab) cycles(ctx context.Context, name string, plan UncontendedPlan) (all []results.Uncontended, err error) {
 	entrants := l.in(contest.Times)
-	total := plan.Rounds + 2 // the warm-up, and the counting of round trips
 	job := crew.Cycle{
 		Key: key(0), Rounds: plan.Rounds, Block: plan.Block, Least: plan.Least, WarmUp: plan.WarmUp, Seed: l.Seed,
 	}
 	for _, c := range entrants {
 		job.Entrants = append(job.Entrants, l.entrant(c, lease, 1))
 	}
+	total := job.Turns() + 1 // round trips are counted at the end
 	worker, err := crew.Start()
 	if err != nil {
 		return nil, err
