@@ -33,99 +33,81 @@ func settingsOf(t *testing.T, f *testbed.Fixture[pgx.Tx], locks *txlock.Locker[p
 // all the same.
 func TestLastingSettings(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
+		const want = "30s 500ms on"
+		for _, change := range []string{
+			"SELECT 1", "RESET idle_in_transaction_session_timeout", "SELECT 1",
+			"SET default_transaction_read_only = off", "SELECT 1", "SELECT 1",
+		} {
+			require.Equal(t, want, settingsOf(t, f, f.Locks, change), "before %s", change)
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
-			const want = "30s 500ms on"
-			for _, change := range []string{
-				"SELECT 1", "RESET idle_in_transaction_session_timeout", "SELECT 1",
-				"SET default_transaction_read_only = off", "SELECT 1", "SELECT 1",
-			} {
-				require.Equal(t, want, settingsOf(t, f, f.Locks, change), "before %s", change)
-			}
-			settingsOf(t, f, f.Locks, "SET idle_in_transaction_session_timeout = 0")
-			lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(background))
-			require.Equal(t, want, settingsOf(t, f, f.Locks, "SELECT 1"))
-		})
-	}
+		settingsOf(t, f, f.Locks, "SET idle_in_transaction_session_timeout = 0")
+		lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+		require.Equal(t, want, settingsOf(t, f, f.Locks, "SELECT 1"))
+	})
 }
 
 // Two Lockers on one driver keep their own leases.
 func TestLeasesOfOneDriver(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewFixture(t, e, testbed.PgxOpened())
-			driver, err := postgres.Open(background, f.DSNFor(f.Label, "", nil)+"&pool_max_conns=1")
-			require.NoError(t, err)
-			brief := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(7*time.Second))
-			long := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(time.Minute))
-			t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
-			for range 3 {
-				for range 2 {
-					require.Equal(t, "7s 500ms on", settingsOf(t, f, brief, "SELECT 1"))
-				}
-				require.Equal(t, "1min 500ms on", settingsOf(t, f, long, "SELECT 1"))
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, err := postgres.Open(background, f.DSNFor(f.Label, "", nil)+"&pool_max_conns=1")
+		require.NoError(t, err)
+		brief := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(7*time.Second))
+		long := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(time.Minute))
+		t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
+		for range 3 {
+			for range 2 {
+				require.Equal(t, "7s 500ms on", settingsOf(t, f, brief, "SELECT 1"))
 			}
-		})
-	}
+			require.Equal(t, "1min 500ms on", settingsOf(t, f, long, "SELECT 1"))
+		}
+	})
 }
 
 // A wait that ends leaves its Locker's settings on the connection. The next lock of another Locker
 // sets its own with its first statement: it does not find out after its wait, and queue again.
 func TestLeaseAfterFailedWait(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewFixture(t, e, testbed.PgxOpened())
-			driver, err := postgres.Open(background, f.DSNFor(f.Label, "", nil)+"&pool_max_conns=1")
-			require.NoError(t, err)
-			brief := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(7*time.Second))
-			long := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(time.Minute))
-			t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
-			settingsOf(t, f, brief, "SELECT 1")
-			held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(background)
-			failed := make(chan error, 1)
-			go func() {
-				_, err := long.Mutex(f.Key("held")).Lock(ctx)
-				failed <- err
-			}()
-			f.Waiters(t, 1)
-			cancel()
-			require.ErrorIs(t, testbed.Receive(t, failed), context.Canceled)
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, err := postgres.Open(background, f.DSNFor(f.Label, "", nil)+"&pool_max_conns=1")
+		require.NoError(t, err)
+		brief := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(7*time.Second))
+		long := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(time.Minute))
+		t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
+		settingsOf(t, f, brief, "SELECT 1")
+		held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(background)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := long.Mutex(f.Key("held")).Lock(ctx)
+			failed <- err
+		}()
+		f.Waiters(t, 1)
+		cancel()
+		require.ErrorIs(t, testbed.Receive(t, failed), context.Canceled)
 
-			granted := make(chan *txlock.Lock, 1)
-			go func() {
-				lock, err := brief.Mutex(f.Key("held")).Lock(background)
-				if err == nil {
-					granted <- lock
-				}
-			}()
-			f.Waiters(t, 1)
-			behind := f.Stranger(t, f.Key("held"))
-			require.NoError(t, held.Unlock(background))
-			lock := testbed.Receive(t, granted)
-			require.Empty(t, behind)
-			require.NoError(t, lock.Unlock(background))
-			testbed.Receive(t, behind)
-		})
-	}
+		granted := make(chan *txlock.Lock, 1)
+		go func() {
+			lock, err := brief.Mutex(f.Key("held")).Lock(background)
+			if err == nil {
+				granted <- lock
+			}
+		}()
+		f.Waiters(t, 1)
+		behind := f.Stranger(t, f.Key("held"))
+		require.NoError(t, held.Unlock(background))
+		lock := testbed.Receive(t, granted)
+		require.Empty(t, behind)
+		require.NoError(t, lock.Unlock(background))
+		testbed.Receive(t, behind)
+	})
 }
 
 // Behind a pooler, a lock leaves no setting on the server's session.

@@ -11,3 +11,17 @@ import (
 var background = context.Background()
 
 func TestMain(m *testing.M) { testbed.Main(m) }
+
+// eachPostgres runs a test on every PostgreSQL, side by side.
+func eachPostgres(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {
+	t.Helper()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e)
+		})
+	}
+}

@@ -63,16 +63,10 @@ func TestWorkCommitsByItself(t *testing.T) {
 // a savepoint of the work's own makes it possible again.
 func TestNestedDoInAbortedTransaction(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			t.Run("pgx", func(t *testing.T) { nestedInAborted(t, e, testbed.PgxOpened()) })
-			t.Run("sql.DB", func(t *testing.T) { nestedInAborted(t, e, testbed.PostgresSQL[0]) })
-		})
-	}
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		t.Run("pgx", func(t *testing.T) { nestedInAborted(t, e, testbed.PgxOpened()) })
+		t.Run("sql.DB", func(t *testing.T) { nestedInAborted(t, e, testbed.PostgresSQL[0]) })
+	})
 }
 
 func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -142,39 +136,33 @@ func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // A refused COMMIT does not cost a connection whose settings last.
 func TestRefusedCommitKeepsConnection(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
+		table := f.MakeTable(t, "id int unique deferrable initially deferred")
+		var handle pgx.Tx
+		do := func(values string) (backend string, err error) {
+			err = f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				handle = tx
+				backend, err = f.Query(ctx, tx, "SELECT pg_backend_pid()")
+				require.NoError(t, err)
+				return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values)
+			})
+			return backend, err
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
-			table := f.MakeTable(t, "id int unique deferrable initially deferred")
-			var handle pgx.Tx
-			do := func(values string) (backend string, err error) {
-				err = f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-					handle = tx
-					backend, err = f.Query(ctx, tx, "SELECT pg_backend_pid()")
-					require.NoError(t, err)
-					return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values)
-				})
-				return backend, err
-			}
-			first, err := do("(1)")
-			require.NoError(t, err)
-			for range 2 {
-				again, err := do("(2), (2)")
-				require.ErrorContains(t, err, "unique")
-				require.Equal(t, first, again)
-				require.ErrorIs(t, f.Exec(background, handle, "SELECT 1"), pgx.ErrTxClosed)
-			}
-			again, err := do("(2)")
-			require.NoError(t, err)
+		first, err := do("(1)")
+		require.NoError(t, err)
+		for range 2 {
+			again, err := do("(2), (2)")
+			require.ErrorContains(t, err, "unique")
 			require.Equal(t, first, again)
-			require.Equal(t, 3, f.Total(t, "SELECT sum(id) FROM "+table))
-			require.Equal(t, "30s 500ms on", settingsOf(t, f, f.Locks, "SELECT 1"))
-		})
-	}
+			require.ErrorIs(t, f.Exec(background, handle, "SELECT 1"), pgx.ErrTxClosed)
+		}
+		again, err := do("(2)")
+		require.NoError(t, err)
+		require.Equal(t, first, again)
+		require.Equal(t, 3, f.Total(t, "SELECT sum(id) FROM "+table))
+		require.Equal(t, "30s 500ms on", settingsOf(t, f, f.Locks, "SELECT 1"))
+	})
 }
 
 // Labels with the key do not make a new prepared statement of each key.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -103,8 +104,10 @@ func slotsSortedAndFolded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cli
 		require.Equal(t, slots-1-held, free("COUNT(*)"))
 		require.Equal(t, held+1, free(fmt.Sprintf("COALESCE(MIN(slot), %d)", slots)))
 		if !e.Postgres { // which shows no arguments of a statement
-			require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.Label+
-				"' AND INFO LIKE '%FOR UPDATE' AND INFO LIKE '% IN (0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15) AND %'"))
+			statement := "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '" + f.Label +
+				"' AND INFO LIKE '%FOR UPDATE' AND INFO LIKE '% IN (0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15) AND %'"
+			// MariaDB leaves a statement out while its session is busy with its own state.
+			eventually.True(t, "the statement that waits", func() bool { return f.Total(t, statement) == 1 })
 		}
 		require.NoError(t, f.End(background, by, false))
 		lock := testbed.Receive(t, granted)

@@ -51,31 +51,25 @@ func (n narrow) Conn() *pgx.Conn { return n.conn.Conn() }
 // that is an error before any wait.
 func TestWrappedStdlib(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-			table := f.MakeTable(t, "id int primary key")
-			m := lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return wide{conn} }).Mutex(f.Key("a"))
-			require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 1)
-				return err
-			}))
-			require.Equal(t, 1, f.Total(t, "SELECT count(*) FROM "+table))
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		table := f.MakeTable(t, "id int primary key")
+		m := lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return wide{conn} }).Mutex(f.Key("a"))
+		require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 1)
+			return err
+		}))
+		require.Equal(t, 1, f.Total(t, "SELECT count(*) FROM "+table))
 
-			m = lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} }).Mutex(f.Key("a"))
-			held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-			require.NoError(t, err)
-			_, err = m.Lock(background)
-			require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
-			err = m.Do(background, func(context.Context, *sql.Tx) error { return nil })
-			require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
-			require.NoError(t, held.Unlock(background))
-		})
-	}
+		m = lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} }).Mutex(f.Key("a"))
+		held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+		require.NoError(t, err)
+		_, err = m.Lock(background)
+		require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
+		err = m.Do(background, func(context.Context, *sql.Tx) error { return nil })
+		require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
+		require.NoError(t, held.Unlock(background))
+	})
 }
 
 // The *sql.Tx of a Do refuses what was prepared on the caller's sql.DB, and takes the same text.
@@ -110,31 +104,25 @@ func TestStatementsOfDB(t *testing.T) {
 // closes the connection.
 func TestStatementLeftBehind(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-			left, returned := make(chan error, 1), time.Time{}
-			err := f.Locks.Mutex(f.Key("a")).Do(background, func(_ context.Context, tx *sql.Tx) error {
-				go func() { left <- f.Exec(background, tx, "SELECT pg_sleep(60)") }()
-				eventually.True(t, "it sleeps", func() bool {
-					return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
-						"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
-				})
-				returned = time.Now()
-				return errWork
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		left, returned := make(chan error, 1), time.Time{}
+		err := f.Locks.Mutex(f.Key("a")).Do(background, func(_ context.Context, tx *sql.Tx) error {
+			go func() { left <- f.Exec(background, tx, "SELECT pg_sleep(60)") }()
+			eventually.True(t, "it sleeps", func() bool {
+				return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
+					"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
 			})
-			require.Less(t, time.Since(returned), 30*time.Second)
-			require.ErrorIs(t, err, errWork)
-			require.ErrorIs(t, err, txlock.ErrLost)
-			require.Error(t, testbed.Receive(t, left))
-			f.Transactions(t, 0)
-			f.Free(t, f.Key("a"))
+			returned = time.Now()
+			return errWork
 		})
-	}
+		require.Less(t, time.Since(returned), 30*time.Second)
+		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.Error(t, testbed.Receive(t, left))
+		f.Transactions(t, 0)
+		f.Free(t, f.Key("a"))
+	})
 }
 
 var errWork = errors.New("the work failed")

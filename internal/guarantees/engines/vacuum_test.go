@@ -16,20 +16,14 @@ import (
 // the server reads it without its index.
 func TestVacuumUnderWaiters(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		for _, c := range testbed.PostgresPgx {
+			t.Run(c.Name, func(t *testing.T) { vacuumUnderWaiters(t, e, c) })
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			for _, c := range testbed.PostgresPgx {
-				t.Run(c.Name, func(t *testing.T) { vacuumUnderWaiters(t, e, c) })
-			}
-			for _, c := range testbed.PostgresSQL {
-				t.Run(c.Name, func(t *testing.T) { vacuumUnderWaiters(t, e, c) })
-			}
-		})
-	}
+		for _, c := range testbed.PostgresSQL {
+			t.Run(c.Name, func(t *testing.T) { vacuumUnderWaiters(t, e, c) })
+		}
+	})
 }
 
 func vacuumUnderWaiters[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
