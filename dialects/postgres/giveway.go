@@ -28,10 +28,11 @@ const (
 	// lookEvery is how often waits that are older are looked after. Two of them pass at most until
 	// one gives way.
 	lookEvery = 4 * time.Second
-	// maxWait is how long one snapshot is kept. A wait with a short lease gives way after ten of
-	// them.
-	maxWait        = 5 * time.Minute
-	leasesToWait   = 10
+	// maxWait is how long one snapshot is kept. With a short lease it is five of them. VACUUM may be
+	// twice as far behind: a snapshot is as old as the oldest transaction that it saw running, and
+	// that may be one of ours that waits for a second lock.
+	maxWait        = 150 * time.Second
+	leasesToWait   = 5
 	lookLimit      = 2 * time.Second
 	fromPoolWithin = 200 * time.Millisecond
 )

@@ -49,9 +49,11 @@ func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
 func (r *renewal) due() bool { return r.possible() && time.Since(r.last) >= r.every }
 
-// renew leaves the transaction as it is when somebody else shares the gate: the next heartbeat
-// tries again. After an error the rows may be free, but the session keeps their turnstiles, so that
-// nobody has them: the connection must be closed, once the owner knows of the loss.
+// renew leaves the locks as they are when somebody else shares the gate: the next heartbeat tries
+// again. After an error the session still has the turnstiles, so nobody gets in before the owner
+// knows of the loss, when the connection is closed. That is what the savepoints are for: without
+// them a statement that fails would end the transaction, and with it what the session does not keep
+// for itself yet, or no longer.
 func (s *session[Tx]) renew(ctx context.Context, behind int) error {
 	alone, shown, err := s.passGates(ctx)
 	if err != nil || !alone {
@@ -71,6 +73,7 @@ func (s *session[Tx]) passGates(ctx context.Context) (alone bool, shown string, 
 	gates := s.gates("pg_try_advisory_lock")
 	s.spoiled = true
 	columns, err := s.run(ctx, script{
+		{sql: renewSavepoint},
 		{sql: "select concat_ws(' ', " + strings.Join(gates, ", ") + ")"},
 		{sql: "select extract(epoch from now())::text"},
 		{sql: "select " + nameSQL},
@@ -78,14 +81,17 @@ func (s *session[Tx]) passGates(ctx context.Context) (alone bool, shown string, 
 	if err != nil {
 		return false, "", err
 	}
-	passed := strings.Fields(columns[0][0])
+	passed := strings.Fields(columns[1][0])
 	if slices.ContainsFunc(passed, func(got string) bool { return !isTrue(got) }) {
-		_, err := s.run(ctx, script{{sql: "select " + strings.Join(s.gatesAmong(passed), ", ")}})
+		_, err := s.run(ctx, script{
+			{sql: "select " + strings.Join(s.gatesAmong(passed), ", ")},
+			{sql: "release " + renewSavepoint},
+		})
 		s.spoiled = err != nil
 		return false, "", err
 	}
-	begun, err := strconv.ParseFloat(columns[1][0], 64)
-	return err == nil, label.Since(columns[2][0], begun), err
+	begun, err := strconv.ParseFloat(columns[2][0], 64)
+	return err == nil, label.Since(columns[3][0], begun), err
 }
 
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
@@ -116,10 +122,12 @@ func (s *session[Tx]) renewScript(shown string) string {
 		set += ", " + setSQL("idle_in_transaction_session_timeout", literal(milliseconds(s.lease))) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
 	}
-	statements := slices.Concat(keep, []string{"rollback and chain", set}, pass, lock, unkeep,
-		[]string{"select " + strings.Join(s.gates(unkeeping), ", ")})
+	statements := slices.Concat(keep, []string{"rollback and chain", set}, pass, lock, []string{renewSavepoint}, unkeep,
+		[]string{"select " + strings.Join(s.gates(unkeeping), ", "), "release " + renewSavepoint})
 	return strings.Join(statements, "; ")
 }
+
+const renewSavepoint = "savepoint txlock_renew"
 
 // gates calls function for the gate of each table, in one order.
 func (s *session[Tx]) gates(function string) (calls []string) {

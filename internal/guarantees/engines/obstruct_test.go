@@ -72,6 +72,11 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	took := time.Since(begun)
 	require.Less(t, took, 15*time.Second)
 	require.NoError(t, held.Context().Err())
+	select {
+	case err := <-granted:
+		require.NoError(t, err, "a wait ended")
+	default:
+	}
 	f.Waiters(t, 3)
 
 	// VACUUM gives the table's pages back when it may remove all of its rows.
