@@ -32,7 +32,7 @@
 
 /* The server. */
 byte election;          /* whose session has locked the row of the election; 0: nobody's */
-byte leader;            /* who has locked the row of the leader; sharing it for a moment hinders nobody */
+byte leader;            /* who has locked the row of the leader; 0: nobody but looks */
 byte info;              /* the term in the info row, which stands for a name too */
 byte sequence;          /* of terms */
 bool open[N + 1];       /* the session */
@@ -44,7 +44,7 @@ byte sent[N + 1];       /* the term that its second connection is to write; 0: n
 bool begun;             /* somebody has locked the row of the election */
 
 /* What is claimed. */
-byte ended = 1;         /* the set of terms whose sessions have ended; 0, which is no term, is in it */
+byte ended = 1;         /* the set of terms whose sessions have ended; 0 is no term */
 byte led;               /* the last term that was led */
 byte answered;          /* the highest term that was an answer */
 
@@ -198,9 +198,13 @@ begin:
 	name = info;
 #endif
 	atomic {
-		assert(!(before & (1 << name)));
-		assert(name >= least);
-		answered = (name > answered -> name : answered)
+		if
+		:: name == 0 /* nobody has led yet */
+		:: else ->
+			assert(!(before & (1 << name)));
+			assert(name >= least);
+			answered = (name > answered -> name : answered)
+		fi;
 none:
 		before = 0;
 		least = 0;

@@ -12,7 +12,7 @@
  * server began by itself commits without the lock.
  * Mutation NO_GUARD: outside its transaction, a statement of the work commits by itself.
  * Mutation NO_COMPARE: the store does not compare tokens.
- * Mutation NOTES_WRITES_ONLY: the store compares tokens, but a reader's token does not count as seen.
+ * Mutation NOTES_WRITES_ONLY: the store compares tokens, but does not note those of readers.
  * Mutation TOKEN_BEFORE_GRANT: the token is drawn before the wait.
  */
 #define N 3      /* workers; their numbers are 1 to N */

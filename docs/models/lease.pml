@@ -21,7 +21,7 @@
 #define LATE 1
 #define PACE 10
 #ifndef MARGIN
-#define MARGIN 4 /* for both clocks, for LATE, and a tick because within one anything may come first */
+#define MARGIN 4 /* both clocks, LATE, and a tick, within which anything may come first */
 #endif
 #ifdef NO_MARGIN
 #define GIVE_UP LEASE
@@ -47,7 +47,7 @@ byte flight;                /* how long the grant has been under way */
 /* The clients. */
 mtype = { waiting, holding, told };
 mtype client[N + 1] = waiting;
-byte heard[N + 1];          /* how long ago the last answered ping was sent, or the lock asked for */
+byte heard[N + 1];          /* how long ago the last answered ping was sent; at first, the lock */
 byte sent[N + 1];           /* how long ago the ping under way was sent */
 byte lost[N + 1];           /* ticks since the client's clock lost one, at most PACE */
 
@@ -59,7 +59,7 @@ inline forget(me) {
 
 proctype owner(byte me) {
 	do
-	:: atomic { client[me] == waiting && wire[me] == grant -> /* Heartbeat.Heard */
+	:: atomic { client[me] == waiting && wire[me] == grant -> /* Heard */
 			client[me] = holding;
 			wire[me] = nothing;
 			flight = 0;
@@ -73,7 +73,7 @@ proctype owner(byte me) {
 #endif
 			fi }
 
-	:: atomic { client[me] == holding && wire[me] == nothing && heard[me] >= TWELFTH -> /* Heartbeat.Look */
+	:: atomic { client[me] == holding && wire[me] == nothing && heard[me] >= TWELFTH -> /* Look */
 			wire[me] = ping }
 
 	:: atomic { client[me] == holding && wire[me] == answer ->
@@ -89,7 +89,7 @@ proctype owner(byte me) {
 	:: atomic { client[me] == holding && heard[me] >= GIVE_UP && wire[me] != close ->
 			wire[me] = close }
 #endif
-	:: atomic { client[me] == holding && heard[me] >= GIVE_UP -> /* Heartbeat.fallSilent */
+	:: atomic { client[me] == holding && heard[me] >= GIVE_UP -> /* fallSilent */
 			client[me] = told; forget(me) }
 
 	:: atomic { client[me] == holding && wire[me] == nothing -> /* unlocks */

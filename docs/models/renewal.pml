@@ -28,7 +28,7 @@ byte turnstile[2];              /* who has passed it */
 bool byTransaction[2];          /* ... until the transaction ends */
 bool bySession[2];              /* ... until it is unlocked, or the connection closed */
 chan line[2] = [N] of { byte }; /* who waits for it */
-byte shared;                    /* the gate: the set of those who passed, until their transactions end */
+byte shared;                    /* the gate: the set of those who passed, for their transaction */
 byte gate;                      /* the gate: who keeps it shut; 0: nobody */
 byte inside[2];                 /* who works under the lock, by its own view */
 

@@ -29,7 +29,7 @@ short last;       /* token */
 #ifdef NO_LOOK
 #define outrun false
 #else
-#define outrun (begun > mine) /* a higher epoch was used: the server has crashed since mine was drawn */
+#define outrun (begun > mine) /* a higher one was used: a crash came after mine */
 #endif
 
 active [N] proctype session() {
