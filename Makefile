@@ -8,7 +8,7 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal/unsafeengine bench
 
 # What .ci/width.go checks besides Go code.
-PAGES = README.md
+PAGES = README.md docs/models/README.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
@@ -16,7 +16,7 @@ DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard 
 	$(filter-out internal/guarantees internal/torture internal/unsafeengine,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
-.PHONY: demo test test-short test-full check tidy bench bench-full
+.PHONY: demo test test-short test-full models check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
@@ -41,6 +41,9 @@ test-full: ## the whole matrix and the long figures
 
 TEST_MODULES = printf '%s\n' $(filter-out bench,$(MODULES)) | xargs -P 2 -I{} sh -c 'cd {} && $(GO_TEST) ./...' && \
 	cd bench && $(GO_TEST) -p 1 ./...
+
+models: ## proves the models of the protocols, and breaks each: about a minute. Needs spin, or Debian
+	@docs/models/check
 
 check: ## format, width, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi
