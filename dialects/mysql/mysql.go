@@ -24,7 +24,8 @@ type Driver struct {
 	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
 	owned    bool
 	readings readings
-	mute     atomic.Bool // no variable is set, because the server shows them to nobody
+	mute     atomic.Bool          // no variable is set, because the server shows them to nobody
+	format   atomic.Pointer[bool] // of the binary log is STATEMENT; nil until somebody asks
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
