@@ -47,10 +47,10 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
-// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED,
-// wait for row locks as long as the context allows, and take several statements in one query. They
-// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
-// an error nothing is left open.
+// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED (at
+// REPEATABLE READ where the server's binlog_format is STATEMENT), wait for row locks as long as the
+// context allows, and take several statements in one query. They write nothing to stderr when they
+// break: the locks' errors say so. Close closes the pool. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {

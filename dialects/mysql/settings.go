@@ -110,9 +110,9 @@ func (s *session) currentReads(ctx context.Context) error {
 		s.driver.format.Store(format)
 	}
 	if *format {
-		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work may "+
-			"have read data from before its second lock: name all keys in the first lock, or set binlog_format to ROW "+
-			"or MIXED", dialects.ErrIsolation)
+		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
+			"may have read data from before its second lock: name all keys in the first lock, or set binlog_format "+
+			"to ROW or MIXED", dialects.ErrIsolation)
 	}
 	return nil
 }

@@ -88,8 +88,8 @@ func TestVacuum(t *testing.T) {
 		require.NoError(t, err)
 		hold(t, txlock.New(driver), "sku:42")
 		findings := look(0)
-		require.Len(t, mentioning(findings, "has held back vacuum for", `it holds txlock's lock of "sku:42", for process `),
-			1, findings)
+		ours := `it holds txlock's lock of "sku:42", for process `
+		require.Len(t, mentioning(findings, "has held back vacuum for", ours), 1, findings)
 
 		s.execute(t, "GRANT pg_read_all_stats TO %s")
 		findings = look(0)
@@ -151,13 +151,15 @@ func TestOtherRoles(t *testing.T) {
 		s.execute(t, "CREATE ROLE "+other+" LOGIN")
 		t.Cleanup(func() { s.execute(t, "DROP OWNED BY "+other, "DROP ROLE "+other) })
 		s.execute(t, "ALTER ROLE "+other+" SET statement_timeout = '7s'",
-			"ALTER ROLE "+other+" IN DATABASE %s SET lock_timeout = '1min'", "ALTER ROLE "+other+" SET work_mem = '1MB'")
+			"ALTER ROLE "+other+" IN DATABASE %s SET lock_timeout = '1min'",
+			"ALTER ROLE "+other+" SET work_mem = '1MB'")
 		require.Equal(t, s.baseline, s.findings(t), "the role may not lock")
 		s.execute(t, "GRANT SELECT, UPDATE ON txlock_slots TO "+other)
 		notes := []string{"other-roles: note", "other-roles: note"}
 		require.Equal(t, replaced(s.baseline, notes), s.findings(t))
 		findings := s.examine(t)
-		require.Len(t, mentioning(findings, "statement_timeout = 7s is set for role "+other+", which may lock"), 1)
+		everywhere := "statement_timeout = 7s is set for role " + other + ", which may lock"
+		require.Len(t, mentioning(findings, everywhere), 1)
 		here := mentioning(findings, "lock_timeout = 1min is set for role "+other+" in this database")
 		require.Len(t, here, 1)
 		_, sets, _ := strings.Cut(here[0].Fix.Text, "\n")

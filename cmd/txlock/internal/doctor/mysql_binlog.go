@@ -21,7 +21,7 @@ func (m *mysqlServer) lookAtBinlog(context.Context) ([]Finding, error) {
 	}
 	return one(Finding{
 		Severity: Warning, Found: name + " = STATEMENT" + m.origin(name), Fix: m.set(name, "ROW"),
-		Why: "the server refuses writes and FOR UPDATE at READ COMMITTED. So Do runs at REPEATABLE READ, its work may " +
-			"take no second lock (ErrIsolation), and LockTx needs REPEATABLE READ too",
+		Why: "the server refuses writes and FOR UPDATE at READ COMMITTED. So Do runs at REPEATABLE READ, its work " +
+			"may take no second lock (ErrIsolation), and LockTx needs REPEATABLE READ too",
 	}), nil
 }

@@ -23,7 +23,9 @@ func (m *mysqlServer) lookAtPurge(ctx context.Context) ([]Finding, error) {
 	}
 	if !m.mariaDB {
 		if err == nil && len(transactions) == 0 {
-			transactions = one(Finding{Severity: OK, Found: fmt.Sprintf("no transaction has held back purge for %v", m.long)})
+			transactions = one(Finding{
+				Severity: OK, Found: fmt.Sprintf("no transaction has held back purge for %v", m.long),
+			})
 		}
 		return transactions, err
 	}

@@ -37,12 +37,13 @@ func (p *postgresServer) lookAtOtherRoles(ctx context.Context) ([]Finding, error
 		findings = append(findings, Finding{
 			Severity: Note, Why: whys[name],
 			Found: fmt.Sprintf("%s = %s is set for role %s%s, which may lock", name, value, role, where),
-			Fix:   statements(alter + " SET " + name + " = 0").only("if its programs take locks, and should not lose them:"),
+			Fix: statements(alter + " SET " + name + " = 0").only(
+				"if its programs take locks, and should not lose them:"),
 		})
 		return nil
 	})
 	if err == nil && len(findings) == 0 {
-		findings = one(Finding{Severity: OK, Found: "no other role that may lock has a setting that ends a lock or a wait"})
+		findings = one(Finding{Severity: OK, Found: "no other role that may lock has a limit on locks or waits"})
 	}
 	return findings, err
 }

@@ -60,8 +60,8 @@ func (p *postgresServer) snapshots(ctx context.Context) (findings []Finding, hid
 		case seconds == nil:
 			hidden++
 		case time.Duration(*seconds*float64(time.Second)) >= p.long:
-			old = append(old, session{pid, fmt.Sprintf("session %s of role %s%s, %s,", pid, role, named(application), state),
-				time.Duration(*seconds * float64(time.Second))})
+			text := fmt.Sprintf("session %s of role %s%s, %s,", pid, role, named(application), state)
+			old = append(old, session{pid, text, time.Duration(*seconds * float64(time.Second))})
 		}
 		return nil
 	})
@@ -117,10 +117,11 @@ func (p *postgresServer) prepared(ctx context.Context) (findings []Finding, err 
 		if lasted := time.Duration(seconds * float64(time.Second)); lasted >= p.long {
 			findings = append(findings, Finding{
 				Check: "prepared-transactions", Severity: Note,
-				Found: fmt.Sprintf("transaction %s of role %s was prepared %v ago", gid, owner, lasted.Round(time.Second)),
+				Found: fmt.Sprintf("transaction %s of role %s was prepared %v ago", gid, owner,
+					lasted.Round(time.Second)),
 				Why: held + ". It also keeps its row locks, a LockTx among them: they end with no session, only with " +
 					"the transaction",
-				Fix: statements("COMMIT PREPARED "+gid, "ROLLBACK PREPARED "+gid).only("whichever of the two is right:"),
+				Fix: statements("COMMIT PREPARED "+gid, "ROLLBACK PREPARED "+gid).only("whichever is right:"),
 			})
 		}
 		return nil
@@ -141,10 +142,11 @@ func (p *postgresServer) abandonedSlots(ctx context.Context) (findings []Finding
 	_, err = pgx.ForEachRow(rows, []any{&name, &literal, &age}, func() error {
 		findings = append(findings, Finding{
 			Check: "replication-slots", Severity: Note,
-			Found: fmt.Sprintf("nobody reads from replication slot %s, which keeps what died in the last %d transactions",
-				name, age),
-			Why: "vacuum removes none of it from the tables that the slot is for; no lock is harmed, until the disk is full",
-			Fix: statements("SELECT pg_drop_replication_slot(" + literal + ")").only("if nobody will ever read from it:"),
+			Found: fmt.Sprintf("nobody reads from replication slot %s, which keeps what died in the last %d "+
+				"transactions", name, age),
+			Why: "vacuum removes none of it from the tables that the slot is for; no lock is harmed until the disk " +
+				"is full",
+			Fix: statements("SELECT pg_drop_replication_slot(" + literal + ")").only("if nobody will read from it:"),
 		})
 		return nil
 	})
