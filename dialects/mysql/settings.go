@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 const (
@@ -101,8 +102,13 @@ func (s *session) currentReads(ctx context.Context) error {
 	}
 	format := s.driver.format.Load()
 	if format == nil {
-		answer, err := firstColumn(ctx, s.statements(), "SELECT "+byStatement)
-		if err != nil {
+		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+		defer cancel()
+		answer, err := firstColumn(clean, s.statements(), "SELECT "+byStatement)
+		switch {
+		case broken(err):
+			return lost(err)
+		case err != nil:
 			return err
 		}
 		statements := len(answer) == 1 && answer[0] == "1"
