@@ -24,9 +24,10 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 }
 
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
-// at once, so the tables come first and the rows follow in one statement: a crash leaves empty
-// tables, or complete ones. After an error the tables that this call has created are dropped.
-// Nobody has used them, for without the rows there is nothing to lock.
+// at once, so the tables come first and the rows follow in one statement. After an error the tables
+// that this call has created are dropped: nobody has used them, for without the rows there is
+// nothing to lock. Where the connection is lost, by a crash or a ctx that ends in the middle, empty
+// tables stay, and the next Install completes them.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
