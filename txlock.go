@@ -125,7 +125,9 @@ var (
 	ErrNoRow = dialects.ErrNoRow
 
 	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx
-	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
+	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED. On
+	// MySQL and MariaDB with binlog_format = STATEMENT it is the other way round: LockTx at READ
+	// COMMITTED, and a further lock inside the work of a Do.
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
@@ -364,7 +366,8 @@ func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx
 // exceptions, after which it must be rolled back: [ErrLost], and [ErrDeadlock] on MySQL and
 // MariaDB. There, some keys of a failed call may also stay locked until the transaction ends.
 //
-// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. On MySQL and
+// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. A wait that keeps
+// others from their work may lose its place in the queue; see docs/databases.md. On MySQL and
 // MariaDB at REPEATABLE READ, their default, lock before the transaction's first plain SELECT: that
 // one takes the snapshot that all later ones read.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {

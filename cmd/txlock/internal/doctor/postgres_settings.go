@@ -77,8 +77,9 @@ var timeouts = []struct{ name, why string }{
 	{"statement_timeout", "a wait for a lock is one statement: one that takes longer ends with ErrNotAcquired. So " +
 		"does, with the server's error, a long statement of the work"},
 	{"lock_timeout", "a wait for a lock that Within does not limit ends with ErrNotAcquired when it is over"},
-	{"transaction_timeout", "a lock is a transaction: the server ends the session of one that is held for longer, " +
-		"and the lock is lost with ErrLost"},
+	{"transaction_timeout", "a lock is a transaction: the server ends the session of a wait, a Do or a Lock of Rows " +
+		"that takes longer, and the lock is lost with ErrLost; a Lock of keys is renewed every minute, so it is lost " +
+		"only with less than that"},
 }
 
 func (p *postgresServer) lookAtTimeouts(context.Context) ([]Finding, error) {
