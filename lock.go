@@ -64,8 +64,8 @@ func (l *Lock) Context() context.Context {
 // that is so of locks that have a row in common.
 //
 // Send the token with every write to another system, and with every read that a write depends on,
-// and have that system refuse a token that is smaller than one that it has seen. Then a holder that was stopped, and does not know yet
-// that its lock is lost, can do no harm.
+// and have that system refuse a token that is smaller than one that it has seen. Then a holder that
+// was stopped, and does not know yet that its lock is lost, can do no harm.
 //
 // A lock that joined its caller's session has a token of its own, or the one with which its rows
 // were locked there before.

@@ -27,10 +27,10 @@ import (
 const (
 	// lookEvery is how often waits that are older are looked after. Two of them pass at most until
 	// one gives way.
-	lookEvery = 4 * time.Second
-	// maxWait is how long one snapshot is kept. With a short lease it is five of them. VACUUM may be
-	// twice as far behind: a snapshot is as old as the oldest transaction that it saw running, and
-	// that may be one of ours that waits for a second lock.
+	lookEvery = 2500 * time.Millisecond
+	// maxWait is how long one snapshot is kept. With a short lease it is five of them. VACUUM may
+	// be twice as far behind: a snapshot is as old as the oldest transaction that it saw running,
+	// and that may be one of ours that waits for a second lock.
 	maxWait        = 150 * time.Second
 	leasesToWait   = 5
 	lookLimit      = 2 * time.Second
@@ -96,8 +96,8 @@ func (w *wait) end() (asked bool) {
 // waits are those of a driver. One timer looks after all of them, so that a wait that is over soon
 // costs nothing for it.
 type waits struct {
-	// look asks the server how long somebody has been waiting for the snapshot of one of them; none:
-	// nobody does.
+	// look asks the server how long somebody has been waiting for the snapshot of one of them, if
+	// anybody is.
 	look func(ctx context.Context, oldest *wait) (since time.Duration, some bool, err error)
 
 	mu      sync.Mutex

@@ -25,8 +25,8 @@ func (d *driver[Tx]) Inspect(ctx context.Context, table string, _ int, only []in
 	return states, err
 }
 
-// held names a hold for End. The virtual transaction does, until the lock is renewed. Then it is the
-// session, its turnstile, and when the first lock was granted, in seconds since 1970.
+// held names a hold for End. The virtual transaction does, until the lock is renewed. Then it is
+// the session, its turnstile, and when the first lock was granted, in seconds since 1970.
 type held struct {
 	transaction string
 	turnstile   string // empty: not known

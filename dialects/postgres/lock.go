@@ -94,8 +94,8 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	return missing.Rows(request, columns[0])
 }
 
-// tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
-// transaction safe from every error. The wait may give way: then it is to be tried again.
+// tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps
+// the transaction safe from every error. The wait may give way: then it is to be tried again.
 func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
 	set, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	_, err = q.run(set, script{{sql: "savepoint txlock_wait"}})

@@ -67,7 +67,8 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	before := f.Look(t, many[0])[0]
 	require.NotNil(t, before.Holder)
 	session := before.Holder.ID
-	eventually.Every(t, "the snapshot ends", testbed.PollEvery, func() bool { return horizonOf(t, f, session).xmin == "" })
+	eventually.Every(t, "the snapshot ends", testbed.PollEvery,
+		func() bool { return horizonOf(t, f, session).xmin == "" })
 
 	rival := testbed.NewSizedFixture(t, e, c, 8, "")
 	got := make(chan *txlock.Lock, 1)
@@ -172,7 +173,8 @@ func renewalPutOff[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		}
 	}()
 	f.Waiters(t, 1)
-	eventually.Every(t, "six heartbeats, two of them when a renewal is due", testbed.PollEvery, pings(t, f, session, 36))
+	eventually.Every(t, "heartbeats of three leases: one renewal is due after two", testbed.PollEvery,
+		pings(t, f, session, 36))
 	require.Equal(t, xid, horizonOf(t, f, session).xid)
 	require.Empty(t, granted)
 	require.NoError(t, held.Context().Err())
