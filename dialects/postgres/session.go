@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -102,7 +100,7 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 	if s.renewal.due() {
 		return s.renew(ctx, behind)
 	}
-	err := s.conn.use(func(conn *pgx.Conn) error { return ping(ctx, conn.PgConn(), pingMark+strconv.Itoa(behind)) })
+	err := exec(ctx, s.conn, pingMark+strconv.Itoa(behind))
 	switch status := s.status(); {
 	case status == failed:
 		return errors.New("its transaction is aborted, which has released the lock")
@@ -110,33 +108,6 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 		return nil
 	}
 	return err
-}
-
-// ping sends an empty query, that is no statement: somebody's pg_cancel_backend would abort the
-// transaction with a statement, and release the lock. Ahead of it it closes the unnamed portal,
-// which an empty query leaves open. With what is left there of the last statement its snapshot
-// ends, so that nobody need wait for it. The connection is closed when no answer comes before the
-// end of ctx.
-func ping(ctx context.Context, conn *pgconn.PgConn, text string) error {
-	conn.Frontend().SendClose(&pgproto3.Close{ObjectType: 'P'})
-	conn.Frontend().SendQuery(&pgproto3.Query{String: text})
-	if err := conn.Frontend().Flush(); err != nil {
-		return err
-	}
-	var failed error
-	for {
-		message, err := conn.ReceiveMessage(ctx)
-		if err != nil {
-			_ = conn.Close(ended)
-			return err
-		}
-		switch message := message.(type) {
-		case *pgproto3.ErrorResponse:
-			failed = pgconn.ErrorResponseToPgError(message)
-		case *pgproto3.ReadyForQuery:
-			return failed
-		}
-	}
 }
 
 // Join implements dialects.Session.

@@ -100,8 +100,17 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		p.token = p.add(fence.token(request.Tokens))
 	}
 	p.add(restore)
+	if on.as == owner && on.mark == "" {
+		p.add(statement{sql: dropSnapshotSQL})
+	}
 	return p, nil
 }
+
+// dropSnapshotSQL comes last in the lock of a session that then is idle. The server keeps the
+// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
+// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
+// the transaction.
+const dropSnapshotSQL = "set local txlock.idle = ''"
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
 // other row.

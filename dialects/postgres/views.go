@@ -132,7 +132,10 @@ func (q querier) read(ctx context.Context, table string) (p picture, err error) 
 		return p, err
 	}
 	columns, err := q.run(ctx, script{
-		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL(quoted)}, {sql: rowWaitsSQL},
+		{sql: heldSQL(quoted)},
+		{sql: awaitedSQL(quoted)},
+		{sql: turnstilesSQL(quoted)},
+		{sql: rowWaitsSQL},
 		{sql: sessionsSQL},
 	})
 	if err != nil {

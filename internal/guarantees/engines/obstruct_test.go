@@ -26,12 +26,42 @@ func TestNothingWaitsForALock(t *testing.T) {
 		pooler, err := servers.StartPgBouncer(background, e.Server)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		idleHolder(t, e, testbed.PgxOpened())
+		idleHolder(t, e, testbed.PostgresSQL[0])
+		idleHolder(t, e.Through(pooler), testbed.PgxOnPool(""))
 		t.Run("side by side", func(t *testing.T) {
 			t.Run("postgres.Open", func(t *testing.T) { nothingWaits(t, e, testbed.PgxOpened()) })
 			t.Run("sql.DB", func(t *testing.T) { nothingWaits(t, e, testbed.PostgresSQL[0]) })
 			t.Run("PgBouncer", func(t *testing.T) { nothingWaits(t, e.Through(pooler), testbed.PgxOnPool("")) })
 		})
 	})
+}
+
+// An index is made concurrently in the moment of the grant. Its wait for a snapshot, once begun,
+// would last until the holder's transaction ends.
+func idleHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int")
+	for name, m := range map[string]*txlock.Mutex[Tx]{
+		"one key": f.Locks.Mutex(f.Key("a")), "two keys": f.Locks.Mutex(f.Key("a"), f.Key("b")),
+		"with a limit": f.Locks.Mutex(f.Key("a")).Within(time.Minute), "nested": f.Locks.Mutex(f.Key("b")),
+	} {
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		handles := []*txlock.Lock{lock}
+		if name == "nested" {
+			nested, err := f.Locks.Mutex(f.Key("a")).Lock(lock.Context())
+			require.NoError(t, err)
+			handles = append(handles, nested)
+		}
+		ctx, cancel := context.WithTimeout(background, 5*time.Second)
+		_, err = e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
+		cancel()
+		require.NoError(t, err, "%s, %s", c.Name, name)
+		for _, handle := range handles {
+			require.NoError(t, handle.Unlock(background))
+		}
+	}
 }
 
 func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

@@ -67,8 +67,7 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	before := f.Look(t, many[0])[0]
 	require.NotNil(t, before.Holder)
 	session := before.Holder.ID
-	eventually.Every(t, "the snapshot ends", testbed.PollEvery,
-		func() bool { return horizonOf(t, f, session).xmin == "" })
+	require.Empty(t, horizonOf(t, f, session).xmin)
 
 	rival := testbed.NewSizedFixture(t, e, c, 8, "")
 	got := make(chan *txlock.Lock, 1)
