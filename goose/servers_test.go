@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,8 +79,16 @@ func runTests(m *testing.M) int {
 func (e *engine) postgres() bool { return e.Kind == servers.Postgres15 || e.Kind == servers.Postgres18 }
 
 // onEach runs a test on every engine.
-func onEach(t *testing.T, test func(t *testing.T, e *engine)) {
+func onEach(t *testing.T, test func(t *testing.T, e *engine)) { on(t, engines, test) }
+
+// onPostgres is onEach for what only PostgreSQL has.
+func onPostgres(t *testing.T, test func(t *testing.T, e *engine)) {
+	on(t, slices.DeleteFunc(slices.Clone(engines), func(e *engine) bool { return !e.postgres() }), test)
+}
+
+func on(t *testing.T, engines []*engine, test func(t *testing.T, e *engine)) {
 	t.Parallel()
+	require.NotEmpty(t, engines)
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
