@@ -97,6 +97,8 @@ func TestUnlock(t *testing.T) {
 		for range 2 {
 			run, stop := txlockgoose.Context(t.Context())
 			defer stop()
+			run, cancel := context.WithTimeout(run, patient)
+			defer cancel()
 			require.NoError(t, r.locker.Lock(run, r.db))
 			require.NoError(t, r.locker.Unlock(ended, r.db))
 			require.NoError(t, run.Err(), "only a loss ends it")
@@ -138,8 +140,10 @@ func TestTurns(t *testing.T) {
 func TestNilMutex(t *testing.T) {
 	var none *txlock.Mutex[pgx.Tx]
 	locker := txlockgoose.New(none)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
 	for range 2 { // the first leaves nothing behind
-		require.ErrorContains(t, locker.Lock(t.Context(), nil), "nil mutex")
+		require.ErrorContains(t, locker.Lock(ctx, nil), "nil mutex")
 	}
 	require.ErrorIs(t, locker.Unlock(t.Context(), nil), txlock.ErrNotHeld)
 }

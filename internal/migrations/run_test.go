@@ -151,7 +151,9 @@ func (s *shop) threeReplicas(t *testing.T, c tool, index string) {
 	for _, r := range replicas {
 		require.Zero(t, r.wait(t), r.output)
 	}
-	t.Logf("all three ended %v after the gate had opened", time.Since(opened).Round(time.Millisecond))
+	took := time.Since(opened)
+	t.Logf("all three ended %v after the gate had opened", took.Round(time.Millisecond))
+	require.Less(t, took, patient)
 	s.migrated(t, c)
 }
 
