@@ -1,5 +1,5 @@
-// Package migrations_test runs migration tools under txlock run, as docs/migrations.md advises. It is
-// a module of its own, because the tools need much that nobody else does.
+// Package migrations_test runs migration tools under txlock run, as docs/migrations.md advises. It
+// is a module of its own, because the tools need much that nobody else does.
 package migrations_test
 
 import (
