@@ -23,7 +23,6 @@ var files embed.FS
 
 // Several replicas of this program start at the same time. One of them migrates.
 func ExampleNew() {
-	// A deadline that bounds the run as well would cut a long CREATE INDEX. Within bounds the wait.
 	if err := migrate(context.Background(), "postgres://localhost/shop"); err != nil {
 		log.Fatal(err)
 	}
@@ -49,6 +48,7 @@ func migrate(ctx context.Context, dsn string) (err error) {
 		return err
 	}
 
+	// Within limits the wait. A deadline of ctx would also cut a long CREATE INDEX.
 	locker := txlockgoose.New(locks.Mutex("migrations").Within(time.Hour))
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithLocker(locker))
 	if err != nil {

@@ -69,6 +69,8 @@ func (s *script) provider(t *testing.T, e *engine, r *replica, locker *txlockgoo
 	return p
 }
 
+const validIndex = "SELECT COUNT(*) FROM pg_index WHERE indisvalid AND indexrelid = 'orders_customer'::regclass"
+
 // outcome is how a run of goose ended.
 type outcome struct {
 	applied int
@@ -110,6 +112,22 @@ func TestConcurrentlyAlone(t *testing.T) {
 	})
 }
 
+// The program of the example does what it says.
+func TestExample(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e *engine) {
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		defer cancel()
+		dsn := e.newDatabase(t)
+		require.NoError(t, migrate(ctx, dsn))
+		db, err := sql.Open(e.driver, dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		require.Equal(t, 10000, number(t, db, "SELECT COUNT(*) FROM orders"))
+		require.Equal(t, 1, number(t, db, validIndex))
+		require.NoError(t, migrate(ctx, dsn), "nothing is left to do")
+	})
+}
+
 func threeReplicas(t *testing.T, e *engine, index string) {
 	dsn, s := e.newDatabase(t), newScript(index)
 	replicas, runs := make([]*replica, 3), make([]<-chan outcome, 3)
@@ -137,8 +155,7 @@ func threeReplicas(t *testing.T, e *engine, index string) {
 	require.Equal(t, 2, number(t, db, "SELECT COUNT(*) FROM orders"))
 	require.Equal(t, 4, number(t, db, "SELECT COUNT(*) FROM goose_db_version WHERE version_id > 0"))
 	if e.postgres() {
-		require.Equal(t, 1, number(t, db, `SELECT COUNT(*) FROM pg_index WHERE indisvalid AND
-			indexrelid = 'orders_customer'::regclass`))
+		require.Equal(t, 1, number(t, db, validIndex))
 	}
 	e.awaited(t, replicas[0], -1)
 }
