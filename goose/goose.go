@@ -10,7 +10,10 @@
 //	_, err = provider.Up(ctx)
 //
 // One replica runs what is pending. The others wait in the queue, each gets the lock in turn, finds
-// nothing to do, and goes on. No replica gives up by itself: [txlock.Mutex.Within], or the end of
+// nothing to do, and goes on. One that starts later, when nothing is pending, takes no lock: goose
+// looks before it locks. On an empty MySQL or MariaDB two replicas may disturb each other by that:
+// one fails with "missing zero version migration", and succeeds when it is started again. No
+// replica gives up by itself: [txlock.Mutex.Within], or the end of
 // ctx, limits the wait.
 //
 // # When the lock is lost
