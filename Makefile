@@ -9,7 +9,7 @@ MODULES = . cmd/txlock otel gocron goose internal/containers internal/torture in
 	internal/migrations bench
 
 # What .ci/width.go checks besides Go code.
-PAGES = README.md
+PAGES = README.md docs/models/README.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
@@ -17,7 +17,7 @@ DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard 
 	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
-.PHONY: demo test test-short test-full check tidy bench bench-full
+.PHONY: demo test test-short test-full models check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
@@ -42,6 +42,9 @@ test-full: ## the whole matrix and the long figures
 
 TEST_MODULES = printf '%s\n' $(filter-out bench,$(MODULES)) | xargs -P 2 -I{} sh -c 'cd {} && $(GO_TEST) ./...' && \
 	cd bench && $(GO_TEST) -p 1 ./...
+
+models: ## proves the models of the protocols, and breaks each: about a minute. Needs spin, or Debian
+	@docs/models/check
 
 check: ## format, width, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi

@@ -63,8 +63,8 @@ func (l *Lock) Context() context.Context {
 // restarts of the server, and a failover that loses no committed transaction. With [WithHandOff]
 // that is so of locks that have a row in common.
 //
-// Send the token with every write to another system, and have that system refuse a write whose
-// token is smaller than one that it has seen. Then a holder that was stopped, and does not know yet
+// Send the token with every write to another system, and with every read that a write depends on,
+// and have that system refuse a token that is smaller than one that it has seen. Then a holder that was stopped, and does not know yet
 // that its lock is lost, can do no harm.
 //
 // A lock that joined its caller's session has a token of its own, or the one with which its rows

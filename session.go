@@ -369,7 +369,7 @@ func (l *Locker[Tx]) register(s *session[Tx]) error {
 	l.sessions[s] = struct{}{}
 	if !l.beating {
 		l.beating = true
-		every := l.config.lease / lifecycle.BeatsPerLease
+		every := lifecycle.Beat(l.config.lease)
 		if l.beat == nil {
 			l.beat = time.AfterFunc(every, l.lookAfter)
 		} else {
@@ -389,7 +389,7 @@ func (l *Locker[Tx]) lookAfter() {
 	if l.beating = len(l.sessions) > 0; !l.beating {
 		return
 	}
-	l.beat.Reset(l.config.lease / lifecycle.BeatsPerLease)
+	l.beat.Reset(lifecycle.Beat(l.config.lease))
 	for s := range l.sessions {
 		go s.heartbeat.Look()
 	}

@@ -123,7 +123,7 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	}
 	return dialects.Request{
 		Table: m.locker.config.table, Column: "slot", Values: slotValues(m.target.sums, n),
-		Slots: n, Keys: m.target.keys, Try: try,
+		Ours: true, Slots: n, Keys: m.target.keys, Try: try,
 	}, nil
 }
 

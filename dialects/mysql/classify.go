@@ -18,6 +18,7 @@ const (
 	noDatabasePrivilege = 1044
 	unknownDatabase     = 1049
 	serverShutdown      = 1053
+	tableExists         = 1050
 	unknownColumn       = 1054
 	noSuchThread        = 1094
 	killDenied          = 1095
@@ -29,6 +30,7 @@ const (
 	noGlobalPrivilege   = 1227
 	noSuchSavepoint     = 1305
 	queryInterrupted    = 1317 // KILL QUERY
+	onlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
 	connectionKilled    = 1927 // MariaDB
 	statementTimeout    = 1969 // MariaDB, max_statement_time
 	queryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
@@ -44,6 +46,9 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case lockDeadlock, rowChanged:
 		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
+	case onlyStatements:
+		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ: %w",
+			dialects.ErrIsolation, err)
 	case noSuchTable, unknownColumn, unknownDatabase:
 		if request.Slots > 0 {
 			return locktable.NotInstalled(request.Table, err)

@@ -17,14 +17,14 @@ import (
 //   - autocommit=0: the first statement begins a transaction, without a trip for BEGIN. And a
 //     deadlock, whose error the work may swallow, is followed by a new transaction: the next
 //     statements do not commit one by one.
-//   - READ COMMITTED: what is read under a lock is never older than the lock.
+//   - READ COMMITTED: what is read under a lock is never older than the lock. See level.
 //   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
 //     50 s.
 type connector struct {
 	driver.Connector
 }
 
-const sessionSettings = "SET autocommit = 0, " + longWait + "; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+const sessionSettings = "SET autocommit = 0, " + longWait + ", " + isolation + " = " + level
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {
 	config.MultiStatements = true

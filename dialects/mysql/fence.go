@@ -92,12 +92,11 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 	return columns, token, nil
 }
 
-func (f fence) schema() []string {
-	return []string{
-		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n" +
-			"    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB",
-		"CREATE TABLE IF NOT EXISTS " + f.runs + " (\n    server BIGINT UNSIGNED NOT NULL PRIMARY KEY,\n" +
-			"    epoch BIGINT NOT NULL,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY",
+func (f fence) tables() []table {
+	return []table{
+		{f.epochs, " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB"},
+		{f.runs, " (\n    server BIGINT UNSIGNED NOT NULL PRIMARY KEY,\n" +
+			"    epoch BIGINT NOT NULL,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY"},
 	}
 }
 
@@ -237,11 +236,11 @@ func (s *session) readRun(ctx context.Context, table string) error {
 	return errNoRun
 }
 
-// fenceSchema creates the fence, if layout has one.
-func fenceSchema(layout dialects.Layout) ([]string, error) {
+// fenceTables are the tables of the fence, if layout has one.
+func fenceTables(layout dialects.Layout) ([]table, error) {
 	if !layout.Fencing {
 		return nil, nil
 	}
 	f, err := fenceOf(layout.Table)
-	return f.schema(), err
+	return f.tables(), err
 }

@@ -24,12 +24,22 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 	if err != nil {
 		return nil, err
 	}
-	for _, text := range []string{
-		"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", lookSQL(table, only),
-	} {
-		if _, err := grid(ctx, conn, text); err != nil {
-			return nil, err
+	look := func(mode string) error {
+		for _, text := range []string{
+			"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", lookSQL(table, only, mode),
+		} {
+			if _, err := grid(ctx, conn, text); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	err = look("FOR UPDATE")
+	if number(err) == onlyStatements { // which goes for FOR UPDATE too
+		err = look(sharing)
+	}
+	if err != nil {
+		return nil, err
 	}
 	seen, err := firstColumn(ctx, conn, "SELECT @txlock_seen")
 	if err != nil {
@@ -60,14 +70,14 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 // takes one that is only read for a constant. MariaDB turns a list of 1000 numbers into a table and
 // joins it. The variable would then note the numbers of that list instead of the free rows. A
 // threshold of 0 turns that off.
-func lookSQL(table string, only []int) string {
+func lookSQL(table string, only []int, mode string) string {
 	settings := onMariaDB(someWait, "in_predicate_conversion_threshold=0")
 	if only == nil {
 		return settings + "SELECT slot FROM " + table +
 			" FORCE INDEX (PRIMARY) WHERE (@txlock_seen := CONCAT(SUBSTRING_INDEX(@txlock_seen, '|', 1), " +
 			"IF(SUBSTRING_INDEX(@txlock_seen, '|', -1) = slot, '', " +
 			"CONCAT(' ', SUBSTRING_INDEX(@txlock_seen, '|', -1), '-', slot - 1)), '|', slot + 1)) IS NULL " +
-			"FOR UPDATE SKIP LOCKED"
+			mode + skipLocked
 	}
 	numbers := make([]string, len(only))
 	for i, slot := range only {
@@ -75,7 +85,7 @@ func lookSQL(table string, only []int) string {
 	}
 	return settings + "SELECT slot FROM " + table +
 		" FORCE INDEX (PRIMARY) WHERE slot IN (" + strings.Join(numbers, ",") +
-		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', slot)) IS NULL FOR UPDATE SKIP LOCKED"
+		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', slot)) IS NULL " + mode + skipLocked
 }
 
 // gaps reads, for example, " 5-5 70-71|65535": slots 5, 70 and 71, and from 65535 on.
@@ -104,6 +114,9 @@ func absent(seen string, only []int) (missed []int) {
 	}
 	return missed
 }
+
+// sharing locks rows against writers only.
+const sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
 
 const (
 	// waitsAtOnce is how many connections wait for held slots at once.

@@ -24,13 +24,16 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 }
 
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
-// at once, and the rows follow in one statement: a crash leaves an empty table, or a complete one.
+// at once, so the tables come first and the rows follow in one statement. After an error the tables
+// that this call has created are dropped: nobody has used them, for without the rows there is
+// nothing to lock. Where the connection is lost, by a crash or a ctx that ends in the middle, empty
+// tables stay, and the next Install completes them.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
 		return 0, err
 	}
-	fence, err := fenceSchema(layout)
+	fence, err := fenceTables(layout)
 	if err != nil {
 		return 0, err
 	}
@@ -48,17 +51,62 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 				destroy(conn) // which releases it
 			}
 		}()
-		if installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots); err != nil {
-			return err
-		}
-		for _, create := range fence {
-			if _, err := conn.ExecContext(ctx, create); err != nil {
-				return err
-			}
-		}
-		return nil
+		installed, err = d.complete(ctx, conn, layout, quoted, fence)
+		return err
 	})
 	return installed, err
+}
+
+// complete creates and seeds what is missing.
+func (d *Driver) complete(
+	ctx context.Context, conn *sql.Conn, layout dialects.Layout, quoted string, tables []table,
+) (slots int, err error) {
+	census, err := d.census(ctx, conn, layout.Table)
+	if number(err) == noSuchTable {
+		tables, err = append([]table{slotsTable(quoted)}, tables...), nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	wanted, err := census.Wanted(layout.Table, layout.Slots)
+	if err != nil {
+		return 0, err
+	}
+	made, err := create(ctx, conn, tables)
+	if slots, seeded := census.Seeded(layout.Table); seeded == nil && err == nil {
+		return slots, nil
+	}
+	if err == nil {
+		err = seed(ctx, conn, quoted, wanted)
+	}
+	if err == nil {
+		slots, err = d.slots(ctx, conn, layout.Table)
+	}
+	if err != nil && len(made) > 0 {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		_, failed := conn.ExecContext(clean, "DROP TABLE "+strings.Join(made, ", "))
+		err = errors.Join(err, failed)
+	}
+	return slots, err
+}
+
+// table is one to be created.
+type table struct{ name, definition string }
+
+// create creates those of the tables that do not exist, and returns the names of those that it has
+// created, after an error too.
+func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string, err error) {
+	for _, t := range tables {
+		_, err := conn.ExecContext(ctx, "CREATE TABLE "+t.name+t.definition)
+		switch {
+		case err == nil:
+			made = append(made, t.name)
+		case number(err) != tableExists:
+			return made, fmt.Errorf("create table: %w", err)
+		}
+	}
+	return made, nil
 }
 
 // Schema implements dialects.Driver.
@@ -67,10 +115,17 @@ func (d *Driver) Schema(layout dialects.Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fence, err := fenceSchema(layout)
-	create, seed := schema(quoted, layout.Slots)
-	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
+	fence, err := fenceTables(layout)
+	present := "NOT EXISTS (SELECT 1 FROM " + quoted + " AS present WHERE present.slot = n)"
+	slots := slotsTable(quoted)
+	statements := []string{ifMissing(slots), seedSQL(quoted, layout.Slots, present)}
+	for _, t := range fence {
+		statements = append(statements, ifMissing(t))
+	}
+	return strings.Join(statements, ";\n\n") + ";\n", err
 }
+
+func ifMissing(t table) string { return "CREATE TABLE IF NOT EXISTS " + t.name + t.definition }
 
 func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 	for {
@@ -84,57 +139,49 @@ func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 	}
 }
 
-func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string, slots int) (int, error) {
-	census, err := d.census(ctx, conn, table)
-	if number(err) == noSuchTable {
-		create, _ := schema(quoted, slots)
-		if _, err = conn.ExecContext(ctx, create); err != nil {
-			return 0, fmt.Errorf("create table: %w", err)
-		}
-		census, err = d.census(ctx, conn, table)
-	}
+// seed completes the rows of a table, in one statement. It runs at REPEATABLE READ, at which a
+// server takes it whatever its binlog_format is. The slots that exist are listed: at that level a
+// subquery would wait for the locks on them.
+func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error {
+	existing, err := firstColumn(ctx, conn, "SELECT slot FROM "+quoted)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	wanted, err := census.Wanted(table, slots)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := census.Seeded(table); err == nil {
-		return wanted, nil
-	}
-	// The transaction is our own, whatever the session's autocommit is. It runs at READ COMMITTED,
-	// so that reading which rows exist locks none. The census above may have begun another.
+	// The transaction is our own, whatever the session's autocommit is. The reading above may have
+	// begun another.
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
-		return 0, err
+		return err
 	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	_, insert := schema(quoted, wanted)
-	if _, err := tx.ExecContext(ctx, insert); err != nil {
-		return 0, errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
+	absent := "TRUE"
+	if len(existing) > 0 {
+		absent = "n NOT IN (" + strings.Join(existing, ",") + ")"
+	}
+	if _, err := tx.ExecContext(ctx, seedSQL(quoted, wanted, absent)); err != nil {
+		return errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
 	}
 	// Not tx.Commit, which on a pool of Open releases the savepoint of a lock first.
 	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
-		return 0, errors.Join(err, tx.Rollback())
+		return errors.Join(err, tx.Rollback())
 	}
-	if err := tx.Rollback(); err != nil {
-		return 0, err
-	}
-	return d.slots(ctx, conn, table)
+	return tx.Rollback()
 }
 
-// schema is the SQL text that creates and seeds a lock table. Every row states the number of slots:
-// missing rows show, and a client with an old number finds no row to lock instead of a wrong one.
-// Seeding is one statement, so that a crash leaves all of it or nothing. It skips rows that exist
-// without waiting for their locks. Slots is 0 when only create is used.
-func schema(table string, slots int) (create, seed string) {
-	create = "CREATE TABLE IF NOT EXISTS " + table + " (\n" +
+// slotsTable is the lock table. Every row states the number of slots: missing rows show, and a
+// client with an old number finds no row to lock instead of a wrong one.
+func slotsTable(name string) table {
+	return table{name, " (\n" +
 		"    slot INT NOT NULL PRIMARY KEY,\n" +
 		"    slots INT NOT NULL,\n" +
-		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"
+		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"}
+}
+
+// seedSQL inserts those slots n that are absent. It is one statement, so that a crash leaves all of
+// them or none.
+func seedSQL(table string, slots int, absent string) string {
 	digits := "SELECT 0 AS d"
 	for digit := 1; digit < 16; digit++ {
 		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
@@ -145,10 +192,8 @@ func schema(table string, slots int) (create, seed string) {
 		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
 		factor *= 16
 	}
-	seed = fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)",
-		table, slots, number, from)
-	return create, seed
+	return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
+		"WHERE n < %[2]d AND %[5]s", table, slots, number, from, absent)
 }
 
 func (d *Driver) slots(ctx context.Context, conn *sql.Conn, table string) (int, error) {

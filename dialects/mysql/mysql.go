@@ -24,7 +24,8 @@ type Driver struct {
 	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
 	owned    bool
 	readings readings
-	mute     atomic.Bool // no variable is set, because the server shows them to nobody
+	mute     atomic.Bool          // no variable is set, because the server shows them to nobody
+	format   atomic.Pointer[bool] // of the binary log is STATEMENT; nil until somebody asks
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
@@ -46,10 +47,10 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
-// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED,
-// wait for row locks as long as the context allows, and take several statements in one query. They
-// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
-// an error nothing is left open.
+// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED (at
+// REPEATABLE READ where the server's binlog_format is STATEMENT), wait for row locks as long as the
+// context allows, and take several statements in one query. They write nothing to stderr when they
+// break: the locks' errors say so. Close closes the pool. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {

@@ -121,6 +121,9 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 
 // Join implements dialects.Session.
 func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
+	if err := s.currentReads(ctx); err != nil {
+		return 0, err
+	}
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}

@@ -2,10 +2,12 @@ package mysql
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 	// reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_isolation = " + isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
-		isolation + " = 'READ-COMMITTED', wait_timeout = "
+		isolation + " = " + level + ", wait_timeout = "
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
 		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL"
@@ -28,6 +30,15 @@ const (
 	// isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
 	// by the same name.
 	isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
+
+	// level is the isolation level of a lock's transaction. A server whose binary log takes nothing
+	// but statements refuses every write at READ COMMITTED (error 1665), hence REPEATABLE READ. It
+	// is as good for what Do reads: the snapshot comes with the first plain SELECT, and that comes
+	// after the grant. It is not for a lock that joins later: currentReads refuses it.
+	level = "IF(" + byStatement + ", 'REPEATABLE-READ', 'READ-COMMITTED')"
+
+	// byStatement is whether the session's writes are logged as statements and in no other way.
+	byStatement = "@@log_bin AND @@session.binlog_format = 'STATEMENT'"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
 	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
@@ -80,4 +91,34 @@ func (s *session) restore(ctx context.Context, end string) error {
 	err := s.exec(ctx, end+restored)
 	s.settled = err != nil
 	return err
+}
+
+// currentReads fails where work has a snapshot, and might read what is older than a lock that the
+// session takes now. No lock could renew the snapshot, and the server does not tell whether there
+// is one yet. The answer is asked for once: all servers of a pool have the same format.
+func (s *session) currentReads(ctx context.Context) error {
+	if s.tx == nil { // no work reads anything
+		return nil
+	}
+	format := s.driver.format.Load()
+	if format == nil {
+		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+		defer cancel()
+		answer, err := firstColumn(clean, s.statements(), "SELECT "+byStatement)
+		switch {
+		case broken(err):
+			return lost(err)
+		case err != nil:
+			return err
+		}
+		statements := len(answer) == 1 && answer[0] == "1"
+		format = &statements
+		s.driver.format.Store(format)
+	}
+	if *format {
+		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
+			"may have read data from before its second lock: name all keys in the first lock, or set binlog_format "+
+			"to ROW or MIXED", dialects.ErrIsolation)
+	}
+	return nil
 }

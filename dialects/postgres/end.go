@@ -73,6 +73,10 @@ func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
+	if s.spoiled {
+		s.conn.destroy(ctx)
+		return nil
+	}
 	if s.mark != "" && s.status() == idle {
 		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have
 		// given the server's session, with what guardSQL has set, to another client, and puts that

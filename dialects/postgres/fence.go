@@ -48,16 +48,14 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: stem + `_epochs"`, runs: stem + `_runs"`, sequence: stem + `_tokens"`}, nil
 }
 
-func (f fence) literal() string { return "'" + strings.ReplaceAll(f.sequence, "'", "''") + "'" }
-
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
 func (f fence) token(tokens int) statement {
 	if tokens == 1 {
-		return statement{sql: "select epoch || ' ' || nextval(" + f.literal() + ") - start from " + f.runs}
+		return statement{sql: "select epoch || ' ' || nextval(" + literal(f.sequence) + ") - start from " + f.runs}
 	}
 	return statement{
-		"select epoch || ' ' || min(count) - start from " + f.runs + ", (select nextval(" + f.literal() +
+		"select epoch || ' ' || min(count) - start from " + f.runs + ", (select nextval(" + literal(f.sequence) +
 			") count from generate_series(1, $1::int)) counts group by epoch, start", []any{strconv.Itoa(tokens)},
 	}
 }

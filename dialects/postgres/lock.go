@@ -22,10 +22,14 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return 0, err
 	}
 	var columns [][]string
+	w := q.waits.enter(request, q)
 	err = interrupt.Await(ctx, on.limit > 0, q.interrupt, func(ctx context.Context) (err error) {
 		columns, err = sendLock(ctx, p)
 		return err
 	})
+	if asked := q.waits.leave(w); asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
+		return 0, errGaveWay
+	}
 	if err != nil {
 		return 0, classify(err, request)
 	}
@@ -90,9 +94,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	return missing.Rows(request, columns[0])
 }
 
-// guestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
-// transaction safe from every error.
-func (q querier) guestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
+// tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
+// transaction safe from every error. The wait may give way: then it is to be tried again.
+func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
 	set, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	_, err = q.run(set, script{{sql: "savepoint txlock_wait"}})
 	cancel()

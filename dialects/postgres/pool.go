@@ -50,6 +50,8 @@ type querier struct {
 	// interrupt ends the statement that is running, from outside the connection.
 	interrupt func(ctx context.Context) error
 	socket    net.Conn
+	conn      *pgx.Conn // whose settings are to be read, and nothing else; nil: not known
+	waits     *waits    // of the driver
 }
 
 // querierOn runs scripts on a connection that was just taken from its pool. The socket tells
@@ -58,6 +60,7 @@ func querierOn[Tx any](c pooledConn[Tx]) (q querier, err error) {
 	err = c.use(func(conn *pgx.Conn) error {
 		q.socket = conn.PgConn().Conn()
 		q.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
+		q.conn = conn
 		return nil
 	})
 	q.run = func(ctx context.Context, s script) (columns [][]string, err error) {

@@ -33,7 +33,7 @@ var (
 // New returns a driver on the caller's pool, and sends nothing. The pool stays the caller's: Close
 // does not close it. Its query execution mode is respected. A nil pool is an error from the first
 // call that can return one.
-func New(pool *pgxpool.Pool) *Driver { return &Driver{pgxPool{Pool: pool}} }
+func New(pool *pgxpool.Pool) *Driver { return newDriver[pgx.Tx](pgxPool{Pool: pool}) }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a URL or a
 // keyword string as pgxpool.ParseConfig takes it, pool_max_conns and the other pool settings
@@ -55,7 +55,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		pool.Close()
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 	}
-	return &Driver{pgxPool{Pool: pool, owned: true}}, nil
+	return newDriver[pgx.Tx](pgxPool{Pool: pool, owned: true}), nil
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db must be one of pgx's stdlib
@@ -65,11 +65,18 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 //
 // The *sql.Tx of a Do does not know db. A statement that was prepared on db is refused by its Stmt
 // and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
-func NewSQL(db *sql.DB) *SQLDriver { return &SQLDriver{sqlPool{db}} }
+func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](sqlPool{db}) }
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
-	pool pool[Tx]
+	pool  pool[Tx]
+	waits waits
+}
+
+func newDriver[Tx any](p pool[Tx]) *driver[Tx] {
+	d := &driver[Tx]{pool: p}
+	d.waits.look = d.awaitedSnapshot
+	return d
 }
 
 // System implements dialects.Driver.
@@ -81,7 +88,8 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session[Tx]{querier: q, conn: conn, driver: d}
+	q.waits = &d.waits
+	s := &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
 	if request.Work {
 		s.mark = rand.Text()
 	}
@@ -107,8 +115,12 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	if err != nil {
 		return err
 	}
-	_, err = q.guestLock(ctx, request, foreign)
-	return err
+	q.waits = &d.waits
+	for {
+		if _, err = q.tryGuestLock(ctx, request, foreign); !errors.Is(err, errGaveWay) {
+			return err
+		}
+	}
 }
 
 // PoolSize implements dialects.Driver.

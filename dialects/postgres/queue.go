@@ -15,18 +15,17 @@ import (
 // rowName is a row as its user spells it. Column is empty for a slot.
 type rowName struct{ table, column, value string }
 
-func (n rowName) turnstile() int64 { return turnstileOf(n.table, cmp.Or(n.column, "slot"), n.value) }
-
 // queue is what a picture shows of a row.
 type queue struct {
-	holder          int   // by xmax; 0 unknown
-	turnstileHolder int   // has the row, or is the first to wait for it; 0 unknown
+	holder          int // by xmax; 0 unknown
+	turnstileHolder int // has the row, or is the first to wait for it; 0 unknown
+	turnstile       string
 	onRow           []int // wait for the row itself
-	waiting         []wait
+	waiting         []waiter
 }
 
 // queues puts a picture together, row by row.
-func (p picture) queues(table string, slots int, only []int) []dialects.RowState {
+func (p picture) queues(table string, only []int) []dialects.RowState {
 	rows := map[rowName]*queue{}
 	at := func(name rowName) *queue {
 		if rows[name] == nil {
@@ -41,16 +40,19 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 		q := at(rowName{table, "", awaited.Slot})
 		q.onRow = append(q.onRow, awaited.PID)
 	}
-	names := p.namesOfTurnstiles(table, slots, only)
+	claimed := p.claimedRows()
 	for _, t := range p.turnstiles {
-		name, ours := names[t.number()]
+		name, known := claimed[t.hash()]
+		if t.ofTable() {
+			name, known = rowName{table, "", strconv.Itoa(int(int32(t.Low)))}, int32(t.Low) >= 0
+		}
 		switch {
-		case !ours:
+		case !known || only != nil && (name.column != "" || !slices.Contains(only, int(t.Low))):
 		case t.Granted:
-			at(name).turnstileHolder = t.PID
+			at(name).turnstileHolder, at(name).turnstile = t.PID, t.id()
 		default:
 			q := at(name)
-			q.waiting = append(q.waiting, t.wait)
+			q.waiting = append(q.waiting, t.waiter)
 		}
 	}
 	var states []dialects.RowState
@@ -62,36 +64,18 @@ func (p picture) queues(table string, slots int, only []int) []dialects.RowState
 	return states
 }
 
-// namesOfTurnstiles are the rows behind the turnstiles: slots, which can be enumerated, and rows
-// that sessions claim.
-func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int64]rowName {
-	present := make(map[int64]bool, len(p.turnstiles))
-	for _, t := range p.turnstiles {
-		present[t.number()] = true
-	}
-	names := make(map[int64]rowName, len(present))
-	if len(present) == 0 {
-		return names
-	}
-	note := func(name rowName) {
-		if number := name.turnstile(); present[number] {
-			names[number] = name
-		}
-	}
-	for n := range slots {
-		if only == nil {
-			note(rowName{table, "", strconv.Itoa(n)})
-		}
-	}
-	for _, n := range only {
-		note(rowName{table, "", strconv.Itoa(n)})
-	}
+// claimedRows are the rows of callers' tables that sessions claim, by the numbers of their
+// turnstiles.
+func (p picture) claimedRows() map[int64]rowName {
+	names := map[int64]rowName{}
 	for _, s := range p.sessions {
 		_, _, claims := label.Read(s.Application)
 		for _, claim := range claims {
 			for _, value := range claim.Items {
 				if claim.Table != "" {
-					note(rowName{claim.Table, claim.Column, value})
+					request := dialects.Request{Table: claim.Table, Column: claim.Column}
+					name := rowName{claim.Table, claim.Column, value}
+					names[turnstileOf(request, dialects.Value{Text: value})] = name
 				}
 			}
 		}
@@ -101,13 +85,13 @@ func (p picture) namesOfTurnstiles(table string, slots int, only []int) map[int6
 
 func (p picture) state(name rowName, q *queue) dialects.RowState {
 	waits := slices.Clone(q.waiting)
-	slices.SortFunc(waits, func(a, b wait) int {
+	slices.SortFunc(waits, func(a, b waiter) int {
 		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
 			cmp.Compare(a.PID, b.PID))
 	})
 	first, blockers := p.rowWaiters(name, q)
 	waits = append(first, waits...)
-	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w wait) bool { return w.PID == pid }) }
+	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w waiter) bool { return w.PID == pid }) }
 
 	holder := q.holder
 	for _, pid := range append([]int{q.turnstileHolder}, blockers...) {
@@ -116,8 +100,12 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 		}
 	}
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value, Holder: p.party(holder)}
-	if state.Holder != nil && holder == q.turnstileHolder {
-		state.Holder.Transaction += " " + strconv.FormatInt(name.turnstile(), 10)
+	if state.Holder != nil {
+		h := held{transaction: state.Holder.Transaction, granted: firstGrant(*p.session(holder))}
+		if holder == q.turnstileHolder {
+			h.turnstile = q.turnstile
+		}
+		state.Holder.Transaction = h.String()
 	}
 	for _, wait := range waits {
 		if party := p.party(wait.PID); party != nil && wait.PID != holder {
@@ -130,7 +118,7 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 
 // rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
 // and the sessions that block them.
-func (p picture) rowWaiters(name rowName, q *queue) (first []wait, blockers []int) {
+func (p picture) rowWaiters(name rowName, q *queue) (first []waiter, blockers []int) {
 	for _, wait := range p.rowWaits {
 		onlyRow := slices.Contains(q.onRow, wait.PID)
 		if !onlyRow && (wait.PID != q.turnstileHolder || name.column == "") {
@@ -145,7 +133,7 @@ func (p picture) rowWaiters(name rowName, q *queue) (first []wait, blockers []in
 			blockers = append(blockers, wait.Blockers...)
 		}
 	}
-	slices.SortFunc(first, func(a, b wait) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
+	slices.SortFunc(first, func(a, b waiter) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
 	return first, blockers
 }
 
@@ -165,7 +153,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 		}
 	}
 	own := "select " + rows.column + " from " + rows.table + " where "
-	return strings.HasPrefix(a.Query, own) && strings.Contains(a.Query, " for update"), claimed
+	return strings.HasPrefix(a.Query, own) && strings.Contains(a.Query, rowLock(request)), claimed
 }
 
 func (p picture) session(pid int) *activity {

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -22,15 +25,21 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	settled    bool   // the settings of the connection serve the transaction
 	savepoints int
+	lease      time.Duration
+	renewal    renewal
+	spoiled    bool // the connection may have locks that outlive a transaction
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
 	s.settled = s.conn.lasting().serve(request)
 	token, err := s.tryBegin(ctx, request)
-	if errors.Is(err, errUnsettled) {
-		s.settled = false
+	for errors.Is(err, errUnsettled) || errors.Is(err, errGaveWay) {
+		s.settled = s.settled && !errors.Is(err, errUnsettled)
 		token, err = s.tryBegin(ctx, request)
+	}
+	if err == nil {
+		s.renewal.note(request)
 	}
 	return token, err
 }
@@ -87,9 +96,13 @@ func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An error of the server on an open connection is an answer too.
+// Ping implements dialects.Session. An error of the server on an open connection is an answer too,
+// unless it is that of a renewal.
 func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
-	err := exec(ctx, s.conn, pingMark+strconv.Itoa(behind))
+	if s.renewal.due() {
+		return s.renew(ctx, behind)
+	}
+	err := s.conn.use(func(conn *pgx.Conn) error { return ping(ctx, conn.PgConn(), pingMark+strconv.Itoa(behind)) })
 	switch status := s.status(); {
 	case status == failed:
 		return errors.New("its transaction is aborted, which has released the lock")
@@ -99,12 +112,39 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 	return err
 }
 
+// ping sends an empty query, that is no statement: somebody's pg_cancel_backend would abort the
+// transaction with a statement, and release the lock. Ahead of it it closes the unnamed portal,
+// which an empty query leaves open. With what is left there of the last statement its snapshot
+// ends, so that nobody need wait for it. The connection is closed when no answer comes before the
+// end of ctx.
+func ping(ctx context.Context, conn *pgconn.PgConn, text string) error {
+	conn.Frontend().SendClose(&pgproto3.Close{ObjectType: 'P'})
+	conn.Frontend().SendQuery(&pgproto3.Query{String: text})
+	if err := conn.Frontend().Flush(); err != nil {
+		return err
+	}
+	var failed error
+	for {
+		message, err := conn.ReceiveMessage(ctx)
+		if err != nil {
+			_ = conn.Close(ended)
+			return err
+		}
+		switch message := message.(type) {
+		case *pgproto3.ErrorResponse:
+			failed = pgconn.ErrorResponseToPgError(message)
+		case *pgproto3.ReadyForQuery:
+			return failed
+		}
+	}
+}
+
 // Join implements dialects.Session.
 func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if err := s.gone(); err != nil {
 		return 0, err
 	}
-	token, err := s.guestLock(ctx, request, guest)
+	token, err := s.joinLock(ctx, request)
 	if !errors.Is(err, errNoRun) {
 		return token, err
 	}
@@ -115,7 +155,30 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 	if err != nil {
 		return 0, err
 	}
-	return s.guestLock(ctx, request, guest)
+	return s.joinLock(ctx, request)
+}
+
+// joinLock also renews what the session holds, when its wait gives way: the transaction as a whole
+// may be what somebody waits for, and no heartbeat comes beside a wait.
+func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (int64, error) {
+	request.Lease = s.lease
+	for {
+		token, err := s.tryGuestLock(ctx, request, guest)
+		switch {
+		case err == nil:
+			s.renewal.note(request)
+			return token, nil
+		case !errors.Is(err, errGaveWay):
+			return token, err
+		case s.renewal.possible():
+			clean, cancel := interrupt.Detached(ctx)
+			err := s.renew(clean, 0)
+			cancel()
+			if err != nil {
+				return 0, lost(err)
+			}
+		}
+	}
 }
 
 // Nest implements dialects.Session.

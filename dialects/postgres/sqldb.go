@@ -60,7 +60,7 @@ func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Req
 		run:       func(ctx context.Context, s script) ([][]string, error) { return runOne(ctx, tx, s) },
 		interrupt: func(context.Context) error { return interrupt.ErrNoConnection },
 	}
-	if ctx.Done() == nil || request.Try {
+	if request.Try {
 		return q, nil
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends

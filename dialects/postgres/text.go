@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"fmt"
-	"hash/fnv"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +87,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		if err != nil {
 			return p, err
 		}
+		p.add(gateStatement(request))
 		p.turnstiles = p.add(turnstileStatement(request, on.as))
 		p.add(rowStatement(request, rows, on.as))
 	}
@@ -112,18 +111,18 @@ func isShort(request dialects.Request) bool { return len(request.Values) == 1 &&
 // statement. The snapshot of that statement is older than the wait. That does not matter for slots,
 // which nobody changes; but a row of the caller's that came meanwhile would be missed.
 func shortScript(request dialects.Request, on terms) (script, error) {
-	args := make([]any, 0, 4)
-	args = append(args, strconv.FormatInt(turnstileOfRow(request, request.Values[0]), 10), labelOf(request))
+	args := make([]any, 0, 3)
+	args = append(args, strconv.FormatInt(turnstileOf(request, request.Values[0]), 10), labelOf(request))
 	if on.mark != "" {
 		args = append(args, on.mark)
 	}
-	if request.Slots > 0 {
-		text, err := slotTextOf(slotShape{request.Table, request.Column, request.Slots, on.mark != ""})
-		return script{{text, append(args, request.Values[0].Text)}}, err
+	if request.Ours {
+		text, err := ourTextOf(ourShape{request.Table, request.Column, request.Slots, on.mark != ""})
+		return script{{text, args}}, err
 	}
 	rows, err := rowsOf(request)
 	columns, label := shortColumns(on.mark != "")
-	turnstile := "select " + columns + ", " + label + ", pg_advisory_xact_lock($1), " + grantedSQL
+	turnstile := "select " + columns + ", " + label + ", " + passSQL(request, passing, "$1") + ", " + grantedSQL
 	return script{{turnstile, args}, rowStatement(request, rows, owner)}, err
 }
 
@@ -136,38 +135,35 @@ func shortColumns(work bool) (columns, label string) {
 	return columns, label
 }
 
-// slotShape is what the text that locks a slot depends on.
-type slotShape struct {
+// ourShape is what the text that locks a row of our own table depends on.
+type ourShape struct {
 	table, column string
 	slots         int
 	work          bool
 }
 
-// slotTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
-// two for each lock table.
-var slotTexts sync.Map // of slotShape, to string
+// ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are two
+// for each table.
+var ourTexts sync.Map // of ourShape, to string
 
-// slotTextOf passes the turnstile in a condition that is about no row. The server looks at such a
+// ourTextOf passes the turnstile in a condition that is about no row. The server looks at such a
 // condition once, and before it begins to scan (the plan's "One-Time Filter"). A condition on the
 // row would be evaluated during the scan, unless that is one of the index, and would keep VACUUM
 // from the page as long as it waits.
-func slotTextOf(shape slotShape) (string, error) {
-	if text, ok := slotTexts.Load(shape); ok {
+func ourTextOf(shape ourShape) (string, error) {
+	if text, ok := ourTexts.Load(shape); ok {
 		return text.(string), nil
 	}
-	rows, err := rowsOf(dialects.Request{Table: shape.table, Column: shape.column})
+	request := dialects.Request{Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true}
+	rows, err := rowsOf(request)
 	if err != nil {
 		return "", err
 	}
 	columns, label := shortColumns(shape.work)
-	slot := "$3"
-	if shape.work {
-		slot = "$4"
-	}
 	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
-		" is not null then pg_advisory_xact_lock($1) is not null end) and " + rows.column + " = " + slot +
-		" and slots = " + strconv.Itoa(shape.slots) + " for update"
-	slotTexts.Store(shape, text)
+		" is not null then " + passSQL(request, passing, "$1") + " is not null end) and " + rows.column + " = $1" +
+		rows.seeded + " for update"
+	ourTexts.Store(shape, text)
 	return text, nil
 }
 
@@ -181,15 +177,16 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	note, args := granted(request, as, "$2")
 	if len(numbers) == 1 && !request.Try {
 		args = append([]any{strconv.FormatInt(numbers[0], 10)}, args...)
-		return statement{"select pg_advisory_xact_lock($1), " + note + where, args}
+		return statement{"select " + passSQL(request, passing, "$1") + ", " + note + where, args}
 	}
-	pass := "count(pg_advisory_xact_lock(t))" // in the order of the list
+	pass := "count(" + passSQL(request, passing, "t") + ")" // in the order of the list
 	if request.Try {
-		pass = "set_config('" + passedSetting + "', bool_and(pg_try_advisory_xact_lock(t))::text, true)"
+		pass = "set_config('" + passedSetting + "', bool_and(" + passSQL(request, trying, "t") + ")::text, true)"
 	}
 	args = append([]any{arrayOf(numbers)}, args...)
 	return statement{
-		"select " + pass + ", " + note + " from unnest($1::bigint[]) t" + where + " having count(*) > 0", args,
+		"select " + pass + ", " + note + " from unnest($1::" + numberType(request) + "[]) t" + where +
+			" having count(*) > 0", args,
 	}
 }
 
@@ -204,11 +201,20 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	if len(request.Values) > 1 {
 		lock += " order by 1"
 	}
-	lock += " for update"
+	lock += rowLock(request)
 	if request.Try {
 		lock += " skip locked"
 	}
 	return statement{lock, []any{rows.values}}
+}
+
+// rowLock lets rows be inserted that refer to a row of the caller's: their foreign keys ask for KEY
+// SHARE. It excludes UPDATE, DELETE, FOR UPDATE and itself all the same (manual, section 13.3.2).
+func rowLock(request dialects.Request) string {
+	if request.Ours {
+		return " for update"
+	}
+	return " for no key update"
 }
 
 // passedSetting says whether a try has passed its turnstiles. A try that has not must not touch the
@@ -227,6 +233,7 @@ func existScript(request dialects.Request) (script, error) {
 
 type rowSet struct {
 	table, column, where string
+	seeded               string // the condition that slots are as many as the caller believes
 	values               string
 }
 
@@ -257,8 +264,9 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 		rows.where, rows.values = " where "+column+" = any($1)", arrayOf(texts)
 	}
 	if request.Slots > 0 {
-		rows.where += " and slots = " + strconv.Itoa(request.Slots)
+		rows.seeded = " and slots = " + strconv.Itoa(request.Slots)
 	}
+	rows.where += rows.seeded
 	return rows, nil
 }
 
@@ -280,34 +288,6 @@ func arrayOf[T string | int64](elements []T) string {
 }
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
-// max_locks_per_transaction (64) locks of each of its connections. 1000 keys at once must not
-// exhaust it for others.
-const maxTurnstiles = 32
-
-// turnstilesOf are the advisory locks in front of the rows, in the order in which every session
-// takes them. A table that is spelled in two ways has two turnstiles, which costs the order of the
-// queue and nothing else.
-func turnstilesOf(request dialects.Request) []int64 {
-	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
-	numbers := make([]int64, 0, len(rows))
-	for _, row := range rows {
-		numbers = append(numbers, turnstileOfRow(request, row))
-	}
-	slices.Sort(numbers)
-	return slices.Compact(numbers)
-}
-
-func turnstileOfRow(request dialects.Request, row dialects.Value) int64 {
-	return turnstileOf(request.Table, request.Column, row.Text)
-}
-
-func turnstileOf(table, column, value string) int64 {
-	h := fnv.New64a()
-	h.Write([]byte("txlock\x00" + table + "\x00" + column + "\x00" + value))
-	return int64(h.Sum64())
-}
 
 func quoteTable(name string) (string, error) {
 	return quoteIdentifier(name, 2)

@@ -32,7 +32,7 @@ func FuzzArrayOf(f *testing.F) {
 // Every session takes turnstiles in one order, whatever the order of the rows, and not too many of
 // them.
 func TestTurnstiles(t *testing.T) {
-	request := dialects.Request{Table: "t", Column: "slot"}
+	request := dialects.Request{Table: "t", Column: "id"}
 	for i := range 1000 {
 		request.Values = append(request.Values, dialects.Value{Text: strconv.Itoa(i)})
 	}
@@ -42,4 +42,8 @@ func TestTurnstiles(t *testing.T) {
 	other := request
 	other.Table = "u"
 	require.NotEqual(t, numbers, turnstilesOf(other))
+	other.Ours = true
+	slots := turnstilesOf(other)
+	require.Equal(t, int64(0), slots[0], "our own rows have their numbers")
+	require.Equal(t, int64(maxTurnstiles-1), slots[maxTurnstiles-1])
 }

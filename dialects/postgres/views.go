@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // picture is what the server's views show of sessions and their locks, read in one round trip.
@@ -19,7 +20,7 @@ type picture struct {
 	held       []slotOf    // by xmax, unless that is a subtransaction's
 	awaited    []slotOf    // by the lock of the row version, which every waiter has or waits for
 	turnstiles []turnstile // held and awaited
-	rowWaits   []wait
+	rowWaits   []waiter
 	sessions   []activity
 }
 
@@ -29,8 +30,8 @@ type slotOf struct {
 	Slot        string `json:"slot"`
 }
 
-// wait is the wait for a row or a turnstile. Blockers are its holder and the waiters in front.
-type wait struct {
+// waiter waits for a row or a turnstile. Blockers are its holder and the waiters in front.
+type waiter struct {
 	PID         int      `json:"pid"`
 	Transaction string   `json:"virtualtransaction"`
 	Since       *float64 `json:"since"`
@@ -39,13 +40,21 @@ type wait struct {
 
 // turnstile is an advisory lock that a session has, or waits for.
 type turnstile struct {
-	wait
+	waiter
 	High    uint32 `json:"high"`
 	Low     uint32 `json:"low"`
+	Sub     uint16 `json:"sub"`
 	Granted bool   `json:"granted"`
 }
 
-func (t turnstile) number() int64 { return int64(uint64(t.High)<<32 | uint64(t.Low)) }
+// ofTable tells whether High and Low are the numbers of the lock table and of a slot. Otherwise
+// they are the halves of a hash.
+func (t turnstile) ofTable() bool { return t.Sub == 2 }
+
+func (t turnstile) hash() int64 { return int64(uint64(t.High)<<32 | uint64(t.Low)) }
+
+// id names the turnstile for endSQL.
+func (t turnstile) id() string { return fmt.Sprintf("%d:%d:%d", t.Sub, t.High, t.Low) }
 
 // activity is a session in a transaction. What the role may not see is empty.
 type activity struct {
@@ -67,11 +76,6 @@ type activity struct {
 const (
 	inThisDatabase = "database = (select oid from pg_database where datname = current_database())"
 
-	turnstilesSQL = `select row_to_json(s)::text from (
-	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, granted,
-		extract(epoch from waitstart) as since, case when not granted then pg_blocking_pids(pid) end as blockers
-	from pg_locks where locktype = 'advisory' and objsubid = 1 and pid is not null and ` + inThisDatabase + `) s`
-
 	rowWaitsSQL = `select row_to_json(s)::text from (
 	select pid, virtualtransaction, extract(epoch from waitstart) as since, pg_blocking_pids(pid) as blockers
 	from pg_locks w where not granted and locktype in ('transactionid', 'tuple')
@@ -89,6 +93,15 @@ const (
 	where a.pid <> pg_backend_pid()) s`
 )
 
+// turnstilesSQL leaves out what others use advisory locks with two numbers for.
+func turnstilesSQL(quoted string) string {
+	return `select row_to_json(s)::text from (
+	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, objsubid as sub, granted,
+		extract(epoch from waitstart) as since, case when not granted then pg_blocking_pids(pid) end as blockers
+	from pg_locks where locktype = 'advisory' and pid is not null and ` + inThisDatabase + `
+		and (objsubid = 1 or classid = ` + literal(quoted) + `::regclass)) s`
+}
+
 func heldSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
 		"from " + quoted + " r join pg_locks l " +
@@ -99,39 +112,63 @@ func awaitedSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
 		"from pg_locks l join " + quoted + " r on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid " +
 		"where l.locktype = 'tuple' and l." + inThisDatabase +
-		" and l.relation = '" + strings.ReplaceAll(quoted, "'", "''") + "'::regclass) s"
+		" and l.relation = " + literal(quoted) + "::regclass) s"
 }
 
-// look reads the views. Sessions come last: one that has ended since has no lock that matters.
+// look makes a picture. It makes another when a lock was renewed meanwhile.
 func (q querier) look(ctx context.Context, table string) (p picture, err error) {
+	for range 3 {
+		if p, err = q.read(ctx, table); err != nil || !p.forgetEnded() {
+			break
+		}
+	}
+	return p, err
+}
+
+// read reads the views. Sessions come last: one that has ended since has no lock that matters.
+func (q querier) read(ctx context.Context, table string) (p picture, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
 		return p, err
 	}
 	columns, err := q.run(ctx, script{
-		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL}, {sql: rowWaitsSQL}, {sql: sessionsSQL},
+		{sql: heldSQL(quoted)}, {sql: awaitedSQL(quoted)}, {sql: turnstilesSQL(quoted)}, {sql: rowWaitsSQL}, {sql: sessionsSQL},
 	})
 	if err != nil {
 		return p, classify(err, dialects.Request{Table: table, Slots: 1})
 	}
 	for i, into := range []any{&p.held, &p.awaited, &p.turnstiles, &p.rowWaits, &p.sessions} {
-		if err := json.Unmarshal([]byte("["+strings.Join(columns[i], ",")+"]"), into); err != nil {
-			return p, fmt.Errorf("read the server's views: %w", err)
+		if err := readJSON(columns[i], into); err != nil {
+			return p, err
 		}
 	}
-	p.forgetEnded()
 	return p, nil
 }
 
+func readJSON(column []string, into any) error {
+	if err := json.Unmarshal([]byte("["+strings.Join(column, ",")+"]"), into); err != nil {
+		return fmt.Errorf("read the server's views: %w", err)
+	}
+	return nil
+}
+
 // forgetEnded drops what transactions held or awaited that have ended since. Their sessions may be
-// in others by now.
-func (p *picture) forgetEnded() {
+// in others by now. Renewed says that one of them has renewed its locks meanwhile, and still holds
+// them.
+func (p *picture) forgetEnded() (renewed bool) {
 	now := make(map[string]bool, len(p.sessions))
 	for _, s := range p.sessions {
 		now[s.Transaction] = true
 	}
+	for _, t := range p.turnstiles {
+		if s := p.session(t.PID); t.Granted && !now[t.Transaction] && s != nil {
+			_, _, claims := label.Read(s.Application)
+			renewed = renewed || len(claims) > 0 && !claims[0].At.IsZero()
+		}
+	}
 	p.held = slices.DeleteFunc(p.held, func(s slotOf) bool { return !now[s.Transaction] })
 	p.awaited = slices.DeleteFunc(p.awaited, func(s slotOf) bool { return !now[s.Transaction] })
 	p.turnstiles = slices.DeleteFunc(p.turnstiles, func(t turnstile) bool { return !now[t.Transaction] })
-	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w wait) bool { return !now[w.Transaction] })
+	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w waiter) bool { return !now[w.Transaction] })
+	return renewed
 }

@@ -133,6 +133,42 @@ func Read(text string) (before string, process int, claims []dialects.Claim) {
 	return text[:at], process, claims
 }
 
+// longestShown is how much the server shows.
+const longestShown = 63
+
+// Since is a label that outlives the transaction that it was shown in, which began then, in seconds
+// since 1970: grants that it counts from there are counted from 1970. A grant for which there is no
+// room is left out.
+func Since(text string, begun float64) string {
+	at := strings.LastIndexByte(text, '#')
+	begin, rest, found := strings.Cut(text[at+1:], " ")
+	if at < 0 || !found {
+		return text
+	}
+	var b strings.Builder
+	b.WriteString(text[:at+1] + begin)
+	for claim := range strings.SplitSeq(rest, " [") {
+		b.WriteString(" [")
+		claim = strings.TrimPrefix(claim, "[")
+		end := strings.IndexAny(claim, "])+@")
+		if end < 0 {
+			end = len(claim)
+		}
+		body, mark := claim[:end], claim[end:]
+		grant := strings.TrimLeft(mark, "])")
+		b.WriteString(body + strings.TrimSuffix(mark, grant))
+		if !strings.HasPrefix(grant, "@") {
+			var c dialects.Claim
+			readGrant(&c, grant)
+			grant = "@" + strconv.FormatFloat(begun+c.After.Seconds(), 'f', 1, 64)
+		}
+		if b.Len()+len(grant) <= longestShown {
+			b.WriteString(grant)
+		}
+	}
+	return b.String()
+}
+
 // readClaim reads the bracket that text begins with.
 func readClaim(text string) (c dialects.Claim, rest string) {
 	rows := text[0] == '('

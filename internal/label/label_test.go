@@ -87,6 +87,21 @@ func TestReadCutLabel(t *testing.T) {
 	}
 }
 
+// A label that outlives its transaction counts from 1970, as far as there is room.
+func TestSince(t *testing.T) {
+	for text, since := range map[string]string{
+		"app#1 [a]":                      "app#1 [a]@1795361282.4",
+		"#1+37 [a b]+1600ms":             "#1+37 [a b]@1795361284.0",
+		"#1 [a]@1795361200.1 [b]+5ms":    "#1 [a]@1795361200.1 [b]@1795361282.4",
+		"#1 [" + strings.Repeat("k", 50): "#1 [" + strings.Repeat("k", 50), // there is no room
+		"psql":                           "psql",
+		"a#b":                            "a#b",
+	} {
+		require.Equal(t, since, label.Since(text, 1795361282.4))
+		require.Equal(t, since, label.Since(since, 1795369999), "it stays")
+	}
+}
+
 // A character is there whole, or not at all.
 func TestReadCutCharacter(t *testing.T) {
 	shown := label.Process + " " + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})

@@ -62,6 +62,10 @@ type Heartbeat struct {
 // a twelfth of the lease to a sixth. More would hardly lengthen the hiccup that does no harm.
 const BeatsPerLease = 12
 
+// Beat is how long after a look at a session the next one comes. It is a twelfth of the lease, and
+// at most half a minute: with a heartbeat the driver also renews what is held for long.
+func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 30*time.Second) }
+
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and
 // clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
@@ -114,7 +118,7 @@ func (h *Heartbeat) Busy() (done func()) {
 
 // Look pings the server, unless there was a sign of life just now, and waits for the answer as long
 // as the lease allows: a shorter hiccup does no harm. Where somebody else sends on the connection
-// it asks the kernel. It is called BeatsPerLease times in a lease.
+// it asks the kernel. It is called a Beat after the last time.
 func (h *Heartbeat) Look() {
 	if h.ping == nil {
 		h.askKernel()
@@ -130,7 +134,7 @@ func (h *Heartbeat) Look() {
 		return
 	}
 	h.mu.Lock()
-	if time.Since(h.heard) < h.lease/BeatsPerLease {
+	if time.Since(h.heard) < Beat(h.lease) {
 		h.mu.Unlock()
 		return
 	}
@@ -157,7 +161,7 @@ func (h *Heartbeat) Look() {
 	}
 	h.mu.Unlock()
 	if err != nil {
-		h.lose(fmt.Errorf("a heartbeat failed: %w", err))
+		h.giveUp(fmt.Errorf("a heartbeat failed: %w", err))
 	}
 }
 
@@ -222,10 +226,13 @@ func (h *Heartbeat) Check() {
 // errSilent is the reason of a loss after which nobody should wait for an answer.
 var errSilent = errors.New("the network is silent")
 
-// fallSilent declares the session lost, and closes its connection a margin later, so that the owner
+// fallSilent gives the session up, and nobody waits for an answer any more.
+func (h *Heartbeat) fallSilent(reason error) { h.giveUp(fmt.Errorf("%w: %w", errSilent, reason)) }
+
+// giveUp declares the session lost, and closes its connection a margin later, so that the owner
 // learns first: the server may let go when it sees the close.
-func (h *Heartbeat) fallSilent(reason error) {
-	if !h.lose(fmt.Errorf("%w: %w", errSilent, reason)) {
+func (h *Heartbeat) giveUp(reason error) {
+	if !h.lose(reason) {
 		return
 	}
 	time.AfterFunc(margin(h.lease), func() {

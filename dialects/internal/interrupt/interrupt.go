@@ -57,17 +57,9 @@ func Await(ctx context.Context, told bool, interrupt func(context.Context) error
 		if byServer && closedWithin(ended, serverGrace) {
 			return
 		}
-		limited, cancel := context.WithTimeout(running, patience)
-		defer cancel()
-		for limited.Err() == nil {
-			if errors.Is(interrupt(limited), ErrNoConnection) && !byServer {
-				break
-			}
-			if closedWithin(ended, again) {
-				return
-			}
+		if !Repeat(running, interrupt, ended, byServer) {
+			abandon()
 		}
-		abandon()
 	})
 	err := statement(running)
 	close(ended)
@@ -75,6 +67,24 @@ func Await(ctx context.Context, told bool, interrupt func(context.Context) error
 		<-watched
 	}
 	return err
+}
+
+// Repeat calls interrupt until ended is closed, which it tells, or for two seconds. Where interrupt
+// cannot reach the server, it goes on only when told to try all the same.
+func Repeat(ctx context.Context, interrupt func(context.Context) error, ended <-chan struct{},
+	allTheSame bool,
+) (done bool) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for limited.Err() == nil {
+		if errors.Is(interrupt(limited), ErrNoConnection) && !allTheSame {
+			return false
+		}
+		if closedWithin(ended, again) {
+			return true
+		}
+	}
+	return false
 }
 
 // PatienceWith is how long an interrupt waits for a connection of db. It is short while all that db

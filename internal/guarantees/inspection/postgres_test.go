@@ -185,7 +185,7 @@ func heartbeats(t *testing.T, e *testbed.Engine) {
 	defer p.Close()
 	key := f.Key("beating")
 	session, _, err := driver.Begin(background, dialects.Request{
-		Table: f.Table(), Column: "slot", Slots: dialects.DefaultSlots, Keys: []string{key}, Work: true,
+		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Keys: []string{key}, Work: true,
 		Values: []dialects.Value{{Text: strconv.Itoa(int(testbed.SlotOf(key, dialects.DefaultSlots)))}},
 		Lease:  time.Minute, Behind: 7,
 	})

@@ -102,12 +102,12 @@ func TestHealthy(t *testing.T) {
 		servers.Postgres15: {"status: note", "status: note", "tcp-keepalives: note"},
 		servers.Postgres18: {"status: note", "status: note", "tcp-keepalives: note"},
 		servers.MySQL: {
-			"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note",
+			"innodb-lock-wait-timeout: note", "isolation: note", "purge: note", "replication: note", "status: note",
 			"status: note", "status: note",
 		},
 		servers.MariaDB: {
-			"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note",
-			"status: note", "status: note",
+			"innodb-lock-wait-timeout: note", "isolation: note", "purge: note", "purge: note", "replication: note",
+			"status: note", "status: note", "status: note",
 		},
 	}
 	onEvery(t, all, func(t *testing.T, e *engine) {

@@ -42,6 +42,7 @@ type mysqlServer struct {
 	version         [3]int
 	mariaDB         bool
 	session, global map[string]string // the server's variables
+	long            time.Duration     // after which a transaction holds back purge for long
 }
 
 // MySQL examines the MySQL or MariaDB server at dsn, as the user of dsn sees it. dsn has the form
@@ -49,6 +50,10 @@ type mysqlServer struct {
 // the server cannot be reached, or does not know the user or the database. Everything else is a
 // finding.
 func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
+	return mysqlWith(ctx, dsn, table, longAfter)
+}
+
+func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) ([]Finding, error) {
 	quoted, err := identifier.Quote(table, '`', func(plain string) string { return plain }, 2)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
@@ -57,7 +62,7 @@ func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	m := &mysqlServer{config: config, greeting: &greeting{}, table: table, quoted: quoted}
+	m := &mysqlServer{config: config, greeting: &greeting{}, table: table, quoted: quoted, long: long}
 	db, err := m.open()
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
@@ -116,6 +121,7 @@ func (m *mysqlServer) checks() []check {
 		{"table", m.lookAtTable},
 		{"privileges", m.lookAtPrivileges},
 		{"isolation", m.lookAtIsolation},
+		{"binlog-format", m.lookAtBinlog},
 		{"read-only", m.lookAtReadOnly},
 		{"replication", m.lookAtReplication},
 		{"cluster", m.lookAtCluster},
@@ -123,6 +129,7 @@ func (m *mysqlServer) checks() []check {
 		{"deadlock-detection", m.lookAtDeadlocks},
 		{"tcp-keepalives", m.lookAtKeepalives},
 		{"durability", m.lookAtDurability},
+		{"purge", m.lookAtPurge},
 		{"connections", m.lookAtConnections},
 		{"status", m.lookAtStatus},
 		{"clock", m.lookAtClock},

@@ -42,6 +42,8 @@ type postgresServer struct {
 	socket        bool   // whether it is reached through a Unix-domain socket
 	unprepared    bool   // whether a pooler loses prepared statements
 	settings      map[string]setting
+	long          time.Duration // after which a transaction holds back vacuum for long
+	far           int           // how many transactions a replication slot may keep
 }
 
 // Postgres examines the server at dsn, as the user of dsn sees it. dsn has the form of
@@ -49,6 +51,10 @@ type postgresServer struct {
 // the server cannot be reached, or does not know the user or the database. Everything else is a
 // finding.
 func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
+	return postgresWith(ctx, dsn, table, longAfter, farBehind)
+}
+
+func postgresWith(ctx context.Context, dsn, table string, long time.Duration, far int) ([]Finding, error) {
 	quoted, err := identifier.Quote(table, '"', strings.ToLower, 2)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
@@ -60,7 +66,7 @@ func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "txlock doctor"
 	}
-	p := &postgresServer{config: config, table: table, quoted: quoted}
+	p := &postgresServer{config: config, table: table, quoted: quoted, long: long, far: far}
 	p.conn, err = p.connect(ctx)
 	if sqlState(err) == tooManyConnections {
 		return one(crowded(err, p.moreConnections(err))), nil
@@ -85,6 +91,8 @@ func (p *postgresServer) checks() []check {
 		{"isolation", p.lookAtIsolation},
 		{"read-only", p.lookAtReadOnly},
 		{"timeouts", p.lookAtTimeouts},
+		{"other-roles", p.lookAtOtherRoles},
+		{"vacuum", p.lookAtVacuum},
 		{"client-connection-check-interval", p.lookAtClientCheck},
 		{"tcp-keepalives", p.lookAtKeepalives},
 		{"durability", p.lookAtDurability},

@@ -1,0 +1,236 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/internal/label"
+)
+
+// A statement that waits for a lock has a snapshot as long as it waits. CREATE INDEX CONCURRENTLY,
+// and whatever else waits for old snapshots to end, waits for it; if the holder of the lock runs
+// that command, they wait in a circle that the server does not see. And VACUUM keeps all rows that
+// were deleted since the snapshot.
+//
+// So a wait gives way: it leaves the queue and enters it again at the end, with a new snapshot.
+// That happens only when somebody waits for a snapshot of such a wait, or when the wait has lasted
+// for maxWait. Until then it keeps its place.
+//
+// Who waits for a snapshot in fact waits for the end of its transaction. A transaction with work,
+// of a Do or of the caller's, cannot end for that. There a new snapshot helps those who have not
+// begun to wait for it yet.
+const (
+	// lookEvery is how often waits that are older are looked after. Two of them pass at most until
+	// one gives way.
+	lookEvery = 4 * time.Second
+	// maxWait is how long one snapshot is kept. With a short lease it is five of them. VACUUM may be
+	// twice as far behind: a snapshot is as old as the oldest transaction that it saw running, and
+	// that may be one of ours that waits for a second lock.
+	maxWait        = 150 * time.Second
+	leasesToWait   = 5
+	lookLimit      = 2 * time.Second
+	fromPoolWithin = 200 * time.Millisecond
+)
+
+// errGaveWay occurs when a wait has left the queue in order to enter it again.
+var errGaveWay = errors.New("the wait gave way to somebody who waits for its snapshot")
+
+// maxWaitOf is how long a wait for request keeps one snapshot.
+func maxWaitOf(request dialects.Request) time.Duration {
+	if request.Lease > 0 {
+		return min(maxWait, leasesToWait*request.Lease)
+	}
+	return maxWait
+}
+
+// wait is a statement that waits for rows.
+type wait struct {
+	begun     time.Time
+	limit     time.Duration
+	interrupt func(context.Context) error
+	conn      *pgx.Conn // nil: not known
+	next      *wait     // in the order in which they began
+	previous  *wait
+
+	mu    sync.Mutex
+	over  bool
+	asked bool          // to give way
+	ended chan struct{} // closed when over; made by giveWay
+	quiet chan struct{} // closed when no interrupt is under way; made by giveWay
+}
+
+// giveWay interrupts the statement, once.
+func (w *wait) giveWay() {
+	w.mu.Lock()
+	if w.over || w.asked {
+		w.mu.Unlock()
+		return
+	}
+	w.asked, w.ended, w.quiet = true, make(chan struct{}), make(chan struct{})
+	w.mu.Unlock()
+	go func() {
+		defer close(w.quiet)
+		interrupt.Repeat(context.Background(), w.interrupt, w.ended, false)
+	}()
+}
+
+// end returns when no interrupt is under way: a late one would hit the connection's next statement.
+// It tells whether the wait was asked to give way.
+func (w *wait) end() (asked bool) {
+	w.mu.Lock()
+	w.over = true
+	asked = w.asked
+	w.mu.Unlock()
+	if asked {
+		close(w.ended)
+		<-w.quiet
+	}
+	return asked
+}
+
+// waits are those of a driver. One timer looks after all of them, so that a wait that is over soon
+// costs nothing for it.
+type waits struct {
+	// look asks the server how long somebody has been waiting for the snapshot of one of them; none:
+	// nobody does.
+	look func(ctx context.Context, oldest *wait) (since time.Duration, some bool, err error)
+
+	mu      sync.Mutex
+	oldest  *wait
+	newest  *wait
+	timer   *time.Timer
+	looking bool // the timer runs, or a look is under way
+}
+
+// enter says that the lock of request is asked for. A try does not wait, and is nil.
+func (ws *waits) enter(request dialects.Request, q querier) *wait {
+	if request.Try {
+		return nil
+	}
+	w := &wait{limit: maxWaitOf(request), interrupt: q.interrupt, conn: q.conn}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.begun = time.Now()
+	if w.previous = ws.newest; w.previous != nil {
+		w.previous.next = w
+	} else {
+		ws.oldest = w
+	}
+	ws.newest = w
+	if !ws.looking {
+		ws.looking = true
+		if ws.timer == nil {
+			ws.timer = time.AfterFunc(lookEvery, ws.lookAfter)
+		} else {
+			ws.timer.Reset(lookEvery)
+		}
+	}
+	return w
+}
+
+// leave says that the wait is over. It tells whether it was asked to give way.
+func (ws *waits) leave(w *wait) (asked bool) {
+	if w == nil {
+		return false
+	}
+	ws.mu.Lock()
+	if w.previous != nil {
+		w.previous.next = w.next
+	} else {
+		ws.oldest = w.next
+	}
+	if w.next != nil {
+		w.next.previous = w.previous
+	} else {
+		ws.newest = w.previous
+	}
+	ws.mu.Unlock()
+	return w.end()
+}
+
+// lookAfter comes again as long as there are waits.
+func (ws *waits) lookAfter() {
+	ws.mu.Lock()
+	if ws.looking = ws.oldest != nil; !ws.looking {
+		ws.mu.Unlock()
+		return
+	}
+	oldest := ws.oldest
+	ws.mu.Unlock()
+
+	if time.Since(oldest.begun) >= lookEvery {
+		ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
+		// The error is nobody's: who waits is told by its own connection, and this comes again.
+		since, some, err := ws.look(ctx, oldest)
+		cancel()
+		answered := time.Now() // rather too late: a wait that began a little later gives way too
+		ws.tell(func(w *wait) bool {
+			return time.Since(w.begun) >= w.limit || err == nil && some && w.begun.Before(answered.Add(-since))
+		})
+	}
+	ws.mu.Lock()
+	ws.timer.Reset(lookEvery)
+	ws.mu.Unlock()
+}
+
+// tell asks the waits that must to give way.
+func (ws *waits) tell(must func(*wait) bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := ws.oldest; w != nil; w = w.next {
+		if must(w) {
+			w.giveWay()
+		}
+	}
+}
+
+// awaitedSnapshotSQL tells for how long somebody has been waiting until the transaction of a
+// session ends that waits for a lock and has the label of this process.
+const awaitedSnapshotSQL = "select extract(epoch from clock_timestamp() - min(waiter.waitstart))::text " +
+	"from pg_locks waiter join pg_locks ours on ours.locktype = 'virtualxid' and ours.granted " +
+	"and ours.virtualxid = waiter.virtualxid join pg_stat_activity session on session.pid = ours.pid " +
+	"where waiter.locktype = 'virtualxid' and not waiter.granted " +
+	"and session.application_name ~ ($1::text || '[ +]') " +
+	"and exists (select from pg_locks queued where queued.pid = ours.pid and not queued.granted)"
+
+// awaitedSnapshot asks on a connection of the pool. When the pool has none to give, it may be the
+// waits that have them all: then it makes a connection as that of the oldest was made.
+func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, oldest *wait) (since time.Duration, some bool, err error) {
+	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
+	defer cancel()
+	var column []string
+	ask := statement{awaitedSnapshotSQL, []any{label.Process}}
+	err = d.withConn(brief, func(q querier) error {
+		columns, err := q.run(ctx, script{ask})
+		if err == nil {
+			column = columns[0]
+		}
+		return err
+	})
+	if err != nil && brief.Err() != nil && oldest.conn != nil {
+		column, err = askAlone(ctx, oldest.conn.Config(), ask)
+	}
+	if err != nil || len(column) == 0 || column[0] == "" {
+		return 0, false, err
+	}
+	since, err = time.ParseDuration(column[0] + "s")
+	return since, err == nil, err
+}
+
+func askAlone(ctx context.Context, config *pgx.ConnConfig, ask statement) ([]string, error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.Background())
+	columns, _, err := send(ctx, conn, nil, script{ask})
+	if err != nil {
+		return nil, err
+	}
+	return columns[0], nil
+}

@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// asker stands for the server: it says whether somebody waits for a snapshot, as the test sets it.
+type asker struct {
+	waits
+	since time.Duration
+	some  bool
+	looks int
+}
+
+func newAsker() *asker {
+	a := &asker{}
+	a.look = func(context.Context, *wait) (time.Duration, bool, error) {
+		a.looks++
+		return a.since, a.some, nil
+	}
+	return a
+}
+
+// enterFor enters a wait whose interrupts are counted.
+func (a *asker) enterFor(lease time.Duration) (w *wait, interrupts *atomic.Int32) {
+	interrupts = &atomic.Int32{}
+	w = a.enter(dialects.Request{Lease: lease}, querier{interrupt: func(context.Context) error {
+		interrupts.Add(1)
+		return nil
+	}})
+	return w, interrupts
+}
+
+func after(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestAWaitKeepsItsPlaceAsLongAsItHarmsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		w, interrupts := a.enterFor(30 * time.Second)
+		after(maxWait - time.Second)
+		require.Zero(t, interrupts.Load())
+		require.Positive(t, a.looks)
+		after(time.Second + lookEvery)
+		require.Positive(t, interrupts.Load(), "it is too old for VACUUM")
+		require.True(t, a.leave(w))
+	})
+}
+
+func TestAWaitWithAShortLeaseGivesWayEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		w, interrupts := a.enterFor(2 * time.Second)
+		after(leasesToWait*2*time.Second + lookEvery)
+		require.Positive(t, interrupts.Load())
+		a.leave(w)
+	})
+}
+
+// Who waits for snapshots waits for those that are older than its own wait.
+func TestWaitsGiveWayToWhoCameLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		old, oldInterrupts := a.enterFor(30 * time.Second)
+		after(2 * lookEvery)
+		young, youngInterrupts := a.enterFor(30 * time.Second)
+		a.since, a.some = 2*lookEvery, true
+		after(lookEvery)
+		require.Positive(t, oldInterrupts.Load())
+		require.Zero(t, youngInterrupts.Load())
+		require.True(t, a.leave(old))
+		require.False(t, a.leave(young))
+
+		interrupts := oldInterrupts.Load()
+		after(time.Minute)
+		require.Equal(t, interrupts, oldInterrupts.Load(), "none comes behind the end of the wait")
+	})
+}
+
+func TestNobodyIsAskedForWaitsThatAreSoonOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		for range 1000 {
+			w, _ := a.enterFor(30 * time.Second)
+			after(lookEvery / 10)
+			require.False(t, a.leave(w))
+		}
+		require.Zero(t, a.looks)
+		require.Nil(t, a.enter(dialects.Request{Try: true}, querier{}), "a try does not wait")
+		require.False(t, a.leave(nil))
+		after(time.Minute) // the timer has stopped
+		require.False(t, a.looking)
+		require.Nil(t, a.oldest)
+		require.Nil(t, a.newest)
+	})
+}

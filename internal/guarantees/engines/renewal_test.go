@@ -1,0 +1,232 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+// eachPostgresClient runs a test with every client of PostgreSQL, side by side.
+func eachPostgresClient(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx]),
+	onSQL func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]),
+) {
+	t.Helper()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { clientsOf(t, e, onPgx, onSQL) })
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		clientsOf(t, testbed.PgBouncer(t), onPgx, onSQL)
+	})
+}
+
+func clientsOf(t *testing.T, e *testbed.Engine, onPgx func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx]),
+	onSQL func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]),
+) {
+	t.Helper()
+	for _, c := range testbed.PostgresPgx {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			onPgx(t, e, c)
+		})
+	}
+	for _, c := range testbed.PostgresSQL {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			onSQL(t, e, c)
+		})
+	}
+}
+
+// shortLease is long enough for a machine that stalls, and short enough to see renewals: one comes
+// every two leases.
+const shortLease = 2 * time.Second
+
+// A lock that is held for long is renewed. Nothing of it changes, but for the number of its
+// transaction.
+func TestHeldLocksAreRenewed(t *testing.T) {
+	t.Parallel()
+	eachPostgresClient(t, renewed[pgx.Tx], renewed[*sql.Tx])
+}
+
+func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 8, "", txlock.WithLease(shortLease))
+	many := []string{f.Key("r1"), f.Key("r2")}
+	lock, err := f.Locks.Mutex(many...).Lock(background)
+	require.NoError(t, err)
+	nested, err := f.Locks.Mutex(f.Key("r3")).Lock(lock.Context())
+	require.NoError(t, err)
+	before := f.Look(t, many[0])[0]
+	require.NotNil(t, before.Holder)
+	session := before.Holder.ID
+	eventually.Every(t, "the snapshot ends", testbed.PollEvery, func() bool { return horizonOf(t, f, session).xmin == "" })
+
+	rival := testbed.NewSizedFixture(t, e, c, 8, "")
+	got := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := rival.Locks.Mutex(many[1]).Lock(background)
+		if err == nil {
+			got <- lock
+		}
+	}()
+	rival.Waiters(t, 1)
+	var passed atomic.Bool
+	trying, stop := context.WithCancel(background)
+	tried := make(chan struct{})
+	go func() { // tries without a pause, as a row that is free for a moment would be found
+		defer close(tried)
+		for trying.Err() == nil {
+			if other, err := rival.Locks.Mutex(f.Key("r3")).TryLock(background); err == nil {
+				passed.Store(true)
+				_ = other.Unlock(background)
+			}
+		}
+	}()
+
+	transactions := map[string]bool{}
+	eventually.Every(t, "three renewals", testbed.PollEvery, func() bool {
+		h := horizonOf(t, f, session)
+		transactions[h.xid] = true
+		delete(transactions, "")
+		return len(transactions) == 4 && h.xmin == ""
+	})
+	stop()
+	<-tried
+	require.False(t, passed.Load(), "another session got in")
+	require.Empty(t, got)
+	require.NoError(t, lock.Context().Err())
+	require.NoError(t, nested.Context().Err())
+	after := f.Look(t, many[0])[0]
+	require.Equal(t, session, after.Holder.ID)
+	require.Equal(t, before.Key, after.Key)
+	require.InDelta(t, before.Holder.Since.UnixMilli(), after.Holder.Since.UnixMilli(), 150)
+	require.NotNil(t, f.Look(t, f.Key("r3"))[0].Holder)
+	require.Len(t, f.Look(t, many[1])[0].Waiters, 1)
+
+	// Who looked before the renewals may still break the lock.
+	require.NoError(t, f.Locks.Break(background, before))
+	testbed.Receive(t, lock.Context().Done())
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	next := testbed.Receive(t, got)
+	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	require.ErrorIs(t, f.Locks.Break(background, before), txlock.ErrNotHeld)
+	require.NoError(t, next.Unlock(background))
+	f.Free(t, append(many, f.Key("r3"))...)
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
+		"locktype = 'advisory' AND split_part(application_name, '#', 1) IN ('"+f.Label+"', '"+rival.Label+"')"))
+}
+
+// horizon is what a session keeps VACUUM from removing; empty: nothing.
+type horizon struct{ xid, xmin string }
+
+func horizonOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], session string) (h horizon) {
+	t.Helper()
+	require.NoError(t, f.Admin.QueryRow("SELECT COALESCE(backend_xid::text, ''), COALESCE(backend_xmin::text, '') "+
+		"FROM pg_stat_activity WHERE pid = $1", session).Scan(&h.xid, &h.xmin))
+	return h
+}
+
+// While a session locks more rows than have turnstiles, no lock is renewed: who waits for the last
+// of those rows waits at the row itself.
+func TestRenewalIsPutOff(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { renewalPutOff(t, e, testbed.PgxOpened()) })
+}
+
+func renewalPutOff[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(time.Second), txlock.WithSlots(4096))
+	require.NoError(t, f.Locks.Install(background))
+	slots := map[uint32]string{} // keys of one slot each
+	for i := 0; len(slots) < 100; i++ {
+		key := f.Label + strings.Repeat("k", i+1)
+		slots[testbed.SlotOf(key, 4096)] = key
+	}
+	var last string // the key of the last slot, which has no turnstile in a request of all
+	var all []string
+	for n := range uint32(4096) {
+		if key := slots[n]; key != "" {
+			last, all = key, append(all, key)
+		}
+	}
+	held, err := f.Locks.Mutex(last).Lock(background)
+	require.NoError(t, err)
+	var session, xid string
+	find := "SELECT a.pid, a.backend_xid FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.granted AND " +
+		"l.relation = '" + table + "'::regclass AND a.state = 'idle in transaction' AND a.backend_xid IS NOT NULL"
+	require.NoError(t, f.Admin.QueryRow(find).Scan(&session, &xid))
+
+	granted := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := f.Locks.Mutex(all...).Lock(background)
+		if err == nil {
+			granted <- lock
+		}
+	}()
+	f.Waiters(t, 1)
+	eventually.Every(t, "six heartbeats, two of them when a renewal is due", testbed.PollEvery, pings(t, f, session, 36))
+	require.Equal(t, xid, horizonOf(t, f, session).xid)
+	require.Empty(t, granted)
+	require.NoError(t, held.Context().Err())
+	require.NoError(t, held.Unlock(background))
+	lock := testbed.Receive(t, granted)
+	require.NoError(t, lock.Unlock(background))
+
+	held, err = f.Locks.Mutex(last).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, f.Admin.QueryRow(find).Scan(&session, &xid))
+	eventually.Every(t, "the renewal of a lock without such neighbours", testbed.PollEvery,
+		func() bool { return horizonOf(t, f, session).xid != xid })
+	require.NoError(t, held.Unlock(background))
+}
+
+// pings counts the heartbeats of a session, and tells whether there were n.
+func pings[Tx any](t *testing.T, f *testbed.Fixture[Tx], session string, n int) func() bool {
+	begun := map[string]bool{}
+	return func() bool {
+		var at string
+		require.NoError(t, f.Admin.QueryRow("SELECT query_start::text FROM pg_stat_activity WHERE pid = $1",
+			session).Scan(&at))
+		begun[at] = true
+		return len(begun) > n
+	}
+}
+
+// A renewal that fails is a loss. Its session keeps the turnstile until its owner is told: here a
+// change of the table gets in when the transaction ends.
+func TestFailedRenewalIsALoss(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { failedRenewal(t, e, testbed.PgxOpened()) })
+}
+
+func failedRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(shortLease), txlock.WithSlots(64))
+	require.NoError(t, f.Locks.Install(background))
+	lock, err := f.Locks.Mutex("a").Lock(background)
+	require.NoError(t, err)
+	told := make(chan time.Time, 1)
+	context.AfterFunc(lock.Context(), func() { told <- time.Now() })
+	f.AsAdmin(t, "ALTER TABLE "+table+" RENAME TO "+table+"_moved") // waits for the holder's transaction
+
+	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 2)
+	defer pool.Close()
+	rival := txlock.New(driver, txlock.WithTable(table+"_moved")) // the same turnstiles, by the table's number
+	next, err := rival.Mutex("a").Lock(background)
+	granted := time.Now()
+	require.NoError(t, err)
+	require.True(t, testbed.Receive(t, told).Before(granted), "the owner is told first")
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorContains(t, context.Cause(lock.Context()), "renewal")
+	require.NoError(t, next.Unlock(background))
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	f.AsAdmin(t, "ALTER TABLE "+table+"_moved RENAME TO "+table)
+	f.Free(t, "a")
+}
