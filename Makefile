@@ -5,15 +5,16 @@ GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with their own go.mod. go.work explains how they find each other.
-MODULES = . cmd/txlock otel gocron internal/containers internal/torture internal/unsafeengine bench
+MODULES = . cmd/txlock otel gocron goose internal/containers internal/torture internal/unsafeengine \
+	internal/migrations bench
 
 # What .ci/width.go checks besides Go code.
 PAGES = README.md docs/models/README.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
-	dialects/postgres dialects/mysql otel gocron internal/guarantees internal/guarantees/testbed \
-	$(filter-out internal/guarantees internal/torture internal/unsafeengine,$(wildcard internal/*)) \
+	dialects/postgres dialects/mysql otel gocron goose internal/guarantees internal/guarantees/testbed \
+	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
 .PHONY: demo test test-short test-full models check tidy bench bench-full

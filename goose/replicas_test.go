@@ -1,0 +1,196 @@
+package txlockgoose_test
+
+import (
+	"context"
+	"database/sql"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	txlockgoose "github.com/txlock/txlock/goose"
+	"github.com/txlock/txlock/internal/eventually"
+)
+
+// patient limits what must happen. A CREATE INDEX CONCURRENTLY that waits for a session of txlock
+// is through in about 10 s; one that hangs is not in 30 s.
+const patient = 30 * time.Second
+
+// script is a set of migrations whose second one waits at a gate. All replicas have the same one.
+type script struct {
+	index   string // the third migration
+	entered chan context.Context
+	gate    chan struct{}
+	inside  atomic.Int32
+}
+
+func newScript(index string) *script {
+	return &script{index: index, entered: make(chan context.Context, 10), gate: make(chan struct{})}
+}
+
+const (
+	// The counts show whether anything was done twice.
+	create = "-- +goose Up\nCREATE TABLE orders (id BIGINT, customer BIGINT);\nINSERT INTO orders VALUES (1, 1);\n"
+	insert = "-- +goose Up\nINSERT INTO orders VALUES (2, 2);\n"
+	plain  = "-- +goose Up\nCREATE INDEX orders_customer ON orders (customer);\n"
+	// goose runs it outside a transaction, on a connection of its own.
+	concurrently = "-- +goose NO TRANSACTION\n-- +goose Up\n" +
+		"CREATE INDEX CONCURRENTLY orders_customer ON orders (customer);\n"
+)
+
+// provider makes goose's Provider for a replica.
+func (s *script) provider(t *testing.T, e *engine, r *replica, locker *txlockgoose.Locker) *goose.Provider {
+	t.Helper()
+	wait := goose.NewGoMigration(2, &goose.GoFunc{RunDB: func(ctx context.Context, _ *sql.DB) error {
+		if s.inside.Add(1) > 1 {
+			panic("two replicas migrate at the same time")
+		}
+		defer s.inside.Add(-1)
+		s.entered <- ctx
+		select {
+		case <-s.gate:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}, nil)
+	files := fstest.MapFS{
+		"00001_create.sql": {Data: []byte(create)},
+		"00003_index.sql":  {Data: []byte(s.index)},
+		"00004_insert.sql": {Data: []byte(insert)},
+	}
+	p, err := goose.NewProvider(e.dialect, r.db, files, goose.WithLocker(locker), goose.WithGoMigrations(wait),
+		goose.WithDisableGlobalRegistry(true))
+	require.NoError(t, err)
+	return p
+}
+
+const validIndex = "SELECT COUNT(*) FROM pg_index WHERE indisvalid AND indexrelid = 'orders_customer'::regclass"
+
+// outcome is how a run of goose ended.
+type outcome struct {
+	applied int
+	err     error
+}
+
+// up lets a replica migrate. The context of the run is one of Context.
+func (s *script) up(t *testing.T, e *engine, r *replica) <-chan outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patient)
+	ctx, stop := txlockgoose.Context(ctx)
+	provider, done := s.provider(t, e, r, r.locker), make(chan outcome, 1)
+	go func() {
+		defer cancel()
+		defer stop()
+		results, err := provider.Up(ctx)
+		done <- outcome{len(results), err}
+	}()
+	return done
+}
+
+// Three replicas start at once. One migrates, two wait, and all end. Each migration is done once.
+func TestReplicas(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) { threeReplicas(t, e, plain) })
+}
+
+// CREATE INDEX CONCURRENTLY waits for every older snapshot in the database. Neither the session
+// that holds the lock nor those that wait for it stand in its way for long.
+func TestConcurrently(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e *engine) { threeReplicas(t, e, concurrently) })
+}
+
+// The same with nobody waiting: the session that holds the lock is enough to hold such an index up.
+func TestConcurrentlyAlone(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e *engine) {
+		r, s := e.start(t, e.newDatabase(t)), newScript(concurrently)
+		close(s.gate)
+		require.Equal(t, outcome{applied: 4}, receive(t, s.up(t, e, r)))
+	})
+}
+
+// The program of the example does what it says.
+func TestExample(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e *engine) {
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		defer cancel()
+		dsn := e.newDatabase(t)
+		require.NoError(t, migrate(ctx, dsn))
+		db, err := sql.Open(e.driver, dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		require.Equal(t, 10000, number(t, db, "SELECT COUNT(*) FROM orders"))
+		require.Equal(t, 1, number(t, db, validIndex))
+		require.NoError(t, migrate(ctx, dsn), "nothing is left to do")
+	})
+}
+
+func threeReplicas(t *testing.T, e *engine, index string) {
+	dsn, s := e.newDatabase(t), newScript(index)
+	replicas, runs := make([]*replica, 3), make([]<-chan outcome, 3)
+	for i := range replicas {
+		replicas[i] = e.start(t, dsn)
+		if i == 0 && !e.postgres() {
+			// goose looks for its table of versions before it locks. Where CREATE TABLE commits by
+			// itself, a replica may find the table without its first row, and fail.
+			_, err := s.provider(t, e, replicas[i], replicas[i].locker).HasPending(t.Context())
+			require.NoError(t, err)
+		}
+		runs[i] = s.up(t, e, replicas[i])
+	}
+	receive(t, s.entered)
+	e.awaited(t, replicas[0], 2)
+	close(s.gate)
+
+	opened := time.Now()
+	applied := 0
+	for _, run := range runs {
+		o := receive(t, run)
+		require.NoError(t, o.err)
+		require.Contains(t, []int{0, 4}, o.applied)
+		applied += o.applied
+	}
+	took := time.Since(opened)
+	t.Logf("all three ended %v after the gate had opened", took.Round(time.Millisecond))
+	require.Less(t, took, patient)
+	require.Equal(t, 4, applied)
+	db := replicas[0].db
+	require.Equal(t, 2, number(t, db, "SELECT COUNT(*) FROM orders"))
+	require.Equal(t, 4, number(t, db, "SELECT COUNT(*) FROM goose_db_version WHERE version_id > 0"))
+	if e.postgres() {
+		require.Equal(t, 1, number(t, db, validIndex))
+	}
+	e.awaited(t, replicas[0], -1)
+}
+
+// awaited waits until the lock is held and n sessions wait for it; with -1, until it is free.
+// MariaDB's views serve an old picture as long as anybody asks again within 100 ms.
+func (e *engine) awaited(t *testing.T, r *replica, n int) (holding txlock.Holding) {
+	t.Helper()
+	e.asking.Lock()
+	defer e.asking.Unlock()
+	eventually.Every(t, "the lock is held, and awaited by so many", 150*time.Millisecond, func() bool {
+		holdings, err := r.look(t.Context())
+		require.NoError(t, err)
+		if len(holdings) == 0 || n < 0 {
+			return len(holdings) == 0 && n < 0
+		}
+		holding = holdings[0]
+		return holding.Holder != nil && len(holding.Waiters) == n
+	})
+	<-time.After(150 * time.Millisecond)
+	return holding
+}
+
+func receive[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(patient):
+		require.Fail(t, "nothing came")
+	}
+	return value
+}
