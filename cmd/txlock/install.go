@@ -106,7 +106,7 @@ func (o *options) schema(system string, l layout) (string, error) {
 		}
 		system = string(o.server.System)
 	}
-	asked := dialects.Layout{Table: o.table, Slots: l.slots, Fencing: !l.unfenced}
+	asked := dialects.Layout{Table: o.table, Slots: l.slots}
 	if asked.Slots == 0 {
 		asked.Slots = dialects.DefaultSlots
 	}

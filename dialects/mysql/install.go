@@ -30,7 +30,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 	if err != nil {
 		return 0, err
 	}
-	fence, err := fenceSchema(layout)
+	beside, err := schemaBeside(layout.Table)
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +51,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 		if installed, err = d.seed(ctx, conn, layout.Table, quoted, layout.Slots); err != nil {
 			return err
 		}
-		for _, create := range fence {
+		for _, create := range beside {
 			if _, err := conn.ExecContext(ctx, create); err != nil {
 				return err
 			}
@@ -67,9 +67,9 @@ func (d *Driver) Schema(layout dialects.Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fence, err := fenceSchema(layout)
+	beside, err := schemaBeside(layout.Table)
 	create, seed := schema(quoted, layout.Slots)
-	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
+	return strings.Join(append([]string{create, seed}, beside...), ";\n\n") + ";\n", err
 }
 
 func getLock(ctx context.Context, conn *sql.Conn, name string) error {
@@ -124,6 +124,16 @@ func (d *Driver) seed(ctx context.Context, conn *sql.Conn, table, quoted string,
 		return 0, err
 	}
 	return d.slots(ctx, conn, table)
+}
+
+// schemaBeside creates what stands beside the lock table: the fence, and the leaders.
+func schemaBeside(table string) ([]string, error) {
+	f, err := fenceOf(table)
+	if err != nil {
+		return nil, err
+	}
+	leaders, err := leadersOf(table)
+	return append(f.schema(), leadersSchema(leaders)), err
 }
 
 // schema is the SQL text that creates and seeds a lock table. Every row states the number of slots:
