@@ -14,6 +14,11 @@ import (
 // and waits for another connection of a pool that may be full.
 const officeTimeout = 5 * time.Second
 
+// heed is how long a new leader waits before its work begins, for the last one to learn that its
+// session was ended: PostgreSQL releases the locks of a session that is killed about a millisecond
+// before it closes the connection, and a pooler in between passes that on a little later.
+const heed = 20 * time.Millisecond
+
 // stand is one candidacy: it waits for the seat, takes office, works and resigns. worked says that
 // Lead returns, and with which error. Otherwise err is why another candidacy is needed.
 func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
@@ -78,11 +83,19 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 // written could not be renewed while it is held. And it is locked only once it is written: so
 // whoever finds it locked finds there who leads.
 func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialects.Seats) (term int64, err error) {
+	heeded := time.After(heed)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
 	term, err = e.locker.driver.Appoint(ctx, e.locker.config.table, seats, e.identity)
 	if err == nil {
 		err = g.lock(ctx, e.row(seats.Row(seats.Record)), false, false)
+	}
+	if err == nil {
+		select {
+		case <-heeded:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
 	return term, err
 }

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -52,19 +53,30 @@ func writeLate[Tx any](c Client[Tx], dsn, statement string) error {
 	return nil
 }
 
-// candidates are many that campaign in one process.
+// candidates are many that campaign in one process, until there were twenty terms.
 func candidates[Tx any](e *txlock.Election[Tx]) error {
 	number, err := strconv.Atoi(os.Getenv("TXLOCK_TEST_STATEMENT"))
 	if err != nil {
 		return err
 	}
+	const enough = 20
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	terms := 0 // guarded by the leadership
 	var group errgroup.Group
 	for range number {
 		group.Go(func() error {
-			return e.Lead(background, func(_ context.Context, term int64) error {
+			err := e.Lead(ctx, func(_ context.Context, term int64) error {
 				fmt.Println("leads", term)
+				if terms++; terms == enough {
+					cancel()
+				}
 				return nil
 			})
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
 		})
 	}
 	fmt.Println("campaigns")
