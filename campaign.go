@@ -10,8 +10,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// officeTimeout bounds what a new leader does before its work begins. It holds the seat meanwhile,
-// and waits for another connection of a pool that may be full.
+// officeTimeout bounds what a candidate does before it waits for the seat, and a new leader before
+// its work begins. That one holds the seat meanwhile, and waits for another connection of a pool
+// that may be full.
 const officeTimeout = 5 * time.Second
 
 // heed is how long a new leader waits before its work begins, for the last one to learn that its
@@ -68,8 +69,7 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 	}
 	wait, done := l.untilClose(ctx)
 	defer done()
-	// Not from memory: the table may have been made anew, and the seat be another's.
-	if seats, err = l.driver.Seats(wait, l.config.table, e.key, true); err != nil {
+	if seats, err = e.find(wait); err != nil {
 		entered.Place.Leave()
 		return g, seats, err
 	}
@@ -77,6 +77,14 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 	request.Lease = l.config.lease
 	g, err = e.row(request).begin(ctx, wait, request, entered.Place)
 	return g, seats, err
+}
+
+// find finds the rows of the election, or makes them. It does not remember them: the table may have
+// been made anew, and the seat be another's.
+func (e *Election[Tx]) find(ctx context.Context) (dialects.Seats, error) {
+	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
+	defer cancel()
+	return e.locker.driver.Seats(ctx, e.locker.config.table, e.key, true)
 }
 
 // takeOffice begins a term. The record is written in another session: a transaction that has

@@ -108,7 +108,8 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		return e.failed("Lead", errors.New("nil work"))
 	}
 	if e.locker.driver.PoolSize() == 1 {
-		return e.failed("Lead", errors.New("the pool has one connection, and a leader needs another when its term begins"))
+		return e.failed("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
+			"begins"))
 	}
 	var pause pause
 	for ctx.Err() == nil {

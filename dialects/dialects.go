@@ -143,8 +143,8 @@ type Request struct {
 	Table  string
 	Column string  // of the rows, unique and indexed
 	Values []Value // of Column, each once, in the order in which the rows are locked
-	// Ours says that Table is txlock's own, whose rows have numbers, and that nobody else locks them:
-	// the lock of such a row may be renewed while it is held.
+	// Ours says that Table is txlock's own, whose rows have numbers, and that nobody else locks
+	// them: the lock of such a row may be renewed while it is held.
 	Ours bool
 	// Slots is the number of slots that Table was seeded with, which its rows must state. It is 0
 	// for a table of the caller's.

@@ -65,7 +65,7 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 			if s = (dialects.Seats{}); !create {
 				return nil
 			}
-			// Two clients that add the rows at once may meet in a deadlock, and one has to look again.
+			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
 			err = write(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'record'), ("+
 				name+", 'seat')")
 			if err != nil && (number(err) != lockDeadlock || attempt == 5) {

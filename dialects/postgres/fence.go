@@ -45,7 +45,8 @@ func besides(table string) (beside func(suffix string) string, err error) {
 	quoted, err := quoteTable(table)
 	stem := strings.TrimSuffix(quoted, `"`)
 	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > len(`"`)+longest {
-		err = fmt.Errorf("table name %.100s is too long: at most %d bytes, for others are named after it", table, longest)
+		err = fmt.Errorf("table name %.100s is too long: at most %d bytes, for others are named after it", table,
+			longest)
 	}
 	return func(suffix string) string { return stem + suffix + `"` }, err
 }

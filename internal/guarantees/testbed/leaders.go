@@ -23,7 +23,7 @@ func lead[Tx any](c Client[Tx], e *txlock.Election[Tx], dsn string) error {
 		fmt.Println("leads", term)
 		if statement == "" {
 			<-ctx.Done()
-		} else if err := writeLate(c, dsn, strings.ReplaceAll(statement, "TERM", strconv.FormatInt(term, 10))); err != nil {
+		} else if err := writeLate(c, dsn, strings.ReplaceAll(statement, "TERM", fmt.Sprint(term))); err != nil {
 			return err
 		}
 		<-ctx.Done()

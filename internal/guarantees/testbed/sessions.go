@@ -35,7 +35,8 @@ func (f *Fixture[Tx]) Transactions(t *testing.T, n int) {
 func (f *Fixture[Tx]) Sessions(t *testing.T) (n int) {
 	t.Helper()
 	if f.Postgres {
-		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '"+f.Label+"'")
+		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '"+
+			f.Label+"'")
 	}
 	return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+"'")
 }
