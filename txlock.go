@@ -235,7 +235,7 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that still
 // runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end with an
-// error, see [WithQueue], and so do candidates of an [Election], and the batches of a [Combine] that
+// error, see [WithQueue]. So do candidates of an [Election], and the batches of a [Combine] that
 // wait at the server. Other calls that wait there do not: cancel their contexts. Close waits 6
 // seconds for both, and for the server. After that it returns an error, and what is left is closed
 // when it ends.

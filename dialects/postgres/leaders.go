@@ -139,8 +139,11 @@ func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader d
 		columns, err := q.run(ctx, script{
 			{sql: "begin isolation level read committed"},
 			{"select pg_try_advisory_xact_lock_shared($1)", []any{number}},
-			{"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
-				seats.Table + " where id = $1 and election = $2 and part = 'record'", []any{seats.Record, seats.Election}},
+			{
+				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
+					seats.Table + " where id = $1 and election = $2 and part = 'record'",
+				[]any{seats.Record, seats.Election},
+			},
 			{sql: "select pg_is_in_recovery()"},
 			{sql: "commit"},
 		})

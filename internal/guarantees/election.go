@@ -355,8 +355,9 @@ func ElectionNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	elections := map[string]string{ // name to identity
 		base: "a", strings.ToUpper(base): "A", base + " ": "with a space", base + "\x00": "it's",
 		base + "\xff": `"q" \`,
-		base + "é":    "é\n\u2028", base + "e\u0301": strings.Repeat("i", 255), base + long: "日本", base + long + "y": "%s",
-		base + "=20": "=20", base + "%20": " leading and trailing ",
+		base + "é":    "é\n\u2028", base + "e\u0301": strings.Repeat("i", 255), base + long: "日本",
+		base + long + "y": "%s",
+		base + "=20":      "=20", base + "%20": " leading and trailing ",
 	}
 	var lead func(names []string)
 	lead = func(names []string) { // all at once, one in the other

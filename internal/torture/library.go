@@ -93,8 +93,10 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 }
 
 func (l *library[Tx]) verbs() []verb {
-	return []verb{verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
-		verbLead}
+	return []verb{
+		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
+		verbLead,
+	}
 }
 
 func (l *library[Tx]) close() error { return errors.Join(l.locks.Close(), l.store.Close()) }
