@@ -20,9 +20,32 @@ const officeTimeout = 5 * time.Second
 // before it closes the connection, and a pooler in between passes that on a little later.
 const heed = 20 * time.Millisecond
 
-// stand is one candidacy: it waits for the seat, takes office, works and resigns. worked says that
-// Lead returns, and with which error. Otherwise err is why another candidacy is needed.
+// stand is one candidacy, which a Tracer is told of. worked says that Lead returns, and with which
+// error. Otherwise err is why another candidacy is needed.
 func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
+	ctx, trace := e.asked(ctx)
+	err = traced(trace, work, func(work func(context.Context, int64) error) (err error) {
+		worked, err = e.serve(ctx, work)
+		return err
+	})
+	return worked, err
+}
+
+// asked begins the trace of a candidacy.
+func (e *Election[Tx]) asked(ctx context.Context) (context.Context, *trace) {
+	l := e.locker
+	if l.config.tracer == nil {
+		return ctx, nil
+	}
+	call := Call{
+		Name: "Lead", System: l.driver.System(), Table: l.config.table, Column: "election", Names: []string{e.name},
+	}
+	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
+	return t.ctx, t
+}
+
+// serve waits for the seat, takes office, works and resigns. It returns what stand does.
+func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
 	g, seats, err := e.win(ctx)
 	if err != nil {
 		return false, err
@@ -63,7 +86,9 @@ func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int
 // on, and then at the server.
 func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
 	l := e.locker
-	entered, err := l.candidates.Enter(ctx, line{table: l.config.table, values: e.key}, false, nothing)
+	queued, admitted := tracedQueue(ctx, l.config.tracer)
+	entered, err := l.candidates.Enter(ctx, line{table: l.config.table, values: e.key}, false, queued)
+	admitted()
 	if err != nil {
 		return g, seats, err
 	}

@@ -312,6 +312,11 @@ var sideBySide = []guarantee{
 		guarantees.CombinedTraced[pgx.Tx], guarantees.CombinedTraced[*sql.Tx],
 	},
 
+	{
+		"a tracer is told of each term of a leader",
+		guarantees.ElectionTraced[pgx.Tx], guarantees.ElectionTraced[*sql.Tx],
+	},
+
 	// Inspection
 	{
 		"Inspect shows the holder and the waiters, in their order",
