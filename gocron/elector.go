@@ -134,14 +134,12 @@ func (e *Elector) campaign(ctx context.Context, lead func() error) {
 
 // lead is the work of a term.
 func (e *Elector) lead(ctx context.Context, term int64) error {
-	e.set(ctx, term)
-	<-ctx.Done()
-	e.set(nil, 0)
-	return context.Cause(ctx)
-}
-
-func (e *Elector) set(term context.Context, number int64) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.term, e.now, e.err = term, number, nil
+	e.term, e.now, e.err = ctx, term, nil
+	e.mu.Unlock()
+	<-ctx.Done()
+	e.mu.Lock()
+	e.term = nil
+	e.mu.Unlock()
+	return context.Cause(ctx)
 }
