@@ -211,21 +211,12 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 }
 
 // acquireUntilClose is acquire for a batch. Close ends its wait: other callers, whose own contexts
-// say nothing of it, queue behind the batch. Close leaves the driver open until that has ended,
-// since ending a wait may take another connection.
+// say nothing of it, queue behind the batch.
 func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context) (g grant[Tx], err error) {
-	l := m.locker
-	l.mu.Lock()
-	if !l.closed.Load() { // else Close may have waited for all already
-		l.batches.Add(1)
-		defer l.batches.Done()
-	}
-	l.mu.Unlock()
-	wait, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(l.closing, cancel)()
+	wait, done := m.locker.untilClose(ctx)
+	defer done()
 	g, err = m.acquire(wait, false, true)
-	if err != nil && l.closing.Err() != nil {
+	if err != nil && m.locker.closing.Err() != nil {
 		err = errClosed
 	}
 	return g, err

@@ -251,6 +251,42 @@ var sideBySide = []guarantee{
 		guarantees.CombinedFailures[pgx.Tx], guarantees.CombinedFailures[*sql.Tx],
 	},
 
+	// Leaders
+	{
+		"one leads an election at a time, terms increase, and Leader tells who it is",
+		guarantees.OneLeader[pgx.Tx], guarantees.OneLeader[*sql.Tx],
+	},
+	{
+		"Lead ends with its work, a panic or the context, and has resigned then",
+		guarantees.Resigning[pgx.Tx], guarantees.Resigning[*sql.Tx],
+	},
+	{"the work of a leader is an owner of its own", guarantees.LeadersWork[pgx.Tx], guarantees.LeadersWork[*sql.Tx]},
+	{
+		"a leader that is lost is told before the next leads, and campaigns again",
+		guarantees.LostLeader[pgx.Tx], guarantees.LostLeader[*sql.Tx],
+	},
+	{
+		"a leader whose network is silent is told within its lease, before the next leads",
+		guarantees.SilentLeader[pgx.Tx], guarantees.SilentLeader[*sql.Tx],
+	},
+	{
+		"a candidate that comes late to its term changes nothing",
+		guarantees.LateRecord[pgx.Tx], guarantees.LateRecord[*sql.Tx],
+	},
+	{
+		"candidates wait in their process, with one session for each election",
+		guarantees.CandidatesWait[pgx.Tx], guarantees.CandidatesWait[*sql.Tx],
+	},
+	{"Close ends elections", guarantees.ElectionCloses[pgx.Tx], guarantees.ElectionCloses[*sql.Tx]},
+	{
+		"elections of different names share nothing, and identities are kept",
+		guarantees.ElectionNames[pgx.Tx], guarantees.ElectionNames[*sql.Tx],
+	},
+	{
+		"an election without its table is ErrNotInstalled, and goes on when that is there",
+		guarantees.ElectionInstalled[pgx.Tx], guarantees.ElectionInstalled[*sql.Tx],
+	},
+
 	// Release
 	{"Unlock works on a cancelled context, once", guarantees.Unlock[pgx.Tx], guarantees.Unlock[*sql.Tx]},
 	{"Close ends what is held", guarantees.Closing[pgx.Tx], guarantees.Closing[*sql.Tx]},
@@ -274,6 +310,11 @@ var sideBySide = []guarantee{
 	{
 		"a tracer is told of each batch once, and of its parts",
 		guarantees.CombinedTraced[pgx.Tx], guarantees.CombinedTraced[*sql.Tx],
+	},
+
+	{
+		"a tracer is told of each term of a leader",
+		guarantees.ElectionTraced[pgx.Tx], guarantees.ElectionTraced[*sql.Tx],
 	},
 
 	// Inspection

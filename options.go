@@ -102,15 +102,14 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// WithFencing makes Lock.Token a fencing token. Install then creates what tokens are made of,
-// besides the lock table. Call it with this option before the first Lock, which is
-// [ErrNotInstalled] else.
+// WithFencing makes Lock.Token a fencing token.
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
 // WithLogger gives New a logger for what must not go unnoticed. Warnings: a lock was lost, a
-// connection was closed because its release was not confirmed, Break has ended a session. Errors:
-// Check refuses the server. Attributes are "lock", "table", "session" and "error". Without it,
-// txlock is silent. It must not be nil.
+// connection was closed because its release was not confirmed, Break has ended a session, Lead of
+// an [Election] has to campaign again. Errors: Check refuses the server. Attributes are "lock",
+// "table", "session", "election", "pause" and "error". Without it, txlock is silent. It must not be
+// nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if logger == nil {

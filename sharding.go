@@ -27,6 +27,7 @@ type target struct {
 	sums          []uint32 // of the keys
 	table, column string
 	values        []dialects.Value
+	ours          bool // rows of a table that txlock alone locks
 }
 
 // sumOf hashes a key. The hash is part of what all clients agree on: changing it would let two
@@ -115,7 +116,9 @@ func valueOf(value any) (dialects.Value, error) {
 // request is what the driver is asked for. Holding says that the caller already has a connection.
 func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
 	if m.target.sums == nil {
-		return dialects.Request{Table: m.target.table, Column: m.target.column, Values: m.target.values, Try: try}, nil
+		return dialects.Request{
+			Table: m.target.table, Column: m.target.column, Values: m.target.values, Ours: m.target.ours, Try: try,
+		}, nil
 	}
 	n, err := m.locker.slotCount(ctx, holding)
 	if err != nil {

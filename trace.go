@@ -58,12 +58,15 @@ func nothing() {}
 
 // Call is a call that locks, as a Tracer is told of it. A batch of [Combine] is one call, with a
 // context of its own: Asked when it waits for its lock, and once more for each part of it that is
-// tried again. The time that an order spends in the queue is not in it.
+// tried again. The time that an order spends in the queue is not in it. Each term of an [Election]
+// is one call, which waits until its work begins.
 type Call struct {
-	Name          string   // Lock, TryLock, Do, TryDo, LockTx, TryLockTx or Combine
-	System        string   // "postgresql" or "mysql", which stands for MariaDB as well
-	Table, Column string   // of the rows: the lock table, where Column is empty, or those of Rows
-	Names         []string // the keys, or the values of Rows; not to be changed
+	Name   string // Lock, TryLock, Do, TryDo, LockTx, TryLockTx, Combine or Lead
+	System string // "postgresql" or "mysql", which stands for MariaDB as well
+	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
+	// Those of an election are the lock table and "election".
+	Table, Column string
+	Names         []string // the keys, or the values of Rows, or the election; not to be changed
 	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx
 }
 

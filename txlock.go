@@ -86,6 +86,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 // What can go wrong, to be told apart with errors.Is. The database driver's own error is reachable
@@ -132,6 +133,9 @@ var (
 
 	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
+
+	// ErrNoLeader occurs when nobody leads an election.
+	ErrNoLeader = dialects.ErrNoLeader
 )
 
 var errClosed = errors.New("the Locker is closed")
@@ -144,9 +148,12 @@ type Locker[Tx any] struct {
 	slots  atomic.Int64 // as read from the lock table; 0 before
 	lines  func() *lines[Tx]
 
+	candidates *lines[Tx] // of each election, of whom one goes on at the server
+	seats      sync.Map   // dialects.Seats by the election's key, for those that only read
+
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	batches sync.WaitGroup // that wait for their locks
+	waits   sync.WaitGroup // at the server, that Close ends
 
 	closed   atomic.Bool // set with mu held
 	mu       sync.Mutex
@@ -160,6 +167,7 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
 	l.lines = sync.OnceValue(l.newLines)
+	l.candidates = queue.New[line, grant[Tx]](1)
 	l.closing, l.close = context.WithCancel(context.Background())
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
@@ -167,7 +175,8 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	return l
 }
 
-// Install creates the lock table and seeds its slots. It may be called at every start, by many
+// Install creates the lock table and seeds its slots, and creates what stands beside it, for tokens
+// and elections. It may be called at every start, by many
 // replicas at once. It completes what an earlier call left when it crashed, and refuses to change
 // the number of slots of an installed table. After an error nothing has changed. Where programs may
 // not create tables, run the SQL of [Locker.Schema].
@@ -201,7 +210,7 @@ func (l *Locker[Tx]) Schema() string {
 }
 
 func (l *Locker[Tx]) layout(slots int) dialects.Layout {
-	return dialects.Layout{Table: l.config.table, Slots: slots, Fencing: l.config.fencing}
+	return dialects.Layout{Table: l.config.table, Slots: slots}
 }
 
 // Check proves that this server excludes. It locks a free slot on one connection. Another must be
@@ -228,9 +237,10 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that still
 // runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end with an
-// error, see [WithQueue], and so do the batches of a [Combine] that wait at the server. Other calls
-// that wait there do not: cancel their contexts. Close waits 6 seconds for both, and for the
-// server. After that it returns an error, and what is left is closed when it ends.
+// error, see [WithQueue]. So do candidates of an [Election], and the batches of a [Combine] that
+// wait at the server. Other calls that wait there do not: cancel their contexts. Close waits 6
+// seconds for both, and for the server. After that it returns an error, and what is left is closed
+// when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
@@ -242,6 +252,7 @@ func (l *Locker[Tx]) Close() error {
 	l.close()
 	if l.config.err == nil {
 		l.lines().Close(errClosed)
+		l.candidates.Close(errClosed)
 	}
 	closed := make(chan error, 1)
 	for _, s := range open {
@@ -251,7 +262,7 @@ func (l *Locker[Tx]) Close() error {
 		for _, s := range open {
 			<-s.life.Ended()
 		}
-		l.batches.Wait()
+		l.waits.Wait()
 		if l.driver == nil {
 			closed <- nil
 			return

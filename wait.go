@@ -25,6 +25,27 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	return wait, cancel, nil
 }
 
+// untilClose derives the context of a wait at the server that ends with Close. done says that the
+// wait is over. Close leaves the driver open until then, since ending a wait may take another
+// connection.
+func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done func()) {
+	l.mu.Lock()
+	counted := !l.closed.Load() // else Close may have waited for all already
+	if counted {
+		l.waits.Add(1)
+	}
+	l.mu.Unlock()
+	wait, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.closing, cancel)
+	return wait, func() {
+		stop()
+		cancel()
+		if counted {
+			l.waits.Done()
+		}
+	}
+}
+
 // judge adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or Within
 // has ended the wait, but for those that say more. A table that is not installed may be installed
 // anew, so its number of slots is forgotten.

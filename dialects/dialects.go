@@ -23,6 +23,7 @@ var (
 	ErrNoRow        = errors.New("no such row")
 	ErrIsolation    = errors.New("unsuitable isolation level")
 	ErrUnsafeEngine = errors.New("engine does not lock rows")
+	ErrNoLeader     = errors.New("no leader")
 )
 
 // RefusedError says that rows of the caller's table cannot be locked, by the answer of the server
@@ -78,6 +79,7 @@ type Driver[Tx any] interface {
 	Check(ctx context.Context, table string) error
 
 	Inspector
+	Electorate
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -127,11 +129,11 @@ const DefaultSlots = 65536
 // MaxSlots is the largest number of slots that Install accepts.
 const MaxSlots = 1 << 20
 
-// Layout is what Install creates.
+// Layout is what Install creates: the lock table, and beside it the tables that tokens are drawn
+// from, and that of leaders.
 type Layout struct {
-	Table   string // as its user spells it
-	Slots   int    // 0: as many as the table has, or DefaultSlots
-	Fencing bool   // also the tables that tokens are drawn from
+	Table string // as its user spells it
+	Slots int    // 0: as many as the table has, or DefaultSlots
 }
 
 // Request names rows to lock.

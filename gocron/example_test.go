@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -52,3 +53,38 @@ func ExampleNew() {
 }
 
 func writeReport(context.Context) error { return nil }
+
+// Several instances of this program run. One of them runs all jobs, until it ends or dies.
+func ExampleNewElector() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	driver, err := postgres.Open(ctx, "postgres://localhost/shop")
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks := txlock.New(driver)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	host, _ := os.Hostname()
+	elector, err := txlockgocron.NewElector(locks.Election("jobs", host), txlockgocron.WithLogger(slog.Default()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer elector.Close()
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer scheduler.Shutdown()
+	_, err = scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func(ctx context.Context) error {
+		return writeReport(elector.Context(ctx)) // the context ends when this instance leads no more
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	scheduler.Start()
+	<-ctx.Done()
+}

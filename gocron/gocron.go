@@ -45,6 +45,11 @@
 // every instance, each time. The probability of a shared slot is 0.3 % among 20 jobs, and 7 % among
 // 100. [WithRows] locks rows instead, which do not collide.
 //
+// # One instance for all jobs
+//
+// [Elector] has all jobs run on one instance, with one connection, and the next take over when that
+// dies.
+//
 // # When the lock is lost
 //
 // gocron does not tell a job that its lock is gone. [Locker.Context] does, and [WithLogger] logs

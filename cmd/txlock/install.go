@@ -14,15 +14,11 @@ import (
 )
 
 // layout is the flags for what install creates.
-type layout struct {
-	slots    int
-	unfenced bool
-}
+type layout struct{ slots int }
 
 // flags adds the flags. usual describes the number of slots without the flag.
 func (l *layout) flags(c *cobra.Command, usual string) {
 	c.Flags().IntVar(&l.slots, "slots", 0, "slots that keys share (default: "+usual+")")
-	c.Flags().BoolVar(&l.unfenced, "no-fencing", false, "without tokens; \"txlock run\" then needs --no-token")
 }
 
 func (l *layout) check(c *cobra.Command) error {
@@ -36,8 +32,8 @@ func newInstall(o *options) *cobra.Command {
 	var l layout
 	c := &cobra.Command{
 		Use: "install", Short: "Create the lock table and seed it",
-		Long: `Creates the lock table and seeds its slots, and creates what fencing tokens are
-made of. It changes nothing that is there already: run it as often as you like,
+		Long: `Creates the lock table and seeds its slots, and creates what stands beside it,
+for fencing tokens and elections. It changes nothing that is there already: run it as often as you like,
 from as many machines as you like. Where programs may not create tables, give the
 output of "txlock schema" to a migration tool.`,
 		Example: "  txlock install\n  txlock install --table ops.locks --slots 1024",
@@ -57,9 +53,6 @@ func (o *options) install(c *cobra.Command, l layout) error {
 	var settings []txlock.Option
 	if l.slots > 0 {
 		settings = append(settings, txlock.WithSlots(l.slots))
-	}
-	if !l.unfenced {
-		settings = append(settings, txlock.WithFencing())
 	}
 	locks, err := o.open(c.Context(), settings...)
 	if err != nil {
@@ -106,7 +99,7 @@ func (o *options) schema(system string, l layout) (string, error) {
 		}
 		system = string(o.server.System)
 	}
-	asked := dialects.Layout{Table: o.table, Slots: l.slots, Fencing: !l.unfenced}
+	asked := dialects.Layout{Table: o.table, Slots: l.slots}
 	if asked.Slots == 0 {
 		asked.Slots = dialects.DefaultSlots
 	}

@@ -54,6 +54,10 @@ Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal.
 (In the foreground of a terminal txlock takes each SIGINT and SIGQUIT for one of
 these: one that was sent to txlock alone goes unheard. Send SIGTERM instead.)
 
+That is also how to run a COMMAND of which one must run at a time, with others
+standing by: start it so on each machine. The one that holds the lock leads,
+TXLOCK_TOKEN is its term, and the next takes over when it ends or dies.
+
 When the lock is lost, because the server restarts say, COMMAND and the
 processes it has started get SIGTERM, and after --grace SIGKILL. The exit code
 is 76 then, whatever COMMAND's was. On Linux that is all of them that /proc
@@ -93,7 +97,7 @@ func newRun(o *options) *cobra.Command {
 	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
 	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
-	f.BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a lock table without fencing")
+	f.BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
 		"`code` when the lock is not acquired; 0 is silent")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"database/sql"
 	"net/url"
 	"os"
 	"regexp"
@@ -179,6 +180,20 @@ func TestIgnoredSignals(t *testing.T) {
 	require.Zero(t, p.wait(t))
 }
 
+// dropFence drops what tokens are drawn from.
+func (f *fixture) dropFence(t *testing.T) {
+	t.Helper()
+	if !f.postgres {
+		f.do(t, "DROP TABLE "+f.database+".txlock_slots_runs, "+f.database+".txlock_slots_epochs")
+		return
+	}
+	db, err := sql.Open("pgx", f.url)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("DROP TABLE txlock_slots_runs, txlock_slots_epochs")
+	require.NoError(t, err)
+}
+
 func TestNotInstalled(t *testing.T) { each(t, notInstalled) }
 
 // The error names what is missing, and says what to do.
@@ -195,7 +210,8 @@ func notInstalled(t *testing.T, e *engine) {
 		require.Contains(t, r.stderr, `run "txlock install" once`)
 		require.NotContains(t, r.stderr, "Install", "it is for programs")
 	}
-	require.Zero(t, f.run(t, "install", "--no-fencing", "--slots", "4").code)
+	require.Zero(t, f.run(t, "install", "--slots", "4").code)
+	f.dropFence(t) // as before tokens came
 	r := f.run(t, "run", "k", "--", "true")
 	require.Equal(t, 78, r.code)
 	require.Contains(t, r.stderr, "--no-token")

@@ -15,6 +15,7 @@ import (
 // a lock.
 const (
 	rowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
+	tooManyConnections  = 1040
 	noDatabasePrivilege = 1044
 	unknownDatabase     = 1049
 	serverShutdown      = 1053
@@ -25,18 +26,22 @@ const (
 	noPrivilege         = 1142
 	noColumnPrivilege   = 1143
 	noSuchTable         = 1146
+	tooManyOfUser       = 1203 // connections
 	lockWaitTimeout     = 1205 // on MariaDB also NOWAIT
 	lockDeadlock        = 1213 // the transaction is rolled back
 	noGlobalPrivilege   = 1227
+	onlyReads           = 1290 // read_only
 	noSuchSavepoint     = 1305
 	queryInterrupted    = 1317 // KILL QUERY
 	onlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
+	readOnlyTransaction = 1792
 	connectionKilled    = 1927 // MariaDB
 	statementTimeout    = 1969 // MariaDB, max_statement_time
 	queryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
 	refusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
 	sessionKilled       = 3169 // MySQL
 	lockNowait          = 3572 // MySQL, NOWAIT
+	idleTooLong         = 4031 // MySQL, wait_timeout
 )
 
 // classify adds to err what it means for a lock in request.
@@ -50,13 +55,13 @@ func classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ: %w",
 			dialects.ErrIsolation, err)
 	case noSuchTable, unknownColumn, unknownDatabase:
-		if request.Slots > 0 {
+		if request.Slots > 0 || request.Ours {
 			return locktable.NotInstalled(request.Table, err)
 		}
 	case 0, serverShutdown, connectionKilled, sessionKilled: // no answer, or none that this session outlives
 		return err
 	}
-	if request.Slots == 0 {
+	if request.Slots == 0 && !request.Ours {
 		return dialects.RefusedError{Err: err}
 	}
 	return err

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/locktable"
@@ -33,12 +32,18 @@ type fence struct{ epochs, runs string }
 // errNoRun says that the server was restarted, or has taken over, since the last token.
 var errNoRun = errors.New("no token: the server was restarted or has taken over")
 
-// fenceOf derives the quoted names from the lock table's. The server refuses names that are too
-// long.
+// fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
+	beside, err := besides(table)
+	return fence{epochs: beside("_epochs"), runs: beside("_runs")}, err
+}
+
+// besides names what stands beside a lock table, quoted. The server refuses names that are too
+// long.
+func besides(table string) (beside func(suffix string) string, err error) {
 	quoted, err := quoteTable(table)
 	stem := strings.TrimSuffix(quoted, "`")
-	return fence{epochs: stem + "_epochs`", runs: stem + "_runs`"}, err
+	return func(suffix string) string { return stem + suffix + "`" }, err
 }
 
 // run is the epoch of the server's run and the count at which it began, or NULL.
@@ -234,13 +239,4 @@ func (s *session) readRun(ctx context.Context, table string) error {
 		}
 	}
 	return errNoRun
-}
-
-// fenceTables are the tables of the fence, if layout has one.
-func fenceTables(layout dialects.Layout) ([]table, error) {
-	if !layout.Fencing {
-		return nil, nil
-	}
-	f, err := fenceOf(layout.Table)
-	return f.tables(), err
 }

@@ -33,7 +33,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 	if err != nil {
 		return 0, err
 	}
-	fence, err := fenceTables(layout)
+	beside, err := tablesBeside(layout.Table)
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +51,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 				destroy(conn) // which releases it
 			}
 		}()
-		installed, err = d.complete(ctx, conn, layout, quoted, fence)
+		installed, err = d.complete(ctx, conn, layout, quoted, beside)
 		return err
 	})
 	return installed, err
@@ -115,11 +115,11 @@ func (d *Driver) Schema(layout dialects.Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fence, err := fenceTables(layout)
+	beside, err := tablesBeside(layout.Table)
 	present := "NOT EXISTS (SELECT 1 FROM " + quoted + " AS present WHERE present.slot = n)"
 	slots := slotsTable(quoted)
 	statements := []string{ifMissing(slots), seedSQL(quoted, layout.Slots, present)}
-	for _, t := range fence {
+	for _, t := range beside {
 		statements = append(statements, ifMissing(t))
 	}
 	return strings.Join(statements, ";\n\n") + ";\n", err
@@ -168,6 +168,16 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Rollback()
+}
+
+// tablesBeside are the tables that stand beside the lock table: the fence, and the leaders.
+func tablesBeside(locks string) ([]table, error) {
+	f, err := fenceOf(locks)
+	if err != nil {
+		return nil, err
+	}
+	leaders, err := leadersOf(locks)
+	return append(f.tables(), leadersTable(leaders)), err
 }
 
 // slotsTable is the lock table. Every row states the number of slots: missing rows show, and a

@@ -41,11 +41,11 @@ func classify(err error, request dialects.Request) error {
 			"in between; let it track them (PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
 			"default_query_exec_mode=simple_protocol: %w", err)
 	case undefinedTable, undefinedColumn, undefinedSchema:
-		if request.Slots > 0 {
+		if request.Slots > 0 || request.Ours {
 			return locktable.NotInstalled(request.Table, err)
 		}
 	}
-	if sqlState(err) != "" && !broken(err) && request.Slots == 0 {
+	if sqlState(err) != "" && !broken(err) && request.Slots == 0 && !request.Ours {
 		return dialects.RefusedError{Err: err}
 	}
 	return err

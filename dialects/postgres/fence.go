@@ -32,20 +32,23 @@ type fence struct{ epochs, runs, sequence string }
 // counts of its run are spent.
 var errNoRun = errors.New("no token: the server has crashed or was promoted")
 
-// fenceOf derives the quoted names from the lock table's. The server cuts names at 63 bytes, so a
-// longer one is an error: the names must differ.
+// fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
+	beside, err := besides(table)
+	return fence{epochs: beside("_epochs"), runs: beside("_runs"), sequence: beside("_tokens")}, err
+}
+
+// besides names what stands beside a lock table, quoted. The server cuts names at 63 bytes, so a
+// longer one is an error: the names must differ.
+func besides(table string) (beside func(suffix string) string, err error) {
+	const longest = 63 - len("_leaders")
 	quoted, err := quoteTable(table)
-	if err != nil {
-		return fence{}, err
-	}
-	const longest = 63
 	stem := strings.TrimSuffix(quoted, `"`)
-	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > longest-len("_tokens") {
-		return fence{}, fmt.Errorf("table name %.100s is too long for fencing: at most %d bytes", table,
-			longest-len("_tokens"))
+	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > len(`"`)+longest {
+		err = fmt.Errorf("table name %.100s is too long: at most %d bytes, for others are named after it", table,
+			longest)
 	}
-	return fence{epochs: stem + `_epochs"`, runs: stem + `_runs"`, sequence: stem + `_tokens"`}, nil
+	return func(suffix string) string { return stem + suffix + `"` }, err
 }
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
@@ -155,13 +158,4 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 		return locktable.NoFence(request.Fence, missing)
 	}
 	return otherwise
-}
-
-// fenceSchema creates the fence, if layout has one.
-func fenceSchema(layout dialects.Layout) ([]string, error) {
-	if !layout.Fencing {
-		return nil, nil
-	}
-	f, err := fenceOf(layout.Table)
-	return f.schema(), err
 }

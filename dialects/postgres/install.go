@@ -29,7 +29,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 	if err != nil {
 		return 0, err
 	}
-	fence, err := fenceSchema(layout)
+	beside, err := schemaBeside(layout.Table)
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +50,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 		if installed, err = q.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
 			return err
 		}
-		for _, create := range fence {
+		for _, create := range beside {
 			if _, err := q.run(ctx, script{{sql: create}}); err != nil {
 				return err
 			}
@@ -69,9 +69,9 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fence, err := fenceSchema(layout)
+	beside, err := schemaBeside(layout.Table)
 	create, seed := schema(quoted, layout.Slots)
-	return strings.Join(append([]string{create, seed}, fence...), ";\n\n") + ";\n", err
+	return strings.Join(append([]string{create, seed}, beside...), ";\n\n") + ";\n", err
 }
 
 func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int, error) {
@@ -101,6 +101,16 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int
 		return 0, fmt.Errorf("seed table: %w", err)
 	}
 	return q.slots(ctx, table)
+}
+
+// schemaBeside creates what stands beside the lock table: the fence, and the leaders.
+func schemaBeside(table string) ([]string, error) {
+	f, err := fenceOf(table)
+	if err != nil {
+		return nil, err
+	}
+	leaders, err := leadersOf(table)
+	return append(f.schema(), leadersSchema(leaders)), err
 }
 
 // schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the

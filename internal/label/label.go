@@ -146,17 +146,15 @@ func Since(text string, begun float64) string {
 		return text
 	}
 	var b strings.Builder
-	b.WriteString(text[:at+1] + begin)
-	for claim := range strings.SplitSeq(rest, " [") {
-		b.WriteString(" [")
-		claim = strings.TrimPrefix(claim, "[")
-		end := strings.IndexAny(claim, "])+@")
+	b.WriteString(text[:at+1] + begin + " ")
+	for rest != "" {
+		end := strings.IndexAny(rest, "])+@")
 		if end < 0 {
-			end = len(claim)
+			end = len(rest)
 		}
-		body, mark := claim[:end], claim[end:]
-		grant := strings.TrimLeft(mark, "])")
-		b.WriteString(body + strings.TrimSuffix(mark, grant))
+		closed := strings.TrimLeft(rest[end:], "])")
+		b.WriteString(strings.TrimSuffix(rest, closed))
+		grant, next, more := strings.Cut(closed, " ")
 		if !strings.HasPrefix(grant, "@") {
 			var c dialects.Claim
 			readGrant(&c, grant)
@@ -164,6 +162,9 @@ func Since(text string, begun float64) string {
 		}
 		if b.Len()+len(grant) <= longestShown {
 			b.WriteString(grant)
+		}
+		if rest = next; more {
+			b.WriteByte(' ')
 		}
 	}
 	return b.String()

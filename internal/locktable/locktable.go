@@ -21,7 +21,7 @@ func NotInstalled(table string, err error) error {
 func NoFence(table string, err error) error {
 	return advised{
 		fmt.Errorf("%w: table %.100s has no fence: %w", dialects.ErrNotInstalled, table, err),
-		" (run Install with WithFencing)",
+		" (run Install, or the SQL of Schema)",
 	}
 }
 

@@ -23,7 +23,7 @@ func TestWithoutAdvice(t *testing.T) {
 		{NotInstalled("t", errOdd), "table t is missing or has another shape: odd (run Install) (run Install, or the " +
 			"SQL of Schema)", "table t is missing or has another shape: odd (run Install)"},
 		{
-			NoFence("t", errOdd), "table t has no fence: odd (run Install) (run Install with WithFencing)",
+			NoFence("t", errOdd), "table t has no fence: odd (run Install) (run Install, or the SQL of Schema)",
 			"table t has no fence: odd (run Install)",
 		},
 		{census(Census{}), "table t is empty (run Install)", "table t is empty"},

@@ -136,7 +136,7 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
 		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
 	}
-	for k := range keys {
+	for k := range keys + elections {
 		statements = append(statements,
 			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k),
 			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", fenced, k),
@@ -158,6 +158,7 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 type direct struct {
 	install func(context.Context) error
 	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)
+	leader  func(ctx context.Context, election string) (txlock.Leader, error)
 	close   func() error
 }
 
@@ -166,6 +167,8 @@ func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
 		*txlock.Lock, error,
 	) {
 		return l.Mutex(keys...).TryLock(ctx)
+	}, leader: func(ctx context.Context, election string) (txlock.Leader, error) {
+		return l.Election(election, "onlooker").Leader(ctx)
 	}}
 }
 

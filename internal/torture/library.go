@@ -93,12 +93,21 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 }
 
 func (l *library[Tx]) verbs() []verb {
-	return []verb{verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock}
+	return []verb{
+		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
+		verbLead,
+	}
 }
 
 func (l *library[Tx]) close() error { return errors.Join(l.locks.Close(), l.store.Close()) }
 
 func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
+	if o.Verb == verbLead {
+		if err := l.lead(ctx, o, random, tell); err != nil {
+			o.Error = err.Error()
+		}
+		return
+	}
 	names := make([]string, 0, 2)
 	for _, key := range o.Keys {
 		names = append(names, keyName(key))

@@ -67,9 +67,10 @@ const (
 	verbTryDo   verb = "TryDo"
 	verbLock    verb = "Lock"
 	verbTryLock verb = "TryLock"
+	verbLead    verb = "Lead"
 )
 
-func (v verb) holds() bool { return v == verbLock || v == verbTryLock }
+func (v verb) holds() bool { return v == verbLock || v == verbTryLock || v == verbLead }
 func (v verb) tries() bool { return v == verbTryLock || v == verbTryDo }
 
 // operationID is unique in a run. It consists of the process, the number of its starts, and a

@@ -18,6 +18,7 @@ type result struct {
 	Duration     time.Duration         `json:"duration"`
 	Operations   int                   `json:"operations"`
 	Acquisitions int                   `json:"acquisitions"`
+	Terms        int                   `json:"terms"`
 	Updates      int                   `json:"updates"` // acknowledged Dos
 	Unknown      int                   `json:"unknown"` // Dos with an unknown outcome
 	Overtaken    int                   `json:"overtaken"`
@@ -36,6 +37,9 @@ func (r *result) count(e *epoch) {
 	for _, o := range e.Operations {
 		if o.Granted != 0 {
 			r.Acquisitions++
+			if o.Verb == verbLead {
+				r.Terms++
+			}
 		}
 		if o.Verb.holds() {
 			continue
@@ -57,6 +61,7 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(w, "date\t%s\n", r.Date.Format("2006-01-02 15:04 MST"))
 	fmt.Fprintf(w, "seed\t%d\n", r.Seed)
 	fmt.Fprintf(w, "duration\t%v\n", r.Duration.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "terms of %d elections\t%d\n", elections, r.Terms)
 	fmt.Fprintf(w, "processes, goroutines in each, keys\t%d, %d, %d\n", r.Processes, r.Goroutines, r.Keys)
 	fmt.Fprintf(w, "operations, acquisitions\t%d, %d\n", r.Operations, r.Acquisitions)
 	fmt.Fprintf(w, "acknowledged updates, of unknown end\t%d, %d\n", r.Updates, r.Unknown)

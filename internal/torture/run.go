@@ -241,7 +241,7 @@ func (t *trial) check(e *epoch) []violation {
 	violations = append(violations, e.checkSet()...)
 	violations = append(violations, e.checkSums()...)
 	violations = append(violations, e.assess(t.result.Damages, holds)...)
-	for key := range t.Keys {
+	for key := range t.Keys + elections {
 		violations = append(violations, e.checkMutex(key, holds[key])...)
 		violations = append(violations, e.checkDo(key)...)
 		violations = append(violations, e.checkFenced(key)...)
@@ -253,7 +253,7 @@ func (t *trial) check(e *epoch) []violation {
 	return violations
 }
 
-// free checks that all keys can be locked while nobody holds them.
+// free checks that all keys can be locked while nobody holds them, and that nobody leads.
 func (t *trial) free(ctx context.Context) error {
 	if t.Lock != lockTxlock {
 		return nil
@@ -271,6 +271,11 @@ func (t *trial) free(ctx context.Context) error {
 		err = lock.Unlock(ctx)
 	} else {
 		err = fmt.Errorf("nobody works, and yet a key is not free: %w", err)
+	}
+	for key := t.Keys; key < t.Keys+elections; key++ {
+		if leader, asked := locks.leader(ctx, electionName(key)); !errors.Is(asked, txlock.ErrNoLeader) {
+			err = errors.Join(err, fmt.Errorf("nobody leads, and yet Leader says %+v, %w", leader, asked))
+		}
 	}
 	return errors.Join(err, locks.close())
 }

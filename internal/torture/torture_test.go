@@ -116,6 +116,13 @@ func lockAt(id operationID, at, token int64) *operation {
 	return o
 }
 
+// leadAt is a term of the second election.
+func leadAt(id operationID, at, term int64) *operation {
+	o := lockAt(id, at, term)
+	o.Verb, o.Keys = verbLead, []int{2 + 1}
+	return o
+}
+
 // checked returns all violations that the checkers find in one epoch.
 func checked(e *epoch) []string {
 	t := &trial{tokens: tokens{map[int]latest{}}, result: newResult(settings{Keys: 2}), settings: settings{Keys: 2}}
@@ -139,6 +146,10 @@ func TestCheckersFindWhatIsWrong(t *testing.T) {
 		{"two Locks held at once", "mutual exclusion", func() *epoch {
 			return made(
 				lockAt(1, 10, 5), lockAt(2, 14, 6))
+		}},
+		{"two leaders at once", "mutual exclusion", func() *epoch { return made(leadAt(1, 10, 5), leadAt(2, 14, 6)) }},
+		{"a term that is lower than the one before", ruleTokens, func() *epoch {
+			return made(leadAt(1, 10, 6), leadAt(2, 40, 5))
 		}},
 		{
 			"a Do while a Lock is held", "mutual exclusion",

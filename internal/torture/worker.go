@@ -178,7 +178,9 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	}
 	verbs := w.subject.verbs()
 	o.Verb = verbs[random.IntN(len(verbs))]
-	if second := random.IntN(w.plan.Keys); random.IntN(10) == 0 && second != o.Keys[0] {
+	if o.Verb == verbLead {
+		o.Keys[0] = w.plan.Keys + random.IntN(elections)
+	} else if second := random.IntN(w.plan.Keys); random.IntN(10) == 0 && second != o.Keys[0] {
 		o.Keys = append(o.Keys, second)
 	}
 	return o

@@ -100,4 +100,30 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		count("TryLock and Unlock", want.lock, tryUnlock)
 		count("Do with one statement", want.do+1, do)
 	}
+	countLeader(t, f, proxy)
+}
+
+// countLeader counts the round trips of Leader, while somebody leads and while nobody does.
+func countLeader[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) {
+	onlooker := f.Locks.Election(f.Key("election"), "onlooker")
+	ask := func(want error) {
+		t.Helper()
+		for range 3 { // connects, prepares, and is pinged
+			_, err := onlooker.Leader(background)
+			require.ErrorIs(t, err, want)
+		}
+		begun, before := time.Now(), proxy.Bursts()
+		_, err := onlooker.Leader(background)
+		require.ErrorIs(t, err, want)
+		if time.Since(begun) < time.Second {
+			require.Equal(t, 1, proxy.Bursts()-before)
+		}
+	}
+	leads := testbed.NewSizedFixture(t, f.Engine, f.Client, 4, "")
+	require.NoError(t, leads.Locks.Election(f.Key("election"), "me").Lead(background,
+		func(context.Context, int64) error {
+			ask(nil)
+			return nil
+		}))
+	ask(txlock.ErrNoLeader)
 }

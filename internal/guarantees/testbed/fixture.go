@@ -67,7 +67,7 @@ func NewFixtureWithTable[Tx any](t *testing.T, e *Engine, c Client[Tx], options 
 	}
 	f = newFixture(t, e, c, label, PoolSize, "", append([]txlock.Option{txlock.WithTable(name)}, options...)...)
 	if e.Postgres {
-		t.Cleanup(func() { f.AsAdmin(t, "DROP TABLE IF EXISTS "+name) })
+		t.Cleanup(func() { f.DropInstalled(t, name) })
 	}
 	return f, name
 }
@@ -165,6 +165,15 @@ func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 		t.Cleanup(func() { f.drop(t, "TABLE "+name) })
 	}
 	return name
+}
+
+// DropInstalled drops what Install has made, as far as it is there.
+func (e *Engine) DropInstalled(t *testing.T, table string) {
+	t.Helper()
+	e.AsAdmin(t, "DROP TABLE IF EXISTS "+table+", "+table+"_runs, "+table+"_epochs, "+table+"_leaders")
+	if e.Postgres {
+		e.AsAdmin(t, "DROP SEQUENCE IF EXISTS "+table+"_tokens")
+	}
 }
 
 // drop drops what the fixture has made. After a failed test it ends the sessions that would block

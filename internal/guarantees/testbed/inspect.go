@@ -102,7 +102,7 @@ func (f *Fixture[Tx]) FewSlots(t *testing.T) (few *txlock.Locker[Tx], look func(
 		require.NoError(t, few.Close())
 		p.Close()
 		if f.Postgres {
-			f.AsAdmin(t, "DROP TABLE IF EXISTS "+name)
+			f.DropInstalled(t, name)
 		}
 	})
 	return few, func() (holdings []txlock.Holding) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,10 +33,10 @@ type Partner struct {
 
 // Part is what a partner does with one key.
 type Part struct {
-	Plays     string // "hold", "again", "work", "crowd" or "relay"
+	Plays     string // "hold", "again", "work", "crowd", "relay", "lead" or "candidates"
 	DSN, Key  string
 	Lease     time.Duration
-	Statement string    // of the work
+	Statement string    // of the work; how many candidates
 	Stderr    io.Writer // the test's own, if it is nil
 }
 
@@ -65,6 +66,9 @@ func (p *Partner) Next(t *testing.T) string {
 	require.True(t, Receive(t, scanned), "the other process ended")
 	return p.events.Text()
 }
+
+// Scan waits for the next event, as long as it takes, and tells whether there was one.
+func (p *Partner) Scan() bool { return p.events.Scan() }
 
 // Ended waits until the process has exited, with success and without another event.
 func (p *Partner) Ended(t *testing.T) {
@@ -110,6 +114,13 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 		return relay(txlock.New(driver, options...).Mutex(key), lost)
 	}
 	locks := txlock.New(driver, options...)
+	election := locks.Election(key, strconv.Itoa(os.Getpid()))
+	switch part {
+	case "lead":
+		return lead(c, election, dsn)
+	case "candidates":
+		return candidates(election)
+	}
 	m := locks.Mutex(key)
 	if part == "work" {
 		err := m.Do(background, func(ctx context.Context, tx Tx) error {

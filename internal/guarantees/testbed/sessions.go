@@ -31,6 +31,16 @@ func (f *Fixture[Tx]) Transactions(t *testing.T, n int) {
 		func() bool { return f.Engine.open.of(t, f.Label).open == n })
 }
 
+// Sessions is how many connections the fixture has at the server.
+func (f *Fixture[Tx]) Sessions(t *testing.T) (n int) {
+	t.Helper()
+	if f.Postgres {
+		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '"+
+			f.Label+"'")
+	}
+	return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+"'")
+}
+
 // KillSessions ends all sessions of the fixture, as an administrator does.
 func (f *Fixture[Tx]) KillSessions(t *testing.T) {
 	t.Helper()

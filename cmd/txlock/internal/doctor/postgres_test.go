@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -39,10 +40,19 @@ func (s *site) onPostgres(t *testing.T) {
 // slots is small, because there are many sites.
 const slots = 64
 
-// install does what `txlock install` does, as the administrator.
+// install does what `txlock install` did, as the administrator, before each table had a fence.
+// WithFencing asks for what it does now.
 func (s *site) install(t *testing.T, options ...txlock.Option) {
 	t.Helper()
 	require.NoError(t, s.installOn(s.admin, options...))
+	if len(options) == 0 {
+		stem := strings.TrimRight(s.table, "\"`")
+		quote := s.table[len(stem):]
+		s.execute(t, "DROP TABLE "+stem+"_runs"+quote+", "+stem+"_epochs"+quote)
+		if s.postgres {
+			s.execute(t, "DROP SEQUENCE "+stem+"_tokens"+quote)
+		}
+	}
 }
 
 func (s *site) installOn(db *sql.DB, options ...txlock.Option) error {

@@ -1,0 +1,169 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// officeTimeout bounds what a candidate does before it waits for the seat, and a new leader before
+// its work begins. That one holds the seat meanwhile, and waits for another connection of a pool
+// that may be full.
+const officeTimeout = 5 * time.Second
+
+// heed is how long a new leader waits before its work begins, for the last one to learn that its
+// session was ended: PostgreSQL releases the locks of a session that is killed about a millisecond
+// before it closes the connection, and a pooler in between passes that on a little later.
+const heed = 20 * time.Millisecond
+
+// stand is one candidacy, which a Tracer is told of. worked says that Lead returns, and with which
+// error. Otherwise err is why another candidacy is needed.
+func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
+	ctx, trace := e.asked(ctx)
+	err = traced(trace, work, func(work func(context.Context, int64) error) (err error) {
+		worked, err = e.serve(ctx, work)
+		return err
+	})
+	return worked, err
+}
+
+// asked begins the trace of a candidacy.
+func (e *Election[Tx]) asked(ctx context.Context) (context.Context, *trace) {
+	l := e.locker
+	if l.config.tracer == nil {
+		return ctx, nil
+	}
+	call := Call{
+		Name: "Lead", System: l.driver.System(), Table: l.config.table, Column: "election", Names: []string{e.name},
+	}
+	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
+	return t.ctx, t
+}
+
+// serve waits for the seat, takes office, works and resigns. It returns what stand does.
+func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
+	g, seats, err := e.win(ctx)
+	if err != nil {
+		return false, err
+	}
+	// Without ownership, so that a Do of the work is one of its own: a transaction of the seat's
+	// session would have to be committed by the resigning.
+	leading := g.handle.Context(Apart(ctx))
+	returned := false
+	defer func() {
+		if !returned { // work panicked, or called runtime.Goexit
+			_ = g.leave(ctx, g.handle)
+		}
+	}()
+	term, err := e.takeOffice(leading, g, seats)
+	var failed error
+	if err == nil {
+		worked = true
+		failed = work(leading, term)
+		g.heartbeat.Check() // it may have failed for what has also ended the session, and nobody has noticed yet
+	}
+	returned = true
+	lost := g.handle.Err()
+	_ = g.leave(ctx, g.handle) // else the connection is closed, which the log tells; the leader has resigned as well
+	switch ended := ctx.Err(); {
+	case !worked:
+		return false, also(err, lost)
+	case failed == nil && ended != nil:
+		return true, nil
+	case ended != nil:
+		return true, also(failed, e.failed("Lead", ended))
+	case lost != nil:
+		return false, lost
+	}
+	return true, failed
+}
+
+// win waits for the seat: first in the process, where one candidate of each election at a time goes
+// on, and then at the server.
+func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
+	l := e.locker
+	queued, admitted := tracedQueue(ctx, l.config.tracer)
+	entered, err := l.candidates.Enter(ctx, line{table: l.config.table, values: e.key}, false, queued)
+	admitted()
+	if err != nil {
+		return g, seats, err
+	}
+	wait, done := l.untilClose(ctx)
+	defer done()
+	if seats, err = e.find(wait); err != nil {
+		entered.Place.Leave()
+		return g, seats, err
+	}
+	request := seats.Row(seats.Seat)
+	request.Lease = l.config.lease
+	g, err = e.row(request).begin(ctx, wait, request, entered.Place)
+	return g, seats, err
+}
+
+// find finds the rows of the election, or makes them. It does not remember them: the table may have
+// been made anew, and the seat be another's.
+func (e *Election[Tx]) find(ctx context.Context) (dialects.Seats, error) {
+	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
+	defer cancel()
+	return e.locker.driver.Seats(ctx, e.locker.config.table, e.key, true)
+}
+
+// takeOffice begins a term. The record is written in another session: a transaction that has
+// written could not be renewed while it is held. And it is locked only once it is written: so
+// whoever finds it locked finds there who leads.
+func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialects.Seats) (term int64, err error) {
+	heeded := time.After(heed)
+	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
+	defer cancel()
+	term, err = e.locker.driver.Appoint(ctx, e.locker.config.table, seats, e.identity)
+	if err == nil {
+		err = g.lock(ctx, e.row(seats.Row(seats.Record)), false, false)
+	}
+	if err == nil {
+		select {
+		case <-heeded:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	return term, err
+}
+
+// row is one of the election's rows, as a Mutex.
+func (e *Election[Tx]) row(request dialects.Request) *Mutex[Tx] {
+	return &Mutex[Tx]{
+		locker: e.locker, name: "the election " + strconv.Quote(truncate(e.name)),
+		target: target{table: request.Table, column: request.Column, values: request.Values, ours: true},
+	}
+}
+
+// passing tells whether another candidacy may succeed after the error of one: that of a session
+// that was lost, of rows that have gone, or one that may pass by itself.
+func (e *Election[Tx]) passing(err error) bool {
+	for _, again := range []error{ErrLost, ErrNoRow, ErrDeadlock, ErrNotAcquired} {
+		if errors.Is(err, again) {
+			return true
+		}
+	}
+	return e.locker.driver.Passing(err)
+}
+
+// pause is how long to wait between two candidacies that fail soon.
+type pause struct{ last time.Duration }
+
+const firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+
+// after is the pause after a candidacy that took so long: none after one that took longer than the
+// last pause. It is spread, so that candidates that fail together do not come again together.
+func (p *pause) after(took time.Duration) time.Duration {
+	if took > max(p.last, firstPause) {
+		p.last = 0
+		return 0
+	}
+	p.last = min(max(2*p.last, firstPause), longestPause)
+	return p.last/2 + rand.N(p.last/2)
+}

@@ -1,0 +1,50 @@
+package dialects
+
+import (
+	"context"
+	"time"
+)
+
+// Electorate keeps who leads. Every election has two rows of its own in a table beside the lock
+// table. Candidates lock the seat. Who has it writes the record, with Appoint, and then locks that
+// too: while a record is locked, it says who leads. Its methods take a connection from the pool for
+// a moment, and table is the lock table.
+type Electorate interface {
+	// Seats finds the rows of an election. With create it makes them where they are missing, and
+	// may run on several clients at once. Without, the result is zero then. A table that is missing
+	// is ErrNotInstalled.
+	Seats(ctx context.Context, table, election string, create bool) (Seats, error)
+
+	// Appoint draws a term from the fence of table, larger than all before, and writes it to the
+	// record with identity, in a transaction of its own. The caller has the seat. One that has lost
+	// it, and does not know yet, changes nothing once a later term is written, and gets ErrLost. A
+	// record that is missing is ErrNoRow.
+	Appoint(ctx context.Context, table string, seats Seats, identity string) (term int64, err error)
+
+	// Leader reads the record, in one round trip, and whether it is locked: otherwise it is
+	// ErrNoLeader. A record that is missing is ErrNoRow.
+	Leader(ctx context.Context, seats Seats) (Leader, error)
+
+	// Passing tells whether an error may pass by itself: the server cannot be reached, is starting
+	// or stopping, has no connection left, only reads for now, or has interrupted a statement.
+	Passing(err error) bool
+}
+
+// Seats are the rows of an election.
+type Seats struct {
+	Election     string // its name in the table
+	Table        string // of leaders, as Request has it
+	Seat, Record string // numbers of rows
+}
+
+// Row requests one of the rows.
+func (s Seats) Row(number string) Request {
+	return Request{Table: s.Table, Column: "id", Values: []Value{{Text: number}}, Ours: true}
+}
+
+// Leader is what a record says.
+type Leader struct {
+	Identity string
+	Term     int64
+	Since    time.Time // by the server's clock
+}

@@ -1,0 +1,270 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/network"
+)
+
+// leadersOf derives the quoted name from the lock table's.
+func leadersOf(table string) (string, error) {
+	beside, err := besides(table)
+	return beside("_leaders"), err
+}
+
+// leadersTable has the rows of elections. Names of elections are written in ASCII,
+// and compared byte by byte.
+func leadersTable(leaders string) table {
+	return table{leaders, " (\n" +
+		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
+		"    election VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
+		"    part ENUM('seat', 'record') NOT NULL,\n" +
+		"    identity VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,\n" +
+		"    term BIGINT NOT NULL DEFAULT 0,\n    since DATETIME(6) NULL COMMENT 'UTC',\n" +
+		"    UNIQUE (election, part)\n) ENGINE=InnoDB"}
+}
+
+// Seats implements dialects.Electorate.
+func (d *Driver) Seats(ctx context.Context, table, election string, create bool) (s dialects.Seats, err error) {
+	leaders, err := leadersOf(table)
+	if err != nil {
+		return s, err
+	}
+	name, err := literal(dialects.Value{Text: election})
+	if err != nil {
+		return s, err
+	}
+	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE election = " + name
+	err = d.withConn(ctx, func(conn *sql.Conn) error {
+		for attempt := 0; ; attempt++ {
+			parts, err := firstColumn(ctx, conn, find)
+			if err != nil {
+				return classify(err, dialects.Request{Table: leaders, Ours: true})
+			}
+			s = dialects.Seats{Election: election, Table: leaders}
+			for _, part := range parts {
+				switch kind, id, _ := strings.Cut(part, " "); kind {
+				case "seat":
+					s.Seat = id
+				case "record":
+					s.Record = id
+				}
+			}
+			if s.Seat != "" && s.Record != "" {
+				return nil
+			}
+			if s = (dialects.Seats{}); !create {
+				return nil
+			}
+			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
+			err = write(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'record'), ("+
+				name+", 'seat')")
+			if err != nil && (number(err) != lockDeadlock || attempt == 5) {
+				return classify(err, dialects.Request{Table: leaders, Ours: true})
+			}
+		}
+	})
+	return s, err
+}
+
+// write runs statements in a transaction of their own, and commits it. At REPEATABLE READ, servers
+// take it whatever their binlog_format is. After an error withConn ends what is open.
+func write(ctx context.Context, conn *sql.Conn, statements ...string) error {
+	for _, query := range append(append([]string{
+		"ROLLBACK", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION",
+	}, statements...), "COMMIT") {
+		if _, err := conn.ExecContext(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordWait bounds the wait for the record: nobody but the next leader locks it for longer than a
+// statement takes.
+const recordWait = 3 * time.Second
+
+// Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
+// Then a later one holds the record, or has written it.
+func (d *Driver) Appoint(ctx context.Context, table string, seats dialects.Seats, identity string) (
+	term int64, err error,
+) {
+	f, err := fenceOf(table)
+	if err != nil {
+		return 0, err
+	}
+	name, err := literal(dialects.Value{Text: identity})
+	if err != nil {
+		return 0, err
+	}
+	election, err := literal(dialects.Value{Text: seats.Election})
+	if err != nil {
+		return 0, err
+	}
+	record := " WHERE id = " + seats.Record + " AND election = " + election
+	err = d.withConn(ctx, func(conn *sql.Conn) error {
+		if term, err = f.draw(ctx, conn, table); err != nil {
+			return err
+		}
+		limits := onMariaDB(fmt.Sprintf("max_statement_time=%.3f", recordWait.Seconds()))
+		err := write(ctx, conn,
+			// It waits, for a bounded time that UPDATE does not know on MySQL.
+			fmt.Sprintf("%sSELECT /*+ MAX_EXECUTION_TIME(%d) */ term FROM %s%s FOR UPDATE",
+				limits, recordWait.Milliseconds(), seats.Table, record),
+			fmt.Sprintf("UPDATE %s SET identity = %s, term = %d, since = UTC_TIMESTAMP(6)%s AND term < %[3]d",
+				seats.Table, name, term, record))
+		if err != nil {
+			return classify(err, dialects.Request{Table: seats.Table, Ours: true})
+		}
+		written, err := firstColumn(ctx, conn, "SELECT term FROM "+seats.Table+record)
+		switch {
+		case err != nil:
+			return err
+		case len(written) == 0:
+			return fmt.Errorf("%w: the record of election %s is gone", dialects.ErrNoRow, seats.Election)
+		case written[0] != strconv.FormatInt(term, 10):
+			return fmt.Errorf("%w: the record of election %s has a later term than %d", dialects.ErrLost,
+				seats.Election, term)
+		}
+		return nil
+	})
+	return term, err
+}
+
+// draw draws a token without a row.
+func (f fence) draw(ctx context.Context, conn *sql.Conn, table string) (token int64, err error) {
+	for numbered := false; ; numbered = true {
+		drawn, err := firstColumn(ctx, conn, "SELECT CONCAT('0 ', UUID_SHORT(), ' ', "+f.run()+")")
+		if err != nil {
+			return 0, f.explain(table, err)
+		}
+		_, token, err = tokenOf(drawn)
+		if !errors.Is(err, errNoRun) || numbered {
+			return token, err
+		}
+		if err := numberRun(ctx, conn, table); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// leaderSQL is one statement. It first tries the record's lock, and then reads the record, in a
+// range: a look-up by the primary key could be read before. So what it reads is of the holder that
+// it met, or of one that came after it: never of one that had gone before. Behind what the record
+// says it tells whether the session has begun a transaction with that, and whether this server only
+// reads: there nobody holds a lock.
+func leaderSQL(seats dialects.Seats) (string, error) {
+	name, err := literal(dialects.Value{Text: seats.Election})
+	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Record +
+		" /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
+		"(SELECT CONCAT_WS(' ', @@autocommit + 0, @@read_only + 0, term, since, HEX(identity)) FROM " + seats.Table +
+		" WHERE id BETWEEN " + seats.Record + " AND " + seats.Record + " AND election = " + name +
+		" AND part = 'record')", err
+}
+
+const freeMark = "free"
+
+// errReadOnly is for a server that does not show the locks of its primary.
+var errReadOnly = errors.New("this server only reads, and does not know who leads: ask the primary")
+
+// Leader implements dialects.Electorate.
+func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
+	query, err := leaderSQL(seats)
+	if err != nil {
+		return leader, err
+	}
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return leader, err
+	}
+	defer conn.Close()
+	s := &session{driver: d, conn: conn}
+	s.look()
+	sent := query
+	if s.several {
+		sent = joined("COMMIT", query, "ROLLBACK") // as leaderOn
+	}
+	answer, err := firstColumn(ctx, conn, sent)
+	if err != nil {
+		destroy(conn) // with whatever was open on it
+		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
+	}
+	leader, began, err := leaderIn(answer, seats)
+	if began && !s.several {
+		// The connection was given with autocommit=0. The answer may be an older transaction's.
+		return d.leaderOn(ctx, conn, query, seats)
+	}
+	return leader, err
+}
+
+// leaderOn asks again, in a transaction of its own. As guardSQL does, it commits what the
+// connection was left with.
+func (d *Driver) leaderOn(ctx context.Context, conn *sql.Conn, query string, seats dialects.Seats) (
+	leader dialects.Leader, err error,
+) {
+	var answer []string
+	if _, err = conn.ExecContext(ctx, "COMMIT"); err == nil {
+		answer, err = firstColumn(ctx, conn, query)
+	}
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "ROLLBACK")
+	}
+	if err != nil {
+		destroy(conn)
+		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
+	}
+	leader, _, err = leaderIn(answer, seats)
+	return leader, err
+}
+
+// leaderIn reads the answer to leaderSQL. began says that a transaction is open since.
+func leaderIn(answer []string, seats dialects.Seats) (leader dialects.Leader, began bool, err error) {
+	free, record := false, []string(nil)
+	for _, row := range answer {
+		if row == freeMark {
+			free = true
+		} else {
+			record = strings.Fields(row)
+		}
+	}
+	if len(record) < 3 {
+		return leader, false, fmt.Errorf("%w: the record of election %s is gone", dialects.ErrNoRow, seats.Election)
+	}
+	began = record[0] == "0"
+	switch {
+	case free && record[1] != "0":
+		return leader, began, errReadOnly
+	case free, len(record) < 6: // or it is locked, and nobody has led yet
+		return leader, began, dialects.ErrNoLeader
+	}
+	leader.Term, err = strconv.ParseInt(record[2], 10, 64)
+	if err == nil {
+		leader.Since, err = time.Parse("2006-01-02 15:04:05.999999", record[3]+" "+record[4])
+	}
+	if err == nil {
+		var identity []byte
+		identity, err = hex.DecodeString(record[5])
+		leader.Identity = string(identity)
+	}
+	return leader, began, err
+}
+
+// Passing implements dialects.Electorate.
+func (d *Driver) Passing(err error) bool {
+	switch number(err) {
+	case tooManyConnections, serverShutdown, tooManyOfUser, lockWaitTimeout, lockDeadlock, rowChanged, onlyReads,
+		queryInterrupted, readOnlyTransaction, connectionKilled, statementTimeout, queryTimeout, sessionKilled,
+		idleTooLong:
+		return true
+	}
+	return network.Failed(err) || errors.Is(err, mysql.ErrInvalidConn)
+}

@@ -1,0 +1,208 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/internal/locktable"
+)
+
+// leadersOf derives the quoted name from the lock table's.
+func leadersOf(table string) (string, error) {
+	beside, err := besides(table)
+	return beside("_leaders"), err
+}
+
+// leadersSchema is the SQL text that creates the table. Nobody writes a seat: its waiters would
+// chase the versions of the row.
+func leadersSchema(leaders string) string {
+	return "CREATE TABLE IF NOT EXISTS " + leaders + " (\n" +
+		"    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
+		"    election text NOT NULL,\n" +
+		"    part text NOT NULL CHECK (part IN ('seat', 'record')),\n" +
+		"    identity text,\n    term bigint NOT NULL DEFAULT 0,\n    since timestamptz,\n" +
+		"    UNIQUE (election, part)\n)"
+}
+
+// Seats implements dialects.Electorate.
+func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create bool) (s dialects.Seats, err error) {
+	leaders, err := leadersOf(table)
+	if err != nil {
+		return s, err
+	}
+	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
+		" where election = $1", []any{election}}
+	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record') " +
+		"on conflict do nothing", []any{election}}
+	err = d.withConn(ctx, func(q querier) error {
+		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
+			columns, err := q.run(ctx, attempt)
+			if err != nil {
+				q.abandon(ctx)
+				return classify(err, dialects.Request{Table: leaders, Ours: true})
+			}
+			parts := strings.Fields(columns[len(columns)-1][0])
+			if len(parts) == 4 {
+				s = dialects.Seats{Election: election, Table: leaders, Record: parts[1], Seat: parts[3]}
+				return nil
+			}
+			if !create {
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: the rows of election %s went as they came", dialects.ErrNoRow, election)
+	})
+	return s, err
+}
+
+// recordWait bounds the wait for the record: nobody but the next leader locks it for longer than a
+// statement takes.
+const recordWait = 3 * time.Second
+
+// Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
+// Then a later one holds the record, or has written it.
+func (d *driver[Tx]) Appoint(ctx context.Context, table string, seats dialects.Seats, identity string) (
+	term int64, err error,
+) {
+	f, err := fenceOf(table)
+	if err != nil {
+		return 0, err
+	}
+	err = d.withConn(ctx, func(q querier) (err error) {
+		if term, err = q.draw(ctx, table, f); err != nil {
+			return err
+		}
+		columns, err := q.run(ctx, script{
+			{sql: beginSQL},
+			{"select " + setSQL("lock_timeout", "$1"), []any{milliseconds(recordWait)}},
+			{
+				"update " + seats.Table + " set identity = $1, term = $2, since = clock_timestamp() where id = $3 " +
+					"and election = $4 and term < $2 returning id::text",
+				[]any{identity, strconv.FormatInt(term, 10), seats.Record, seats.Election},
+			},
+			{
+				"select id::text from " + seats.Table + " where id = $1 and election = $2",
+				[]any{seats.Record, seats.Election},
+			},
+			{sql: "commit"},
+		})
+		switch {
+		case err != nil:
+			q.abandon(ctx)
+			return classify(err, dialects.Request{Table: seats.Table, Ours: true})
+		case len(columns[3]) == 0:
+			return fmt.Errorf("%w: the record of election %s is gone", dialects.ErrNoRow, seats.Election)
+		case len(columns[2]) == 0:
+			return fmt.Errorf("%w: the record of election %s has a later term than %d", dialects.ErrLost,
+				seats.Election, term)
+		}
+		return nil
+	})
+	return term, err
+}
+
+// draw draws a token. A rollback would not undo that.
+func (q querier) draw(ctx context.Context, table string, f fence) (token int64, err error) {
+	for numbered := false; ; numbered = true {
+		columns, err := q.run(ctx, script{{sql: beginSQL}, f.token(1), {sql: "commit"}})
+		if err != nil {
+			q.abandon(ctx)
+			if sqlState(err) == undefinedTable {
+				err = locktable.NoFence(table, err)
+			}
+			return 0, err
+		}
+		token, err = tokenOf(columns[1])
+		if !errors.Is(err, errNoRun) || numbered {
+			return token, err
+		}
+		if err := q.numberRun(ctx, table); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Leader implements dialects.Electorate. It tries the turnstile in front of the record, and so
+// writes nothing. What is read comes from a later snapshot, so it is of the holder that was met, or
+// of one that came after it: never of one that had gone before.
+func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
+	record := seats.Row(seats.Record)
+	err = d.withConn(ctx, func(q querier) error {
+		columns, err := q.run(ctx, script{
+			{sql: "begin isolation level read committed"},
+			{"select " + passSQL(record, "pg_try_advisory_xact_lock_shared", "$1"), []any{seats.Record}},
+			{
+				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
+					seats.Table + " where id = $1 and election = $2 and part = 'record'",
+				[]any{seats.Record, seats.Election},
+			},
+			{sql: "select pg_is_in_recovery()"},
+			{sql: "commit"},
+		})
+		switch {
+		case err != nil:
+			q.abandon(ctx)
+			return classify(err, dialects.Request{Table: seats.Table, Ours: true})
+		case len(columns[2]) == 0:
+			return fmt.Errorf("%w: the record of election %s is gone", dialects.ErrNoRow, seats.Election)
+		case isTrue(columns[3][0]):
+			return errStandby
+		case isTrue(columns[1][0]):
+			return dialects.ErrNoLeader
+		}
+		leader, err = leaderIn(columns[2][0])
+		return err
+	})
+	return leader, err
+}
+
+// errStandby is for a server that does not show the locks of its primary.
+var errStandby = errors.New("this server is a standby, which does not know who leads: ask the primary")
+
+// leaderIn reads a term, microseconds since 1970, and an identity.
+func leaderIn(record string) (leader dialects.Leader, err error) {
+	fields := strings.SplitN(record, " ", 3)
+	if len(fields) < 3 { // it is locked, and nobody has led yet
+		return leader, dialects.ErrNoLeader
+	}
+	var since int64
+	leader.Term, err = strconv.ParseInt(fields[0], 10, 64)
+	if err == nil {
+		since, err = strconv.ParseInt(fields[1], 10, 64)
+	}
+	leader.Identity, leader.Since = fields[2], time.UnixMicro(since)
+	return leader, err
+}
+
+// mayPass are classes of SQLSTATEs that may pass by themselves, and single ones.
+var mayPass = []string{
+	"08",                            // connection exception
+	"40",                            // transaction rollback
+	"53",                            // insufficient resources: too many connections, say
+	"57P",                           // operator intervention: the server stops, starts, ends a session
+	"25006",                         // read only: a standby, or a primary that is about to be one
+	"25P03",                         // the lease of a session has run out
+	"25P04",                         // transaction_timeout
+	lockNotAvailable, queryCanceled, // a limit of the role's on a wait
+}
+
+// Passing implements dialects.Electorate.
+func (d *driver[Tx]) Passing(err error) bool {
+	if state := sqlState(err); state != "" {
+		for _, prefix := range mayPass {
+			if strings.HasPrefix(state, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	var refused *pgconn.ConnectError
+	return network.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed)
+}

@@ -1,0 +1,195 @@
+package txlock
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Election chooses one leader at a time among all that campaign under the same name, in whichever
+// process. It holds no state: many goroutines may use one value.
+type Election[Tx any] struct {
+	locker         *Locker[Tx]
+	name, identity string
+	key            string // the name, as the database has it
+	err            error
+}
+
+// Leader is who leads an election.
+type Leader struct {
+	Identity string
+	Term     int64     // increases strictly from leader to leader
+	Since    time.Time // when the term began, by the database's clock
+}
+
+// maxIdentity bounds an identity, in bytes.
+const maxIdentity = 255
+
+// Election names an election, and who campaigns in it: a host, a pod, whatever tells people which
+// process leads. A name is any text of at least one byte. Elections of different names share
+// nothing, however many there are. An identity is UTF-8 text of 1 to 255 bytes, and need not be
+// unique. A bad name or identity is an error from the first call. Election sends nothing.
+//
+// Every election that is led or awaited takes a connection of the process, and another for a moment
+// when a term begins: so the pool needs at least two.
+func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
+	e := &Election[Tx]{locker: l, name: name, identity: identity, key: electionKey(name)}
+	switch {
+	case name == "":
+		e.err = errors.New("the name of the election is empty")
+	case identity == "":
+		e.err = errors.New("the identity is empty")
+	case len(identity) > maxIdentity:
+		e.err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
+	case !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
+		e.err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
+	}
+	return e
+}
+
+// electionKey writes a name in ASCII, so that different names differ in every collation: bytes that
+// are not plain as in =2A. The end of a long name is replaced by a hash of all of it.
+func electionKey(name string) string {
+	const longest, hashed = 191, 100
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		switch {
+		case '0' <= c && c <= '9', 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', strings.IndexByte("_-.:/@", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	if b.Len() <= longest {
+		return b.String()
+	}
+	return fmt.Sprintf("%s#%x", b.String()[:hashed], sha256.Sum256([]byte(name)))
+}
+
+// Lead campaigns, and runs work while it leads. term is larger than that of every leader before,
+// also across crashes: it is drawn like [Lock.Token]. Send it with every write to another system,
+// and have that refuse a smaller one than it has seen. A leader that was stopped, and does not know
+// that another leads, can then do no harm.
+//
+// The context of work has the values of ctx, and ends
+//
+//   - with cause [ErrLost], before anybody else can lead, when the session is lost: see
+//     [Lock.Context]. Lead waits for work to return, and campaigns again;
+//   - with ctx;
+//   - with context.Canceled when work has returned, and Lead has begun to resign.
+//
+// It carries no ownership: a Do with it is an ordinary Do, on another connection. Its commit does
+// not depend on the leadership.
+//
+// Lead returns when work returns without a loss, with its error or nil, or when ctx ends, with the
+// error of ctx, unless work returned nil. The leader has resigned then: its session has ended, and
+// the next may lead at once. A panic in work resigns, and goes on. So work that has to go on for
+// ever ends with its context alone.
+//
+// While the server cannot be reached, refuses connections or only reads, Lead waits and campaigns
+// again: after 0.1 s at first, at last after 5 s, each time half of that to all of it. [WithLogger]
+// tells why. Any other error of a campaign is returned: [ErrNotInstalled], or a missing privilege.
+// So is that of a Locker that is closed.
+//
+// Whoever campaigns in the same process waits in it, without a connection. Order is as for any
+// lock, whatever [WithQueue] says.
+func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
+	if err := e.ready(); err != nil {
+		return e.failed("Lead", err)
+	}
+	if work == nil {
+		return e.failed("Lead", errors.New("nil work"))
+	}
+	if e.locker.driver.PoolSize() == 1 {
+		return e.failed("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
+			"begins"))
+	}
+	var pause pause
+	for ctx.Err() == nil {
+		begun := time.Now()
+		worked, err := e.stand(ctx, work)
+		if worked {
+			return err
+		}
+		if e.locker.closed.Load() {
+			return e.failed("Lead", errClosed)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if !e.passing(err) {
+			return e.failed("Lead", err)
+		}
+		wait := pause.after(time.Since(begun))
+		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
+			"pause", wait, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		case <-e.locker.closing.Done():
+			return e.failed("Lead", errClosed)
+		}
+	}
+	return e.failed("Lead", ctx.Err())
+}
+
+// Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip:
+// two at the first call. The answer may be old by the time it arrives, so it is for people, and for
+// finding the leader, not for excluding anybody.
+//
+// Nobody leads from the death of a leader until its successor's term is written, which takes some
+// round trips. A server that only reads does not know who leads, and is another error.
+func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
+	if err := e.ready(); err != nil {
+		return Leader{}, e.failed("Leader", err)
+	}
+	leader, err := e.locker.leaderOf(ctx, e.key)
+	return Leader(leader), e.failed("Leader", err)
+}
+
+func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Leader, error) {
+	for {
+		known, again := l.seats.Load(election)
+		if !again {
+			seats, err := l.driver.Seats(ctx, l.config.table, election, false)
+			switch {
+			case err != nil:
+				return dialects.Leader{}, err
+			case seats.Record == "":
+				return dialects.Leader{}, ErrNoLeader
+			}
+			l.seats.Store(election, seats)
+			known = seats
+		}
+		leader, err := l.driver.Leader(ctx, known.(dialects.Seats))
+		if errors.Is(err, ErrNoRow) || errors.Is(err, ErrNotInstalled) { // it may be installed anew
+			l.seats.Delete(election)
+			if again {
+				continue
+			}
+		}
+		return leader, err
+	}
+}
+
+func (e *Election[Tx]) ready() error {
+	if err := e.locker.ready(); err != nil {
+		return err
+	}
+	return e.err
+}
+
+// failed says where an error comes from.
+func (e *Election[Tx]) failed(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s %s: %w", verb, strconv.Quote(truncate(e.name)), err)
+}
