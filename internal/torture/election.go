@@ -79,7 +79,8 @@ func (l *library[Tx]) term(ctx context.Context, election *txlock.Election[Tx], o
 		leader, err := election.Leader(brief)
 		cancel()
 		if err == nil && leader.Term < o.Token {
-			stale = fmt.Errorf("term %d of %s is what Leader names, and %d has begun", leader.Term, leader.Identity, o.Token)
+			stale = fmt.Errorf("term %d of %s is what Leader names, and %d has begun", leader.Term,
+				leader.Identity, o.Token)
 		}
 	}
 	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))

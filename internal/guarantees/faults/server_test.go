@@ -178,6 +178,12 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	}
 	lock, err := locks.Mutex("a").Lock(background)
 	require.NoError(t, err)
+	term := leadOnce(t, locks)
+	standbyDriver, standbyPool := c.Connect(t, second.DSNFor("standby", "", nil), 2)
+	t.Cleanup(standbyPool.Close)
+	_, err = txlock.New(standbyDriver).Election("failover", "onlooker").Leader(background)
+	require.ErrorContains(t, err, "this server is a standby")
+	require.NotErrorIs(t, err, txlock.ErrNoLeader)
 
 	require.NoError(t, primary.Kill())
 	<-lock.Context().Done()
@@ -187,8 +193,19 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	require.NoError(t, err)
 	require.Greater(t, testbed.RunOf(next.Token()), testbed.RunOf(lock.Token()))
 	require.NoError(t, next.Unlock(background))
+	require.Greater(t, testbed.RunOf(leadOnce(t, locks)), testbed.RunOf(term))
 	require.NoError(t, locks.Mutex("a").Do(background, work(2)))
 	var n int
 	require.NoError(t, second.Admin.QueryRow("SELECT COUNT(*) FROM done").Scan(&n))
 	require.Equal(t, 2, n, "what was acknowledged is there")
+}
+
+// leadOnce leads for a moment.
+func leadOnce[Tx any](t *testing.T, locks *txlock.Locker[Tx]) (term int64) {
+	t.Helper()
+	require.NoError(t, locks.Election("failover", "me").Lead(background, func(_ context.Context, number int64) error {
+		term = number
+		return nil
+	}))
+	return term
 }
