@@ -18,7 +18,7 @@ const officeTimeout = 5 * time.Second
 // heed is how long a new leader waits before its work begins, for the last one to learn that its
 // session was ended: PostgreSQL releases the locks of a session that is killed about a millisecond
 // before it closes the connection, and a pooler in between passes that on a little later.
-const heed = 20 * time.Millisecond
+const heed = 50 * time.Millisecond
 
 // stand is one candidacy, which a Tracer is told of. worked says that Lead returns, and with which
 // error. Otherwise err is why another candidacy is needed.
@@ -59,11 +59,10 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 			_ = g.leave(ctx, g.handle)
 		}
 	}()
-	term, err := e.takeOffice(leading, g, seats)
 	var failed error
-	if err == nil {
+	if err = e.takeOffice(leading, g, seats); err == nil {
 		worked = true
-		failed = work(leading, term)
+		failed = work(leading, g.token)
 		g.heartbeat.Check() // it may have failed for what has also ended the session, and nobody has noticed yet
 	}
 	returned = true
@@ -99,7 +98,9 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 		return g, seats, err
 	}
 	request := seats.Row(seats.Seat)
-	request.Lease = l.config.lease
+	// The term comes with the seat: a candidate that is stopped in between must not draw a later one
+	// than its successor has.
+	request.Lease, request.Fence = l.config.lease, l.config.table
 	g, err = e.row(request).begin(ctx, wait, request, entered.Place)
 	return g, seats, err
 }
@@ -112,16 +113,16 @@ func (e *Election[Tx]) find(ctx context.Context) (dialects.Seats, error) {
 	return e.locker.driver.Seats(ctx, e.locker.config.table, e.key, true)
 }
 
-// takeOffice begins a term. The record is written in another session: a transaction that has
-// written could not be renewed while it is held. And it is locked only once it is written: so
-// whoever finds it locked finds there who leads.
-func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialects.Seats) (term int64, err error) {
+// takeOffice begins a term. The record is written in another session, so that others see it. The
+// office is locked only once that is done: so whoever finds it locked finds there who leads.
+func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialects.Seats) error {
 	heeded := time.After(heed)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	term, err = e.locker.driver.Appoint(ctx, e.locker.config.table, seats, e.identity)
+	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.token)
 	if err == nil {
-		err = g.lock(ctx, e.row(seats.Row(seats.Record)), false, false)
+		office := g // whose token is that of the seat
+		err = office.lock(ctx, e.row(seats.Row(seats.Office)), false, false)
 	}
 	if err == nil {
 		select {
@@ -130,7 +131,7 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialec
 			err = context.Cause(ctx)
 		}
 	}
-	return term, err
+	return err
 }
 
 // row is one of the election's rows, as a Mutex.

@@ -5,23 +5,25 @@ import (
 	"time"
 )
 
-// Electorate keeps who leads. Every election has two rows of its own in a table beside the lock
-// table. Candidates lock the seat. Who has it writes the record, with Appoint, and then locks that
-// too: while a record is locked, it says who leads. Its methods take a connection from the pool for
-// a moment, and table is the lock table.
+// Electorate keeps who leads. Every election has three rows of its own in a table beside the lock
+// table. Candidates lock the seat. Who has it draws a term with it, writes the record, with
+// Appoint, and then locks the office: while the office is locked, the record says who leads. The
+// office is a row of its own, to which nobody writes: a record is locked also while it is written,
+// and still says who led before.
+//
+// The methods take a connection from the pool for a moment, and table is the lock table.
 type Electorate interface {
 	// Seats finds the rows of an election. With create it makes them where they are missing, and
 	// may run on several clients at once. Without, the result is zero then. A table that is missing
 	// is ErrNotInstalled.
 	Seats(ctx context.Context, table, election string, create bool) (Seats, error)
 
-	// Appoint draws a term from the fence of table, larger than all before, and writes it to the
-	// record with identity, in a transaction of its own. The caller has the seat. One that has lost
-	// it, and does not know yet, changes nothing once a later term is written, and gets ErrLost. A
-	// record that is missing is ErrNoRow.
-	Appoint(ctx context.Context, table string, seats Seats, identity string) (term int64, err error)
+	// Appoint writes who leads to the record, in a transaction of its own. The caller has the seat,
+	// and has drawn the term with it. One that has lost it, and does not know yet, changes nothing
+	// once a later term is written, and gets ErrLost. A record that is missing is ErrNoRow.
+	Appoint(ctx context.Context, seats Seats, identity string, term int64) error
 
-	// Leader reads the record, in one round trip, and whether it is locked: otherwise it is
+	// Leader reads the record, in one round trip, and whether the office is locked: otherwise it is
 	// ErrNoLeader. A record that is missing is ErrNoRow.
 	Leader(ctx context.Context, seats Seats) (Leader, error)
 
@@ -32,9 +34,10 @@ type Electorate interface {
 
 // Seats are the rows of an election.
 type Seats struct {
-	Election     string // its name in the table
-	Table        string // of leaders, as Request has it
-	Seat, Record string // numbers of rows
+	Election string // its name in the table
+	Table    string // of leaders, as Request has it
+
+	Seat, Record, Office string // numbers of rows
 }
 
 // Row requests one of the rows.

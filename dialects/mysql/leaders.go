@@ -27,7 +27,7 @@ func leadersTable(leaders string) table {
 	return table{leaders, " (\n" +
 		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
 		"    election VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
-		"    part ENUM('seat', 'record') NOT NULL,\n" +
+		"    part ENUM('seat', 'record', 'office') NOT NULL,\n" +
 		"    identity VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,\n" +
 		"    term BIGINT NOT NULL DEFAULT 0,\n    since DATETIME(6) NULL COMMENT 'UTC',\n" +
 		"    UNIQUE (election, part)\n) ENGINE=InnoDB"}
@@ -57,17 +57,19 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 					s.Seat = id
 				case "record":
 					s.Record = id
+				case "office":
+					s.Office = id
 				}
 			}
-			if s.Seat != "" && s.Record != "" {
+			if s.Seat != "" && s.Record != "" && s.Office != "" {
 				return nil
 			}
 			if s = (dialects.Seats{}); !create {
 				return nil
 			}
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
-			err = write(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'record'), ("+
-				name+", 'seat')")
+			err = write(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'seat'), ("+
+				name+", 'record'), ("+name+", 'office')")
 			if err != nil && (number(err) != lockDeadlock || attempt == 5) {
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
@@ -94,27 +96,18 @@ func write(ctx context.Context, conn *sql.Conn, statements ...string) error {
 const recordWait = 3 * time.Second
 
 // Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
-// Then a later one holds the record, or has written it.
-func (d *Driver) Appoint(ctx context.Context, table string, seats dialects.Seats, identity string) (
-	term int64, err error,
-) {
-	f, err := fenceOf(table)
-	if err != nil {
-		return 0, err
-	}
+// Then a later one has written the record, or is to.
+func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity string, term int64) error {
 	name, err := literal(dialects.Value{Text: identity})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	election, err := literal(dialects.Value{Text: seats.Election})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	record := " WHERE id = " + seats.Record + " AND election = " + election
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		if term, err = f.draw(ctx, conn, table); err != nil {
-			return err
-		}
+	return d.withConn(ctx, func(conn *sql.Conn) error {
 		limits := onMariaDB(fmt.Sprintf("max_statement_time=%.3f", recordWait.Seconds()))
 		err := write(ctx, conn,
 			// It waits, for a bounded time that UPDATE does not know on MySQL.
@@ -137,34 +130,16 @@ func (d *Driver) Appoint(ctx context.Context, table string, seats dialects.Seats
 		}
 		return nil
 	})
-	return term, err
 }
 
-// draw draws a token without a row.
-func (f fence) draw(ctx context.Context, conn *sql.Conn, table string) (token int64, err error) {
-	for numbered := false; ; numbered = true {
-		drawn, err := firstColumn(ctx, conn, "SELECT CONCAT('0 ', UUID_SHORT(), ' ', "+f.run()+")")
-		if err != nil {
-			return 0, f.explain(table, err)
-		}
-		_, token, err = tokenOf(drawn)
-		if !errors.Is(err, errNoRun) || numbered {
-			return token, err
-		}
-		if err := numberRun(ctx, conn, table); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// leaderSQL is one statement. It first tries the record's lock, and then reads the record, in a
+// leaderSQL is one statement. It first tries the lock of the office, and then reads the record, in a
 // range: a look-up by the primary key could be read before. So what it reads is of the holder that
 // it met, or of one that came after it: never of one that had gone before. Behind what the record
 // says it tells whether the session has begun a transaction with that, and whether this server only
 // reads: there nobody holds a lock.
 func leaderSQL(seats dialects.Seats) (string, error) {
 	name, err := literal(dialects.Value{Text: seats.Election})
-	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Record +
+	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Office +
 		" /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
 		"(SELECT CONCAT_WS(' ', @@autocommit + 0, @@read_only + 0, term, since, HEX(identity)) FROM " + seats.Table +
 		" WHERE id BETWEEN " + seats.Record + " AND " + seats.Record + " AND election = " + name +

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/network"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // leadersOf derives the quoted name from the lock table's.
@@ -26,7 +25,7 @@ func leadersSchema(leaders string) string {
 	return "CREATE TABLE IF NOT EXISTS " + leaders + " (\n" +
 		"    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
 		"    election text NOT NULL,\n" +
-		"    part text NOT NULL CHECK (part IN ('seat', 'record')),\n" +
+		"    part text NOT NULL CHECK (part IN ('seat', 'record', 'office')),\n" +
 		"    identity text,\n    term bigint NOT NULL DEFAULT 0,\n    since timestamptz,\n" +
 		"    UNIQUE (election, part)\n)"
 }
@@ -39,7 +38,7 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 	}
 	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
 		" where election = $1", []any{election}}
-	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record') " +
+	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record'), ($1, 'office') " +
 		"on conflict do nothing", []any{election}}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
@@ -49,8 +48,10 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
 			parts := strings.Fields(columns[len(columns)-1][0])
-			if len(parts) == 4 {
-				s = dialects.Seats{Election: election, Table: leaders, Record: parts[1], Seat: parts[3]}
+			if len(parts) == 6 {
+				s = dialects.Seats{
+					Election: election, Table: leaders, Office: parts[1], Record: parts[3], Seat: parts[5],
+				}
 				return nil
 			}
 			if !create {
@@ -67,18 +68,9 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 const recordWait = 3 * time.Second
 
 // Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
-// Then a later one holds the record, or has written it.
-func (d *driver[Tx]) Appoint(ctx context.Context, table string, seats dialects.Seats, identity string) (
-	term int64, err error,
-) {
-	f, err := fenceOf(table)
-	if err != nil {
-		return 0, err
-	}
-	err = d.withConn(ctx, func(q querier) (err error) {
-		if term, err = q.draw(ctx, table, f); err != nil {
-			return err
-		}
+// Then a later one has written the record, or is to.
+func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity string, term int64) error {
+	return d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{
 			{sql: beginSQL},
 			{"select " + setSQL("lock_timeout", "$1"), []any{milliseconds(recordWait)}},
@@ -105,39 +97,16 @@ func (d *driver[Tx]) Appoint(ctx context.Context, table string, seats dialects.S
 		}
 		return nil
 	})
-	return term, err
 }
 
-// draw draws a token. A rollback would not undo that.
-func (q querier) draw(ctx context.Context, table string, f fence) (token int64, err error) {
-	for numbered := false; ; numbered = true {
-		columns, err := q.run(ctx, script{{sql: beginSQL}, f.token(1), {sql: "commit"}})
-		if err != nil {
-			q.abandon(ctx)
-			if sqlState(err) == undefinedTable {
-				err = locktable.NoFence(table, err)
-			}
-			return 0, err
-		}
-		token, err = tokenOf(columns[1])
-		if !errors.Is(err, errNoRun) || numbered {
-			return token, err
-		}
-		if err := q.numberRun(ctx, table); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// Leader implements dialects.Electorate. It tries the turnstile in front of the record, and so
-// writes nothing. What is read comes from a later snapshot, so it is of the holder that was met, or
+// Leader implements dialects.Electorate. It tries the turnstile in front of the office, which a
+// renewal keeps, and writes nothing. What is read comes from a later snapshot, so it is of the holder that was met, or
 // of one that came after it: never of one that had gone before.
 func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
-	record := seats.Row(seats.Record)
 	err = d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{
 			{sql: "begin isolation level read committed"},
-			{"select " + passSQL(record, "pg_try_advisory_xact_lock_shared", "$1"), []any{seats.Record}},
+			{"select " + passSQL(seats.Row(seats.Office), "pg_try_advisory_xact_lock_shared", "$1"), []any{seats.Office}},
 			{
 				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
 					seats.Table + " where id = $1 and election = $2 and part = 'record'",

@@ -94,8 +94,4 @@ func ElectionInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		require.ErrorIs(t, err, txlock.ErrNoLeader)
 		return nil
 	}))
-	f.AsAdmin(t, "DROP TABLE "+table+"_runs") // of the fence
-	require.ErrorIs(t, me.Lead(background, work), txlock.ErrNotInstalled)
-	require.NoError(t, f.Locks.Install(background))
-	require.NoError(t, me.Lead(background, work))
 }
