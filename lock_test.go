@@ -277,6 +277,10 @@ var sideBySide = []guarantee{
 		"candidates wait in their process, with one session for each election",
 		guarantees.CandidatesWait[pgx.Tx], guarantees.CandidatesWait[*sql.Tx],
 	},
+	{
+		"a candidate whose pool is full lets another lead",
+		guarantees.ElectionInFullPool[pgx.Tx], guarantees.ElectionInFullPool[*sql.Tx],
+	},
 	{"Close ends elections", guarantees.ElectionCloses[pgx.Tx], guarantees.ElectionCloses[*sql.Tx]},
 	{
 		"elections of different names share nothing, and identities are kept",

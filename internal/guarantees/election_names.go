@@ -95,3 +95,29 @@ func ElectionInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		return nil
 	}))
 }
+
+// ElectionInFullPool shows that a candidate whose pool has no second connection to give lets
+// another lead, and that a pool of one connection is an error at once.
+func ElectionInFullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 2, "")
+	if f.Pool.InUse == nil && !e.Postgres {
+		return // its pool has no limit
+	}
+	alone := testbed.NewSizedFixture(t, e, c, 1, "")
+	work := func(context.Context, int64) error { return nil }
+	err := alone.Locks.Election(f.Key("full"), "alone").Lead(background, work)
+	require.ErrorContains(t, err, "the pool has one connection")
+
+	held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
+	require.NoError(t, err)
+	me := candidacy(t, f.Locks.Election(f.Key("full"), "me"))
+	f.Transactions(t, 2) // it has the seat
+	other := testbed.NewFixture(t, e, c)
+	rival := candidacy(t, other.Locks.Election(f.Key("full"), "rival"))
+	leading := testbed.Receive(t, rival.terms)
+	require.Empty(t, me.terms)
+	require.NoError(t, held.Unlock(background))
+	f.Waiters(t, 1)
+	leading.end <- nil
+	require.Greater(t, testbed.Receive(t, me.terms).number, leading.number)
+}
