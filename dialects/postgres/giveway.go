@@ -31,7 +31,11 @@ const (
 	// maxWait is how long one snapshot is kept. With a short lease it is five of them. VACUUM may
 	// be twice as far behind: a snapshot is as old as the oldest transaction that it saw running,
 	// and that may be one of ours that waits for a second lock.
-	maxWait        = 150 * time.Second
+	maxWait = 150 * time.Second
+	// maxCandidacy is that of a candidate for a leader's seat. Candidates wait for days, and their
+	// order matters to nobody: so with a leader whose transaction is a minute old, VACUUM is less
+	// than two minutes behind.
+	maxCandidacy   = 45 * time.Second
 	leasesToWait   = 5
 	lookLimit      = 2 * time.Second
 	fromPoolWithin = 200 * time.Millisecond
@@ -42,10 +46,14 @@ var errGaveWay = errors.New("the wait gave way to somebody who waits for its sna
 
 // maxWaitOf is how long a wait for request keeps one snapshot.
 func maxWaitOf(request dialects.Request) time.Duration {
-	if request.Lease > 0 {
-		return min(maxWait, leasesToWait*request.Lease)
+	limit := maxWait
+	if request.Ours && request.Slots == 0 {
+		limit = maxCandidacy
 	}
-	return maxWait
+	if request.Lease > 0 {
+		limit = min(limit, leasesToWait*request.Lease)
+	}
+	return limit
 }
 
 // wait is a statement that waits for rows.
