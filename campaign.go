@@ -98,8 +98,8 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 		return g, seats, err
 	}
 	request := seats.Row(seats.Seat)
-	// The term comes with the seat: a candidate that is stopped in between must not draw a later one
-	// than its successor has.
+	// The term comes with the seat: a candidate that is stopped in between must not draw a later
+	// one than its successor has.
 	request.Lease, request.Fence = l.config.lease, l.config.table
 	g, err = e.row(request).begin(ctx, wait, request, entered.Place)
 	return g, seats, err

@@ -33,8 +33,10 @@
 // Callers of one process queue in it, and as many sessions as [WithQueue] allows queue at the
 // server, where those of all processes are served in the order in which they arrive. So the order
 // within a process is that of the calls, and between processes that of their sessions. On MySQL and
-// MariaDB a waiter that holds other rows may overtake. A waiter that gives up leaves its queue at
-// once. One that dies delays the next by half a second at most.
+// MariaDB a waiter that holds other rows may overtake. On PostgreSQL a wait goes to the end of the
+// queue when somebody else, CREATE INDEX CONCURRENTLY say, waits for it, and every two and a half
+// minutes. A waiter that gives up leaves its queue at once. One that dies delays the next by half a
+// second at most.
 //
 // # Reentry
 //
@@ -68,9 +70,10 @@
 //
 // # Long holds
 //
-// Each held lock occupies a connection and an open transaction. On PostgreSQL that transaction
-// holds back vacuum in the whole database, and CREATE INDEX CONCURRENTLY waits for it. On MariaDB
-// it holds back purge. Hold locks for as long as the work takes, not for the life of a process.
+// Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of up to 32
+// keys is renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
+// A Do and a Lock of Rows hold them back as long as they last: keep these short. On MariaDB every
+// lock holds back purge. [Locker.Election] is for a leader.
 //
 // A session that is silent for its lease, 30 s unless [WithLease] says otherwise, is ended by the
 // server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The

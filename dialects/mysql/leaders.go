@@ -132,11 +132,11 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 	})
 }
 
-// leaderSQL is one statement. It first tries the lock of the office, and then reads the record, in a
-// range: a look-up by the primary key could be read before. So what it reads is of the holder that
-// it met, or of one that came after it: never of one that had gone before. Behind what the record
-// says it tells whether the session has begun a transaction with that, and whether this server only
-// reads: there nobody holds a lock.
+// leaderSQL is one statement. It first tries the lock of the office, and then reads the record, in
+// a range: a look-up by the primary key could be read before. So what it reads is of the holder
+// that it met, or of one that came after it: never of one that had gone before. Behind what the
+// record says it tells whether the session has begun a transaction with that, and whether this
+// server only reads: there nobody holds a lock.
 func leaderSQL(seats dialects.Seats) (string, error) {
 	name, err := literal(dialects.Value{Text: seats.Election})
 	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Office +

@@ -38,8 +38,8 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 	}
 	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
 		" where election = $1", []any{election}}
-	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record'), ($1, 'office') " +
-		"on conflict do nothing", []any{election}}
+	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record'), " +
+		"($1, 'office') on conflict do nothing", []any{election}}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
 			columns, err := q.run(ctx, attempt)
@@ -100,13 +100,14 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 }
 
 // Leader implements dialects.Electorate. It tries the turnstile in front of the office, which a
-// renewal keeps, and writes nothing. What is read comes from a later snapshot, so it is of the holder that was met, or
-// of one that came after it: never of one that had gone before.
+// renewal keeps, and writes nothing. What is read comes from a later snapshot, so it is of the
+// holder that was met, or of one that came after it: never of one that had gone before.
 func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
+	office := passSQL(seats.Row(seats.Office), "pg_try_advisory_xact_lock_shared", "$1")
 	err = d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{
 			{sql: "begin isolation level read committed"},
-			{"select " + passSQL(seats.Row(seats.Office), "pg_try_advisory_xact_lock_shared", "$1"), []any{seats.Office}},
+			{"select " + office, []any{seats.Office}},
 			{
 				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
 					seats.Table + " where id = $1 and election = $2 and part = 'record'",

@@ -156,7 +156,7 @@ func TestNoSchema(t *testing.T) {
 		require.NoError(t, err)
 		defer db.Close()
 		require.NoError(t, s.installOn(db))
-		require.Equal(t, s.baseline, s.findings(t))
+		require.Equal(t, replaced(s.baseline, []string{"durability: warning"}), s.findings(t)) // it flushes nothing
 
 		s.table = "txlock_slots"
 		s.execute(t, "ALTER ROLE %s SET search_path = nowhere")
