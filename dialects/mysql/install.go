@@ -98,7 +98,11 @@ type table struct{ name, definition string }
 // created, after an error too.
 func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string, err error) {
 	for _, t := range tables {
-		_, err := conn.ExecContext(ctx, "CREATE TABLE "+t.name+t.definition)
+		_, err := conn.ExecContext(ctx, "SELECT 1 FROM "+t.name+" LIMIT 0")
+		if err == nil { // it exists; not every engine has the same error for that
+			continue
+		}
+		_, err = conn.ExecContext(ctx, "CREATE TABLE "+t.name+t.definition)
 		switch {
 		case err == nil:
 			made = append(made, t.name)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 // asker stands for the server: it says whether somebody waits for a snapshot, as the test sets it.
 type asker struct {
 	waits
+	mu    sync.Mutex
 	since time.Duration
 	some  bool
 	looks int
@@ -23,10 +25,25 @@ type asker struct {
 func newAsker() *asker {
 	a := &asker{}
 	a.look = func(context.Context, *wait) (time.Duration, bool, error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		a.looks++
 		return a.since, a.some, nil
 	}
 	return a
+}
+
+// says has the server say that somebody has been waiting for so long.
+func (a *asker) says(since time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.since, a.some = since, true
+}
+
+func (a *asker) looked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looks
 }
 
 // enterFor enters a wait whose interrupts are counted.
@@ -50,7 +67,7 @@ func TestAWaitKeepsItsPlaceAsLongAsItHarmsNobody(t *testing.T) {
 		w, interrupts := a.enterFor(30 * time.Second)
 		after(maxWait - time.Second)
 		require.Zero(t, interrupts.Load())
-		require.Positive(t, a.looks)
+		require.Positive(t, a.looked())
 		after(time.Second + lookEvery)
 		require.Positive(t, interrupts.Load(), "it is too old for VACUUM")
 		require.True(t, a.leave(w))
@@ -74,7 +91,7 @@ func TestWaitsGiveWayToWhoCameLater(t *testing.T) {
 		old, oldInterrupts := a.enterFor(30 * time.Second)
 		after(2 * lookEvery)
 		young, youngInterrupts := a.enterFor(30 * time.Second)
-		a.since, a.some = 2*lookEvery, true
+		a.says(2 * lookEvery)
 		after(lookEvery)
 		require.Positive(t, oldInterrupts.Load())
 		require.Zero(t, youngInterrupts.Load())
@@ -95,10 +112,12 @@ func TestNobodyIsAskedForWaitsThatAreSoonOver(t *testing.T) {
 			after(lookEvery / 10)
 			require.False(t, a.leave(w))
 		}
-		require.Zero(t, a.looks)
+		require.Zero(t, a.looked())
 		require.Nil(t, a.enter(dialects.Request{Try: true}, querier{}), "a try does not wait")
 		require.False(t, a.leave(nil))
 		after(time.Minute) // the timer has stopped
+		a.waits.mu.Lock()
+		defer a.waits.mu.Unlock()
 		require.False(t, a.looking)
 		require.Nil(t, a.oldest)
 		require.Nil(t, a.newest)

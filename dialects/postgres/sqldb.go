@@ -66,6 +66,9 @@ func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Req
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
 	backend, err := q.run(clean, script{{sql: backendSQL}})
+	if broken(err) {
+		err = lost(err)
+	}
 	if err == nil {
 		q.interrupt = func(ctx context.Context) error { return p.cancel(ctx, backend[0][0]) }
 	}

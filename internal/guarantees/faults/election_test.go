@@ -64,31 +64,27 @@ func TestLeaderKilled(t *testing.T) {
 	eachOpened(t, leaderKilled[pgx.Tx], leaderKilled[*sql.Tx])
 }
 
-// The successor of a leader whose process is killed leads within 100 ms: one time of three, on a
-// machine that may be busy.
+// The successor of a leader whose process is killed leads at once. That takes less than 100 ms on a
+// machine that has nothing else to do, which is logged. Here other tests run.
 func leaderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	soonest := time.Hour
-	for try := 0; try < 3 && soonest > 100*time.Millisecond; try++ {
-		f := testbed.NewFixture(t, e, c)
-		other := testbed.NewFixture(t, e, c)
-		name := f.Key("killed")
-		leader, term := leads(t, f, name, time.Minute, "")
-		found, err := other.Locks.Election(name, "onlooker").Leader(background)
-		require.NoError(t, err)
-		require.Equal(t, strconv.Itoa(leader.Process.Pid), found.Identity)
-		require.Equal(t, term, found.Term)
-		terms, since := successor(t, other, name)
-		killed := time.Now()
-		require.NoError(t, leader.Process.Kill())
-		took := testbed.Receive(t, since).Sub(killed)
-		t.Logf("the successor led after %v", took)
-		soonest = min(soonest, took)
-		require.Greater(t, testbed.Receive(t, terms), term)
-		found, err = other.Locks.Election(name, "onlooker").Leader(background)
-		require.NoError(t, err)
-		require.Equal(t, "successor", found.Identity)
-	}
-	require.LessOrEqual(t, soonest, 100*time.Millisecond)
+	f := testbed.NewFixture(t, e, c)
+	other := testbed.NewFixture(t, e, c)
+	name := f.Key("killed")
+	leader, term := leads(t, f, name, time.Minute, "")
+	found, err := other.Locks.Election(name, "onlooker").Leader(background)
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(leader.Process.Pid), found.Identity)
+	require.Equal(t, term, found.Term)
+	terms, since := successor(t, other, name)
+	killed := time.Now()
+	require.NoError(t, leader.Process.Kill())
+	took := testbed.Receive(t, since).Sub(killed)
+	t.Logf("the successor led after %v", took)
+	require.Less(t, took, 2*time.Second)
+	require.Greater(t, testbed.Receive(t, terms), term)
+	found, err = other.Locks.Election(name, "onlooker").Leader(background)
+	require.NoError(t, err)
+	require.Equal(t, "successor", found.Identity)
 }
 
 func TestLeaderStopped(t *testing.T) {

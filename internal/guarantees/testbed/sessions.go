@@ -44,22 +44,22 @@ func (f *Fixture[Tx]) Sessions(t *testing.T) (n int) {
 // KillSessions ends all sessions of the fixture, as an administrator does.
 func (f *Fixture[Tx]) KillSessions(t *testing.T) {
 	t.Helper()
-	f.eachSession(t, "pg_terminate_backend", "KILL")
+	f.eachSession(t, "pg_terminate_backend(pid, 5000)", "KILL") // a pooler would give a dying session to another
 }
 
 // CancelStatements cancels the running statements of the fixture, and ends no session, as an
 // administrator does.
 func (f *Fixture[Tx]) CancelStatements(t *testing.T) {
 	t.Helper()
-	f.eachSession(t, "pg_cancel_backend", "KILL QUERY")
+	f.eachSession(t, "pg_cancel_backend(pid)", "KILL QUERY")
 }
 
-// eachSession calls a function on PostgreSQL, or runs a statement on MySQL and MariaDB, for each
+// eachSession calls a function of pid on PostgreSQL, or runs a statement on MySQL and MariaDB, for each
 // session of the fixture.
 func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	t.Helper()
 	if f.Postgres {
-		_, err := f.Admin.Exec("SELECT "+function+"(pid) FROM pg_stat_activity WHERE split_part(application_name, "+
+		_, err := f.Admin.Exec("SELECT "+function+" FROM pg_stat_activity WHERE split_part(application_name, "+
 			"'#', 1) = $1", f.Label)
 		require.NoError(t, err)
 		return
