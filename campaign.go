@@ -131,6 +131,10 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialec
 			err = context.Cause(ctx)
 		}
 	}
+	if err == nil {
+		g.heartbeat.Check() // this process may have been stopped meanwhile
+		err = g.handle.Err()
+	}
 	return err
 }
 
@@ -158,10 +162,12 @@ type pause struct{ last time.Duration }
 
 const firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 
-// after is the pause after a candidacy that took so long: none after one that took longer than the
-// last pause. It is spread, so that candidates that fail together do not come again together.
-func (p *pause) after(took time.Duration) time.Duration {
-	if took > max(p.last, firstPause) {
+// after is the pause after a candidacy. None is needed after one that came as far as waiting, and
+// took longer than the last pause. It is spread, so that candidates that fail together do not come
+// again together.
+func (p *pause) after(took time.Duration, err error) time.Duration {
+	waited := errors.Is(err, ErrLost) || errors.Is(err, ErrNotAcquired)
+	if waited && took > max(p.last, firstPause) || took > longestPause {
 		p.last = 0
 		return 0
 	}

@@ -127,7 +127,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		if !e.passing(err) {
 			return e.failed("Lead", err)
 		}
-		wait := pause.after(time.Since(begun))
+		wait := pause.after(time.Since(begun), err)
 		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
 			"pause", wait, "error", err)
 		select {

@@ -73,7 +73,7 @@
 // Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of up to 32
 // keys is renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
 // A Do and a Lock of Rows hold them back as long as they last: keep these short. On MariaDB every
-// lock holds back purge. [Locker.Election] is for a leader.
+// lock holds back purge, a leader's too. [Locker.Election] is for leaders.
 //
 // A session that is silent for its lease, 30 s unless [WithLease] says otherwise, is ended by the
 // server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The
@@ -179,10 +179,11 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 }
 
 // Install creates the lock table and seeds its slots, and creates what stands beside it, for tokens
-// and elections. It may be called at every start, by many
-// replicas at once. It completes what an earlier call left when it crashed, and refuses to change
-// the number of slots of an installed table. After an error nothing has changed. Where programs may
-// not create tables, run the SQL of [Locker.Schema].
+// and elections. It may be called at every start, by many replicas at once. It completes what an
+// earlier call left when it crashed, and refuses to change the number of slots of an installed
+// table. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
+// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
+// [Locker.Schema].
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)

@@ -80,7 +80,7 @@ func (e *Elector) IsLeader(context.Context) error {
 func (e *Elector) Term() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.term == nil {
+	if e.term == nil || e.term.Err() != nil {
 		return 0
 	}
 	return e.now
@@ -116,6 +116,9 @@ func (e *Elector) Close() error {
 func (e *Elector) campaign(ctx context.Context, lead func() error) {
 	const pause = 5 * time.Second
 	for ctx.Err() == nil {
+		e.mu.Lock()
+		e.err = nil
+		e.mu.Unlock()
 		err := lead()
 		if ctx.Err() != nil {
 			return

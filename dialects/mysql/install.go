@@ -24,9 +24,9 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 }
 
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
-// at once, so the tables come first and the rows follow in one statement. After an error the tables
-// that this call has created are dropped: nobody has used them, for without the rows there is
-// nothing to lock. Where the connection is lost, by a crash or a ctx that ends in the middle, empty
+// at once, so the tables come first and the rows follow in one statement. When these are refused,
+// the tables that this call has created are dropped, unless there were slots before, and somebody
+// may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the middle, empty
 // tables stay, and the next Install completes them.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
@@ -80,15 +80,15 @@ func (d *Driver) complete(
 		err = seed(ctx, conn, quoted, wanted)
 	}
 	if err == nil {
-		slots, err = d.slots(ctx, conn, layout.Table)
+		return d.slots(ctx, conn, layout.Table)
 	}
-	if err != nil && len(made) > 0 {
+	if len(made) > 0 && census.Rows == 0 {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		_, failed := conn.ExecContext(clean, "DROP TABLE "+strings.Join(made, ", "))
 		err = errors.Join(err, failed)
 	}
-	return slots, err
+	return 0, err
 }
 
 // table is one to be created.

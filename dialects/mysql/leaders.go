@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/network"
 )
 
@@ -45,7 +46,7 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 	}
 	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE election = " + name
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		for attempt := 0; ; attempt++ {
+		for attempt := 0; attempt < 5; attempt++ {
 			parts, err := firstColumn(ctx, conn, find)
 			if err != nil {
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
@@ -68,31 +69,46 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 				return nil
 			}
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
-			err = write(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'seat'), ("+
+			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'seat'), ("+
 				name+", 'record'), ("+name+", 'office')")
-			if err != nil && (number(err) != lockDeadlock || attempt == 5) {
+			if err != nil && number(err) != lockDeadlock {
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
 		}
+		return fmt.Errorf("%w: the rows of election %s in %s cannot be made", dialects.ErrNoRow, election, leaders)
 	})
 	return s, err
 }
 
-// write runs statements in a transaction of their own, and commits it. At REPEATABLE READ, servers
-// take it whatever their binlog_format is. After an error withConn ends what is open.
-func write(ctx context.Context, conn *sql.Conn, statements ...string) error {
-	for _, query := range append(append([]string{
-		"ROLLBACK", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION",
-	}, statements...), "COMMIT") {
-		if _, err := conn.ExecContext(ctx, query); err != nil {
-			return err
+// alone runs a statement that commits by itself. No lock outlives it: this process may be stopped
+// right behind it, and the connection has no lease. At REPEATABLE READ, servers take it whatever
+// their binlog_format is.
+func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
+	for _, prepare := range []string{
+		"ROLLBACK", "SET @txlock_autocommit = @@autocommit, @txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, " +
+			"innodb_lock_wait_timeout = " + strconv.Itoa(int(recordWait.Seconds())),
+		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+	} {
+		if _, err := conn.ExecContext(ctx, prepare); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	defer func() {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, innodb_lock_wait_timeout = "+
+			"@txlock_wait, @txlock_autocommit = NULL, @txlock_wait = NULL"); failed != nil {
+			destroy(conn)
+		}
+	}()
+	result, err := conn.ExecContext(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
-// recordWait bounds the wait for the record: nobody but the next leader locks it for longer than a
-// statement takes.
+// recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
 
 // Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
@@ -108,15 +124,14 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 	}
 	record := " WHERE id = " + seats.Record + " AND election = " + election
 	return d.withConn(ctx, func(conn *sql.Conn) error {
-		limits := onMariaDB(fmt.Sprintf("max_statement_time=%.3f", recordWait.Seconds()))
-		err := write(ctx, conn,
-			// It waits, for a bounded time that UPDATE does not know on MySQL.
-			fmt.Sprintf("%sSELECT /*+ MAX_EXECUTION_TIME(%d) */ term FROM %s%s FOR UPDATE",
-				limits, recordWait.Milliseconds(), seats.Table, record),
+		changed, err := alone(ctx, conn,
 			fmt.Sprintf("UPDATE %s SET identity = %s, term = %d, since = UTC_TIMESTAMP(6)%s AND term < %[3]d",
 				seats.Table, name, term, record))
 		if err != nil {
 			return classify(err, dialects.Request{Table: seats.Table, Ours: true})
+		}
+		if changed == 1 {
+			return nil
 		}
 		written, err := firstColumn(ctx, conn, "SELECT term FROM "+seats.Table+record)
 		switch {
@@ -124,26 +139,25 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 			return err
 		case len(written) == 0:
 			return fmt.Errorf("%w: the record of election %s is gone", dialects.ErrNoRow, seats.Election)
-		case written[0] != strconv.FormatInt(term, 10):
-			return fmt.Errorf("%w: the record of election %s has a later term than %d", dialects.ErrLost,
-				seats.Election, term)
 		}
-		return nil
+		return fmt.Errorf("%w: the record of election %s has term %s, and not a smaller one than %d", dialects.ErrLost,
+			seats.Election, written[0], term)
 	})
 }
 
-// leaderSQL is one statement. It first tries the lock of the office, and then reads the record, in
-// a range: a look-up by the primary key could be read before. So what it reads is of the holder
+// leaderSQL is one statement. It first tries the lock of the office, and then reads the record, by
+// conditions that the server takes for a range, and not for a look-up by a unique key: that it would
+// read before it begins. So what it reads is of the holder
 // that it met, or of one that came after it: never of one that had gone before. Behind what the
 // record says it tells whether the session has begun a transaction with that, and whether this
 // server only reads: there nobody holds a lock.
 func leaderSQL(seats dialects.Seats) (string, error) {
-	name, err := literal(dialects.Value{Text: seats.Election})
+	row, err := literal(dialects.Value{Text: seats.Election + " record"})
 	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Office +
 		" /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
 		"(SELECT CONCAT_WS(' ', @@autocommit + 0, @@read_only + 0, term, since, HEX(identity)) FROM " + seats.Table +
-		" WHERE id BETWEEN " + seats.Record + " AND " + seats.Record + " AND election = " + name +
-		" AND part = 'record')", err
+		" WHERE id BETWEEN " + seats.Record + " AND " + seats.Record + " + 0 AND CONCAT(election, ' ', part) = " + row +
+		")", err
 }
 
 const freeMark = "free"
@@ -174,6 +188,9 @@ func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (leader diale
 		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
 	}
 	leader, began, err := leaderIn(answer, seats)
+	if errors.Is(err, dialects.ErrNoRow) && !s.several {
+		destroy(conn) // it may have begun a transaction
+	}
 	if began && !s.several {
 		// The connection was given with autocommit=0. The answer may be an older transaction's.
 		return d.leaderOn(ctx, conn, query, seats)
@@ -235,10 +252,13 @@ func leaderIn(answer []string, seats dialects.Seats) (leader dialects.Leader, be
 
 // Passing implements dialects.Electorate.
 func (d *Driver) Passing(err error) bool {
+	if errors.Is(err, errNoRun) {
+		return true
+	}
 	switch number(err) {
 	case tooManyConnections, serverShutdown, tooManyOfUser, lockWaitTimeout, lockDeadlock, rowChanged, onlyReads,
 		queryInterrupted, readOnlyTransaction, connectionKilled, statementTimeout, queryTimeout, sessionKilled,
-		idleTooLong:
+		idleTooLong, offlineMode, tooManyOfAccount, nodeNotReady, readOnlyMode:
 		return true
 	}
 	return network.Failed(err) || errors.Is(err, mysql.ErrInvalidConn)

@@ -165,6 +165,9 @@ var mayPass = []string{
 
 // Passing implements dialects.Electorate.
 func (d *driver[Tx]) Passing(err error) bool {
+	if errors.Is(err, errNoRun) {
+		return true
+	}
 	if state := sqlState(err); state != "" {
 		for _, prefix := range mayPass {
 			if strings.HasPrefix(state, prefix) {

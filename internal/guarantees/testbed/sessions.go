@@ -44,7 +44,8 @@ func (f *Fixture[Tx]) Sessions(t *testing.T) (n int) {
 // KillSessions ends all sessions of the fixture, as an administrator does.
 func (f *Fixture[Tx]) KillSessions(t *testing.T) {
 	t.Helper()
-	f.eachSession(t, "pg_terminate_backend(pid, 5000)", "KILL") // a pooler would give a dying session to another
+	// It waits for their ends: a pooler would give a dying session to another client.
+	f.eachSession(t, "pg_terminate_backend(pid, 5000)", "KILL")
 }
 
 // CancelStatements cancels the running statements of the fixture, and ends no session, as an
@@ -54,8 +55,8 @@ func (f *Fixture[Tx]) CancelStatements(t *testing.T) {
 	f.eachSession(t, "pg_cancel_backend(pid)", "KILL QUERY")
 }
 
-// eachSession calls a function of pid on PostgreSQL, or runs a statement on MySQL and MariaDB, for each
-// session of the fixture.
+// eachSession calls a function of pid on PostgreSQL, or runs a statement on MySQL and MariaDB,
+// for each session of the fixture.
 func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 	t.Helper()
 	if f.Postgres {
