@@ -26,8 +26,8 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 // Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
 // at once, so the tables come first and the rows follow in one statement. When these are refused,
 // the tables that this call has created are dropped, unless there were slots before, and somebody
-// may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the middle, empty
-// tables stay, and the next Install completes them.
+// may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the
+// middle, empty tables stay, and the next Install completes them.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {

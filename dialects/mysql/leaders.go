@@ -85,8 +85,8 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 // their binlog_format is.
 func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
 	for _, prepare := range []string{
-		"ROLLBACK", "SET @txlock_autocommit = @@autocommit, @txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, " +
-			"innodb_lock_wait_timeout = " + strconv.Itoa(int(recordWait.Seconds())),
+		"ROLLBACK", "SET @txlock_autocommit = @@autocommit, @txlock_wait = @@innodb_lock_wait_timeout, " +
+			"autocommit = 1, innodb_lock_wait_timeout = " + strconv.Itoa(int(recordWait.Seconds())),
 		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 	} {
 		if _, err := conn.ExecContext(ctx, prepare); err != nil {
@@ -146,11 +146,11 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 }
 
 // leaderSQL is one statement. It first tries the lock of the office, and then reads the record, by
-// conditions that the server takes for a range, and not for a look-up by a unique key: that it would
-// read before it begins. So what it reads is of the holder
-// that it met, or of one that came after it: never of one that had gone before. Behind what the
-// record says it tells whether the session has begun a transaction with that, and whether this
-// server only reads: there nobody holds a lock.
+// conditions that the server takes for a range, and not for a look-up by a unique key: that it
+// would read before it begins. So what it reads is of the holder that it met, or of one that came
+// after it: never of one that had gone before. Behind what the record says it tells whether the
+// session has begun a transaction with that, and whether this server only reads: there nobody holds
+// a lock.
 func leaderSQL(seats dialects.Seats) (string, error) {
 	row, err := literal(dialects.Value{Text: seats.Election + " record"})
 	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Office +
