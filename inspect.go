@@ -58,7 +58,7 @@ type Session struct {
 	// Behind is how many callers of its process wait for the same rows without a session, see
 	// [WithQueue]. The count is as old as the session's last statement for the lock: for a waiter,
 	// and for the session of a Do, it is that of the beginning. A holder by Lock tells it anew with
-	// each heartbeat, a twelfth to a sixth of the lease apart. 0 may mean that it is not shown.
+	// each heartbeat, half a minute apart at most. 0 may mean that it is not shown.
 	Behind int
 
 	party dialects.Party

@@ -84,6 +84,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -324,6 +325,9 @@ func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 // everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	target, err := rowsOf(table, column, values)
+	if err == nil && strings.EqualFold(table, l.config.table) {
+		err = fmt.Errorf("Rows of %s: that is the lock table, whose rows belong to Mutex", table)
+	}
 	return &Mutex[Tx]{locker: l, name: nameOfRows(table, column, values), target: target, err: err}
 }
 

@@ -84,16 +84,10 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 // right behind it, and the connection has no lease. At REPEATABLE READ, servers take it whatever
 // their binlog_format is.
 func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
-	for _, prepare := range []string{
-		"ROLLBACK", "SET @txlock_autocommit = @@autocommit, @txlock_wait = @@innodb_lock_wait_timeout, " +
-			"autocommit = 1, innodb_lock_wait_timeout = " + strconv.Itoa(int(recordWait.Seconds())),
-		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-	} {
-		if _, err := conn.ExecContext(ctx, prepare); err != nil {
-			return 0, err
-		}
+	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+		return 0, err
 	}
-	defer func() {
+	defer func() { // also where the first SET is in force and its answer has not come
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, innodb_lock_wait_timeout = "+
@@ -101,9 +95,15 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 			destroy(conn)
 		}
 	}()
-	result, err := conn.ExecContext(ctx, query)
-	if err != nil {
-		return 0, err
+	var result sql.Result
+	for _, statement := range []string{
+		"SET @txlock_autocommit = @@autocommit, @txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, " +
+			"innodb_lock_wait_timeout = " + strconv.Itoa(int(recordWait.Seconds())),
+		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", query,
+	} {
+		if result, err = conn.ExecContext(ctx, statement); err != nil {
+			return 0, err
+		}
 	}
 	return result.RowsAffected()
 }

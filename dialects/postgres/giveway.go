@@ -83,7 +83,13 @@ func (w *wait) giveWay() {
 	w.mu.Unlock()
 	go func() {
 		defer close(w.quiet)
-		interrupt.Repeat(context.Background(), w.interrupt, w.ended, false)
+		for !interrupt.Repeat(context.Background(), w.interrupt, w.ended, false) {
+			select {
+			case <-w.ended:
+				return
+			case <-time.After(lookEvery):
+			}
+		}
 	}()
 }
 
@@ -106,7 +112,8 @@ func (w *wait) end() (asked bool) {
 type waits struct {
 	// look asks the server how long somebody has been waiting for the snapshot of one of them, if
 	// anybody is.
-	look func(ctx context.Context, oldest *wait) (since time.Duration, some bool, err error)
+	// Known is the connection of one, if any is known.
+	look func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error)
 
 	mu      sync.Mutex
 	oldest  *wait
@@ -168,13 +175,16 @@ func (ws *waits) lookAfter() {
 		ws.mu.Unlock()
 		return
 	}
-	oldest := ws.oldest
+	oldest, known := ws.oldest, (*pgx.Conn)(nil)
+	for w := oldest; w != nil && known == nil; w = w.next {
+		known = w.conn
+	}
 	ws.mu.Unlock()
 
 	if time.Since(oldest.begun) >= lookEvery {
 		ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
 		// The error is nobody's: who waits is told by its own connection, and this comes again.
-		since, some, err := ws.look(ctx, oldest)
+		since, some, err := ws.look(ctx, known)
 		cancel()
 		answered := time.Now() // rather too late: a wait that began a little later gives way too
 		ws.tell(func(w *wait) bool {
@@ -207,8 +217,8 @@ const awaitedSnapshotSQL = "select extract(epoch from clock_timestamp() - min(wa
 	"and exists (select from pg_locks queued where queued.pid = ours.pid and not queued.granted)"
 
 // awaitedSnapshot asks on a connection of the pool. When the pool has none to give, it may be the
-// waits that have them all: then it makes a connection as that of the oldest was made.
-func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, oldest *wait) (since time.Duration, some bool, err error) {
+// waits that have them all: then it makes a connection as a known one was made.
+func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error) {
 	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
 	defer cancel()
 	var column []string
@@ -220,8 +230,8 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, oldest *wait) (since t
 		}
 		return err
 	})
-	if err != nil && brief.Err() != nil && oldest.conn != nil {
-		column, err = askAlone(ctx, oldest.conn.Config(), ask)
+	if err != nil && brief.Err() != nil && known != nil {
+		column, err = askAlone(ctx, known.Config(), ask)
 	}
 	if err != nil || len(column) == 0 || column[0] == "" {
 		return 0, false, err

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
@@ -24,7 +25,7 @@ type asker struct {
 
 func newAsker() *asker {
 	a := &asker{}
-	a.look = func(context.Context, *wait) (time.Duration, bool, error) {
+	a.look = func(context.Context, *pgx.Conn) (time.Duration, bool, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.looks++

@@ -22,12 +22,16 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return 0, err
 	}
 	var columns [][]string
-	w := q.waits.enter(request, q)
-	err = interrupt.Await(ctx, on.limit > 0, q.interrupt, func(ctx context.Context) (err error) {
-		columns, err = sendLock(ctx, p)
-		return err
-	})
-	if asked := q.waits.leave(w); asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
+	var asked bool // to give way
+	func() {
+		w := q.waits.enter(request, q)
+		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
+		err = interrupt.Await(ctx, on.limit > 0, q.interrupt, func(ctx context.Context) (err error) {
+			columns, err = sendLock(ctx, p)
+			return err
+		})
+	}()
+	if asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
 		return 0, errGaveWay
 	}
 	if err != nil {
@@ -117,15 +121,17 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as 
 		return token, lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
-	// the rollback, nothing else can be prepared.
+	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
+	// dropSnapshotSQL.
 	_, undone := q.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
 	if undone == nil {
+		err = q.explain(clean, request, err)
 		_, undone = q.run(clean, script{{sql: "release savepoint txlock_wait"}})
 	}
 	if undone != nil {
 		return 0, lost(errors.Join(err, undone))
 	}
-	return 0, q.explain(clean, request, err)
+	return 0, err
 }
 
 // abandon rolls back what a script has left open. Where that fails, the connection is closed when

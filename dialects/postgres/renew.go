@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -49,49 +51,63 @@ func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
 func (r *renewal) due() bool { return r.possible() && time.Since(r.last) >= r.every }
 
-// renew leaves the locks as they are when somebody else shares the gate: the next heartbeat tries
-// again. After an error the session still has the turnstiles, so nobody gets in before the owner
+// renew leaves the locks as they are when somebody shares the gate. It is due again after half of the
+// usual time. After an error the session still has the turnstiles, so nobody gets in before the owner
 // knows of the loss, when the connection is closed. That is what the savepoints are for: without
 // them a statement that fails would end the transaction, and with it what the session does not keep
 // for itself yet, or no longer.
-func (s *session[Tx]) renew(ctx context.Context, behind int) error {
-	alone, shown, err := s.passGates(ctx)
-	if err != nil || !alone {
-		return err
+func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err error) {
+	s.spoiled = true // unless all goes well: a connection that is closed keeps nothing
+	shown, err := s.shown(ctx)
+	if err != nil {
+		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
-	s.spoiled = true
-	if err := exec(ctx, s.conn, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown)); err != nil {
-		return fmt.Errorf("the renewal of the lock failed: %w", err)
+	err = exec(ctx, s.conn, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+	if sqlState(err) == lockNotAvailable {
+		if undone := exec(ctx, s.conn, "rollback to "+renewSavepoint+"; release "+renewSavepoint); undone == nil {
+			s.spoiled = false
+			s.renewal.last = time.Now().Add(-s.renewal.every / 2)
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
 	s.spoiled = false
 	s.renewal.last = time.Now()
+	return true, nil
+}
+
+// renewSoon renews what can be renewed, for a session that gives way: the first wait for the gate may
+// be in vain.
+func (s *session[Tx]) renewSoon(ctx context.Context) error {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	for range 5 {
+		if !s.renewal.possible() {
+			return nil
+		}
+		if renewed, err := s.renew(clean, 0); renewed || err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// passGates takes the gates of the tables, all or none. It reads what the session shows.
-func (s *session[Tx]) passGates(ctx context.Context) (alone bool, shown string, err error) {
-	gates := s.gates("pg_try_advisory_lock")
-	s.spoiled = true
-	columns, err := s.run(ctx, script{
-		{sql: renewSavepoint},
-		{sql: "select concat_ws(' ', " + strings.Join(gates, ", ") + ")"},
-		{sql: "select extract(epoch from now())::text"},
-		{sql: "select " + nameSQL},
+// shown is the label that the session shows, as it is to be in the next transaction.
+func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
+	err = s.conn.use(func(conn *pgx.Conn) error {
+		results, err := conn.PgConn().Exec(ctx, renewSavepoint+"; select extract(epoch from now()), "+nameSQL+
+			"; release "+renewSavepoint).ReadAll()
+		if err != nil {
+			return err
+		}
+		row := results[1].Rows[0]
+		begun, err := strconv.ParseFloat(string(row[0]), 64)
+		text = label.Since(string(row[1]), begun)
+		return err
 	})
-	if err != nil {
-		return false, "", err
-	}
-	passed := strings.Fields(columns[1][0])
-	if slices.ContainsFunc(passed, func(got string) bool { return !isTrue(got) }) {
-		_, err := s.run(ctx, script{
-			{sql: "select " + strings.Join(s.gatesAmong(passed), ", ")},
-			{sql: "release " + renewSavepoint},
-		})
-		s.spoiled = err != nil
-		return false, "", err
-	}
-	begun, err := strconv.ParseFloat(columns[2][0], 64)
-	return err == nil, label.Since(columns[3][0], begun), err
+	return text, err
 }
 
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
@@ -111,10 +127,11 @@ func (s *session[Tx]) renewScript(shown string) string {
 		for i, value := range request.Values {
 			values[i] = value.Text
 		}
-		// A row that is missing is a division by zero, and that is an end of the session.
+		// A row that is missing is a division by zero. One that somebody else has got, who passes no
+		// turnstiles, is an error too. Either is the end of the session.
 		lock = append(lock, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
 			" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+rows.column+
-			rowLock(request)+") locked")
+			rowLock(request)+" nowait) locked")
 		unkeep = append(unkeep, each(unkeeping))
 	}
 	set := "select " + setSQL("application_name", literal(shown))
@@ -122,12 +139,21 @@ func (s *session[Tx]) renewScript(shown string) string {
 		set += ", " + setSQL("idle_in_transaction_session_timeout", literal(milliseconds(s.lease))) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
 	}
+	keep = append([]string{
+		renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'",
+		"select " + strings.Join(s.gates(keeping), ", "),
+	}, keep...)
 	statements := slices.Concat(keep, []string{"rollback and chain", set}, pass, lock, []string{renewSavepoint}, unkeep,
 		[]string{"select " + strings.Join(s.gates(unkeeping), ", "), "release " + renewSavepoint})
 	return strings.Join(statements, "; ")
 }
 
 const renewSavepoint = "savepoint txlock_renew"
+
+// gateWait is how long a renewal waits for the gate, behind other renewals: all sessions of a
+// Locker have their heartbeats at once. It ends before deadlock_timeout (1 s): who shares the gate
+// may wait for a turnstile of this session.
+const gateWait = 50 * time.Millisecond
 
 // gates calls function for the gate of each table, in one order.
 func (s *session[Tx]) gates(function string) (calls []string) {
@@ -136,17 +162,4 @@ func (s *session[Tx]) gates(function string) (calls []string) {
 	}
 	slices.Sort(calls)
 	return slices.Compact(calls)
-}
-
-// gatesAmong gives back those that were passed.
-func (s *session[Tx]) gatesAmong(passed []string) (calls []string) {
-	for i, call := range s.gates(unkeeping) {
-		if isTrue(passed[i]) {
-			calls = append(calls, call)
-		}
-	}
-	if calls == nil {
-		calls = []string{"null"}
-	}
-	return calls
 }

@@ -98,7 +98,8 @@ func (s *session[Tx]) Socket() net.Conn { return s.socket }
 // unless it is that of a renewal.
 func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 	if s.renewal.due() {
-		return s.renew(ctx, behind)
+		_, err := s.renew(ctx, behind)
+		return err
 	}
 	err := exec(ctx, s.conn, pingMark+strconv.Itoa(behind))
 	switch status := s.status(); {
@@ -141,13 +142,9 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (i
 			return token, nil
 		case !errors.Is(err, errGaveWay):
 			return token, err
-		case s.renewal.possible():
-			clean, cancel := interrupt.Detached(ctx)
-			err := s.renew(clean, 0)
-			cancel()
-			if err != nil {
-				return 0, lost(err)
-			}
+		}
+		if err := s.renewSoon(ctx); err != nil {
+			return 0, lost(err)
 		}
 	}
 }

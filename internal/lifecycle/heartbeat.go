@@ -63,8 +63,8 @@ type Heartbeat struct {
 const BeatsPerLease = 12
 
 // Beat is how long after a look at a session the next one comes. It is a twelfth of the lease, and
-// at most half a minute: with a heartbeat the driver also renews what is held for long.
-func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 30*time.Second) }
+// at most a quarter of a minute: with a heartbeat the driver also renews what is held for long.
+func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 15*time.Second) }
 
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and
 // clocks that differ in pace.

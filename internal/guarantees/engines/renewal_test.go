@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -123,6 +124,35 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Free(t, append(many, f.Key("r3"))...)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
 		"locktype = 'advisory' AND split_part(application_name, '#', 1) IN ('"+f.Label+"', '"+rival.Label+"')"))
+}
+
+// All sessions of a Locker have their heartbeats at once. Each has its turn at the gate.
+func TestManyLocksAreRenewed(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { manyRenewed(t, e, testbed.PgxOpened()) })
+}
+
+func manyRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 45, "", txlock.WithLease(shortLease))
+	var locks []*txlock.Lock
+	for i := range 40 {
+		lock, err := f.Locks.Mutex(f.Key(strconv.Itoa(i))).Lock(background)
+		require.NoError(t, err)
+		locks = append(locks, lock)
+	}
+	of := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "' AND backend_xid"
+	last := f.Total(t, "SELECT max(backend_xid::text::bigint)"+of+" IS NOT NULL")
+	eventually.Every(t, "every lock is renewed", testbed.PollEvery, func() bool {
+		return f.Total(t, "SELECT count(*)"+of+"::text::bigint > "+strconv.Itoa(last)) == len(locks)
+	})
+	for _, lock := range locks {
+		require.NoError(t, lock.Context().Err())
+		require.NoError(t, lock.Unlock(background))
+	}
+	require.ErrorContains(t, func() error {
+		_, err := f.Locks.Rows(e.Table(), "slot", 1).Lock(background)
+		return err
+	}(), "lock table")
 }
 
 // horizon is what a session keeps VACUUM from removing; empty: nothing.
