@@ -51,11 +51,11 @@ func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
 func (r *renewal) due() bool { return r.possible() && time.Since(r.last) >= r.every }
 
-// renew leaves the locks as they are when somebody shares the gate. It is due again after half of the
-// usual time. After an error the session still has the turnstiles, so nobody gets in before the owner
-// knows of the loss, when the connection is closed. That is what the savepoints are for: without
-// them a statement that fails would end the transaction, and with it what the session does not keep
-// for itself yet, or no longer.
+// renew leaves the locks as they are when somebody shares the gate. It is due again after half of
+// the usual time. After an error the session still has the turnstiles, so nobody gets in before the
+// owner knows of the loss, when the connection is closed. That is what the savepoints are for:
+// without them a statement that fails would end the transaction, and with it what the session does
+// not keep for itself yet, or no longer.
 func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err error) {
 	s.spoiled = true // unless all goes well: a connection that is closed keeps nothing
 	shown, err := s.shown(ctx)
@@ -78,8 +78,8 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 	return true, nil
 }
 
-// renewSoon renews what can be renewed, for a session that gives way: the first wait for the gate may
-// be in vain.
+// renewSoon renews what can be renewed, for a session that gives way: the first wait for the gate
+// may be in vain.
 func (s *session[Tx]) renewSoon(ctx context.Context) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -127,8 +127,8 @@ func (s *session[Tx]) renewScript(shown string) string {
 		for i, value := range request.Values {
 			values[i] = value.Text
 		}
-		// A row that is missing is a division by zero. One that somebody else has got, who passes no
-		// turnstiles, is an error too. Either is the end of the session.
+		// A row that is missing is a division by zero. One that somebody has got who passes no
+		// turnstiles is an error too. Either is the end of the session.
 		lock = append(lock, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
 			" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+rows.column+
 			rowLock(request)+" nowait) locked")

@@ -196,8 +196,8 @@ held:
 	mayFail();
 #ifndef NO_GATE
 	if
-	:: atomic { gate == 0 && (shared & ~SELF) == 0 -> gate = me } /* pg_try_advisory_lock(gate) */
-	:: atomic { !(gate == 0 && (shared & ~SELF) == 0) -> undoable = false; goto held } /* put off */
+	:: atomic { gate == 0 && (shared & ~SELF) == 0 -> gate = me } /* pg_advisory_lock(gate) */
+	:: atomic { !(gate == 0 && (shared & ~SELF) == 0) -> undoable = false; goto held } /* put off, after lock_timeout */
 	fi;
 	mayFail();
 #endif
