@@ -4,11 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 // Leader keeps no lock on the record, and reads no old one, also where the caller's sessions begin
@@ -36,4 +38,52 @@ func TestLeaderWithoutAutocommit(t *testing.T) {
 			require.GreaterOrEqual(t, n, number)
 		}
 	})
+}
+
+// The record is written by a statement that commits by itself. When the context ends in the middle
+// of it, no connection goes back that commits every statement.
+func TestAppointGivesSettingsBack(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Postgres {
+			continue
+		}
+		for _, c := range testbed.MySQLSQL {
+			t.Run(e.Name+" "+c.Name, func(t *testing.T) {
+				t.Parallel()
+				appointGivesBack(t, e, c)
+			})
+		}
+	}
+}
+
+func appointGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	driver, pool := c.Connect(t, e.DSNFor(f.Label, proxy.Addr(), nil), 1)
+	t.Cleanup(pool.Close)
+	seats, err := driver.Seats(background, e.Table(), f.Key("appoint"), true)
+	require.NoError(t, err)
+	locks := txlock.New(driver, txlock.WithTable(e.Table()))
+	settings := func() (text string) {
+		require.NoError(t, locks.Mutex(f.Key("look")).Do(background, func(ctx context.Context, tx *sql.Tx) (err error) {
+			text, err = f.Query(ctx, tx, "SELECT CONCAT_WS(' ', @@autocommit, @@innodb_lock_wait_timeout)")
+			return err
+		}))
+		return text
+	}
+	before := settings()
+	proxy.Delay(time.Millisecond)
+	cut := 0
+	for limit := time.Millisecond; limit < 25*time.Millisecond; limit += time.Millisecond {
+		ctx, cancel := context.WithTimeout(background, limit)
+		if err := driver.Appoint(ctx, seats, "me", int64(limit)); err != nil {
+			cut++
+		}
+		cancel()
+		require.Equal(t, before, settings(), "cut after %v", limit)
+	}
+	require.Greater(t, cut, 3)
 }
