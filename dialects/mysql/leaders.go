@@ -87,7 +87,13 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
-	defer func() { // also where the first SET is in force and its answer has not come
+	if _, err := conn.ExecContext(ctx, "SET @txlock_autocommit = @@autocommit, "+
+		"@txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, innodb_lock_wait_timeout = "+
+		strconv.Itoa(int(recordWait.Seconds()))); err != nil {
+		destroy(conn) // it may be in force
+		return 0, err
+	}
+	defer func() {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, innodb_lock_wait_timeout = "+
@@ -95,15 +101,12 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 			destroy(conn)
 		}
 	}()
-	var result sql.Result
-	for _, statement := range []string{
-		"SET @txlock_autocommit = @@autocommit, @txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, " +
-			"innodb_lock_wait_timeout = " + strconv.Itoa(int(recordWait.Seconds())),
-		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", query,
-	} {
-		if result, err = conn.ExecContext(ctx, statement); err != nil {
-			return 0, err
-		}
+	if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
+		return 0, err
+	}
+	result, err := conn.ExecContext(ctx, query)
+	if err != nil {
+		return 0, err
 	}
 	return result.RowsAffected()
 }
