@@ -72,7 +72,7 @@ type wait struct {
 	quiet chan struct{} // closed when no interrupt is under way; made by giveWay
 }
 
-// giveWay interrupts the statement, once.
+// giveWay interrupts the statement until it ends. It does so once.
 func (w *wait) giveWay() {
 	w.mu.Lock()
 	if w.over || w.asked {
@@ -111,8 +111,7 @@ func (w *wait) end() (asked bool) {
 // costs nothing for it.
 type waits struct {
 	// look asks the server how long somebody has been waiting for the snapshot of one of them, if
-	// anybody is.
-	// Known is the connection of one, if any is known.
+	// anybody is. Known is the connection of one, if any is known.
 	look func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error)
 
 	mu      sync.Mutex
@@ -217,8 +216,13 @@ const awaitedSnapshotSQL = "select extract(epoch from clock_timestamp() - min(wa
 	"and exists (select from pg_locks queued where queued.pid = ours.pid and not queued.granted)"
 
 // awaitedSnapshot asks on a connection of the pool. When the pool has none to give, it may be the
-// waits that have them all: then it makes a connection as a known one was made.
+// waits that have them all: then it makes a connection as a known one was made. While an election
+// takes another connection it does not ask: the next look comes soon.
 func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error) {
+	if !d.passing.TryLock() {
+		return 0, false, nil
+	}
+	defer d.passing.Unlock()
 	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
 	defer cancel()
 	var column []string

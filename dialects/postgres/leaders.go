@@ -70,6 +70,8 @@ const recordWait = 3 * time.Second
 // Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
 // Then a later one has written the record, or is to.
 func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity string, term int64) error {
+	d.passing.RLock()
+	defer d.passing.RUnlock()
 	return d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{
 			{sql: beginSQL},

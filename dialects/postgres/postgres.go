@@ -10,6 +10,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,6 +72,9 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](sqlPool{db}) }
 type driver[Tx any] struct {
 	pool  pool[Tx]
 	waits waits
+	// passing is shared by the elections that take a connection for a moment, beside that of the
+	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
+	passing sync.RWMutex
 }
 
 func newDriver[Tx any](p pool[Tx]) *driver[Tx] {

@@ -83,10 +83,7 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 func (s *session[Tx]) renewSoon(ctx context.Context) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	for range 5 {
-		if !s.renewal.possible() {
-			return nil
-		}
+	for tries := 0; tries < 5 && s.renewal.possible(); tries++ {
 		if renewed, err := s.renew(clean, 0); renewed || err != nil {
 			return err
 		}
@@ -134,7 +131,7 @@ func (s *session[Tx]) renewScript(shown string) string {
 			rowLock(request)+" nowait) locked")
 		unkeep = append(unkeep, each(unkeeping))
 	}
-	set := "select " + setSQL("application_name", literal(shown))
+	set := "select " + setSQL("application_name", escaped(shown))
 	if !s.settled {
 		set += ", " + setSQL("idle_in_transaction_session_timeout", literal(milliseconds(s.lease))) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
@@ -147,6 +144,10 @@ func (s *session[Tx]) renewScript(shown string) string {
 		[]string{"select " + strings.Join(s.gates(unkeeping), ", "), "release " + renewSavepoint})
 	return strings.Join(statements, "; ")
 }
+
+// escaped is a literal whatever standard_conforming_strings is: newer servers show some bytes of an
+// application's name as \x….
+func escaped(text string) string { return "E" + literal(strings.ReplaceAll(text, `\`, `\\`)) }
 
 const renewSavepoint = "savepoint txlock_renew"
 

@@ -47,3 +47,7 @@ func TestTurnstiles(t *testing.T) {
 	require.Equal(t, int64(0), slots[0], "our own rows have their numbers")
 	require.Equal(t, int64(maxTurnstiles-1), slots[maxTurnstiles-1])
 }
+
+func TestEscaped(t *testing.T) {
+	require.Equal(t, `E'shop\\xe9#1 [it''s]'`, escaped(`shop\xe9#1 [it's]`))
+}

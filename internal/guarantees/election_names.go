@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -117,7 +118,14 @@ func ElectionInFullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	leading := testbed.Receive(t, rival.terms)
 	require.Empty(t, me.terms)
 	require.NoError(t, held.Unlock(background))
-	f.Waiters(t, 1)
+	eventually.Every(t, "it waits again", testbed.PollEvery, func() bool {
+		select {
+		case err := <-me.over:
+			require.NoError(t, err, "it has given up")
+		default:
+		}
+		return f.Waiting(t) > 0
+	})
 	leading.end <- nil
 	require.Greater(t, testbed.Receive(t, me.terms).number, leading.number)
 }
