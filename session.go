@@ -212,7 +212,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 
 // fence is the table of which a call asks for a token, or empty.
 func (m *Mutex[Tx]) fence(work bool) string {
-	if m.locker.config.fencing && !work && !m.target.ours { // terms are drawn elsewhere
+	if m.locker.config.fencing && !work && !m.target.ours { // a term comes with the seat, which asks for it
 		return m.locker.config.table
 	}
 	return ""

@@ -19,18 +19,8 @@ import (
 
 func TestOrdersOutliveTheServer(t *testing.T) {
 	testbed.Lines(
-		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { outlives(t, e, c) },
-		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { outlives(t, e, c) })
-}
-
-func outlives[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	if strings.HasPrefix(e.Origin, "given") {
-		return // the tests may not kill it
-	}
-	t.Run(e.Name+" "+c.Name, func(t *testing.T) {
-		t.Parallel()
-		ordersOutlive(t, testbed.Mortal(t, e.Kind), c)
-	})
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { onMortal(t, e, c, ordersOutlive) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { onMortal(t, e, c, ordersOutlive) })
 }
 
 // A server is killed again and again under the load of many callers of one Combined. What was

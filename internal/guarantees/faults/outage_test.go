@@ -16,18 +16,8 @@ import (
 
 func TestLeaderInOutage(t *testing.T) {
 	testbed.Lines(
-		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { outage(t, e, c) },
-		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { outage(t, e, c) })
-}
-
-func outage[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	if strings.HasPrefix(e.Origin, "given") {
-		return // the tests may not kill it
-	}
-	t.Run(e.Name+" "+c.Name, func(t *testing.T) {
-		t.Parallel()
-		leaderInOutage(t, testbed.Mortal(t, e.Kind), c)
-	})
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { onMortal(t, e, c, leaderInOutage) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { onMortal(t, e, c, leaderInOutage) })
 }
 
 // A server is killed and restarted. The leader is told, and it and the others wait until the server

@@ -26,17 +26,20 @@ func back(t *testing.T, e *testbed.Engine) {
 
 func TestServerKilled(t *testing.T) {
 	testbed.Lines(
-		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { killed(t, e, c) },
-		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { killed(t, e, c) })
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { onMortal(t, e, c, serverKilled) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { onMortal(t, e, c, serverKilled) })
 }
 
-func killed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+// onMortal runs a test on a server of its own, which it may kill.
+func onMortal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx],
+	test func(*testing.T, *testbed.Engine, testbed.Client[Tx]),
+) {
 	if strings.HasPrefix(e.Origin, "given") {
 		return // the tests may not kill it
 	}
 	t.Run(e.Name+" "+c.Name, func(t *testing.T) {
 		t.Parallel()
-		serverKilled(t, testbed.Mortal(t, e.Kind), c)
+		test(t, testbed.Mortal(t, e.Kind), c)
 	})
 }
 
