@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 // atServer is a fixture whose callers all wait at the server.
@@ -45,9 +46,27 @@ func ServedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 	require.NoError(t, first.Unlock(background))
 	require.NoError(t, group.Wait())
+	require.Len(t, served, waiting)
+	overtakers := 0
 	for i, who := range served {
-		require.Equal(t, i, who, "served: %v", served)
+		if slices.Min(served[i:]) < who {
+			overtakers++
+		}
 	}
+	require.LessOrEqual(t, overtakers, maxOvertakers(e), "served: %v", served)
+}
+
+// maxOvertakers is how many of thirty waiters may be served too early. MySQL counts how many waits
+// have begun anywhere in the server since a waiter queued, and prefers whoever has waited for long
+// by that count. It publishes its preferences one by one, so that a waiter may be preferred a
+// moment before an earlier one (lock_wait_publish_new_weights in lock0wait.cc). In hand-written SQL
+// beside waits for other rows, one of thirty came too early in 8 of 400 rounds, and in none of 60
+// without these.
+func maxOvertakers(e *testbed.Engine) int {
+	if e.Kind == servers.MySQL {
+		return 2
+	}
+	return 0
 }
 
 // TightLoops times the calls on the client's side. A request is still to be scheduled here, sent,
