@@ -12,7 +12,7 @@ MODULES = . cmd/txlock otel gocron goose internal/containers internal/torture in
 PAGES = README.md docs/models/README.md
 
 # Folders whose exported names need a doc comment.
-DOCUMENTED = . cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
+DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
 	dialects/postgres dialects/mysql otel gocron goose internal/guarantees internal/guarantees/testbed \
 	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)

@@ -30,7 +30,8 @@ type Holding struct {
 	Waiters []Session // in the order of the queue
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
-	// as one. Session.Behind says how old a count is.
+	// as one. Session.Behind says how old a count is. At least those that wait in this Locker now are
+	// counted.
 	Behind int
 }
 
@@ -104,13 +105,15 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	holdings := make([]Holding, 0, len(rows))
-	for _, row := range rows {
-		if only != nil && (row.Column != "" || !slices.ContainsFunc(
-			only, func(slot int) bool { return strconv.Itoa(slot) == row.Value })) {
+	holdings, here := make([]Holding, 0, len(rows)), l.waitingHere()
+	for _, state := range rows {
+		if only != nil && (state.Column != "" || !slices.ContainsFunc(
+			only, func(slot int) bool { return strconv.Itoa(slot) == state.Value })) {
 			continue
 		}
-		holdings = append(holdings, holdingOf(row, slots))
+		h := holdingOf(state, slots)
+		h.Behind = max(h.Behind, here[row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}])
+		holdings = append(holdings, h)
 	}
 	forgetAmbiguous(holdings)
 	slices.SortFunc(holdings, func(a, b Holding) int {

@@ -91,13 +91,39 @@ func lineOf(request dialects.Request) line {
 	}
 	var b strings.Builder
 	for _, value := range request.Values {
-		b.WriteString(strconv.FormatBool(value.Binary))
+		b.WriteByte(map[bool]byte{false: 't', true: 'b'}[value.Binary])
 		b.WriteString(strconv.Itoa(len(value.Text)))
 		b.WriteByte(':')
 		b.WriteString(value.Text)
 	}
 	name.values, name.coded = b.String(), true
 	return name
+}
+
+// each calls visit with the text of each value.
+func (n line) each(visit func(text string)) {
+	if !n.coded {
+		visit(n.values)
+		return
+	}
+	for rest := n.values; rest != ""; {
+		head, text, _ := strings.Cut(rest, ":")
+		length, err := strconv.Atoi(head[1:])
+		if err != nil {
+			panic("bug: the name of a line that lineOf has not made: " + err.Error())
+		}
+		visit(text[:length])
+		rest = text[length:]
+	}
+}
+
+// waitingHere is how many callers of this Locker wait for each row, without a session.
+func (l *Locker[Tx]) waitingHere() map[row]int {
+	count := map[row]int{}
+	l.lines().Each(func(name line, waiting int) {
+		name.each(func(text string) { count[row{name.table, name.column, text}] += waiting })
+	})
+	return count
 }
 
 // newLines is called once, at the first call that needs the size of the pool.

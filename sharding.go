@@ -125,10 +125,13 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 		return dialects.Request{}, err
 	}
 	return dialects.Request{
-		Table: m.locker.config.table, Column: "slot", Values: slotValues(m.target.sums, n),
+		Table: m.locker.config.table, Column: slotColumn, Values: slotValues(m.target.sums, n),
 		Ours: true, Slots: n, Keys: m.target.keys, Try: try,
 	}, nil
 }
+
+// slotColumn is the lock table's primary key.
+const slotColumn = "slot"
 
 // slotValues are the slots of keys, each once, in ascending order.
 func slotValues(sums []uint32, n int) []dialects.Value {

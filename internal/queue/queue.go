@@ -239,6 +239,18 @@ func (p *Place[K, S]) HandOver(handed func() (S, bool)) bool {
 	return true
 }
 
+// Each calls visit for each line in which somebody waits. It is called with a mutex held, and must
+// not call Lines or Place.
+func (l *Lines[K, S]) Each(visit func(name K, waiting int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, in := range l.lines {
+		if in.waiting > 0 {
+			visit(name, in.waiting)
+		}
+	}
+}
+
 // Waiting is how many callers wait in the line.
 func (p *Place[K, S]) Waiting() int {
 	if p == nil {

@@ -1,0 +1,230 @@
+// Package txlocktest is for tests of programs that use txlock. It makes happen what seldom happens
+// by itself: another session holds the lock, callers wait for it, the holder's session is lost, and
+// many run a section at the same time. It works on the real database, with every driver.
+//
+//	release := txlocktest.Hold(t, locks, "sku:42")   // somebody else has the lock
+//	go sell(ctx, 42)                                 // the program under test waits
+//	txlocktest.Waiters(t, locks, 1, "sku:42")        // now it does
+//	release()
+//
+// A function that cannot do what it is for fails the test, after [Patience] at the latest, and says
+// who holds the keys then. The functions may be called from tests that run in parallel. Give the
+// keys of each test names of their own.
+//
+// They look with [txlock.Locker.Inspect], so the user of the database needs what that needs.
+package txlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/txlock/txlock"
+)
+
+// Patience is how long a function waits for what it is for. A TestMain may set it, before the tests
+// run.
+var Patience = 10 * time.Second
+
+// pause is how long a function waits before it looks again.
+const pause = 5 * time.Millisecond
+
+// Hold locks keys, as another owner, with a session of its own from the pool of locks. They are
+// held until release is called, or the test ends. When it returns they are held. Release returns
+// when the server has them back, and a second call does nothing. A hold that was lost, by [Lose]
+// say, is no failure.
+func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (release func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	lock, err := locks.Mutex(keys...).Lock(ctx)
+	if err != nil {
+		t.Fatalf("txlocktest: Hold: %v%s", err, seen(locks, keys))
+	}
+	var once sync.Once
+	release = func() {
+		once.Do(func() {
+			if err := lock.Unlock(context.Background()); err != nil && !errors.Is(err, txlock.ErrLost) {
+				t.Errorf("txlocktest: release: %v", err)
+			}
+		})
+	}
+	t.Cleanup(release)
+	return release
+}
+
+// Waiters returns when at least n calls wait for one of keys: at the server, of whichever process,
+// or in the queue of locks. It asks the server again and again, and does not guess by time.
+func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...string) {
+	t.Helper()
+	waiting := 0
+	err := until(func(ctx context.Context) (done bool, err error) {
+		holdings, err := locks.Inspect(ctx, keys...)
+		waiting = 0
+		for _, h := range holdings {
+			waiting += len(h.Waiters) + h.Behind
+		}
+		return waiting >= n, err
+	})
+	if err != nil {
+		t.Fatalf("txlocktest: %d calls wait for %q, not %d: %v%s", waiting, keys, n, err, seen(locks, keys))
+	}
+}
+
+// Lose ends the sessions that hold keys, at the server, as an administrator, a failover or a cut
+// connection would. When it returns, their transactions are rolled back, and others may have the
+// locks. The programs that held them learn of it as of any other loss. It waits until somebody
+// holds one of keys.
+func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
+	t.Helper()
+	err := until(func(ctx context.Context) (done bool, err error) {
+		holdings, err := locks.Inspect(ctx, keys...)
+		if err != nil {
+			return false, err
+		}
+		for _, h := range holdings {
+			if h.Holder == nil || h.Holder.ID == "" { // on MariaDB it may be known at the next look
+				continue
+			}
+			switch err := locks.Break(ctx, h); {
+			case err == nil:
+				done = true
+			case !errors.Is(err, txlock.ErrNotHeld): // else it was released just now
+				return false, err
+			}
+		}
+		return done, nil
+	})
+	if err != nil {
+		t.Fatalf("txlocktest: nobody who holds %q could be ended: %v%s", keys, err, seen(locks, keys))
+	}
+}
+
+// Overlap runs section n times at the same time, and fails the test when two are inside together, a
+// section returns an error, or one has not returned after Patience: its ctx ends then. Section
+// calls enter when it has the lock, and the function that enter returns before it gives the lock
+// back. Enter waits for a moment, so that others may come in.
+//
+// Give the program a pool of one connection for it. A section that takes a second connection while
+// it holds the lock then waits for itself, and the test fails. In production that happens when the
+// pool is used up, and to all at once.
+func Overlap(t testing.TB, n int, section func(ctx context.Context, enter func() (leave func())) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	var mu sync.Mutex
+	inside, together, entered := 0, 0, 0
+	enter := func() (leave func()) {
+		mu.Lock()
+		inside++
+		entered++
+		together = max(together, inside)
+		mu.Unlock()
+		time.Sleep(linger)
+		var once sync.Once
+		return func() {
+			once.Do(func() {
+				mu.Lock()
+				inside--
+				mu.Unlock()
+			})
+		}
+	}
+	returned := make(chan error, n)
+	for range n {
+		go func() {
+			err := errGoexit
+			defer func() { returned <- err }()
+			err = section(ctx, enter)
+		}()
+	}
+	var failed []error
+	left := n
+	for grace := ctx.Done(); left > 0; {
+		select {
+		case err := <-returned:
+			left--
+			if err != nil {
+				failed = append(failed, err)
+			}
+			continue
+		case <-grace:
+			grace = nil // they learn of it now
+			continue
+		case <-time.After(Patience + releaseTime):
+		}
+		break
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case together > 1:
+		t.Errorf("txlocktest: %d of %d sections were inside together", together, n)
+	case entered == 0 && failed == nil && left == 0:
+		t.Errorf("txlocktest: no section has called enter")
+	}
+	if left > 0 {
+		t.Errorf("txlocktest: %d of %d sections have not returned, although their context has ended", left, n)
+	}
+	if failed != nil {
+		t.Errorf("txlocktest: %d of %d sections failed:\n%v", len(failed), n, errors.Join(failed...))
+	}
+}
+
+const (
+	linger      = 2 * time.Millisecond
+	releaseTime = 6 * time.Second // what a Do takes at most to end when its context has
+)
+
+var errGoexit = errors.New("the section panicked, or called runtime.Goexit")
+
+// until calls look until it is done, for Patience at most. An error of look does not end it: the
+// server may just have been started.
+func until(look func(ctx context.Context) (done bool, err error)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	var last error
+	for {
+		done, err := look(ctx)
+		if err == nil && done {
+			return nil
+		}
+		if ctx.Err() == nil { // else look has failed for that alone
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("waited %v", Patience), last)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// seen says who holds keys and who waits, for the message of a failure.
+func seen[Tx any](locks *txlock.Locker[Tx], keys []string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	holdings, err := locks.Inspect(ctx, keys...)
+	if err != nil {
+		return fmt.Sprintf("\nInspect: %v", err)
+	}
+	var b strings.Builder
+	for _, h := range holdings {
+		fmt.Fprintf(&b, "\n%q: ", h.Key)
+		if h.Holder == nil {
+			b.WriteString("nobody holds it")
+		} else {
+			fmt.Fprintf(&b, "held by session %s of %s %d for %v", h.Holder.ID, h.Holder.Application, h.Holder.Process,
+				h.Holder.For.Round(time.Millisecond))
+		}
+		fmt.Fprintf(&b, ", %d wait at the server, %d in their process", len(h.Waiters), h.Behind)
+	}
+	if b.Len() == 0 {
+		return "\nnobody holds any of them or waits for one"
+	}
+	return b.String()
+}
