@@ -30,8 +30,7 @@ type Holding struct {
 	Waiters []Session // in the order of the queue
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
-	// as one. Session.Behind says how old a count is. At least those that wait in this Locker now are
-	// counted.
+	// as one. Session.Behind says how old a count is. That of this Locker is as of now.
 	Behind int
 }
 
