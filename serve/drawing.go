@@ -23,8 +23,8 @@ type box struct {
 	Circle      bool
 }
 
-// Right is the column in which its lines begin, and Upper and Lower are their base lines.
-func (b box) Right() int { return b.X + 10 }
+// Begin is where its lines begin. Upper and Lower are their base lines.
+func (b box) Begin() int { return b.X + 10 }
 
 // Upper is the base line of First.
 func (b box) Upper() int { return b.Y + 19 }
@@ -37,6 +37,17 @@ type arrow struct {
 	Path   string
 	Circle bool
 }
+
+// Tip is the id of its end.
+func (a arrow) Tip() string {
+	if a.Circle {
+		return "tip-bad"
+	}
+	return "tip"
+}
+
+// Tips are the ids of the ends of arrows.
+func (drawing) Tips() []string { return []string{"tip", "tip-bad"} }
 
 // drawing is the graph as a picture. Who waits for nobody stands on the left. The list beside it
 // says the same, and says all.
@@ -79,7 +90,7 @@ func draw(nodes []*node) drawing {
 	slices.SortFunc(s.Arrows, func(a, b arrow) int { return strings.Compare(a.Path, b.Path) })
 	s.Arrows = slices.Compact(s.Arrows)
 	for _, b := range s.Boxes {
-		s.Width, s.Height = max(s.Width, b.X+boxWidth+layerGap/2), max(s.Height, b.Y+boxHeight+2)
+		s.Width, s.Height = max(s.Width, b.X+boxWidth+layerGap/2), max(s.Height, b.Y+boxHeight+boxGap)
 	}
 	return s.drawing
 }
@@ -151,18 +162,22 @@ func standing(e *edge) string {
 	return e.For + " at " + e.lock.Name
 }
 
-// point draws an arrow. Usually it goes from the left side of a box to the right side of another. In
-// a circle one goes back: it leaves and arrives on the right.
+// point draws an arrow, from the left side of a box to the right side of another. In a circle one
+// goes back: it passes below its boxes.
 func (s *sketch) point(from, to int, circle bool) {
 	a, b := s.Boxes[from], s.Boxes[to]
-	x1, y1, x2, y2 := a.X, a.Y+boxHeight/2, b.X+boxWidth, b.Y+boxHeight/2
-	bend1, bend2 := x1-layerGap/2, x2+layerGap/2
-	if a.X <= b.X {
-		x1, y1, y2 = a.X+boxWidth, y1+8, y2+8
-		bend1 = max(x1, x2) + layerGap/2
-		bend2 = bend1
+	if a.X > b.X {
+		y1, y2 := a.Y+boxHeight/2, b.Y+boxHeight/2
+		middle := a.X - layerGap/2
+		s.arrow(circle, a.X, y1, middle, y1, middle, y2, b.X+boxWidth, y2)
+		return
 	}
-	s.Arrows = append(s.Arrows, arrow{
-		fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, bend1, y1, bend2, y2, x2, y2), circle,
-	})
+	x1, x2 := a.X+boxWidth/2-10, b.X+boxWidth/2+10
+	bottom := max(a.Y, b.Y) + boxHeight + boxGap
+	s.arrow(circle, x1, a.Y+boxHeight, x1, bottom, x2, bottom, x2, b.Y+boxHeight)
+}
+
+// arrow draws a curve: where it begins, the two points that bend it, and where it ends.
+func (s *sketch) arrow(circle bool, at ...any) {
+	s.Arrows = append(s.Arrows, arrow{fmt.Sprintf("M%d %dC%d %d %d %d %d %d", at...), circle})
 }

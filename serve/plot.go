@@ -54,7 +54,7 @@ func plotOf(title string, points []point, value func(point) float64, say func(fl
 	}
 	p.Words = fmt.Sprintf("%s; at most %s", say(last), say(most))
 	if looked < steps {
-		p.Words += fmt.Sprintf(" in the %s that were looked at", lasted(time.Duration(looked)*step))
+		p.Words += fmt.Sprintf(" in %s of looking", lasted(time.Duration(looked)*step))
 	} else {
 		p.Words += " in 15 min"
 	}

@@ -121,11 +121,17 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, part string) {
 			about.Set(name, query.Get(name))
 		}
 	}
-	title := map[string]string{"list": "Locks", "graph": "Who waits for whom", "lock": "One lock"}[part]
-	p.write(w, http.StatusOK, frame{
-		Title: title, Part: part, Search: query.Get("key"), Events: "events?" + about.Encode(),
-		State: s.trouble(), Body: p.body(part, query, s),
-	})
+	f := frame{
+		Title: "Locks", Part: part, Search: query.Get("key"), Events: "events?" + about.Encode(), State: s.trouble(),
+		Body: p.body(part, query, s),
+	}
+	switch body := f.Body.(type) {
+	case graph:
+		f.Title = "Who waits for whom"
+	case lockPage:
+		f.Title = cut(body.Name, longestName)
+	}
+	p.write(w, http.StatusOK, f)
 }
 
 // body is the data of a view, for the template of the same name.

@@ -151,7 +151,7 @@ func TestHistory(t *testing.T) {
 		id := idOf(busy[0])
 		require.EqualValues(t, 2, h.points(&id, time.Now())[steps-7].waiting)
 		plots := plotsOfAll(points)
-		require.Equal(t, "0; at most 2 in the 20 s that were looked at", plots[0].Words)
+		require.Equal(t, "0; at most 2 in 20 s of looking", plots[0].Words)
 		require.Len(t, plots[0].Lines, 2)
 
 		time.Sleep(20 * time.Minute)

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ func (s *state) trouble() string {
 	}
 	switch {
 	case s.err != nil:
-		return since + " Trying again. It said: " + clean(cut(s.err.Error(), 300))
+		return since + " Trying again. It said: " + clean(cut(strings.TrimPrefix(s.err.Error(), "txlock: inspect: "), 300))
 	case s.silent:
 		return since + " Still waiting for it."
 	}
