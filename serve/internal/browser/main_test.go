@@ -27,7 +27,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/leaks"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/serve"
 )
@@ -284,5 +283,3 @@ func (b *tab) shot(name string) {
 	require.NoError(b.t, err)
 	require.NoError(b.t, os.WriteFile(filepath.Join(folder, url.PathEscape(name)+".png"), png, 0o644))
 }
-
-var _ = leaks.Find
