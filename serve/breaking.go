@@ -76,7 +76,9 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request) {
 		p.answer(w, http.StatusServiceUnavailable, outcome{Text: "The server does not answer just now: " +
 			"nobody knows whose session to end."})
 	case !found || !breakable(h):
-		p.answer(w, http.StatusNotFound, outcome{Text: "Nobody holds this lock any more, or the server did not say who."})
+		p.answer(w, http.StatusNotFound, outcome{
+			Text: "Nobody holds this lock any more, or the server did not say who.",
+		})
 	default:
 		withOrigin(w.Header())
 		v := viewOf(h, mostWaiters)

@@ -59,7 +59,8 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // for nginx
 	stream := http.NewResponseController(w)
 	send := func(text []byte) error {
-		if err := stream.SetWriteDeadline(time.Now().Add(sending)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		err := stream.SetWriteDeadline(time.Now().Add(p.sending))
+		if err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return err
 		}
 		if _, err := w.Write(text); err != nil {

@@ -85,7 +85,8 @@ func graphOf(s *state) graph {
 			}
 			g.Edges = append(g.Edges, edgeView{
 				ID: fmt.Sprint("e", e.lock.ID, "-", i), URL: e.lock.URL, Lock: e.lock.Name, For: e.For,
-				Waiter: n.label, WaiterClient: n.client, Holder: e.to.label, HolderClient: e.to.client, Circle: e.InCircle(),
+				Waiter: n.label, WaiterClient: n.client, Holder: e.to.label, HolderClient: e.to.client,
+				Circle: e.InCircle(),
 			})
 		}
 	}

@@ -153,8 +153,8 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// back leads to the list. http.Redirect would make the path absolute, and not know where the page is
-// mounted.
+// back leads to the list. http.Redirect would make the path absolute, and does not know where the
+// page is mounted.
 func back(w http.ResponseWriter) {
 	w.Header().Set("Location", "./")
 	w.WriteHeader(http.StatusSeeOther)

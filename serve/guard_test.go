@@ -53,11 +53,14 @@ func get(p http.Handler, target string, headers ...string) *httptest.ResponseRec
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	p := pageOf(t, &still{holdings: []txlock.Holding{held("k", "1")}}, AllowBreak())
-	for _, target := range []string{"/", "/graph", "/lock?table=a&row=1", "/style.css", "/script.js", "/nowhere", "/break"} {
+	for _, target := range []string{
+		"/", "/graph", "/lock?table=a&row=1", "/style.css", "/script.js", "/nowhere", "/break",
+	} {
 		for _, host := range []string{"localhost", "evil.example"} {
 			h := get(p, target, "Host", host).Header()
-			require.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "+
-				"form-action 'self'; frame-ancestors 'none'; base-uri 'none'", h.Get("Content-Security-Policy"), target)
+			require.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "+
+				"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+				h.Get("Content-Security-Policy"), target)
 			require.Equal(t, "nosniff", h.Get("X-Content-Type-Options"))
 			require.Equal(t, "no-referrer", h.Get("Referrer-Policy"))
 			require.Equal(t, "no-store", h.Get("Cache-Control"))
@@ -72,8 +75,8 @@ func TestHosts(t *testing.T) {
 	t.Parallel()
 	p := pageOf(t, &still{}, Hosts("Locks.example.com"))
 	for host, code := range map[string]int{
-		"localhost": 200, "localhost:8044": 200, "LOCALHOST:1": 200, "127.0.0.1:8044": 200, "127.1.2.3": 200, "[::1]:8044": 200,
-		"[::1]": 200, "locks.example.com": 200, "locks.EXAMPLE.com:443": 200,
+		"localhost": 200, "localhost:8044": 200, "LOCALHOST:1": 200, "127.0.0.1:8044": 200, "127.1.2.3": 200,
+		"[::1]:8044": 200, "[::1]": 200, "locks.example.com": 200, "locks.EXAMPLE.com:443": 200,
 		"evil.example": 403, "localhost.evil.example": 403, "10.0.0.7:8044": 403, "": 403, "localhost:8044:1": 403,
 		"127.0.0.1.nip.io": 403, "xlocks.example.com": 403, "[::2]": 403,
 	} {
@@ -90,7 +93,9 @@ func TestHosts(t *testing.T) {
 func TestToken(t *testing.T) {
 	t.Parallel()
 	p := pageOf(t, &still{holdings: []txlock.Holding{held("sku:42", "1")}}, Token(secret), AllowBreak())
-	for _, target := range []string{"/", "/graph", "/lock?table=txlock_slots&row=6", "/events?of=list", "/break?table=txlock_slots&row=6"} {
+	for _, target := range []string{
+		"/", "/graph", "/lock?table=txlock_slots&row=6", "/events?of=list", "/break?table=txlock_slots&row=6",
+	} {
 		w := get(p, target)
 		require.Equal(t, 401, w.Code, target)
 		require.NotContains(t, w.Body.String(), "sku:42")
@@ -102,8 +107,9 @@ func TestToken(t *testing.T) {
 	own := []string{"Sec-Fetch-Site", "same-origin"}
 	require.Equal(t, 401, asked(p, "POST", "/login", url.Values{"token": {"wrong"}}, own...).Code)
 	require.Equal(t, 401, asked(p, "POST", "/login", url.Values{"token": {""}}, own...).Code)
-	require.Equal(t, 403, asked(p, "POST", "/login", url.Values{"token": {secret}}, "Sec-Fetch-Site", "cross-site").Code)
-	w := asked(p, "POST", "/login", url.Values{"token": {secret}}, own...)
+	right := url.Values{"token": {secret}}
+	require.Equal(t, 403, asked(p, "POST", "/login", right, "Sec-Fetch-Site", "cross-site").Code)
+	w := asked(p, "POST", "/login", right, own...)
 	require.Equal(t, 303, w.Code)
 	require.Equal(t, "./", w.Header().Get("Location"))
 	cookie := w.Result().Cookies()[0]
@@ -113,7 +119,9 @@ func TestToken(t *testing.T) {
 	require.Equal(t, 200, get(p, "/", "Cookie", cookie.Name+"="+cookie.Value).Code)
 
 	end, mac, _ := strings.Cut(cookie.Value, ".")
-	for _, forged := range []string{end, end + ".", "9" + end + "." + mac, "." + mac, p.logins.signed("1"), p.logins.signed("x")} {
+	for _, forged := range []string{
+		end, end + ".", "9" + end + "." + mac, "." + mac, p.logins.signed("1"), p.logins.signed("x"),
+	} {
 		require.Equal(t, 401, get(p, "/", "Cookie", cookie.Name+"="+forged).Code, forged)
 	}
 	other := pageOf(t, &still{}, Token(secret))
@@ -143,7 +151,7 @@ func offered(t *testing.T, p http.Handler) url.Values {
 	t.Helper()
 	w := get(p, "/break?table=txlock_slots&row=6")
 	require.Equal(t, 200, w.Code)
-	require.Equal(t, "same-origin", w.Header().Get("Referrer-Policy"), "else a browser sends the form with the origin null")
+	require.Equal(t, "same-origin", w.Header().Get("Referrer-Policy"), "else browsers send the form with origin null")
 	return url.Values{"shown": {inForm.FindStringSubmatch(w.Body.String())[1]}}
 }
 
@@ -165,7 +173,8 @@ func TestBreakOrigin(t *testing.T) {
 	} {
 		require.Equal(t, 403, asked(p, "POST", "/break", form, headers...).Code, headers)
 	}
-	require.Equal(t, 403, asked(p, "POST", "/break", form, "Origin", "http://evil.example", "Host", "evil.example").Code)
+	foreign := []string{"Origin", "http://evil.example", "Host", "evil.example"}
+	require.Equal(t, 403, asked(p, "POST", "/break", form, foreign...).Code)
 	require.Empty(t, locks.ended)
 	require.Equal(t, 200, asked(p, "POST", "/break", form, "Origin", "http://localhost:8044").Code)
 	require.Equal(t, []string{"1"}, locks.ended)
@@ -211,7 +220,8 @@ func TestOptions(t *testing.T) {
 func TestMounted(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
-	mux.Handle("/admin/locks/", http.StripPrefix("/admin/locks", pageOf(t, &still{holdings: []txlock.Holding{held("k", "1")}})))
+	page := pageOf(t, &still{holdings: []txlock.Holding{held("k", "1")}})
+	mux.Handle("/admin/locks/", http.StripPrefix("/admin/locks", page))
 	w := get(mux, "/admin/locks/")
 	require.Equal(t, 200, w.Code)
 	require.NotRegexp(t, `(href|src|action|data-events)="/`, w.Body.String())

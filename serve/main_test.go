@@ -148,8 +148,8 @@ func held(key string, holder string, waiters ...string) txlock.Holding {
 	h := txlock.Holding{Table: "txlock_slots", Row: fmt.Sprint(len(key)), Key: key}
 	session := func(id string, since time.Duration) txlock.Session {
 		return txlock.Session{
-			ID: id, Key: key, Application: "shop", Host: "10.0.0.7", Process: 99, User: "app", Since: time.Now().Add(-since),
-			For: since,
+			ID: id, Key: key, Application: "shop", Host: "10.0.0.7", Process: 99, User: "app",
+			Since: time.Now().Add(-since), For: since,
 		}
 	}
 	if holder != "" {

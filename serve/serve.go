@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/txlock/txlock"
 )
@@ -31,10 +32,11 @@ type Locks interface {
 // ends in a slash. While nobody looks it has no goroutine, so it need not be closed.
 type Page struct {
 	config
-	watch  *watch
-	offers offers
-	logins logins
-	routes *http.ServeMux
+	watch   *watch
+	offers  offers
+	logins  logins
+	routes  *http.ServeMux
+	sending time.Duration // how long a viewer may take to receive an event
 }
 
 //go:embed assets
@@ -58,7 +60,7 @@ func New(locks Locks, options ...Option) (*Page, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	p := &Page{config: c, watch: newWatch(locks, c.every, c.limit), routes: http.NewServeMux()}
+	p := &Page{config: c, watch: newWatch(locks, c.every, c.limit), routes: http.NewServeMux(), sending: sending}
 	p.logins.begin(c.token)
 	p.route(locks)
 	return p, nil
@@ -66,7 +68,8 @@ func New(locks Locks, options ...Option) (*Page, error) {
 
 func (p *Page) route(locks Locks) {
 	for name, kind := range map[string]string{
-		"style.css": "text/css; charset=utf-8", "script.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+		"style.css": "text/css; charset=utf-8", "script.js": "text/javascript; charset=utf-8",
+		"icon.svg": "image/svg+xml",
 	} {
 		p.routes.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", kind)

@@ -16,7 +16,8 @@ import (
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
-		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onclick='alert(1)`, "a\u202egnp.exe", "\u0627\u0644\u0642\u0641\u0644",
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onclick='alert(1)`, "a\u202egnp.exe",
+		"\u0627\u0644\u0642\u0641\u0644",
 		strings.Repeat("k", 10<<10), "nul\x00, bad \xff, line\r\nevent: picture\ndata: x", "{{.}}", "&lt;b&gt;",
 	} {
 		p := pageOf(t, &still{holdings: []txlock.Holding{held(key, "1", "2"), held(key+"x", "2", "1")}}, AllowBreak())
@@ -170,8 +171,8 @@ func TestHistory(t *testing.T) {
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for d, text := range map[time.Duration]string{
-		1234 * time.Millisecond: "1.2 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min 01 s", 3 * time.Hour: "3 h 00 min",
-		72 * time.Hour: "3 days",
+		1234 * time.Millisecond: "1.2 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min 01 s",
+		3 * time.Hour: "3 h 00 min", 72 * time.Hour: "3 days",
 	} {
 		require.Equal(t, text, lasted(d))
 	}

@@ -29,7 +29,8 @@ func (s *state) trouble() string {
 	}
 	switch {
 	case s.err != nil:
-		return since + " Trying again. It said: " + clean(cut(strings.TrimPrefix(s.err.Error(), "txlock: inspect: "), 300))
+		said := strings.TrimPrefix(s.err.Error(), "txlock: inspect: ")
+		return since + " Trying again. It said: " + clean(cut(said, 300))
 	case s.silent:
 		return since + " Still waiting for it."
 	}

@@ -3,6 +3,8 @@ package serve
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -208,4 +210,38 @@ func viewersOn(t *testing.T, locks Locks, every time.Duration) {
 	until(t, "the end of the questions", func() bool {
 		return server.Config.Handler.(*Page).watch.resting()
 	})
+}
+
+// A viewer who does not read is dropped. The others see on.
+func TestSlowViewer(t *testing.T) {
+	t.Parallel()
+	h := held(strings.Repeat("k", 8<<20), "1")
+	p := pageOf(t, &still{holdings: []txlock.Holding{h}}, Every(leastEvery))
+	p.sending = 100 * time.Millisecond
+	server := httptest.NewServer(p)
+	defer server.Close()
+	pictures := make(chan struct{}, 100)
+	leave := follow(t, server.URL+"/events?of=list", func(event, _ string) {
+		if event == "picture" {
+			pictures <- struct{}{}
+		}
+	})
+	slow, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer slow.Close()
+	_, err = fmt.Fprintf(slow, "GET /events?of=lock&%s HTTP/1.1\r\nHost: localhost\r\n\r\n", idOf(h).query().Encode())
+	require.NoError(t, err)
+	viewers := func() int {
+		p.watch.mu.Lock()
+		defer p.watch.mu.Unlock()
+		return p.watch.viewers
+	}
+	until(t, "both", func() bool { return viewers() == 2 })
+	until(t, "the end of the slow one", func() bool { return viewers() == 1 })
+	for len(pictures) > 0 {
+		<-pictures
+	}
+	<-pictures
+	leave()
+	until(t, "the end", p.watch.resting)
 }

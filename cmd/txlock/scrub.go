@@ -8,10 +8,10 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 )
 
-// scrubbed returns a copy of the arguments and overwrites the passwords and tokens in the originals, which the
-// system shows to everybody (ps, /proc/pid/cmdline). On Unix the strings in os.Args are that
-// memory, and the process may write to it. On other systems this changes nothing. Arguments after
-// "--" belong to a child and are left alone.
+// scrubbed returns a copy of the arguments and overwrites the passwords and tokens in the
+// originals, which the system shows to everybody (ps, /proc/pid/cmdline). On Unix the strings in
+// os.Args are that memory, and the process may write to it. On other systems this changes nothing.
+// Arguments after "--" belong to a child and are left alone.
 func scrubbed() []string {
 	arguments := make([]string, len(os.Args))
 	for i, argument := range os.Args {

@@ -72,8 +72,8 @@ func (s *serving) address(token string) (*net.TCPAddr, error) {
 		return nil, usage("--listen %s: %v", s.listen, err)
 	}
 	if token == "" && !at.IP.IsLoopback() {
-		return nil, usage("--listen %s: others can reach that address; set TXLOCK_SERVE_TOKEN to what they have to type, "+
-			"or listen on 127.0.0.1", s.listen)
+		return nil, usage("--listen %s: others can reach that address; set TXLOCK_SERVE_TOKEN to what they have to "+
+			"type, or listen on 127.0.0.1", s.listen)
 	}
 	return at, nil
 }

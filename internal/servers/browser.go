@@ -25,15 +25,15 @@ func Chromium(ctx context.Context, folder string) (Browser, error) {
 	}
 	b, err := unpackedChromium(ctx, folder)
 	if err != nil {
-		return Browser{}, fmt.Errorf("no Chromium to test with: install the package chromium; tried to unpack it: %w", err)
+		return Browser{}, fmt.Errorf("no Chromium to test with: install the package chromium; tried to unpack it: %w",
+			err)
 	}
 	return b, nil
 }
 
 func unpackedChromium(ctx context.Context, folder string) (Browser, error) {
 	from := Packages{
-		"bookworm", []string{"chromium", "chromium-common", "fontconfig-config", "fonts-dejavu-core", "fonts-liberation"},
-		true,
+		"bookworm", []string{"chromium", "chromium-common", "fonts-dejavu-core", "fonts-liberation"}, true,
 	}
 	root, err := unpacked(ctx, "chromium", from)
 	if err != nil {
@@ -44,7 +44,7 @@ func unpackedChromium(ctx context.Context, folder string) (Browser, error) {
 		Origin:  unpackedOrigin(from.Suite, root),
 	}
 	// A browser starts itself again for its other processes, by the name of what runs. So it cannot
-	// run on the tree's C library, as servers do. It runs on that of the machine, and takes from the
+	// run on the tree's C library, as servers do. It runs on the machine's own, and takes from the
 	// tree what the machine lacks.
 	libraries := filepath.Join(folder, "libraries")
 	if err := linkMissing(root, libraries); err != nil {
@@ -52,9 +52,10 @@ func unpackedChromium(ctx context.Context, folder string) (Browser, error) {
 	}
 	fonts := filepath.Join(folder, "fonts.conf")
 	b.Environment = []string{"LD_LIBRARY_PATH=" + libraries, "FONTCONFIG_FILE=" + fonts}
-	return b, os.WriteFile(fonts, fmt.Appendf(nil, `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
-<fontconfig><dir>%s</dir><cachedir>%s</cachedir></fontconfig>`, filepath.Join(root, "usr/share/fonts"),
-		filepath.Join(folder, "fonts")), 0o644)
+	return b, os.WriteFile(fonts, fmt.Appendf(nil, `<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig><dir>%s</dir><cachedir>%s</cachedir></fontconfig>
+`, filepath.Join(root, "usr/share/fonts"), filepath.Join(folder, "fonts")), 0o644)
 }
 
 // linkMissing fills a folder with links to the libraries of a tree that the machine does not have.

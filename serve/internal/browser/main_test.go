@@ -59,8 +59,8 @@ func run(m *testing.M) int {
 		return complain(err)
 	}
 	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(browser.Program), chromedp.Env(browser.Environment...), chromedp.Headless, chromedp.NoFirstRun,
-		chromedp.UserDataDir(filepath.Join(folder, "profile")),
+		chromedp.ExecPath(browser.Program), chromedp.Env(browser.Environment...), chromedp.Headless,
+		chromedp.NoFirstRun, chromedp.UserDataDir(filepath.Join(folder, "profile")),
 	}
 	for _, flag := range []string{
 		"no-sandbox", "disable-gpu", "disable-quic", "disable-background-networking", "disable-component-update",

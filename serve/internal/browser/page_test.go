@@ -54,15 +54,20 @@ func (b *tab) everyLook(name string) {
 func (b *tab) accessible() {
 	b.t.Helper()
 	for _, wrong := range []string{
-		"table:not(:has(caption))", "th:not([scope])", "a:not([href])", "svg:not([aria-hidden], [role=img][aria-label])",
+		"table:not(:has(caption))", "th:not([scope])", "a:not([href])",
+		"svg:not([aria-hidden], [role=img][aria-label])",
 		"[onclick]", "[tabindex]:not([tabindex='0'], [tabindex='-1'])", "div[role=button]", "html:not([lang])",
 	} {
 		require.Zero(b.t, is[int](b, fmt.Sprintf("document.querySelectorAll(%q).length", wrong)), wrong)
 	}
 	require.Equal(b.t, 1, is[int](b, "document.querySelectorAll('h1').length"))
 	require.Equal(b.t, 1, is[int](b, "document.querySelectorAll('main').length"))
-	require.Zero(b.t, is[int](b, "[...document.querySelectorAll('input:not([type=hidden], [hidden])')].filter(i => !i.labels.length).length"))
-	require.Zero(b.t, is[int](b, "[...document.querySelectorAll('a, button')].filter(e => !e.textContent.trim()).length"))
+	count := func(of, which string) int {
+		b.t.Helper()
+		return is[int](b, fmt.Sprintf("[...document.querySelectorAll(%q)].filter(e => %s).length", of, which))
+	}
+	require.Zero(b.t, count("input:not([type=hidden], [hidden])", "!e.labels.length"))
+	require.Zero(b.t, count("a, button", "!e.textContent.trim()"))
 	require.Zero(b.t, is[int](b,
 		"(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"), "ids twice")
 }
@@ -229,7 +234,8 @@ func TestLogin(t *testing.T) {
 	b := f.open(t, "/")
 	b.see("Log in")
 	b.everyLook("login")
-	const ready = "document.readyState === 'complete' && document.activeElement.id === 'token' && document.activeElement.value === ''"
+	const ready = "document.readyState === 'complete' && document.activeElement.id === 'token' && " +
+		"document.activeElement.value === ''"
 	b.until(ready)
 	b.press("wrong" + kb.Enter)
 	b.see("That is not the token.")
