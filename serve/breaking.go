@@ -53,14 +53,23 @@ func (o *offers) take(number string) (txlock.Holding, bool) {
 	return taken.holding, ok && time.Now().Before(taken.until)
 }
 
-// breakable tells whether a holder can be ended: only one whose session is known.
-func breakable(h txlock.Holding) bool { return h.Holder != nil && h.Holder.ID != "" }
+// heldBy returns the holding with the one of its holders who has this session, if there is one.
+// That is what Break takes.
+func heldBy(h txlock.Holding, session string) (txlock.Holding, bool) {
+	for _, holder := range holdersOf(h) {
+		if holder.ID != "" && holder.ID == session {
+			h.Holder = &holder
+			return h, true
+		}
+	}
+	return h, false
+}
 
 // question is what the page asks before it ends a session.
 type question struct {
 	Number string
 	Lock   lockView
-	Back   string
+	Holder sessionView
 }
 
 // confirm shows whose session would be ended, and changes nothing.
@@ -71,20 +80,18 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	h, found := s.find(lockID{query.Get("table"), query.Get("column"), query.Get("row")})
+	h, held := heldBy(h, query.Get("session"))
 	switch {
 	case s.trouble() != "":
 		p.answer(w, http.StatusServiceUnavailable, outcome{Text: "The server does not answer just now: " +
 			"nobody knows whose session to end."})
-	case !found || !breakable(h):
-		p.answer(w, http.StatusNotFound, outcome{
-			Text: "Nobody holds this lock any more, or the server did not say who.",
-		})
+	case !found || !held:
+		p.answer(w, http.StatusNotFound, outcome{Text: "That session does not hold this lock any more."})
 	default:
 		withOrigin(w.Header())
-		v := viewOf(h, mostWaiters)
-		p.write(w, http.StatusOK, frame{
-			Title: "End a session", Part: "break", Body: question{p.offers.make(h), v, v.URL},
-		})
+		p.write(w, http.StatusOK, frame{Title: "End a session", Part: "break", Body: question{
+			p.offers.make(h), viewOf(h, mostShown), sessionOf(*h.Holder, h, 0),
+		}})
 	}
 }
 

@@ -94,7 +94,7 @@ func TestToken(t *testing.T) {
 	t.Parallel()
 	p := pageOf(t, &still{holdings: []txlock.Holding{held("sku:42", "1")}}, Token(secret), AllowBreak())
 	for _, target := range []string{
-		"/", "/graph", "/lock?table=txlock_slots&row=6", "/events?of=list", "/break?table=txlock_slots&row=6",
+		"/", "/graph", "/lock?table=txlock_slots&row=6", "/events?of=list", "/break?table=txlock_slots&row=6&session=1",
 	} {
 		w := get(p, target)
 		require.Equal(t, 401, w.Code, target)
@@ -134,13 +134,15 @@ func TestReadOnly(t *testing.T) {
 	locks := &still{holdings: []txlock.Holding{held("sku:42", "1", "2")}}
 	p := pageOf(t, locks)
 	require.NotContains(t, get(p, "/lock?table=txlock_slots&row=6").Body.String(), `href="break`)
-	require.Equal(t, 404, get(p, "/break?table=txlock_slots&row=6").Code)
+	require.Equal(t, 404, get(p, "/break?table=txlock_slots&row=6&session=1").Code)
 	require.Equal(t, 404, asked(p, "POST", "/break", url.Values{"shown": {"x"}}, "Sec-Fetch-Site", "same-origin").Code)
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
 		require.Equal(t, 405, asked(p, method, "/", nil).Code)
 	}
 	p = pageOf(t, locks, AllowBreak())
-	require.Equal(t, 200, get(p, "/break?table=txlock_slots&row=6").Code)
+	require.Equal(t, 200, get(p, "/break?table=txlock_slots&row=6&session=1").Code)
+	require.Equal(t, 404, get(p, "/break?table=txlock_slots&row=6&session=2").Code, "a waiter")
+	require.Equal(t, 404, get(p, "/break?table=txlock_slots&row=6").Code)
 	require.Equal(t, 405, asked(p, "DELETE", "/break", nil).Code)
 	require.Empty(t, locks.ended)
 }
@@ -149,7 +151,7 @@ var inForm = regexp.MustCompile(`name="shown" value="([^"]+)"`)
 
 func offered(t *testing.T, p http.Handler) url.Values {
 	t.Helper()
-	w := get(p, "/break?table=txlock_slots&row=6")
+	w := get(p, "/break?table=txlock_slots&row=6&session=1")
 	require.Equal(t, 200, w.Code)
 	require.Equal(t, "same-origin", w.Header().Get("Referrer-Policy"), "else browsers send the form with origin null")
 	return url.Values{"shown": {inForm.FindStringSubmatch(w.Body.String())[1]}}

@@ -15,7 +15,7 @@ import (
 
 const (
 	perPage     = 50  // locks
-	mostWaiters = 5   // of a lock in the list
+	mostShown   = 5   // holders, and waiters, of a lock in the list
 	mostQueued  = 500 // of a lock on its own page
 	longestName = 120 // characters in the list
 )
@@ -50,14 +50,16 @@ type lockView struct {
 	State   string
 	Holders []sessionView
 	Waiters []sessionView
-	More    int // waiters that are not shown
 	Waiting string
 	Behind  int
+
+	MoreHolders, More int // holders, and waiters, that are not shown
 }
 
 // sessionView is a session as a page shows it.
 type sessionView struct {
-	Place       int // in the queue, from 1; 0 for a holder
+	Place       int    // in the queue, from 1; 0 for a holder
+	Permit      string // which of several it holds; empty for a lock with one holder
 	ID          string
 	Key         string // if it named another than the lock's
 	Application string
@@ -69,6 +71,7 @@ type sessionView struct {
 	For         string
 	Since       string
 	Behind      int
+	Break       string // the address at which it can be ended, if that is allowed
 }
 
 func viewOf(h txlock.Holding, most int) lockView {
@@ -81,15 +84,17 @@ func viewOf(h txlock.Holding, most int) lockView {
 	if h.Key != "" && h.Column == "" {
 		v.Place = clean("slot " + h.Row + " of " + h.Table)
 	}
-	for _, holder := range holdersOf(h) {
+	holders := holdersOf(h)
+	for _, holder := range holders[:min(len(holders), most)] {
 		v.Holders = append(v.Holders, sessionOf(holder, h, 0))
 	}
-	switch len(v.Holders) {
+	v.MoreHolders = len(holders) - len(v.Holders)
+	switch len(holders) {
 	case 0:
 		v.State = "passes on"
 	case 1:
 	default:
-		v.State = fmt.Sprintf("held by %d", len(v.Holders))
+		v.State = fmt.Sprintf("held by %d", len(holders))
 	}
 	for i, waiter := range h.Waiters[:min(len(h.Waiters), most)] {
 		v.Waiters = append(v.Waiters, sessionOf(waiter, h, i+1))
@@ -212,7 +217,7 @@ func (p *Page) list(s *state, search string, page int) list {
 	from := (page - 1) * perPage
 	to := min(from+perPage, l.Found)
 	for _, h := range found[from:to] {
-		l.Locks = append(l.Locks, viewOf(h, mostWaiters))
+		l.Locks = append(l.Locks, viewOf(h, mostShown))
 	}
 	l.First, l.Last = from+1, to
 	address := func(page int) string {
@@ -286,7 +291,6 @@ type lockPage struct {
 	At    string
 	Name  string
 	Lock  *lockView // nil when nobody holds or awaits it
-	Break string    // the address at which its holder can be ended, if that is allowed
 	Plots []plot
 }
 
@@ -298,8 +302,12 @@ func (p *Page) lockPage(s *state, id lockID) lockPage {
 	if h, ok := s.find(id); ok {
 		v := viewOf(h, mostQueued)
 		l.Lock, l.Name = &v, v.Long
-		if p.breaking && breakable(h) && s.trouble() == "" {
-			l.Break = "break?" + id.query().Encode()
+		for i, holder := range holdersOf(h)[:len(v.Holders)] {
+			if p.breaking && holder.ID != "" && s.trouble() == "" {
+				q := id.query()
+				q.Set("session", holder.ID)
+				v.Holders[i].Break = "break?" + q.Encode()
+			}
 		}
 		return l
 	}

@@ -24,7 +24,7 @@ func TestHostileKeys(t *testing.T) {
 		id := idOf(held(key, "1"))
 		q := url.Values{"key": {key}}
 		for _, target := range []string{
-			"/", "/?" + q.Encode(), "/graph", "/lock?" + id.query().Encode(), "/break?" + id.query().Encode(),
+			"/", "/?" + q.Encode(), "/graph", "/lock?" + id.query().Encode(), "/break?session=1&" + id.query().Encode(),
 			"/lock?table=" + url.QueryEscape(key) + "&column=" + url.QueryEscape(key) + "&row=1",
 		} {
 			w := get(p, target)
