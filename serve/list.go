@@ -20,25 +20,6 @@ const (
 	longestName = 120 // characters in the list
 )
 
-// holdersOf are the sessions that hold a row.
-func holdersOf(h txlock.Holding) []txlock.Session {
-	if h.Holder != nil {
-		return []txlock.Session{*h.Holder}
-	}
-	return nil
-}
-
-// kindOf says what kind of lock a row is.
-func kindOf(h txlock.Holding) string {
-	switch {
-	case h.Column != "" && strings.HasSuffix(strings.Trim(h.Table, "`\""), "_leaders"):
-		return "leader"
-	case h.Column != "":
-		return "row"
-	}
-	return "lock"
-}
-
 // lockView is a lock as a page shows it.
 type lockView struct {
 	ID      string // of its element: the same from one picture to the next
@@ -58,8 +39,8 @@ type lockView struct {
 
 // sessionView is a session as a page shows it.
 type sessionView struct {
-	Place       int    // in the queue, from 1; 0 for a holder
-	Permit      string // which of several it holds; empty for a lock with one holder
+	Place       int // in the queue, from 1; 0 for a holder
+	State       string
 	ID          string
 	Key         string // if it named another than the lock's
 	Application string
@@ -77,7 +58,7 @@ type sessionView struct {
 func viewOf(h txlock.Holding, most int) lockView {
 	id := idOf(h)
 	v := lockView{
-		ID: id.element(), URL: "lock?" + id.query().Encode(), Long: clean(nameOf(h)), Kind: kindOf(h), State: "held",
+		ID: id.element(), URL: "lock?" + id.query().Encode(), Long: clean(nameOf(h)), Kind: kindOf(h),
 		Waiting: waiting(h), Behind: h.Behind,
 	}
 	v.Name = cut(v.Long, longestName)
@@ -93,6 +74,7 @@ func viewOf(h txlock.Holding, most int) lockView {
 	case 0:
 		v.State = "passes on"
 	case 1:
+		v.State = holds(holders[0], h)
 	default:
 		v.State = fmt.Sprintf("held by %d", len(holders))
 	}
@@ -107,6 +89,9 @@ func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
 	v := sessionView{
 		Place: place, ID: clean(s.ID), Application: clean(s.Application), Client: clean(clientOf(s)),
 		User: clean(s.User), Database: clean(s.Database), Statement: clean(s.Statement), Idle: s.Idle, Behind: s.Behind,
+	}
+	if v.State = holds(s, of); place > 0 {
+		v.State = waits(s)
 	}
 	if s.Key != of.Key {
 		v.Key = cut(clean(s.Key), longestName)
@@ -128,17 +113,6 @@ func clientOf(s txlock.Session) string {
 		return fmt.Sprintf("process %d", s.Process)
 	}
 	return s.Host
-}
-
-// nameOf is what people call the lock.
-func nameOf(h txlock.Holding) string {
-	switch {
-	case h.Column != "":
-		return fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row)
-	case h.Key != "":
-		return h.Key
-	}
-	return "slot " + h.Row
 }
 
 // waiting counts who waits: at the server, and inside processes.
