@@ -159,11 +159,13 @@ func TestHistory(t *testing.T) {
 		h.note(time.Now(), nil)
 		require.Empty(t, h.locks, "forgotten")
 		require.Equal(t, point{}, h.points(nil, time.Now())[steps-2])
+		var many []txlock.Holding
 		for i := range mostKept + 10 {
 			other := held("k", "1")
 			other.Row = fmt.Sprint(i)
-			h.note(time.Now(), []txlock.Holding{other})
+			many = append(many, other)
 		}
+		h.note(time.Now(), many)
 		require.Len(t, h.locks, mostKept)
 	})
 }

@@ -215,10 +215,16 @@ func viewersOn(t *testing.T, locks Locks, every time.Duration) {
 // A viewer who does not read is dropped. The others see on.
 func TestSlowViewer(t *testing.T) {
 	t.Parallel()
-	h := held(strings.Repeat("k", 8<<20), "1")
+	h := held(strings.Repeat("k", 256<<10), "1")
 	p := pageOf(t, &still{holdings: []txlock.Holding{h}}, Every(leastEvery))
-	p.sending = 100 * time.Millisecond
-	server := httptest.NewServer(p)
+	p.sending = 2 * time.Second
+	server := httptest.NewUnstartedServer(p)
+	server.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10)
+		}
+	}
+	server.Start()
 	defer server.Close()
 	pictures := make(chan struct{}, 100)
 	leave := follow(t, server.URL+"/events?of=list", func(event, _ string) {
@@ -229,6 +235,7 @@ func TestSlowViewer(t *testing.T) {
 	slow, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer slow.Close()
+	require.NoError(t, slow.(*net.TCPConn).SetReadBuffer(4<<10))
 	_, err = fmt.Fprintf(slow, "GET /events?of=lock&%s HTTP/1.1\r\nHost: localhost\r\n\r\n", idOf(h).query().Encode())
 	require.NoError(t, err)
 	viewers := func() int {
@@ -241,7 +248,7 @@ func TestSlowViewer(t *testing.T) {
 	for len(pictures) > 0 {
 		<-pictures
 	}
-	<-pictures
+	until(t, "the next picture of the other", func() bool { return len(pictures) > 0 })
 	leave()
 	until(t, "the end", p.watch.resting)
 }
