@@ -33,6 +33,9 @@ func kindOf(h txlock.Holding) string {
 // holds says how a session holds a row.
 func holds(txlock.Session, txlock.Holding) string { return "held" }
 
+// together says how several sessions hold a row.
+func together(_ txlock.Holding, sessions int) string { return fmt.Sprintf("held by %d", sessions) }
+
 // waits says what a session waits for.
 func waits(txlock.Session) string { return "waits" }
 

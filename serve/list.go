@@ -76,7 +76,7 @@ func viewOf(h txlock.Holding, most int) lockView {
 	case 1:
 		v.State = holds(holders[0], h)
 	default:
-		v.State = fmt.Sprintf("held by %d", len(holders))
+		v.State = together(h, len(holders))
 	}
 	for i, waiter := range h.Waiters[:min(len(h.Waiters), most)] {
 		v.Waiters = append(v.Waiters, sessionOf(waiter, h, i+1))

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -110,10 +109,8 @@ func Test2000(t *testing.T) {
 	keys := distinct(2000)
 	f.hold(t, keys...)
 	f.wait(t, background, keys[7])
-	begun := time.Now()
 	b := f.open(t, "/")
 	b.see("2\u202f000 locks held or awaited, 1 session waits.")
-	require.Less(t, time.Since(begun), 10*time.Second)
 	require.Equal(t, 50, is[int](b, "document.querySelectorAll('tbody').length"))
 	b.everyLook("2000")
 	b.do(click("#after"))
