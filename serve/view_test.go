@@ -95,7 +95,8 @@ func TestManyLocks(t *testing.T) {
 func TestCircles(t *testing.T) {
 	t.Parallel()
 	a, b, c, d := held("a", "1", "2", "9"), held("bb", "2", "3"), held("ccc", "3", "1"), held("dddd", "4", "5")
-	nodes := connect([]txlock.Holding{a, b, c, d})
+	e := held("eeeee", "7", "3")
+	nodes := connect([]txlock.Holding{a, b, c, d, e})
 	circles := circlesOf(nodes)
 	require.Len(t, circles, 1)
 	var members []string
@@ -104,10 +105,11 @@ func TestCircles(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"session 1", "session 2", "session 3"}, members)
 
-	body := get(pageOf(t, &still{holdings: []txlock.Holding{a, b, c, d}}), "/graph").Body.String()
+	body := get(pageOf(t, &still{holdings: []txlock.Holding{a, b, c, d, e}}), "/graph").Body.String()
 	require.Contains(t, body, "Circle 1")
 	require.Contains(t, body, "session 3 waits at bb for session 2")
 	require.NotContains(t, body, "session 9 waits at a for session 1")
+	require.NotContains(t, body, "session 3 waits at eeeee for session 7")
 	require.Equal(t, 3, strings.Count(body, `<g class="bad">`))
 	require.NotContains(t, get(pageOf(t, &still{holdings: []txlock.Holding{a, d}}), "/graph").Body.String(), "Circle")
 }
