@@ -151,7 +151,9 @@ func (p *Page) body(part string, query url.Values, s *state) any {
 
 // write sends a page. It renders it first, so that a viewer never gets half of one.
 func (p *Page) write(w http.ResponseWriter, code int, f frame) {
-	f.Server = p.name
+	if f.Part != "login" { // strangers need not know which server this is
+		f.Server = p.name
+	}
 	text, err := rendered("frame", f)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, "This page could not be made: "+err.Error())
