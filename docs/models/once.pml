@@ -1,15 +1,15 @@
 /*
  * The marker of work that must not be done twice. A call reads the marker, and takes the lock where
- * it is not there. Behind the grant it reads the server's clock, looks again, and writes the marker
- * into the transaction of the lock, in which the work is too. A caller's own transaction (DoTx) may
- * have begun long before, and may ask twice. Sessions end at any point, also when COMMIT is on its
- * way: whoever does not learn the answer calls again. Clocks count windows, in each of which the
- * work is to be done once. The clock goes on at any point, and once it goes back by a window.
- * Sweep deletes markers that are older than two windows.
+ * it is not there. Behind the grant one statement reads the server's clock, looks again, and writes
+ * the marker into the transaction of the lock, in which the work is too. A caller's own transaction
+ * (DoTx) may have begun long before, and may ask twice. Sessions end at any point. Whoever does not
+ * learn the answer of its COMMIT calls again, as anybody may. The clock counts windows, in each of
+ * which the work is to be done once. It goes on at any point, and once it goes back by a window.
+ * Sweep deletes the markers of the window before the last, and of those before.
  *
- * Claims: in each window at most one work commits. A marker is committed with its work or not at
- * all. A call that is told "done" finds a work that has committed, in the window in which the lock
- * was granted, if it waited. One that is told "first" has committed, or will with its transaction.
+ * Claims: in each window at most one work commits, by the window of its marker. A marker is
+ * committed with its work or not at all. Whoever is told "done" is told of a work that has
+ * committed, and, behind the grant, of one in the window of the grant or later.
  *
  * Mutation LOOKS_ONCE: the marker is looked at before the wait, and not behind the grant.
  * Mutation OLD_SNAPSHOT: the look behind the grant sees what was committed when the transaction
@@ -127,7 +127,7 @@ idle:
 	mayEnd();
 	if
 	:: true
-	:: atomic { true -> assert(writing == window) } /* DoTx again: it sees its own, and is told "done" */
+	:: atomic { true -> assert(writing == window) } /* DoTx again sees its own: it was done */
 	fi;
 	mayEnd(); /* the work */
 

@@ -35,7 +35,7 @@ byte permit[K];                 /* whose transaction has it */
 byte inside[K];                 /* who works with it, by its own view */
 byte place[N / 2];              /* a process's caller at the server */
 chan behind[N / 2] = [2] of { byte }; /* who waits for that place */
-bool steady;                    /* caller 1 waits, and neither fails nor gives up until it has a permit */
+bool steady;                    /* caller 1 waits, and will neither fail nor give up */
 
 #define idle (steady && (permit[0] == 0 || permit[1] == 0))
 #define MAYFAIL !(me == 1 && steady)
@@ -86,12 +86,11 @@ inline leavePlace() {
 	fi
 }
 
-/* A statement fails, or is cancelled, or the session ends. */
+/* A statement fails, or the caller gives up, or the session ends. */
 inline mayFail() {
 	if
 	:: true
 	:: MAYFAIL -> goto failed
-	:: MAYFAIL -> goto broken
 	fi
 }
 
@@ -112,14 +111,16 @@ outside:
 	fi;
 	atomic {
 		if
-		:: place[PROCESS] == 0 -> place[PROCESS] = me
-		:: place[PROCESS] != 0 && try -> goto leave
-		:: place[PROCESS] != 0 && !try -> behind[PROCESS]!me
+		:: try && empty(behind[PROCESS]) /* passes by */
+		:: try && nempty(behind[PROCESS]) -> goto leave
+		:: !try && place[PROCESS] == 0 -> place[PROCESS] = me
+		:: !try && place[PROCESS] != 0 -> behind[PROCESS]!me
 		fi
 	}
 	if
-	:: place[PROCESS] == me
-	:: atomic { MAYFAIL && place[PROCESS] != me -> behind[PROCESS]??eval(me); goto leave } /* gives up */
+	:: try || place[PROCESS] == me
+	:: atomic { !try && MAYFAIL && place[PROCESS] != me -> /* gives up */
+		behind[PROCESS]??eval(me); goto leave }
 	fi;
 
 #ifdef SKIPS_THE_HEAD
@@ -148,8 +149,7 @@ queue:
 	}
 	if
 	:: head == me
-	:: atomic { MAYFAIL && head != me -> goto failed } /* gives up */
-	:: atomic { MAYFAIL && head != me -> goto broken }
+	:: atomic { MAYFAIL && head != me -> goto failed }
 	fi;
 
 look:
@@ -180,8 +180,7 @@ look:
 #ifndef WAITS_AT_ONE
 	:: atomic { permit[p] != 0 -> goto look } /* the moment is over */
 #endif
-	:: MAYFAIL -> goto failed /* gives up */
-	:: MAYFAIL -> goto broken
+	:: MAYFAIL -> goto failed
 	fi;
 
 got:
@@ -220,16 +219,11 @@ held:
 		goto leave
 	}
 
-failed: /* the statement. What the transaction has is undone. */
+failed: /* The transaction is undone. The client, or the end of the session, does the rest. */
 	atomic { endTransaction(); leaveQueue() }
 #ifndef KEEPS_HEAD
 	atomic { giveHeadBack() }
 #endif
-	goto leave;
-
-broken: /* the session. The server ends the transaction first. */
-	atomic { endTransaction(); leaveQueue() }
-	atomic { giveHeadBack() }
 
 leave: /* the connection goes back to the pool */
 	atomic {

@@ -10,10 +10,10 @@
  *   large, shared     shared    shared      shared       shared
  *   large, exclusive  shared    exclusive   exclusive    exclusive
  *
- * A small exclusive hold may be renewed (renewal.pml has its failures): its row is free for a moment.
- * It has gate -1 alone meanwhile, or is put off. Sessions come back without end. Sessions 1 and 2
- * stay once they have asked; session 3 gives up or ends at any point. A session that ends frees its
- * rows first, and then the rest.
+ * A small exclusive hold may be renewed (renewal.pml has its failures): its row is free for a
+ * moment. It has gate -1 alone meanwhile, or is put off. Sessions come back without end. Sessions 1
+ * and 2 stay once they have asked; session 3 gives up or ends at any point. A session that ends
+ * frees its rows first, and then the rest.
  *
  * Claims: no writer is inside with anybody else. A renewal finds the row free. Who stays gets in,
  * whoever comes later, if holders leave. So the order of the locks allows no deadlock.
@@ -21,13 +21,16 @@
  * Mutation NO_WIDE_GATE: a small shared request takes no gate. A large writer gets in beside it.
  * Mutation SHARES_WIDE_GATE: a large exclusive request shares gate -2.
  * Mutation NO_SHARED_ROWS: a large shared request locks no rows. A small writer gets in beside it.
- * Mutation SHARED_SKIPS_GATE: a large shared request passes by gate -1, and gets a row in a renewal.
+ * Mutation SHARED_SKIPS_GATE: a large shared request passes by gate -1, and gets a row while it is
+ * renewed.
  * Mutation TWO_SPELLINGS: turnstiles have other numbers for one session, as with hashes of a
  * table's name. Its writer has the row, in which no small reader is seen.
  * Mutation GATE_LAST: a small shared request passes gate -2 behind its turnstile.
  * Mutation READERS_FIRST: a turnstile is shared at once though somebody waits for it alone.
  * Mutation SHARES_ROW_AT_ONCE: a row is shared at once though somebody waits for it alone, as FOR
  * SHARE does. Large readers that overlap without end starve a writer of row 1.
+ * Mutation NESTED: who has a row alone asks for a shared one besides, in the same transaction. A
+ * gate then comes behind a turnstile, and a large writer completes the circle.
  */
 #define N 3          /* sessions; their numbers are 1 to N */
 
@@ -203,6 +206,12 @@ passed:
 	:: !large
 #endif
 	fi;
+#ifdef NESTED
+	if
+	:: atomic { !large && !shares[me] -> shares[me] = true } lock(WIDE); shares[me] = false
+	:: true
+	fi;
+#endif
 	atomic {
 		enter(r);
 		if
