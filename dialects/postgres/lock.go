@@ -43,6 +43,9 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if err == nil {
 		err = complete(request, columns[p.rows])
 	}
+	if err == nil && p.marker >= 0 && len(columns[p.marker]) == 0 {
+		err = dialects.ErrDone
+	}
 	if err != nil || request.Fence == "" {
 		return 0, err
 	}

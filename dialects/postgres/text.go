@@ -52,6 +52,7 @@ type plan struct {
 	script
 	turnstiles, rows, token int
 	settings                int // answerSQL
+	marker                  int // markStatement
 }
 
 func (p *plan) add(s statement) (at int) {
@@ -72,7 +73,7 @@ func (p *plan) add(s statement) (at int) {
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	p.turnstiles, p.settings = -1, -1
+	p.turnstiles, p.settings, p.marker = -1, -1, -1
 	set, restore := settingsOf(request, on)
 	p.add(set)
 	if on.as == owner && isShort(request) {
@@ -98,6 +99,13 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 			return p, err
 		}
 		p.token = p.add(fence.token(request.Tokens))
+	}
+	if request.Marker != nil {
+		mark, err := markStatement(*request.Marker, &request, on.as)
+		if err != nil {
+			return p, err
+		}
+		p.marker = p.add(mark)
 	}
 	p.add(restore)
 	if on.as == owner && on.mark == "" {
