@@ -203,8 +203,9 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (de
 }
 
 // sweep deletes one batch, and returns the age where it ended. It waits for nobody, so it meets
-// nobody in a deadlock. The index is named, because the server would read all of a small table, and
-// lock what it reads.
+// nobody in a deadlock. Each statement names its index. The server would read all of a small table
+// otherwise, for a list of primary keys too, and would lock what it reads: hence the join, which
+// looks each of them up.
 func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, from, until string) (
 	last string, deleted int, err error,
 ) {
@@ -223,8 +224,8 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 	for i, row := range old {
 		hashes[i], last, _ = strings.Cut(row, " ")
 	}
-	_, err = tx.ExecContext(ctx, "DELETE o FROM "+markers+" AS o FORCE INDEX (PRIMARY) WHERE o.marker IN (x'"+
-		strings.Join(hashes, "', x'")+"')")
+	_, err = tx.ExecContext(ctx, "DELETE o FROM (SELECT x'"+strings.Join(hashes, "' AS marker UNION ALL SELECT x'")+
+		"' AS marker) AS old STRAIGHT_JOIN "+markers+" AS o FORCE INDEX (PRIMARY) ON o.marker = old.marker")
 	if err == nil { // not tx.Commit, which on a pool of Open releases the savepoint of a lock first
 		_, err = tx.ExecContext(ctx, "COMMIT")
 	}
