@@ -105,14 +105,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	if work == nil {
 		return false, m.failed(verb, errors.New("nil work"))
 	}
-	outer, of := m.locker.carried(ctx)
-	if outer == nil || !of.Open() {
-		done, left, err := m.doneBefore(ctx)
-		if done || err != nil {
-			return false, m.failed(verb, err)
-		}
-		m = left
-	}
+	outer, _ := m.locker.carried(ctx)
 	err = m.do(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 		// A session that was begun for this has the marker already. In another, the marker belongs
 		// into the savepoint of the work: both are kept, or none. Nobody else has the session's turn.
@@ -130,19 +123,26 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	return ran && err == nil, err
 }
 
-// doneBefore reads the marker. Left is m with what is left of the wait.
-func (m *Mutex[Tx]) doneBefore(ctx context.Context) (done bool, left *Mutex[Tx], err error) {
-	begun := time.Now()
-	wait, cancel, err := m.limitWait(ctx)
-	if err != nil {
-		return false, m, err
+// enterOnce is what comes before enter for a Once. What was done is found without waiting: in the
+// flight of the lock, where that may be asked for at once, else in one of its own.
+func (m *Mutex[Tx]) enterOnce(ctx, wait context.Context, request dialects.Request) (g grant[Tx], entered bool,
+	err error,
+) {
+	if !request.Try {
+		place, ok, err := m.locker.lines().Try(lineOf(request))
+		if err != nil {
+			return g, false, err
+		}
+		if ok {
+			g, err = m.begin(ctx, wait, request, place)
+			return g, true, err
+		}
 	}
-	defer cancel()
-	at, err := m.locker.driver.Done(wait, *m.marker)
-	if err = m.judge(ctx, wait, err); err != nil || m.within == 0 {
-		return !at.IsZero(), m, err
+	at, err := m.locker.driver.Done(wait, *request.Marker)
+	if err == nil && !at.IsZero() {
+		err = dialects.ErrDone
 	}
-	return !at.IsZero(), m.Within(max(m.within-time.Since(begun), 1)), nil
+	return g, false, err
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it

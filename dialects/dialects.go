@@ -172,7 +172,7 @@ type Request struct {
 	Tokens int
 
 	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
-	// LockTx read it.
+	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
 	Marker *Marker
 }
 

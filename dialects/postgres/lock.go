@@ -37,6 +37,9 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if err != nil {
 		return 0, classify(err, request)
 	}
+	if p.done >= 0 && isTrue(columns[p.done][0]) {
+		return 0, errFound
+	}
 	if p.turnstiles >= 0 {
 		err = passed(request, on.as, columns[p.turnstiles])
 	}

@@ -50,43 +50,74 @@ func periodOf(marker dialects.Marker) string {
 	return strconv.FormatInt(marker.Period.Microseconds(), 10)
 }
 
-// markStatement writes a marker, and returns a row if it was not there. The clock is read when the
-// statement runs, which is after the grant, and not when the transaction began. A clock that was set
-// back does not make work run twice: what was done later than now was done.
-//
-// With a request, nothing is written unless the transaction has its row, and at a suitable level: a
-// marker that another session is writing would be waited for.
-func markStatement(marker dialects.Marker, request *dialects.Request, as role) (statement, error) {
-	markers, _, err := markersOf(marker.Table)
-	if err != nil {
-		return statement{}, err
-	}
+// doneSetting says whether a marker was found, to the statement behind it.
+const doneSetting = "txlock.done"
+
+// errFound says that the marker was there before the lock. The transaction is open, and has neither
+// locked nor written anything.
+var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
+
+// doneStatement reads a marker in front of a lock, which is then not taken.
+func doneStatement(marker dialects.Marker) (statement, error) {
 	var s statement
-	source := "select " + s.bind(hashOf(marker)) + "::bytea, clock_timestamp()"
-	if request != nil {
-		rows, err := rowsOf(*request)
-		if err != nil {
-			return s, err
-		}
-		source += " from " + rows.table + " where " + rows.column + " = " + s.bind(rows.values) + rows.seeded
-		if as == foreign {
-			source += " and " + isolationSQL
-		}
-		source += " for update skip locked"
-	}
-	conflict := "nothing"
+	found, err := foundSQL(marker, &s)
+	s.sql = "select set_config('" + doneSetting + "', exists (select " + found + ")::text, true)"
+	return s, err
+}
+
+// foundSQL is the rest of a query that finds the marker, if the work was done. It is evaluated
+// where nothing is waited for, so it is now when the statement begins.
+func foundSQL(marker dialects.Marker, s *statement) (string, error) {
+	markers, _, err := markersOf(marker.Table)
+	text := " from " + markers + " where marker = " + s.bind(hashOf(marker))
 	if marker.Period > 0 {
-		conflict = "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
-			windowSQL("excluded.done_at", s.bind(periodOf(marker)))
+		text += " and " + microseconds("done_at") + " >= " + windowSQL("statement_timestamp()", s.bind(periodOf(marker)))
 	}
-	s.sql = "insert into " + markers + " as former (marker, done_at) " + source +
-		" on conflict (marker) do " + conflict + " returning '1'"
-	return s, nil
+	return text, err
+}
+
+// markStatement writes a marker behind the lock, and returns a row if it was not there. Nothing is
+// written unless the transaction has the row of request, and a suitable level: a marker that
+// another session is writing would be waited for.
+func markStatement(marker dialects.Marker, request dialects.Request, on terms) (s statement, err error) {
+	if on.as == owner && isShort(request) { // which sets the mark with the lock
+		return insertMarker(marker, s, func(s *statement) string {
+			return "where current_setting('" + markSetting + "', true) = " + s.bind(on.mark)
+		})
+	}
+	rows, err := rowsOf(request)
+	if err != nil {
+		return s, err
+	}
+	return insertMarker(marker, s, func(s *statement) string {
+		from := "from " + rows.table + " where " + rows.column + " = " + s.bind(rows.values) + rows.seeded
+		if on.as == foreign {
+			from += " and " + isolationSQL
+		}
+		return from + " for update skip locked"
+	})
+}
+
+// insertMarker writes a marker. The clock is read when the statement runs, which is after the grant,
+// and not when the transaction began. A clock that was set back does not make work run twice: what
+// was done later than now was done.
+func insertMarker(marker dialects.Marker, s statement, where func(*statement) string) (statement, error) {
+	markers, _, err := markersOf(marker.Table)
+	s.sql = "insert into " + markers + " as former (marker, done_at) select " + s.bind(hashOf(marker)) +
+		"::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
+	if marker.Period > 0 {
+		s.sql += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
+			windowSQL("excluded.done_at", s.bind(periodOf(marker)))
+	} else {
+		s.sql += "nothing"
+	}
+	s.sql += " returning '1'"
+	return s, err
 }
 
 // Mark implements dialects.Marking.
 func (s *session[Tx]) Mark(ctx context.Context, marker dialects.Marker) error {
-	mark, err := markStatement(marker, nil, owner)
+	mark, err := insertMarker(marker, statement{}, func(*statement) string { return "" })
 	if err != nil {
 		return err
 	}
@@ -109,22 +140,16 @@ func (s *session[Tx]) Unmark(ctx context.Context, marker dialects.Marker) error 
 
 // Done implements dialects.Recorder.
 func (d *driver[Tx]) Done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
-	markers, _, err := markersOf(marker.Table)
+	var read statement
+	found, err := foundSQL(marker, &read)
 	if err != nil {
 		return at, err
 	}
-	read := statement{
-		"select " + microseconds("done_at") + "::text from " + markers + " where marker = $1",
-		[]any{hashOf(marker)},
-	}
-	if marker.Period > 0 {
-		read.sql += " and " + microseconds("done_at") + " >= " + windowSQL("statement_timestamp()",
-			read.bind(periodOf(marker)))
-	}
+	read.sql = "select " + microseconds("done_at") + "::text" + found
 	err = d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{read})
 		if err != nil || len(columns[0]) == 0 {
-			return classify(err, dialects.Request{Table: markers, Ours: true})
+			return classify(err, dialects.Request{Table: marker.Table, Ours: true})
 		}
 		micros, err := strconv.ParseInt(columns[0][0], 10, 64)
 		at = time.UnixMicro(micros)
