@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
@@ -16,6 +17,9 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	ctx, trace := m.asked(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
 		g, err := m.acquire(ctx, try, true)
+		if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
+			return nil
+		}
 		if err != nil {
 			return m.failed(verb, err)
 		}

@@ -455,6 +455,37 @@ var sideBySide = []guarantee{
 		guarantees.BadLeases[pgx.Tx], guarantees.BadLeases[*sql.Tx],
 	},
 	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
+
+	// Once
+	{"work is done once, whoever asks for it", guarantees.OnceEach[pgx.Tx], guarantees.OnceEach[*sql.Tx]},
+	{
+		"who comes while the work runs waits, and runs it if it failed",
+		guarantees.OnceWaits[pgx.Tx], guarantees.OnceWaits[*sql.Tx],
+	},
+	{
+		"work that failed, panicked or lost its session leaves no marker",
+		guarantees.OnceFails[pgx.Tx], guarantees.OnceFails[*sql.Tx],
+	},
+	{
+		"in a Do, a marker shares the fate of its work",
+		guarantees.OnceNested[pgx.Tx], guarantees.OnceNested[*sql.Tx],
+	},
+	{
+		"work is done once in each window of the database's clock",
+		guarantees.OncePer[pgx.Tx], guarantees.OncePer[*sql.Tx],
+	},
+	{
+		"of transactions that mark the same work one is first, and other keys go on",
+		guarantees.OnceTx[pgx.Tx], guarantees.OnceTx[*sql.Tx],
+	},
+	{
+		"markers are forgotten and swept, and nothing else is",
+		guarantees.OnceForgets[pgx.Tx], guarantees.OnceForgets[*sql.Tx],
+	},
+	{
+		"without its table or with bad input, Once is an error that says what to do",
+		guarantees.OnceNotInstalled[pgx.Tx], guarantees.OnceNotInstalled[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

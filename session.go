@@ -80,6 +80,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 	request, err := m.request(wait, try, false)
 	if err == nil {
 		request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
+		request.Marker = m.marker
 		g, err = m.enter(ctx, wait, request)
 	}
 	return g, m.judge(ctx, wait, err)

@@ -305,7 +305,8 @@ type Mutex[Tx any] struct {
 	locker *Locker[Tx]
 	name   string // for errors
 	target target
-	within time.Duration // 0 without a limit
+	within time.Duration    // 0 without a limit
+	marker *dialects.Marker // of Once, else nil
 	err    error
 }
 
@@ -408,6 +409,7 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	defer cancel()
 	request, err := m.request(wait, try, true)
 	if err == nil {
+		request.Marker = m.marker
 		err = m.locker.driver.LockTx(wait, tx, request)
 	}
 	return m.failed(verb, m.judge(ctx, wait, err))

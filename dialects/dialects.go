@@ -80,6 +80,7 @@ type Driver[Tx any] interface {
 
 	Inspector
 	Electorate
+	Recorder
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -112,6 +113,8 @@ type Session[Tx any] interface {
 	// locks taken before are still held. Nest returns the error of work, or that of undoing it.
 	Nest(ctx context.Context, work func(tx Tx) error) error
 
+	Marking
+
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
 	// ends the session in any case.
 	Commit(ctx context.Context) error
@@ -130,7 +133,7 @@ const DefaultSlots = 65536
 const MaxSlots = 1 << 20
 
 // Layout is what Install creates: the lock table, and beside it the tables that tokens are drawn
-// from, and that of leaders.
+// from, that of leaders, and that of markers.
 type Layout struct {
 	Table string // as its user spells it
 	Slots int    // 0: as many as the table has, or DefaultSlots
@@ -167,6 +170,10 @@ type Request struct {
 	// Tokens is how many tokens are drawn, at least 1 with a Fence. Whoever locks one of these rows
 	// later gets none of the Tokens numbers from the returned one upwards.
 	Tokens int
+
+	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
+	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
+	Marker *Marker
 }
 
 // Value is one value of a column, in a form that compares with a column of any type.

@@ -174,14 +174,19 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	return tx.Rollback()
 }
 
-// tablesBeside are the tables that stand beside the lock table: the fence, and the leaders.
+// tablesBeside are the tables that stand beside the lock table: the fence, the leaders, and the
+// markers.
 func tablesBeside(locks string) ([]table, error) {
 	f, err := fenceOf(locks)
 	if err != nil {
 		return nil, err
 	}
 	leaders, err := leadersOf(locks)
-	return append(f.tables(), leadersTable(leaders)), err
+	if err != nil {
+		return nil, err
+	}
+	markers, err := markersOf(locks)
+	return append(f.tables(), leadersTable(leaders), markersTable(markers)), err
 }
 
 // slotsTable is the lock table. Every row states the number of slots: missing rows show, and a

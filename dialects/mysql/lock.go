@@ -50,7 +50,21 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return 0, err
 	}
-	var locked []string
+	var locked, answer []string
+	together := request.Marker != nil && at.several && !request.Try // a try might wait for another's marker
+	if together {
+		write, read, err := markSQL(*request.Marker)
+		if err != nil {
+			return 0, err
+		}
+		send = func(ctx context.Context, q querier, query string) (first []string, err error) {
+			columns, err := firstColumns(ctx, q, joined(query, write, read))
+			if err == nil {
+				first, answer = columns[0], columns[1]
+			}
+			return first, err
+		}
+	}
 	unreached := false
 	err = interrupt.Await(ctx, limit > 0, func(ctx context.Context) error {
 		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
@@ -76,7 +90,14 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return 0, missing.ErrRows
 	}
-	return token, nil
+	switch {
+	case request.Marker == nil:
+	case together:
+		err = marked(answer)
+	default:
+		err = record(ctx, at, *request.Marker)
+	}
+	return token, err
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.
@@ -86,7 +107,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
 	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
-	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" {
+	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Marker == nil {
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
@@ -205,20 +226,29 @@ func onlyRow(request dialects.Request) func(ctx context.Context, q querier, quer
 
 // firstColumn runs statements, and returns the first column of the rows of the first.
 func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
+	columns, err := firstColumns(ctx, q, query)
+	return columns[0], err
+}
+
+// firstColumns runs statements, and returns the first column of the rows of each that has rows.
+func firstColumns(ctx context.Context, q querier, query string) (columns [2][]string, err error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
-		return nil, err
+		return columns, err
 	}
 	defer rows.Close()
-	var column []string
-	for rows.Next() {
-		var value sql.RawBytes
-		if err := rows.Scan(&value); err != nil {
-			return nil, err
+	for at := 0; ; at++ {
+		for rows.Next() {
+			var value sql.RawBytes
+			if err := rows.Scan(&value); err != nil {
+				return columns, err
+			}
+			if at < len(columns) {
+				columns[at] = append(columns[at], string(value))
+			}
 		}
-		column = append(column, string(value))
+		if !rows.NextResultSet() { // reading its result shows the error of a later statement
+			return columns, rows.Err()
+		}
 	}
-	for rows.NextResultSet() { // reading its result shows the error of a later statement
-	}
-	return column, rows.Err()
 }

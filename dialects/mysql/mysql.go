@@ -83,6 +83,15 @@ func (d *Driver) System() string { return "mysql" }
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
+	if request.Marker != nil && !request.Try {
+		at, err := d.Done(ctx, *request.Marker)
+		if err == nil && !at.IsZero() {
+			err = dialects.ErrDone
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err

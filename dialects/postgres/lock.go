@@ -37,11 +37,17 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if err != nil {
 		return 0, classify(err, request)
 	}
+	if p.done >= 0 && isTrue(columns[p.done][0]) {
+		return 0, errFound
+	}
 	if p.turnstiles >= 0 {
 		err = passed(request, on.as, columns[p.turnstiles])
 	}
 	if err == nil {
 		err = complete(request, columns[p.rows])
+	}
+	if err == nil && p.marker >= 0 && len(columns[p.marker]) == 0 {
+		err = dialects.ErrDone
 	}
 	if err != nil || request.Fence == "" {
 		return 0, err

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -102,6 +103,14 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		if err = s.numberRun(ctx, request.Fence); err == nil {
 			token, err = s.begin(ctx, request)
 		}
+	}
+	if errors.Is(err, errFound) {
+		go func() {
+			clean, cancel := interrupt.Detached(ctx)
+			defer cancel()
+			_ = s.Rollback(clean)
+		}()
+		return nil, 0, err
 	}
 	if err != nil {
 		conn.giveBack()

@@ -47,8 +47,8 @@ func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (i
 	token, err := s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
 		return s.send(ctx, request, lock)
 	})
-	if err == nil {
-		return token, nil
+	if err == nil || errors.Is(err, errFound) { // nothing to be explained, and the caller need not wait
+		return token, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()

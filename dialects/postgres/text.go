@@ -52,6 +52,7 @@ type plan struct {
 	script
 	turnstiles, rows, token int
 	settings                int // answerSQL
+	done, marker            int // doneStatement, markStatement
 }
 
 func (p *plan) add(s statement) (at int) {
@@ -72,10 +73,17 @@ func (p *plan) add(s statement) (at int) {
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	p.turnstiles, p.settings = -1, -1
+	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
 	set, restore := settingsOf(request, on)
 	p.add(set)
 	if on.as == owner && isShort(request) {
+		if request.Marker != nil {
+			done, err := doneStatement(*request.Marker)
+			if err != nil {
+				return p, err
+			}
+			p.done = p.add(done)
+		}
 		short, err := shortScript(request, on)
 		if err != nil {
 			return p, err
@@ -98,6 +106,13 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 			return p, err
 		}
 		p.token = p.add(fence.token(request.Tokens))
+	}
+	if request.Marker != nil {
+		mark, err := markStatement(*request.Marker, request, on)
+		if err != nil {
+			return p, err
+		}
+		p.marker = p.add(mark)
 	}
 	p.add(restore)
 	if on.as == owner && on.mark == "" {
@@ -126,7 +141,9 @@ func shortScript(request dialects.Request, on terms) (script, error) {
 		args = append(args, on.mark)
 	}
 	if request.Ours {
-		text, err := ourTextOf(ourShape{request.Table, request.Column, request.Slots, on.mark != ""})
+		text, err := ourTextOf(ourShape{
+			request.Table, request.Column, request.Slots, on.mark != "", request.Marker != nil,
+		})
 		return script{{text, args}}, err
 	}
 	rows, err := rowsOf(request)
@@ -149,6 +166,7 @@ type ourShape struct {
 	table, column string
 	slots         int
 	work          bool
+	once          bool // not where doneStatement has found a marker
 }
 
 // ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are two
@@ -169,8 +187,12 @@ func ourTextOf(shape ourShape) (string, error) {
 		return "", err
 	}
 	columns, label := shortColumns(shape.work)
+	label += " is not null"
+	if shape.once {
+		label = "current_setting('" + doneSetting + "') = 'false' and " + label
+	}
 	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
-		" is not null then " + passSQL(request, passing, "$1") + " is not null end) and " + rows.column + " = $1" +
+		" then " + passSQL(request, passing, "$1") + " is not null end) and " + rows.column + " = $1" +
 		rows.seeded + " for update"
 	ourTexts.Store(shape, text)
 	return text, nil
