@@ -56,7 +56,7 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost} {
+	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade} {
 		if errors.Is(err, certain) {
 			return err
 		}

@@ -34,7 +34,7 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 		}
 		return nil
 	}
-	err = look("FOR UPDATE")
+	err = look(owning)
 	if number(err) == onlyStatements { // which goes for FOR UPDATE too
 		err = look(sharing)
 	}
@@ -114,9 +114,6 @@ func absent(seen string, only []int) (missed []int) {
 	}
 	return missed
 }
-
-// sharing locks rows against writers only.
-const sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
 
 const (
 	// waitsAtOnce is how many connections wait for held slots at once.
