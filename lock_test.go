@@ -489,6 +489,10 @@ var sideBySide = []guarantee{
 		"shared locks have tokens like others",
 		guarantees.SharedTokens[pgx.Tx], guarantees.SharedTokens[*sql.Tx],
 	},
+	{
+		"Inspect shows all readers, and Break ends one of them",
+		guarantees.InspectReaders[pgx.Tx], guarantees.InspectReaders[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

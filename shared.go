@@ -2,6 +2,8 @@ package txlock
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
@@ -70,4 +72,26 @@ func (s *session[Tx]) forget(scope *lifecycle.Scope) {
 			delete(s.held, row)
 		}
 	}
+}
+
+// readersOf are the sessions that share a row. Of suspects, those do that say so themselves, unless
+// more of them say so than share it. For each of the others there is an empty Session.
+func readersOf(row dialects.RowState, slots int) (readers []Session) {
+	for _, party := range row.Readers {
+		reader, claim := sessionOf(party, row, slots)
+		reader.grantedBy(claim)
+		readers = append(readers, reader)
+	}
+	var telling []Session
+	for _, party := range row.Suspects {
+		reader, claim := sessionOf(party, row, slots)
+		if claim != nil && !strings.HasSuffix(reader.Key, "…") {
+			reader.grantedBy(claim)
+			telling = append(telling, reader)
+		}
+	}
+	if len(telling) > row.Sharing {
+		telling = nil
+	}
+	return slices.Concat(readers, telling, slices.Repeat([]Session{{Shared: true}}, row.Sharing-len(telling)))
 }

@@ -191,7 +191,7 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, p *picture, slots
 			}
 		})
 	}
-	found := &picture{people: map[string]*dialects.Party{}, folds: p.folds}
+	found := &picture{people: map[string]*dialects.Party{}, begins: map[string]string{}, folds: p.folds}
 	var waiting []string
 	for range slots {
 		if session := <-sessions; session != "" {

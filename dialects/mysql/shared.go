@@ -17,9 +17,8 @@ const (
 
 	// writable is the condition under which a shared lock excludes. A server that is read_only grants
 	// it, apart from the server that takes the writes, and refuses FOR UPDATE with error 1290. One
-	// with innodb_read_only locks nothing. The text is compared, because newer releases of MariaDB
-	// have words for the values.
-	writable = "CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFF0')"
+	// with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB words.
+	writable = "CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF')"
 )
 
 // mode is how request locks its rows.
