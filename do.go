@@ -101,6 +101,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 	})
 	if err != nil && inside != nil { // also when the server has refused to keep the savepoint
 		g.life.Undo(inside, errUndone)
+		g.forget(inside)
 	}
 	if errors.Is(err, ErrLost) {
 		g.lose(err)
@@ -118,6 +119,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 func (s *session[Tx]) leaveNest(inside *lifecycle.Scope, kept bool) {
 	if !kept {
 		s.life.Undo(inside, errUndone)
+		s.forget(inside)
 	}
 	s.turns.Unnest(inside, releaseTimeout, func() {
 		s.lose(errUnderWay)

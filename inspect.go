@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"strconv"
@@ -21,12 +22,15 @@ type Holding struct {
 	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is
 	// the number of the slot.
 	Column, Row string
-	// Key is what the holder named, else what the first waiter named that says so. It is empty for
+	// Key is what the holder named, else what the first reader or waiter named that says so. It is empty for
 	// Rows. Some servers have room for its beginning only: "…" follows then.
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
-	Holder  *Session
+	Holder *Session
+	// Readers are those that share the row, see [Mutex.Shared]. Holder is nil then. On MariaDB some
+	// of them may be empty, as Holder may.
+	Readers []Session
 	Waiters []Session // in the order of the queue
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
@@ -46,6 +50,7 @@ type Session struct {
 	Process     int    // of the client, on its host
 	User        string
 	Database    string
+	Shared      bool // it shares the row, or waits to share it
 	// Since is when the lock was granted, by the server's clock. Where that is not known it is when
 	// the transaction began. Of a waiter it is when the wait began. For is how long ago that is, by
 	// the same clock. Where the server shows neither, Since.IsZero and For is 0.
@@ -129,6 +134,7 @@ func holdingOf(row dialects.RowState, slots int) Holding {
 		holder.grantedBy(claim)
 		h.Holder = &holder
 	}
+	h.Readers = readersOf(row, slots)
 	for _, party := range row.Waiters {
 		waiter, _ := sessionOf(party, row, slots)
 		h.Waiters = append(h.Waiters, waiter)
@@ -153,11 +159,24 @@ func (h *Holding) addUp() {
 		h.Behind += max(s.Behind-most[p], 0)
 		most[p] = max(most[p], s.Behind)
 	}
-	if h.Holder != nil {
-		note(*h.Holder)
+	for s := range h.sessions() {
+		note(*s)
 	}
-	for _, waiter := range h.Waiters {
-		note(waiter)
+}
+
+// sessions are the holder, the readers and the waiters.
+func (h *Holding) sessions() iter.Seq[*Session] {
+	return func(yield func(*Session) bool) {
+		if h.Holder != nil && !yield(h.Holder) {
+			return
+		}
+		for _, some := range [][]Session{h.Readers, h.Waiters} {
+			for i := range some {
+				if !yield(&some[i]) {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -167,7 +186,7 @@ func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Sessio
 		ID: party.Session, Key: key, Application: party.Application, Host: party.Host, Process: party.Process,
 		User:     party.User,
 		Database: party.Database, Since: party.Since, For: party.For, Idle: party.Idle, Statement: party.Statement,
-		party: party,
+		Shared: party.Shared, party: party,
 	}
 	if claim != nil {
 		s.Behind = claim.Behind
@@ -182,12 +201,8 @@ func forgetAmbiguous(holdings []Holding) {
 	count := map[shown]int{}
 	each := func(visit func(key *string, by shown)) {
 		for i := range holdings {
-			h := &holdings[i]
-			if h.Holder != nil {
-				visit(&h.Holder.Key, shown{h.Holder.ID, h.Holder.Key})
-			}
-			for j := range h.Waiters {
-				visit(&h.Waiters[j].Key, shown{h.Waiters[j].ID, h.Waiters[j].Key})
+			for s := range holdings[i].sessions() {
+				visit(&s.Key, shown{s.ID, s.Key})
 			}
 		}
 	}
@@ -202,14 +217,11 @@ func forgetAmbiguous(holdings []Holding) {
 	}
 }
 
-// nameKey is what the holder named, else the first waiter that says so.
+// nameKey is what the holder named, else the first other session that says so.
 func (h *Holding) nameKey() {
 	h.Key = ""
-	if h.Holder != nil {
-		h.Key = h.Holder.Key
-	}
-	for _, waiter := range h.Waiters {
-		h.Key = cmp.Or(h.Key, waiter.Key)
+	for s := range h.sessions() {
+		h.Key = cmp.Or(h.Key, s.Key)
 	}
 }
 
@@ -252,6 +264,9 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 // gives the lock to the next in the queue. The session's process learns of the loss as of any
 // other. Nil means that the session has ended, and the lock with it.
 //
+// Of several Readers, make the one to end the Holder first: h.Holder = &h.Readers[0]. The others keep
+// the lock. A single one is ended without that.
+//
 // Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
 // showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is
 // another error: nobody knows which session to end.
@@ -274,9 +289,15 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
+	if holding.Holder == nil && len(holding.Readers) == 1 {
+		holding.Holder = &holding.Readers[0]
+	}
 	switch holder := holding.Holder; {
 	case holding.Table == "" || holder != nil && holder.ID != holder.party.Session:
 		return fmt.Errorf("%w: this is no Holding of Inspect", ErrNotHeld)
+	case holder == nil && len(holding.Readers) > 0:
+		return fmt.Errorf("%d sessions share it, and none was ended: say which by making it the Holder, "+
+			"holding.Holder = &holding.Readers[0]", len(holding.Readers))
 	case holder == nil:
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
 	case holder.ID == "":

@@ -486,6 +486,44 @@ var sideBySide = []guarantee{
 		"without its table or with bad input, Once is an error that says what to do",
 		guarantees.OnceNotInstalled[pgx.Tx], guarantees.OnceNotInstalled[*sql.Tx],
 	},
+
+	// Shared
+	{
+		"readers hold a lock together, a writer has it alone",
+		guarantees.SharedTogether[pgx.Tx], guarantees.SharedTogether[*sql.Tx],
+	},
+	{
+		"the work of those that share commits",
+		guarantees.SharedWork[pgx.Tx], guarantees.SharedWork[*sql.Tx],
+	},
+	{
+		"readers and writers are served in the order in which they queued",
+		guarantees.SharedInOrder[pgx.Tx], guarantees.SharedInOrder[*sql.Tx],
+	},
+	{
+		"an upgrade is refused at once, and nothing is sent",
+		guarantees.Upgrade[pgx.Tx], guarantees.Upgrade[*sql.Tx],
+	},
+	{
+		"a shared wait ends and leaves the queue",
+		guarantees.SharedWaitEnds[pgx.Tx], guarantees.SharedWaitEnds[*sql.Tx],
+	},
+	{
+		"a lost reader is told so, and the others keep the lock",
+		guarantees.SharedLoss[pgx.Tx], guarantees.SharedLoss[*sql.Tx],
+	},
+	{
+		"a nested Do that fails takes nothing from what was shared before",
+		guarantees.SharedUndone[pgx.Tx], guarantees.SharedUndone[*sql.Tx],
+	},
+	{
+		"shared locks have tokens like others",
+		guarantees.SharedTokens[pgx.Tx], guarantees.SharedTokens[*sql.Tx],
+	},
+	{
+		"Inspect shows all readers, and Break ends one of them",
+		guarantees.InspectReaders[pgx.Tx], guarantees.InspectReaders[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

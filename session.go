@@ -43,16 +43,19 @@ type session[Tx any] struct {
 	// first is what the session was begun for, and token is its present owner's.
 	first dialects.Request
 	token int64
-	// held are the rows that stay locked until the session ends, and the token that each was locked
-	// with, 0 without. It is nil until somebody asks. What was locked while work runs is not among
-	// them. PostgreSQL releases that when a savepoint is rolled back, of ours or of the work's own,
-	// so it is locked anew each time.
-	held   map[row]int64
+	// held are the rows that the session holds. It is nil until somebody asks. What was locked while
+	// work runs has a scope, and is locked anew each time: PostgreSQL releases it when a savepoint
+	// is rolled back, of ours or of the work's own.
+	held   map[row]hold
 	streak streak
 }
 
 // row is what a session holds.
 type row struct{ table, column, value string }
+
+func rowIn(request dialects.Request, value dialects.Value) row {
+	return row{request.Table, request.Column, value.Text}
+}
 
 // grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
 type grant[Tx any] struct {
@@ -174,7 +177,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 		}
 	}()
 	if err = g.handle.Err(); err == nil {
-		g.token, err = g.lockMissing(ctx, request)
+		g.token, err = g.lockMissing(ctx, request, turn.Scope)
 	}
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
@@ -187,11 +190,13 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 
 // lockMissing locks the rows of request that are missing, with the turn taken. It returns the
 // largest token of all.
-func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (token int64, err error) {
-	token = s.missing(&request)
-	if len(request.Values) == 0 {
+func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
+	token int64, err error,
+) {
+	token, err = s.missing(&request)
+	if err != nil || len(request.Values) == 0 {
 		s.heartbeat.Check()
-		return token, nil
+		return token, err
 	}
 	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
@@ -204,9 +209,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		s.heartbeat.Failed(asked)
 	default:
 		s.heartbeat.Heard(asked)
-		if !s.work {
-			s.hold(request, fresh)
-		}
+		s.hold(request, fresh, scope)
 	}
 	return max(token, fresh), err
 }
@@ -220,37 +223,52 @@ func (m *Mutex[Tx]) fence(work bool) string {
 }
 
 // missing leaves in request the rows that are to be locked, and returns the largest token of the
-// others.
-func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
+// others. The error is ErrUpgrade.
+func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held == nil {
-		s.held = make(map[row]int64, len(s.first.Values))
-		s.note(s.first, s.token)
+		s.held = make(map[row]hold, len(s.first.Values))
+		s.note(s.first, s.token, nil)
+	}
+	if err := s.upgraded(*request); err != nil {
+		return 0, err
 	}
 	missing := request.Values[:0:0]
 	for _, value := range request.Values {
-		former, held := s.held[row{request.Table, request.Column, value.Text}]
-		token = max(token, former)
-		if !held || request.Fence != "" && former == 0 {
+		former, held := s.held[rowIn(*request, value)]
+		token = max(token, former.token)
+		if !held || former.scope != nil || request.Fence != "" && former.token == 0 {
 			missing = append(missing, value)
 		}
 	}
 	request.Values = missing
-	return token
+	return token, nil
 }
 
-// hold notes further rows as held.
-func (s *session[Tx]) hold(request dialects.Request, token int64) {
+// hold notes further rows as held, while work runs as those of a scope.
+func (s *session[Tx]) hold(request dialects.Request, token int64, scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note(request, token)
+	if !s.work {
+		scope = nil
+	}
+	s.note(request, token, scope)
 }
 
-// note is called with the mutex held.
-func (s *session[Tx]) note(request dialects.Request, token int64) {
+// note is called with the mutex held. What was held before stays as it was: an exclusive lock is not
+// shared because its session asked for less later, and a savepoint that is rolled back takes nothing
+// of what was locked before it.
+func (s *session[Tx]) note(request dialects.Request, token int64, scope *lifecycle.Scope) {
 	for _, value := range request.Values {
-		s.held[row{request.Table, request.Column, value.Text}] = token
+		held, known := s.held[rowIn(request, value)]
+		if !known {
+			held = hold{shared: request.Shared, scope: scope}
+		}
+		if held.scope == nil {
+			held.token = token
+		}
+		s.held[rowIn(request, value)] = held
 	}
 }
 

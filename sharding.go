@@ -117,7 +117,8 @@ func valueOf(value any) (dialects.Value, error) {
 func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
 	if m.target.sums == nil {
 		return dialects.Request{
-			Table: m.target.table, Column: m.target.column, Values: m.target.values, Ours: m.target.ours, Try: try,
+			Table: m.target.table, Column: m.target.column, Values: m.target.values, Ours: m.target.ours,
+			Shared: m.shared, Try: try,
 		}, nil
 	}
 	n, err := m.locker.slotCount(ctx, holding)
@@ -126,7 +127,7 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	}
 	return dialects.Request{
 		Table: m.locker.config.table, Column: slotColumn, Values: slotValues(m.target.sums, n),
-		Ours: true, Slots: n, Keys: m.target.keys, Try: try,
+		Ours: true, Slots: n, Keys: m.target.keys, Shared: m.shared, Try: try,
 	}, nil
 }
 

@@ -138,6 +138,11 @@ var (
 	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
+	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared]. It
+	// comes at once, and nothing is sent: two sessions that did so would wait for each other. The
+	// session keeps what it holds. Take the lock without Shared from the start, or release it first.
+	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
+
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader
 )
@@ -305,7 +310,8 @@ type Mutex[Tx any] struct {
 	locker *Locker[Tx]
 	name   string // for errors
 	target target
-	within time.Duration    // 0 without a limit
+	within time.Duration // 0 without a limit
+	shared bool
 	marker *dialects.Marker // of Once, else nil
 	err    error
 }

@@ -58,7 +58,9 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, dialects.ErrDone} {
+	for _, certain := range []error{
+		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
+	} {
 		if errors.Is(err, certain) {
 			return err
 		}

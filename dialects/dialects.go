@@ -156,6 +156,8 @@ type Request struct {
 	// Behind is how many more callers of this process wait for the same rows, without a session: to
 	// be shown to others. Begin reads it.
 	Behind int
+	// Shared says that other sessions may hold the rows at the same time, if they share them too.
+	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail

@@ -30,7 +30,12 @@ type RowState struct {
 	Column  string  // empty for a slot
 	Value   string  // of Column, or the slot's number
 	Holder  *Party  // nil: nobody known; without a Session: the row is held, and the server does not say by whom
-	Waiters []Party // in the order of the queue
+	Readers []Party // who shares it
+	// Suspects are sessions of which Sharing share the row as well. The server does not say which
+	// ones. Sessions may claim it.
+	Suspects []Party
+	Sharing  int
+	Waiters  []Party // in the order of the queue
 }
 
 // Party is a session that holds a row or waits for it. What the server does not show is empty.
@@ -43,6 +48,7 @@ type Party struct {
 	User        string
 	Database    string
 	Claims      []Claim
+	Shared      bool // it shares the row, or waits to share it
 	// Since is when a waiter began to wait, or when a holder was granted the row, by the server's
 	// clock. Where the grant is not known it is the begin of the transaction.
 	Since     time.Time

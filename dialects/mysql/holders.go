@@ -34,7 +34,7 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 		}
 		return nil
 	}
-	err = look("FOR UPDATE")
+	err = look(owning)
 	if number(err) == onlyStatements { // which goes for FOR UPDATE too
 		err = look(sharing)
 	}
@@ -115,9 +115,6 @@ func absent(seen string, only []int) (missed []int) {
 	return missed
 }
 
-// sharing locks rows against writers only.
-const sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
-
 const (
 	// waitsAtOnce is how many connections wait for held slots at once.
 	waitsAtOnce = 4
@@ -194,7 +191,7 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, p *picture, slots
 			}
 		})
 	}
-	found := &picture{people: map[string]*dialects.Party{}, folds: p.folds}
+	found := &picture{people: map[string]*dialects.Party{}, begins: map[string]string{}, folds: p.folds}
 	var waiting []string
 	for range slots {
 		if session := <-sessions; session != "" {

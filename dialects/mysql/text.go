@@ -54,7 +54,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 	}
 	hint += comment
 	if len(selects) == 1 {
-		return prefix + "SELECT " + hint + selects[0] + " FOR UPDATE" + clause, nil
+		return prefix + "SELECT " + hint + selects[0] + " " + mode(request) + clause, nil
 	}
 	var b strings.Builder
 	b.WriteString(prefix)
@@ -62,7 +62,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		if i > 0 {
 			b.WriteString(" UNION ALL ")
 		}
-		b.WriteString("(SELECT " + hint + text + " FOR UPDATE" + clause + ")")
+		b.WriteString("(SELECT " + hint + text + " " + mode(request) + clause + ")")
 		hint = ""
 	}
 	return b.String(), nil
@@ -87,7 +87,7 @@ func onMariaDB(settings ...string) string {
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
-	request.Fence = ""
+	request.Fence, request.Shared = "", false
 	selects, err := selectsOf(request, "")
 	if err != nil {
 		return "", err
@@ -125,7 +125,7 @@ func selectsOf(request dialects.Request, into string) ([]string, error) {
 		if request.Fence != "" {
 			result = counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
 		}
-		selects[i] = fmt.Sprintf("%s FROM %s WHERE %s = %s", result, table, column, text)
+		selects[i] = fmt.Sprintf("%s FROM %s WHERE %s = %s%s", result, table, column, text, andWritable(request))
 	}
 	return selects, nil
 }
@@ -140,14 +140,14 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	}
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
-			strconv.Itoa(request.Slots)
+			strconv.Itoa(request.Slots) + andWritable(request)
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		numbers[i] = value.Text
 	}
-	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d ORDER BY %s",
-		result, table, column, strings.Join(numbers, ","), request.Slots, column)
+	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s",
+		result, table, column, strings.Join(numbers, ","), request.Slots, andWritable(request), column)
 }
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)

@@ -91,7 +91,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		return q.explainFence(ctx, request, pg, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
-		return err
+		return q.explainStandby(ctx, request, err)
 	}
 	s, err := existScript(request)
 	if err != nil {

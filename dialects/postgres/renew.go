@@ -29,6 +29,7 @@ type renewal struct {
 	every  time.Duration // 0: the session is not renewed
 	last   time.Time
 	locked []dialects.Request
+	needed bool // the transaction has a number, or may have one: a token takes one now and then
 	barred bool // the session holds what cannot be renewed
 }
 
@@ -44,12 +45,13 @@ func (r *renewal) note(request dialects.Request) {
 		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()
 	}
 	r.locked = append(r.locked, request)
-	r.barred = r.barred || !request.Ours || len(request.Values) > maxTurnstiles
+	r.needed = r.needed || !request.Shared || request.Fence != ""
+	r.barred = r.barred || !request.Ours || isWide(request)
 }
 
 func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
-func (r *renewal) due() bool { return r.possible() && time.Since(r.last) >= r.every }
+func (r *renewal) due() bool { return r.needed && r.possible() && time.Since(r.last) >= r.every }
 
 // renew leaves the locks as they are when somebody shares the gate. It is due again after half of
 // the usual time. After an error the session still has the turnstiles, so nobody gets in before the
@@ -115,11 +117,15 @@ func (s *session[Tx]) renewScript(shown string) string {
 	for _, request := range s.renewal.locked {
 		rows, _ := rowsOf(request) // it has been locked by the same text
 		each := func(function string) string {
-			return "select count(" + passSQL(request, function, "n") + ") from unnest(" +
+			return "select count(" + passSQL(request, form(request, function), "n") + ") from unnest(" +
 				literal(arrayOf(turnstilesOf(request))) + "::int[]) n"
 		}
 		keep = append(keep, each(keeping))
 		pass = append(pass, each(passing))
+		unkeep = append(unkeep, each(unkeeping))
+		if !locksRows(request) {
+			continue
+		}
 		values := make([]string, len(request.Values))
 		for i, value := range request.Values {
 			values[i] = value.Text
@@ -129,19 +135,15 @@ func (s *session[Tx]) renewScript(shown string) string {
 		lock = append(lock, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
 			" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+rows.column+
 			rowLock(request)+" nowait) locked")
-		unkeep = append(unkeep, each(unkeeping))
 	}
 	set := "select " + setSQL("application_name", escaped(shown))
 	if !s.settled {
 		set += ", " + setSQL("idle_in_transaction_session_timeout", literal(milliseconds(s.lease))) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
 	}
-	keep = append([]string{
-		renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'",
-		"select " + strings.Join(s.gates(keeping), ", "),
-	}, keep...)
-	statements := slices.Concat(keep, []string{"rollback and chain", set}, pass, lock, []string{renewSavepoint}, unkeep,
-		[]string{"select " + strings.Join(s.gates(unkeeping), ", "), "release " + renewSavepoint})
+	begin := []string{renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'"}
+	statements := slices.Concat(begin, s.gates(keeping), keep, []string{"rollback and chain", set}, pass, lock,
+		[]string{renewSavepoint}, unkeep, s.gates(unkeeping), []string{"release " + renewSavepoint})
 	return strings.Join(statements, "; ")
 }
 
@@ -156,10 +158,12 @@ const renewSavepoint = "savepoint txlock_renew"
 // may wait for a turnstile of this session.
 const gateWait = 50 * time.Millisecond
 
-// gates calls function for the gate of each table, in one order.
+// gates calls function for the gate of each table of which rows are locked, in one order.
 func (s *session[Tx]) gates(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
-		calls = append(calls, passSQL(request, function, gate)+"::text")
+		if locksRows(request) {
+			calls = append(calls, "select "+passSQL(request, function, gate))
+		}
 	}
 	slices.Sort(calls)
 	return slices.Compact(calls)
