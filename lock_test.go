@@ -455,6 +455,12 @@ var sideBySide = []guarantee{
 		guarantees.BadLeases[pgx.Tx], guarantees.BadLeases[*sql.Tx],
 	},
 	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
+
+	// Semaphores
+	{
+		"a semaphore lets n in and never one more, whichever process they are of",
+		guarantees.SemaphoreBound[pgx.Tx], guarantees.SemaphoreBound[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

@@ -47,8 +47,9 @@ type session[Tx any] struct {
 	// with, 0 without. It is nil until somebody asks. What was locked while work runs is not among
 	// them. PostgreSQL releases that when a savepoint is rolled back, of ours or of the work's own,
 	// so it is locked anew each time.
-	held   map[row]int64
-	streak streak
+	held    map[row]int64
+	permits map[string]heldPermit // by the semaphore; nil: none
+	streak  streak
 }
 
 // row is what a session holds.
@@ -59,6 +60,7 @@ type grant[Tx any] struct {
 	*session[Tx]
 	handle *lifecycle.Handle
 	token  int64
+	permit int             // of a semaphore
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
 }
 
@@ -77,12 +79,16 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	request, err := m.request(wait, try, false)
-	if err == nil {
-		request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
-		g, err = m.enter(ctx, wait, request)
+	for {
+		request, err := m.request(wait, try, false)
+		if err == nil {
+			request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
+			g, err = m.enter(ctx, wait, request)
+		}
+		if !m.outdated(err) {
+			return g, m.judge(ctx, wait, err)
+		}
 	}
-	return g, m.judge(ctx, wait, err)
 }
 
 // begin locks the rows of request in a new session, which uses the place.
@@ -175,6 +181,9 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	if err = g.handle.Err(); err == nil {
 		g.token, err = g.lockMissing(ctx, request)
 	}
+	if err == nil && request.Permit != nil {
+		g.permit = request.Permit.Taken
+	}
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
 	}
@@ -187,8 +196,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 // lockMissing locks the rows of request that are missing, with the turn taken. It returns the
 // largest token of all.
 func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (token int64, err error) {
-	token = s.missing(&request)
-	if len(request.Values) == 0 {
+	if token = s.missing(&request); s.has(request, token) {
 		s.heartbeat.Check()
 		return token, nil
 	}
@@ -203,6 +211,9 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		s.heartbeat.Failed(asked)
 	default:
 		s.heartbeat.Heard(asked)
+		if request.Permit != nil {
+			s.holdPermit(request.Permit, fresh)
+		}
 		if !s.work {
 			s.hold(request, fresh)
 		}
@@ -218,11 +229,32 @@ func (m *Mutex[Tx]) fence(work bool) string {
 	return ""
 }
 
+// has tells whether nothing of request is to be locked, after missing. A Do whose permit may be
+// released again has the driver look.
+func (s *session[Tx]) has(request dialects.Request, token int64) bool {
+	if request.Permit == nil {
+		return len(request.Values) == 0
+	}
+	held, some, certain := s.permitHeld(request.Permit.Semaphore)
+	if !some {
+		return false
+	}
+	request.Permit.Held = held.number
+	if certain && (request.Fence == "" || token > 0) {
+		request.Permit.Taken = held.number
+		return true
+	}
+	return false
+}
+
 // missing leaves in request the rows that are to be locked, and returns the largest token of the
 // others.
 func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if request.Permit != nil {
+		return s.permits[request.Permit.Semaphore].token
+	}
 	if s.held == nil {
 		s.held = make(map[row]int64, len(s.first.Values))
 		s.note(s.first, s.token)

@@ -56,6 +56,7 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	m.outdated(err)
 	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost} {
 		if errors.Is(err, certain) {
 			return err

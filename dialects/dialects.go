@@ -80,6 +80,7 @@ type Driver[Tx any] interface {
 
 	Inspector
 	Electorate
+	Semaphores
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -154,6 +155,10 @@ type Request struct {
 	// be shown to others. Begin reads it.
 	Behind int
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+
+	// Permit asks for one permit of a semaphore, and Values is empty then. Not to get one is
+	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
+	Permit *Permit
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it.

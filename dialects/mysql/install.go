@@ -174,14 +174,18 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	return tx.Rollback()
 }
 
-// tablesBeside are the tables that stand beside the lock table: the fence, and the leaders.
+// tablesBeside are the tables that stand beside the lock table: the fence, leaders, permits.
 func tablesBeside(locks string) ([]table, error) {
 	f, err := fenceOf(locks)
 	if err != nil {
 		return nil, err
 	}
 	leaders, err := leadersOf(locks)
-	return append(f.tables(), leadersTable(leaders)), err
+	if err != nil {
+		return nil, err
+	}
+	permits, err := permitsOf(locks)
+	return append(f.tables(), leadersTable(leaders), permitsTable(permits)), err
 }
 
 // slotsTable is the lock table. Every row states the number of slots: missing rows show, and a

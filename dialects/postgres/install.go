@@ -103,14 +103,18 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int
 	return q.slots(ctx, table)
 }
 
-// schemaBeside creates what stands beside the lock table: the fence, and the leaders.
+// schemaBeside creates what stands beside the lock table: the fence, leaders, permits.
 func schemaBeside(table string) ([]string, error) {
 	f, err := fenceOf(table)
 	if err != nil {
 		return nil, err
 	}
 	leaders, err := leadersOf(table)
-	return append(f.schema(), leadersSchema(leaders)), err
+	if err != nil {
+		return nil, err
+	}
+	permits, err := permitsOf(table)
+	return append(f.schema(), leadersSchema(leaders), permitsSchema(permits)), err
 }
 
 // schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the

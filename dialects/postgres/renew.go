@@ -30,6 +30,7 @@ type renewal struct {
 	last   time.Time
 	locked []dialects.Request
 	barred bool // the session holds what cannot be renewed
+	work   bool // it runs work
 }
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
@@ -38,9 +39,15 @@ const (
 	leasesToRenew = 2
 )
 
-// note says what the session has locked.
+// note says what the session has locked. A permit is kept through a renewal, and needs none itself.
 func (r *renewal) note(request dialects.Request) {
-	if r.locked == nil && !request.Work {
+	r.work = r.work || request.Work
+	if permit := request.Permit; permit != nil {
+		request.Values = []dialects.Value{{Text: strconv.Itoa(permit.Row())}}
+		r.locked = append(r.locked, request)
+		return
+	}
+	if r.every == 0 && !r.work {
 		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()
 	}
 	r.locked = append(r.locked, request)
@@ -120,6 +127,10 @@ func (s *session[Tx]) renewScript(shown string) string {
 		}
 		keep = append(keep, each(keeping))
 		pass = append(pass, each(passing))
+		unkeep = append(unkeep, each(unkeeping))
+		if request.Permit != nil { // which is no more than that
+			continue
+		}
 		values := make([]string, len(request.Values))
 		for i, value := range request.Values {
 			values[i] = value.Text
@@ -129,7 +140,6 @@ func (s *session[Tx]) renewScript(shown string) string {
 		lock = append(lock, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
 			" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+rows.column+
 			rowLock(request)+" nowait) locked")
-		unkeep = append(unkeep, each(unkeeping))
 	}
 	set := "select " + setSQL("application_name", escaped(shown))
 	if !s.settled {
@@ -159,6 +169,9 @@ const gateWait = 50 * time.Millisecond
 // gates calls function for the gate of each table, in one order.
 func (s *session[Tx]) gates(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
+		if request.Permit != nil { // the table of permits has none
+			continue
+		}
 		calls = append(calls, passSQL(request, function, gate)+"::text")
 	}
 	slices.Sort(calls)
