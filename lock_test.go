@@ -524,6 +524,12 @@ var sideBySide = []guarantee{
 		"Inspect shows all readers, and Break ends one of them",
 		guarantees.InspectReaders[pgx.Tx], guarantees.InspectReaders[*sql.Tx],
 	},
+
+	// Semaphores
+	{
+		"a semaphore lets n in and never one more, whichever process they are of",
+		guarantees.SemaphoreBound[pgx.Tx], guarantees.SemaphoreBound[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

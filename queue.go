@@ -143,6 +143,9 @@ func (l *Locker[Tx]) newLines() *lines[Tx] {
 // enter waits in the process until the rows of request may be asked for, and asks for them, or has
 // a session that was handed over.
 func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	if request.Permit != nil {
+		return m.enterForPermit(ctx, wait, request)
+	}
 	if request.Shared {
 		return m.begin(ctx, wait, request, nil)
 	}

@@ -46,8 +46,9 @@ type session[Tx any] struct {
 	// held are the rows that the session holds. It is nil until somebody asks. What was locked while
 	// work runs has a scope, and is locked anew each time: PostgreSQL releases it when a savepoint
 	// is rolled back, of ours or of the work's own.
-	held   map[row]hold
-	streak streak
+	held    map[row]hold
+	permits map[string]heldPermit // by the semaphore; nil: none
+	streak  streak
 }
 
 // row is what a session holds.
@@ -62,6 +63,7 @@ type grant[Tx any] struct {
 	*session[Tx]
 	handle *lifecycle.Handle
 	token  int64
+	permit int             // of a semaphore
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
 }
 
@@ -80,13 +82,17 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	request, err := m.request(wait, try, false)
-	if err == nil {
-		request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
-		request.Marker = m.marker
-		g, err = m.enter(ctx, wait, request)
+	for {
+		request, err := m.request(wait, try, false)
+		if err == nil {
+			request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
+			request.Marker = m.marker
+			g, err = m.enter(ctx, wait, request)
+		}
+		if !m.outdated(err) {
+			return g, m.judge(ctx, wait, err)
+		}
 	}
-	return g, m.judge(ctx, wait, err)
 }
 
 // begin locks the rows of request in a new session, which uses the place.
@@ -179,6 +185,9 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	if err = g.handle.Err(); err == nil {
 		g.token, err = g.lockMissing(ctx, request, turn.Scope)
 	}
+	if err == nil && request.Permit != nil {
+		g.permit = request.Permit.Taken
+	}
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
 	}
@@ -194,7 +203,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 	token int64, err error,
 ) {
 	token, err = s.missing(&request)
-	if err != nil || len(request.Values) == 0 {
+	if err != nil || s.has(request, token) {
 		s.heartbeat.Check()
 		return token, err
 	}
@@ -209,7 +218,11 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 		s.heartbeat.Failed(asked)
 	default:
 		s.heartbeat.Heard(asked)
-		s.hold(request, fresh, scope)
+		if request.Permit != nil {
+			s.holdPermit(request.Permit, fresh)
+		} else {
+			s.hold(request, fresh, scope)
+		}
 	}
 	return max(token, fresh), err
 }
@@ -222,11 +235,32 @@ func (m *Mutex[Tx]) fence(work bool) string {
 	return ""
 }
 
+// has tells whether nothing of request is to be locked, after missing. A Do whose permit may be
+// released again has the driver look.
+func (s *session[Tx]) has(request dialects.Request, token int64) bool {
+	if request.Permit == nil {
+		return len(request.Values) == 0
+	}
+	held, some, certain := s.permitHeld(request.Permit.Semaphore)
+	if !some {
+		return false
+	}
+	request.Permit.Held = held.number
+	if certain && (request.Fence == "" || token > 0) {
+		request.Permit.Taken = held.number
+		return true
+	}
+	return false
+}
+
 // missing leaves in request the rows that are to be locked, and returns the largest token of the
 // others. The error is ErrUpgrade.
 func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if request.Permit != nil {
+		return s.permits[request.Permit.Semaphore].token, nil
+	}
 	if s.held == nil {
 		s.held = make(map[row]hold, len(s.first.Values))
 		s.note(s.first, s.token, nil)

@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,9 @@ import (
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.shared = true
+	if sharing.target.permits > 0 && sharing.err == nil {
+		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
+	}
 	return &sharing
 }
 

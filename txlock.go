@@ -157,8 +157,9 @@ type Locker[Tx any] struct {
 	slots  atomic.Int64 // as read from the lock table; 0 before
 	lines  func() *lines[Tx]
 
-	candidates *lines[Tx] // of each election, of whom one goes on at the server
+	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
 	seats      sync.Map   // dialects.Seats by the election's key, for those that only read
+	permits    sync.Map   // dialects.Permits by the semaphore's name in the table
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
@@ -413,10 +414,14 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		return m.failed(verb, err)
 	}
 	defer cancel()
-	request, err := m.request(wait, try, true)
-	if err == nil {
-		request.Marker = m.marker
-		err = m.locker.driver.LockTx(wait, tx, request)
+	for {
+		request, err := m.request(wait, try, true)
+		if err == nil {
+			request.Marker = m.marker
+			err = m.locker.driver.LockTx(wait, tx, request)
+		}
+		if !m.outdated(err) {
+			return m.failed(verb, m.judge(ctx, wait, err))
+		}
 	}
-	return m.failed(verb, m.judge(ctx, wait, err))
 }

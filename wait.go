@@ -58,6 +58,7 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	m.outdated(err)
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
 	} {

@@ -81,6 +81,7 @@ type Driver[Tx any] interface {
 	Inspector
 	Electorate
 	Recorder
+	Semaphores
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -159,6 +160,10 @@ type Request struct {
 	// Shared says that other sessions may hold the rows at the same time, if they share them too.
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+
+	// Permit asks for one permit of a semaphore, and Values is empty then. Not to get one is
+	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
+	Permit *Permit
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it.

@@ -36,11 +36,16 @@ type RowState struct {
 	Suspects []Party
 	Sharing  int
 	Waiters  []Party // in the order of the queue
+	// Semaphore is the name of a semaphore in the table of permits, and empty for a row. Table is
+	// the lock table then, and Permits are the sessions that hold a permit each.
+	Semaphore string
+	Permits   []Party
 }
 
 // Party is a session that holds a row or waits for it. What the server does not show is empty.
 type Party struct {
 	Session     string // the server's number for it
+	Permit      int    // of a semaphore, that it holds
 	Transaction string // tells it from other transactions of the same session
 	Application string
 	Host        string // of the client, with its port where the server shows it
@@ -65,5 +70,6 @@ type Claim struct {
 	Granted       bool     // After the begin of the transaction, or At a time
 	After         time.Duration
 	At            time.Time
+	Permits       int // of a semaphore, whose key is the only item; 0: Items are no semaphore
 	Behind        int // callers of its process that wait for the same, without a session, when it last said so
 }

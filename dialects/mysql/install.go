@@ -174,8 +174,7 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	return tx.Rollback()
 }
 
-// tablesBeside are the tables that stand beside the lock table: the fence, the leaders, and the
-// markers.
+// tablesBeside are the tables that stand beside the lock table: the fence, leaders, markers, permits.
 func tablesBeside(locks string) ([]table, error) {
 	f, err := fenceOf(locks)
 	if err != nil {
@@ -186,7 +185,11 @@ func tablesBeside(locks string) ([]table, error) {
 		return nil, err
 	}
 	markers, err := markersOf(locks)
-	return append(f.tables(), leadersTable(leaders), markersTable(markers)), err
+	if err != nil {
+		return nil, err
+	}
+	permits, err := permitsOf(locks)
+	return append(f.tables(), leadersTable(leaders), markersTable(markers), permitsTable(permits)), err
 }
 
 // slotsTable is the lock table. Every row states the number of slots: missing rows show, and a

@@ -41,6 +41,9 @@ func joined(statements ...string) string {
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	token int64, err error,
 ) {
+	if request.Permit != nil {
+		return d.takePermit(ctx, at, request, front)
+	}
 	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil {
@@ -65,20 +68,10 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 			return first, err
 		}
 	}
-	unreached := false
-	err = interrupt.Await(ctx, limit > 0, func(ctx context.Context) error {
-		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
-		unreached = errors.Is(err, interrupt.ErrNoConnection)
-		return err
-	}, func(ctx context.Context) (err error) {
+	err = d.awaitTagged(ctx, limit > 0, tag, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
-	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
-		err = fmt.Errorf("%w (%w)", err, errUnreached)
-		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
-		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
-	}
 	if err != nil {
 		return 0, classify(err, request)
 	}
@@ -98,6 +91,25 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		err = record(ctx, at, *request.Marker)
 	}
 	return token, err
+}
+
+// awaitTagged runs a statement that carries tag, and ends it on the server when ctx ends. Told says
+// that the server knows ctx's deadline.
+func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string,
+	statement func(context.Context) error,
+) error {
+	unreached := false
+	err := interrupt.Await(ctx, told, func(ctx context.Context) error {
+		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
+		unreached = errors.Is(err, interrupt.ErrNoConnection)
+		return err
+	}, statement)
+	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
+		err = fmt.Errorf("%w (%w)", err, errUnreached)
+		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
+		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
+	}
+	return err
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.

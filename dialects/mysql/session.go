@@ -54,6 +54,9 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		front = joined(settings, save)
 	}
 	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
+		if errors.Is(err, errHeadKept) {
+			destroy(s.conn)
+		}
 		return 0, err
 	}
 	if settings != "" {

@@ -127,7 +127,7 @@ func (q querier) create(ctx context.Context, table string, beside []string) erro
 	return nil
 }
 
-// schemaBeside creates what stands beside the lock table: the fence, and the leaders. The markers
+// schemaBeside creates what stands beside the lock table: the fence, leaders, permits. The markers
 // are apart: see markersSchema.
 func schemaBeside(table string) ([]string, error) {
 	f, err := fenceOf(table)
@@ -135,7 +135,11 @@ func schemaBeside(table string) ([]string, error) {
 		return nil, err
 	}
 	leaders, err := leadersOf(table)
-	return append(f.schema(), leadersSchema(leaders)), err
+	if err != nil {
+		return nil, err
+	}
+	permits, err := permitsOf(table)
+	return append(f.schema(), leadersSchema(leaders), permitsSchema(permits)), err
 }
 
 // schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the

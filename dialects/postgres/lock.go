@@ -55,11 +55,13 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	return tokenOf(columns[p.token])
 }
 
+var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
+	"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
+
 // passed judges what the turnstiles answered.
 func passed(request dialects.Request, as role, turnstiles []string) error {
 	if as == foreign && len(turnstiles) == 0 {
-		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under "+
-			"it; begin it at READ COMMITTED", dialects.ErrIsolation)
+		return errSnapshot
 	}
 	for _, granted := range turnstiles {
 		if request.Try && !isTrue(granted) {
@@ -116,9 +118,14 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as 
 	if err != nil {
 		return 0, err
 	}
-	token, err = q.await(ctx, request, terms{as: as}, func(ctx context.Context, lock plan) ([][]string, error) {
-		return q.run(ctx, lock.script)
-	})
+	unsure := false
+	if request.Permit != nil {
+		token, unsure, err = q.guestPermit(ctx, request, as)
+	} else {
+		token, err = q.await(ctx, request, terms{as: as}, func(ctx context.Context, lock plan) ([][]string, error) {
+			return q.run(ctx, lock.script)
+		})
+	}
 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -130,6 +137,9 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as 
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
 	// dropSnapshotSQL.
 	_, undone := q.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
+	if undone == nil && unsure {
+		undone = q.unqueue(clean, request)
+	}
 	if undone == nil {
 		err = q.explain(clean, request, err)
 		_, undone = q.run(clean, script{{sql: "release savepoint txlock_wait"}})

@@ -31,6 +31,7 @@ type renewal struct {
 	locked []dialects.Request
 	needed bool // the transaction has a number, or may have one: a token takes one now and then
 	barred bool // the session holds what cannot be renewed
+	work   bool // it runs work
 }
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
@@ -39,13 +40,18 @@ const (
 	leasesToRenew = 2
 )
 
-// note says what the session has locked.
+// note says what the session has locked. What locks no row needs a renewal only for the number that
+// a token may have taken.
 func (r *renewal) note(request dialects.Request) {
-	if r.locked == nil && !request.Work {
+	r.work = r.work || request.Work
+	if permit := request.Permit; permit != nil {
+		request.Values = []dialects.Value{{Text: strconv.Itoa(permit.Row())}}
+	}
+	if r.every == 0 && !r.work {
 		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()
 	}
 	r.locked = append(r.locked, request)
-	r.needed = r.needed || !request.Shared || request.Fence != ""
+	r.needed = r.needed || locksRows(request) || request.Fence != ""
 	r.barred = r.barred || !request.Ours || isWide(request)
 }
 

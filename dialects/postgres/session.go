@@ -44,9 +44,15 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 
 func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (int64, error) {
 	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	token, err := s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
-		return s.send(ctx, request, lock)
-	})
+	var token int64
+	var err error
+	if request.Permit != nil {
+		token, err = s.beginPermit(ctx, request, on)
+	} else {
+		token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+			return s.send(ctx, request, lock)
+		})
+	}
 	if err == nil || errors.Is(err, errFound) { // nothing to be explained, and the caller need not wait
 		return token, err
 	}

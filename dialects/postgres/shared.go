@@ -38,7 +38,7 @@ func form(request dialects.Request, function string) string {
 // locksRows tells whether request locks rows besides its turnstiles. A row that is only read is
 // read all the same: a table that is missing, or seeded otherwise, must not go unnoticed.
 func locksRows(request dialects.Request) bool {
-	return !request.Shared || request.Slots == 0 || isWide(request)
+	return request.Permit == nil && (!request.Shared || request.Slots == 0 || isWide(request))
 }
 
 // primarySQL is the condition under which an advisory lock excludes: a standby grants it apart from

@@ -320,7 +320,7 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 
 // arrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
 // (manual, section 8.15.6).
-func arrayOf[T string | int64](elements []T) string {
+func arrayOf[T string | int | int64](elements []T) string {
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, element := range elements {
