@@ -140,3 +140,25 @@ func TestHoldersOfASemaphoreAreCounted(t *testing.T) {
 	require.Empty(t, violations)
 	require.Equal(t, 2, most)
 }
+
+// Two that hold permits of one semaphore are no reason to be told of a loss.
+func TestOtherPermitsTellNobody(t *testing.T) {
+	o := permit(1, 10, 0)
+	o.Outcome, o.Released, o.Lost, o.Return = failed, 3000, 2990, 3001
+	e := made(o, permit(2, 2000, 1))
+	e.Faults = []fault{{networkDrop, 1, 20e6, 2500e6}}
+	require.Empty(t, checked(e))
+}
+
+func TestTokensOfReadersAreComparedWithWritersOfOtherEpochs(t *testing.T) {
+	for _, test := range []struct {
+		former, later verb
+		wrong         bool
+	}{{verbShare, verbShare, false}, {verbShare, verbLock, true}, {verbLock, verbShare, true}} {
+		former, later := share(1, 10, 6), share(2, 30, 5)
+		former.Verb, later.Verb = test.former, test.later
+		kept := newTokens()
+		require.Empty(t, kept.check(1, made(former).holds()[1]))
+		require.Equal(t, test.wrong, len(kept.check(1, made(later).holds()[1])) > 0, test)
+	}
+}
