@@ -28,6 +28,7 @@ const (
 	// a row for each Do that took effect; without a unique index, so that it shows duplicates
 	applied      = "torture.applied"
 	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
+	works        = "torture.works"        // a row for each time that work of Once was done; without a unique index
 	handmade     = "torture.handmade"     // rows of the handmade locks
 	expiryPeriod = 300 * time.Millisecond // of the handmade lease rows
 )
@@ -134,9 +135,10 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 		"CREATE TABLE " + counters + " (k INT PRIMARY KEY, value BIGINT NOT NULL)",
 		"CREATE TABLE " + applied + " (operation BIGINT NOT NULL, k INT NOT NULL, seen BIGINT NOT NULL)",
 		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
+		"CREATE TABLE " + works + " (work BIGINT NOT NULL, operation BIGINT NOT NULL)",
 		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
 	}
-	for k := range keys + elections {
+	for k := range allKeys(keys) {
 		statements = append(statements,
 			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k),
 			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", fenced, k),

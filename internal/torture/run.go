@@ -52,7 +52,7 @@ type trial struct {
 
 // torture runs the workers on its own server, with faults, and checks what they did.
 func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
-	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: tokens{map[int]latest{}}, result: newResult(s)}
+	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: newTokens(), result: newResult(s)}
 	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
 	err := quiet()
 	if err == nil {
@@ -152,7 +152,7 @@ func (t *trial) run(ctx context.Context) error {
 		left := t.For - time.Since(begin)
 		e := &epoch{
 			Number: number, Seed: t.Seed, Start: now(), lease: t.lease,
-			workers: t.Processes * t.Goroutines, before: before,
+			workers: t.Processes * t.Goroutines, keys: t.Keys, before: before,
 		}
 		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
 			return err
@@ -240,12 +240,20 @@ func (t *trial) check(e *epoch) []violation {
 	violations := e.checkErrors()
 	violations = append(violations, e.checkSet()...)
 	violations = append(violations, e.checkSums()...)
+	violations = append(violations, e.checkReaders()...)
+	violations = append(violations, e.checkOnce()...)
 	violations = append(violations, e.assess(t.result.Damages, holds)...)
-	for key := range t.Keys + elections {
-		violations = append(violations, e.checkMutex(key, holds[key])...)
-		violations = append(violations, e.checkDo(key)...)
-		violations = append(violations, e.checkFenced(key)...)
-		violations = append(violations, t.tokens.check(key, holds[key])...)
+	for key := range allKeys(t.Keys) {
+		if isSemaphore(t.Keys, key) {
+			most, found := e.checkPermits(key, holds[key])
+			violations = append(violations, found...)
+			t.result.Inside = max(t.result.Inside, most)
+		} else {
+			violations = append(violations, e.checkMutex(key, holds[key])...)
+			violations = append(violations, e.checkDo(key)...)
+			violations = append(violations, e.checkFenced(key)...)
+			violations = append(violations, t.tokens.check(key, holds[key])...)
+		}
 		most, found := e.checkQueue(key, holds[key])
 		violations = append(violations, found...)
 		t.result.Overtaken = max(t.result.Overtaken, most)

@@ -77,7 +77,7 @@ func rulesOf(violations []violation) []string {
 // second.
 func made(operations ...*operation) *epoch {
 	e := &epoch{
-		Start: 1, End: 10_000e6, lease: time.Second, workers: 2, Operations: operations,
+		Start: 1, End: 10_000e6, lease: time.Second, workers: 2, keys: 2, Operations: operations,
 		before: &ledger{counters: map[int]int64{}, fenced: map[int]int64{}},
 		after: &ledger{
 			counters: map[int]int64{}, fenced: map[int]int64{}, applied: map[application]int{},
@@ -125,7 +125,7 @@ func leadAt(id operationID, at, term int64) *operation {
 
 // checked returns all violations that the checkers find in one epoch.
 func checked(e *epoch) []string {
-	t := &trial{tokens: tokens{map[int]latest{}}, result: newResult(settings{Keys: 2}), settings: settings{Keys: 2}}
+	t := &trial{tokens: newTokens(), result: newResult(settings{Keys: 2}), settings: settings{Keys: 2}}
 	return rulesOf(t.check(e))
 }
 
