@@ -135,7 +135,8 @@ func (j *onceJob) runAndMark(ctx context.Context) error {
 	}
 	defer leave(locks)
 	once := locks.once(j.keys[0], j.per)
-	begin := locks.once("txlock once --after began "+j.keys[0], j.per) // is done in the window in which the command began
+	// This one is done in the window in which the command began.
+	begin := locks.once("txlock once --after began "+j.keys[0], j.per)
 	if done, err := j.before(ctx, once); done || err != nil {
 		return err
 	}
