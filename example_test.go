@@ -292,3 +292,52 @@ func ExampleElection_Lead() {
 	// refused: a later holder has been here
 	// true
 }
+
+// A message that is delivered twice is handled once: the marker is committed with the work.
+func ExampleOnce_Do() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+	once := locks.Once("message:4711")
+	if err := once.Forget(ctx); err != nil { // of an earlier run of this example
+		log.Fatal(err)
+	}
+	handle := func(ctx context.Context, tx pgx.Tx) error {
+		var balance int
+		err := tx.QueryRow(ctx, "SELECT 40 + 2").Scan(&balance)
+		fmt.Println("handled:", balance)
+		return err
+	}
+	for range 2 {
+		ran, err := once.Do(ctx, handle)
+		fmt.Println(ran, err)
+	}
+	// Output:
+	// handled: 42
+	// true <nil>
+	// false <nil>
+}
+
+// A job of each day, on every replica: one of them does it, whatever their clocks say.
+func ExampleOnce_Per() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+	daily := locks.Once("report").Per(24 * time.Hour)
+	_, err := daily.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT 'the report of today'")
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, done, err := daily.Done(ctx)
+	fmt.Println(done, err)
+	// Output: true <nil>
+}

@@ -21,9 +21,9 @@ type Once[Tx any] struct {
 }
 
 // Once names work that is to be done once. A key is any bytes, at least one, of any length. The
-// database keeps a hash of it for each key that was done, until [Once.Forget] or [Locker.Sweep]. The
-// key shows in [Locker.Inspect] while it is locked, behind "once:". An empty key is an error from
-// the first call. Once sends nothing.
+// database keeps a hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. The key
+// shows in [Locker.Inspect] while it is locked, behind "once:". An empty key is an error from the
+// first call. Once sends nothing.
 //
 // What must be done once has to be in this database, in the transaction of the work or in that of
 // DoTx. Work that calls another system may run again after a crash: send the key there, too.
@@ -53,9 +53,9 @@ func markerOf(key string, period time.Duration) [32]byte {
 // Per returns a copy for work that is to be done once in each window of length d: a day, say.
 // Windows are counted from the Unix epoch, by the database's clock in UTC, which is read after the
 // lock was granted: who waited across the end of a window belongs to the next one. The clocks of
-// clients do not matter. When the database's clock is set back, nothing runs a second time: what was
-// done at a later time than now counts as done. A clock that was far ahead for a while has left
-// markers that keep the work from running until then, see [Once.Forget].
+// clients do not matter. When the database's clock is set back, nothing runs a second time: what
+// was done later than now counts as done. A clock that was far ahead for a while has left markers
+// that keep the work from running until then, see [Once.Forget].
 //
 // There is one marker for each key and d, whatever the number of windows. Once(k), Once(k).Per(d)
 // and Once(k).Per(e) are different work. d must be at least a second, and whole microseconds.
@@ -108,7 +108,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	outer, _ := m.locker.carried(ctx)
 	err = m.do(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 		// A session that was begun for this has the marker already. In another, the marker belongs
-		// into the savepoint of the work: both are kept, or none. Nobody else has the session's turn.
+		// into the savepoint of the work: both are kept, or none. The session's turn is ours.
 		if s, _ := m.locker.carried(ctx); s == outer {
 			switch err := s.inner.Mark(ctx, *m.marker); {
 			case errors.Is(err, dialects.ErrDone):
@@ -193,10 +193,10 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 
 // Sweep deletes the markers of work that was done longer ago than age, by the database's clock, and
 // returns how many. What they marked is not done any more. So age must be longer than duplicates
-// may take to come, and than every period of [Once.Per] by far. With an age of 0 all markers go that
-// are there. Negative ages are errors.
+// may take to come, and than every period of [Once.Per]. With an age of 0 all markers go that are
+// there. Negative ages are errors.
 //
-// It works in small transactions, one after the other, so nobody waits for it for long, and it waits
+// It works in small transactions, one after the other: nobody waits for it for long, and it waits
 // for nobody. Many replicas may sweep at once. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
 	err = l.ready()

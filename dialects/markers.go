@@ -27,8 +27,8 @@ type Recorder interface {
 	Done(ctx context.Context, marker Marker) (at time.Time, err error)
 
 	// Sweep deletes the markers that are older than age, in transactions of few markers each, and
-	// returns how many it has deleted, also after an error. It waits for nobody: markers that others
-	// use stay.
+	// returns how many it has deleted, also after an error. It waits for nobody: markers that
+	// others use stay.
 	Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error)
 }
 

@@ -36,6 +36,11 @@ type job struct {
 	verbose  bool
 	conflict int // exit code when the lock is not acquired
 	asked    time.Time
+
+	// needless is asked under the lock whether the command need not run, and succeeded is called
+	// under the lock when it has exited with 0. Both may be nil.
+	needless  func(context.Context) (bool, error)
+	succeeded func() error
 }
 
 const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them,
@@ -92,16 +97,21 @@ func newRun(o *options) *cobra.Command {
 			return j.run(c.Context())
 		},
 	}
+	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
+	j.flags(c)
+	return c
+}
+
+// flags are those of a command that runs another.
+func (j *job) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
 	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
 	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
-	f.BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
 		"`code` when the lock is not acquired; 0 is silent")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
-	return c
 }
 
 // read checks the command line, before anything is done.
@@ -109,10 +119,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	dash := c.ArgsLenAtDash()
 	switch {
 	case dash < 0 && len(arguments) >= 2:
-		return usage(`put -- between the keys and the command: txlock run %s -- %s`, arguments[0],
+		return usage(`put -- between the keys and the command: txlock %s %s -- %s`, c.Name(), arguments[0],
 			strings.Join(arguments[1:], " "))
 	case dash < 0, dash == 0, dash == len(arguments):
-		return usage(`a key or the command is missing: txlock run KEY -- COMMAND; see "txlock run --help"`)
+		return usage(`a key or the command is missing: txlock %s KEY -- COMMAND; see "txlock %[1]s --help"`, c.Name())
 	}
 	j.keys, j.command = arguments[:dash], arguments[dash:]
 	for _, key := range j.keys {
@@ -160,22 +170,35 @@ func leastLease(system dsn.System) time.Duration {
 
 // run waits for the lock, runs the command, and releases.
 func (j *job) run(ctx context.Context) error {
-	var settings []txlock.Option
+	locks, err := j.open(ctx, j.settings()...)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	return j.runWith(ctx, locks)
+}
+
+func (j *job) settings() (settings []txlock.Option) {
 	if j.lease > 0 {
 		settings = append(settings, txlock.WithLease(j.lease))
 	}
 	if !j.unfenced {
 		settings = append(settings, txlock.WithFencing())
 	}
-	locks, err := j.open(ctx, settings...)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
+	return settings
+}
+
+func (j *job) runWith(ctx context.Context, locks locker) error {
 	j.warnOfNesting()
 	lock, err := j.acquire(ctx, locks)
 	if err != nil {
 		return err
+	}
+	if j.needless != nil {
+		if needless, err := j.needless(ctx); needless || err != nil {
+			_ = lock.Unlock(ctx)
+			return err
+		}
 	}
 	signals := j.signals.take()
 	if ctx.Err() != nil { // a signal came while the lock was granted
@@ -209,6 +232,10 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 		},
 	})
 	go leaveAt(signals)
+	var unmarked error
+	if err == nil && result.Code == 0 && !result.Stopped && j.succeeded != nil {
+		unmarked = j.succeeded()
+	}
 	ended, held := time.Now(), j.holds(locks, lock)
 	released := lock.Unlock(context.Background())
 	switch {
@@ -227,6 +254,9 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 				"and it may have been lost meanwhile: %s; the command ended with code %d", j.name(), why(released),
 				result.Code),
 		}
+	case unmarked != nil:
+		return j.failed(context.Background(), "the command ended with code 0, and will run again, because "+j.name()+
+			" could not be marked as done", unmarked)
 	case released != nil:
 		return &ending{code: exitLost, text: fmt.Sprintf(
 			"%s was lost before its release: %s; the command ended with code %d", j.name(), why(released), result.Code)}

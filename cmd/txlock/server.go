@@ -26,6 +26,7 @@ type locker interface {
 	// lock waits for the keys, for at most within; 0 means no limit. With try it does not wait at
 	// all.
 	lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error)
+	once(key string, per time.Duration) once
 }
 
 // lockerOf is the Locker of a database whose transactions are Tx.

@@ -46,8 +46,8 @@ func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.
 
 // markSQL writes a marker, and reads in a second statement whether it was written. Both look at the
 // row itself, whatever snapshot the transaction has. A row that exists is found by its primary key,
-// so that no gap is locked at REPEATABLE READ; a locking read of a missing one would lock a gap. The
-// count of rows would not tell: with clientFoundRows it is 1 in both cases.
+// so no gap is locked at REPEATABLE READ; a locking read of a missing row would lock one. The count
+// of rows would not tell: with clientFoundRows it is 1 in both cases.
 func markSQL(marker dialects.Marker) (write, read string, err error) {
 	markers, err := markersOf(marker.Table)
 	run := rand.Int64()
@@ -215,8 +215,8 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 	}
 	defer func() { _ = tx.Rollback() }()
 	old, err := firstColumn(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
-		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE SKIP LOCKED",
-		onMariaDB(someWait), markers, from, until, sweepBatch))
+		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE%s",
+		onMariaDB(someWait), markers, from, until, sweepBatch, skipLocked))
 	if err != nil || len(old) == 0 {
 		return from, 0, err
 	}

@@ -71,7 +71,8 @@ func foundSQL(marker dialects.Marker, s *statement) (string, error) {
 	markers, _, err := markersOf(marker.Table)
 	text := " from " + markers + " where marker = " + s.bind(hashOf(marker))
 	if marker.Period > 0 {
-		text += " and " + microseconds("done_at") + " >= " + windowSQL("statement_timestamp()", s.bind(periodOf(marker)))
+		begin := windowSQL("statement_timestamp()", s.bind(periodOf(marker)))
+		text += " and " + microseconds("done_at") + " >= " + begin
 	}
 	return text, err
 }
@@ -98,9 +99,9 @@ func markStatement(marker dialects.Marker, request dialects.Request, on terms) (
 	})
 }
 
-// insertMarker writes a marker. The clock is read when the statement runs, which is after the grant,
-// and not when the transaction began. A clock that was set back does not make work run twice: what
-// was done later than now was done.
+// insertMarker writes a marker. The clock is read when the statement runs, after the grant, and not
+// when the transaction began. A clock that was set back does not make work run twice: what was done
+// later than now was done.
 func insertMarker(marker dialects.Marker, s statement, where func(*statement) string) (statement, error) {
 	markers, _, err := markersOf(marker.Table)
 	s.sql = "insert into " + markers + " as former (marker, done_at) select " + s.bind(hashOf(marker)) +
@@ -203,8 +204,8 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 	return deleted, err
 }
 
-// runDetached runs one statement of ours in the transaction: pgx would close the connection when ctx
-// ends.
+// runDetached runs one statement of ours in the transaction. With ctx, pgx would close the
+// connection when that ends.
 func (s *session[Tx]) runDetached(ctx context.Context, marker dialects.Marker, sent statement) ([]string, error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()

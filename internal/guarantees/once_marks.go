@@ -69,7 +69,8 @@ func OncePer[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, onceResult{true, nil}, testbed.Receive(t, second))
 
 	// Windows of another length, and none, are other work.
-	for _, other := range []*txlock.Once[Tx]{o.Per(24 * time.Hour), o.Per(292 * 365 * 24 * time.Hour), f.Locks.Once(key)} {
+	const day = 24 * time.Hour
+	for _, other := range []*txlock.Once[Tx]{o.Per(day), o.Per(292 * 365 * day), f.Locks.Once(key)} {
 		for _, want := range []bool{true, false} {
 			ran, err := other.Do(background, idle[Tx])
 			require.NoError(t, err)
@@ -196,7 +197,8 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	text, add := "sha256(n::text::bytea), now() - interval '2 days'", " FROM generate_series(1, %d) n"
 	if !f.Postgres {
 		text = "UNHEX(SHA2(n, 256)), UTC_TIMESTAMP(6) - INTERVAL 2 DAY, 0"
-		add = " FROM (SELECT a.slot * 64 + b.slot + 1 n FROM " + table + " a CROSS JOIN " + table + " b) s WHERE n <= %d"
+		add = " FROM (SELECT a.slot * 64 + b.slot + 1 n FROM " + table + " a CROSS JOIN " + table +
+			" b) s WHERE n <= %d"
 	}
 	f.AsAdmin(t, "INSERT INTO "+table+"_once SELECT "+text+fmt.Sprintf(add, old))
 	per := o.Per(time.Second)
