@@ -69,6 +69,7 @@ type Call struct {
 	// Those of an election are the lock table and "election".
 	Table, Column string
 	Names         []string // the keys, or the values of Rows, or the election; not to be changed
+	Shared        bool     // by Mutex.Shared
 	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx
 }
 
@@ -102,7 +103,7 @@ func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context
 	}
 	call := Call{
 		Name: verb, System: l.driver.System(), Table: m.target.table, Column: m.target.column,
-		Names: m.target.names(),
+		Names: m.target.names(), Shared: m.shared,
 	}
 	if call.Table == "" {
 		call.Table = l.config.table

@@ -139,6 +139,9 @@ func (j *job) holder(h txlock.Holding) string {
 			text = key + " is " + text
 		}
 	}
+	if len(h.Readers) > 0 {
+		text = fmt.Sprintf("shared by %d sessions, %s among them", len(h.Readers), describe(h.Readers[0]))
+	}
 	if ahead > 0 {
 		text = strings.TrimPrefix(text+fmt.Sprintf(", %d waiting ahead", ahead), ", ")
 	}
