@@ -28,6 +28,10 @@ type Holding struct {
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
 	Holder  *Session
 	Waiters []Session // in the order of the queue
+	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
+	// "semaphore", Row is its name in the table of permits, and Holder is nil. To break one, set
+	// Holder to it.
+	Permits []Session
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
 	// as one. Session.Behind says how old a count is.
@@ -40,6 +44,7 @@ type Session struct {
 	// ID is the server's number for the session: the backend's process on PostgreSQL, the
 	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
+	Permit      int    // of a semaphore, that it holds
 	Key         string // what it named, when it says so
 	Application string
 	Host        string // of the client, with its port where the server shows one: never on MySQL
@@ -112,6 +117,11 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		}
 		holdings = append(holdings, holdingOf(row, slots))
 	}
+	semaphores, err := l.inspectPermits(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	holdings = append(holdings, semaphores...)
 	forgetAmbiguous(holdings)
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
@@ -153,6 +163,9 @@ func (h *Holding) addUp() {
 	}
 	if h.Holder != nil {
 		note(*h.Holder)
+	}
+	for _, holder := range h.Permits {
+		note(holder)
 	}
 	for _, waiter := range h.Waiters {
 		note(waiter)
@@ -202,6 +215,9 @@ func forgetAmbiguous(holdings []Holding) {
 
 // nameKey is what the holder named, else the first waiter that says so.
 func (h *Holding) nameKey() {
+	if h.Column == semaphoreColumn {
+		return
+	}
 	h.Key = ""
 	if h.Holder != nil {
 		h.Key = h.Holder.Key
@@ -231,6 +247,12 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 		for j, item := range claim.Items {
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
+			case row.Semaphore != "":
+				if claim.Permits > 0 && (electionKey(item) == row.Semaphore || cut &&
+					strings.HasPrefix(semaphoreKey(row.Semaphore), item)) {
+					return semaphoreKey(row.Semaphore), claim
+				}
+			case claim.Permits > 0:
 			case row.Column != "":
 				if claim.Table == row.Table && claim.Column == row.Column && item == row.Value {
 					return "", claim
@@ -272,11 +294,19 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
+	if holding.Holder == nil && len(holding.Permits) == 1 {
+		holding.Holder = &holding.Permits[0]
+	}
 	switch holder := holding.Holder; {
 	case holding.Table == "" || holder != nil && holder.ID != holder.party.Session:
 		return fmt.Errorf("%w: this is no Holding of Inspect", ErrNotHeld)
+	case holder == nil && len(holding.Permits) > 1:
+		return fmt.Errorf("%d sessions hold a permit: set Holder to the one of Permits that is to be ended",
+			len(holding.Permits))
 	case holder == nil:
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
+	case holder.ID == "" && holding.Column == semaphoreColumn:
+		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
 	case holder.ID == "":
 		return fmt.Errorf("slot %s of %s was held, and the server did not say by which session, so none was ended: "+
 			"inspect this key alone, "+
@@ -297,6 +327,8 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 // name says what is locked, for errors.
 func (h Holding) name() string {
 	switch {
+	case h.Column == semaphoreColumn:
+		return "semaphore " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":
