@@ -26,7 +26,8 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 	}
 	look := func(mode string) error {
 		for _, text := range []string{
-			"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", lookSQL(table, p.column, only, mode),
+			"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+			lookSQL(table, p.column, only, mode),
 		} {
 			if _, err := grid(ctx, conn, text); err != nil {
 				return err

@@ -128,13 +128,15 @@ func (p *picture) semaphores(ctx context.Context, conn *sql.Conn, table, permits
 		slices.SortFunc(state.Permits, func(a, b dialects.Party) int {
 			return cmp.Or(cmp.Compare(a.Permit, b.Permit), strings.Compare(a.Session, b.Session))
 		})
-		state.Permits = slices.CompactFunc(state.Permits, func(a, b dialects.Party) bool { return a.Permit == b.Permit })
+		state.Permits = slices.CompactFunc(state.Permits, func(a, b dialects.Party) bool {
+			return a.Permit == b.Permit
+		})
 		states = append(states, *state)
 	}
 	return states, nil
 }
 
-// headFirst sorts the waiters by the length of their waits, and puts the head of the queue in front.
+// headFirst sorts the waiters by the length of their waits, and puts the head of the queue first.
 func (p *picture) headFirst(ctx context.Context, conn *sql.Conn, queue string, state *dialects.RowState) error {
 	slices.SortFunc(state.Waiters, func(a, b dialects.Party) int {
 		return cmp.Or(cmp.Compare(b.For, a.For), strings.Compare(a.Session, b.Session))

@@ -5,9 +5,9 @@
 //
 // A label begins with the number of the client's process. Behind it may follow how many more
 // callers of that process wait for what the first bracket shows, without a session. Keys of slots
-// are in brackets, rows of a caller's table in parentheses. So is the key of a semaphore, behind the
-// number of its permits: (10 api). Behind a bracket may follow when the lock was granted: how long
-// after the begin of the transaction (+), or in seconds since 1970 (@).
+// are in brackets, rows of a caller's table in parentheses. So is the key of a semaphore, behind
+// the number of its permits: (10 api). Behind a bracket may follow when the lock was granted: how
+// long after the begin of the transaction (+), or in seconds since 1970 (@).
 // Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
 // written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
 // lock tables say what is locked.
