@@ -32,6 +32,10 @@ type Holding struct {
 	// of them may be empty, as Holder may.
 	Readers []Session
 	Waiters []Session // in the order of the queue
+	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
+	// "semaphore", Row is its name in the table of permits, and Holder is nil. To break one, set
+	// Holder to it.
+	Permits []Session
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
 	// as one. Session.Behind says how old a count is. That of this Locker is as of now.
@@ -44,6 +48,7 @@ type Session struct {
 	// ID is the server's number for the session: the backend's process on PostgreSQL, the
 	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
+	Permit      int    // of a semaphore, that it holds
 	Key         string // what it named, when it says so
 	Application string
 	Host        string // of the client, with its port where the server shows one: never on MySQL
@@ -119,6 +124,11 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		h.Behind = max(h.Behind, here[row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}])
 		holdings = append(holdings, h)
 	}
+	semaphores, err := l.inspectPermits(ctx, keys, here)
+	if err != nil {
+		return nil, err
+	}
+	holdings = append(holdings, semaphores...)
 	forgetAmbiguous(holdings)
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
@@ -164,13 +174,13 @@ func (h *Holding) addUp() {
 	}
 }
 
-// sessions are the holder, the readers and the waiters.
+// sessions are the holders and the waiters.
 func (h *Holding) sessions() iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
 		if h.Holder != nil && !yield(h.Holder) {
 			return
 		}
-		for _, some := range [][]Session{h.Readers, h.Waiters} {
+		for _, some := range [][]Session{h.Readers, h.Permits, h.Waiters} {
 			for i := range some {
 				if !yield(&some[i]) {
 					return
@@ -219,6 +229,9 @@ func forgetAmbiguous(holdings []Holding) {
 
 // nameKey is what the holder named, else the first other session that says so.
 func (h *Holding) nameKey() {
+	if h.Column == semaphoreColumn {
+		return
+	}
 	h.Key = ""
 	for s := range h.sessions() {
 		h.Key = cmp.Or(h.Key, s.Key)
@@ -245,6 +258,12 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 		for j, item := range claim.Items {
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
+			case row.Semaphore != "":
+				if claim.Permits > 0 && (electionKey(item) == row.Semaphore || cut &&
+					strings.HasPrefix(semaphoreKey(row.Semaphore), item)) {
+					return semaphoreKey(row.Semaphore), claim
+				}
+			case claim.Permits > 0:
 			case row.Column != "":
 				if claim.Table == row.Table && claim.Column == row.Column && item == row.Value {
 					return "", claim
@@ -289,17 +308,20 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
-	if holding.Holder == nil && len(holding.Readers) == 1 {
-		holding.Holder = &holding.Readers[0]
+	several := slices.Concat(holding.Readers, holding.Permits)
+	if holding.Holder == nil && len(several) == 1 {
+		holding.Holder = &several[0]
 	}
 	switch holder := holding.Holder; {
 	case holding.Table == "" || holder != nil && holder.ID != holder.party.Session:
 		return fmt.Errorf("%w: this is no Holding of Inspect", ErrNotHeld)
-	case holder == nil && len(holding.Readers) > 0:
-		return fmt.Errorf("%d sessions share it, and none was ended: say which by making it the Holder, "+
-			"holding.Holder = &holding.Readers[0]", len(holding.Readers))
+	case holder == nil && len(several) > 0:
+		return fmt.Errorf("%d sessions hold it together, and none was ended: say which by making it the Holder, "+
+			"as in holding.Holder = &holding.Readers[0], or of Permits", len(several))
 	case holder == nil:
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
+	case holder.ID == "" && holding.Column == semaphoreColumn:
+		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
 	case holder.ID == "":
 		return fmt.Errorf("slot %s of %s was held, and the server did not say by which session, so none was ended: "+
 			"inspect this key alone, "+
@@ -320,6 +342,8 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 // name says what is locked, for errors.
 func (h Holding) name() string {
 	switch {
+	case h.Column == semaphoreColumn:
+		return "semaphore " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":

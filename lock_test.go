@@ -530,6 +530,26 @@ var sideBySide = []guarantee{
 		"a semaphore lets n in and never one more, whichever process they are of",
 		guarantees.SemaphoreBound[pgx.Tx], guarantees.SemaphoreBound[*sql.Tx],
 	},
+	{
+		"waiters of a semaphore are served in order, in the process and at the server",
+		guarantees.SemaphoreOrder[pgx.Tx], guarantees.SemaphoreOrder[*sql.Tx],
+	},
+	{
+		"each verb takes one permit of a semaphore, and a session never a second one",
+		guarantees.SemaphoreVerbs[pgx.Tx], guarantees.SemaphoreVerbs[*sql.Tx],
+	},
+	{
+		"the death of a semaphore's holder, or of its first waiter, lets the next one go on",
+		guarantees.SemaphoreDeath[pgx.Tx], guarantees.SemaphoreDeath[*sql.Tx],
+	},
+	{
+		"waits for a permit that end at any moment leave nothing behind",
+		guarantees.SemaphoreCancelled[pgx.Tx], guarantees.SemaphoreCancelled[*sql.Tx],
+	},
+	{
+		"many waiters of a semaphore take a connection of each process, and send little",
+		guarantees.SemaphoreCosts[pgx.Tx], guarantees.SemaphoreCosts[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

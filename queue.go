@@ -120,9 +120,11 @@ func (n line) each(visit func(text string)) {
 // waitingHere is how many callers of this Locker wait for each row, without a session.
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
-	l.lines().Each(func(name line, waiting int) {
+	add := func(name line, waiting int) {
 		name.each(func(text string) { count[row{name.table, name.column, text}] += waiting })
-	})
+	}
+	l.lines().Each(add)
+	l.candidates.Each(add) // of semaphores, besides elections
 	return count
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -142,4 +144,54 @@ func (s *session[Tx]) permitHeld(semaphore string) (held heldPermit, some, certa
 	defer s.mu.Unlock()
 	held, some = s.permits[semaphore]
 	return held, some, some && !s.work
+}
+
+// inspectPermits returns the semaphores of keys, or all, that are held or awaited.
+func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map[row]int) (holdings []Holding,
+	err error,
+) {
+	var only []string
+	for _, key := range keys {
+		only = append(only, electionKey(key))
+	}
+	rows, err := l.driver.InspectPermits(ctx, l.config.table, only)
+	for _, state := range rows {
+		h := Holding{
+			Table: state.Table, Column: semaphoreColumn, Row: state.Semaphore, Key: semaphoreKey(state.Semaphore),
+		}
+		for _, party := range state.Permits {
+			holder, claim := sessionOf(party, state, 0)
+			holder.grantedBy(claim)
+			holder.Permit = party.Permit
+			h.Permits = append(h.Permits, holder)
+		}
+		for _, party := range state.Waiters {
+			waiter, _ := sessionOf(party, state, 0)
+			h.Waiters = append(h.Waiters, waiter)
+		}
+		h.addUp()
+		h.Behind = max(h.Behind, here[row{h.Table, semaphoreColumn, h.Row}])
+		holdings = append(holdings, h)
+	}
+	return holdings, err
+}
+
+// semaphoreKey undoes electionKey. Of a long key it is the beginning, and "…".
+func semaphoreKey(name string) string {
+	name, _, cut := strings.Cut(name, "#")
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if name[i] != '=' {
+			b.WriteByte(name[i])
+			continue
+		}
+		if code, err := strconv.ParseUint(name[i+1:min(i+3, len(name))], 16, 8); err == nil && i+2 < len(name) {
+			b.WriteByte(byte(code))
+		}
+		i += 2
+	}
+	if cut {
+		b.WriteString("…")
+	}
+	return b.String()
 }

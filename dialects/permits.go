@@ -14,6 +14,10 @@ type Semaphores interface {
 	// may run on several clients at once, and takes a connection from the pool for a moment. A
 	// table that is missing is ErrNotInstalled.
 	Permits(ctx context.Context, table, semaphore string, n int) (Permits, error)
+
+	// InspectPermits returns the semaphores whose permits are held or awaited. Only limits them, by
+	// their names in the table; nil means all. A table that is missing has none.
+	InspectPermits(ctx context.Context, table string, only []string) ([]RowState, error)
 }
 
 // Permits are the permits of a semaphore.

@@ -152,7 +152,7 @@ func (t *taking) take(ctx context.Context, front string) (locked string, err err
 		case err != nil || locked != "":
 			return locked, err
 		case !t.request.Try:
-			return t.await(ctx)
+			return t.await(ctx, head)
 		case head || tries == triesForHead:
 			return "", t.missed(ctx)
 		}
@@ -223,7 +223,7 @@ func (t *taking) showSQL(condition string) string {
 }
 
 // probe takes a free permit, unless somebody is in the queue. Where several statements can travel
-// together, it is one trip.
+// together, it is one trip. Whoever is to wait keeps the head of the queue.
 func (t *taking) probe(ctx context.Context, front string) (head bool, locked string, err error) {
 	ask := "GET_LOCK('" + t.permit.Queue + "', 0)"
 	if !t.several {
@@ -232,14 +232,18 @@ func (t *taking) probe(ctx context.Context, front string) (head bool, locked str
 			return false, "", err
 		}
 		rows, err := t.send(ctx, t.anySQL("", t.permit.Rows, ""))
-		if err == nil {
+		if err == nil && (len(rows) > 0 || t.request.Try) {
 			_, err = t.send(ctx, t.unqueueSQL())
 		}
 		return true, strings.Join(rows, ""), err
 	}
 	const got = "@txlock_permit IS NOT NULL"
+	unqueue := t.unqueueSQL()
+	if !t.request.Try {
+		unqueue = strings.Replace(unqueue, "DO RELEASE", "DO "+got+" AND RELEASE", 1)
+	}
 	answer, err := t.send(ctx, joined(front, "SET @txlock_permit = NULL, @txlock_head = "+ask,
-		t.anySQL(" INTO @txlock_permit", t.permit.Rows, "@txlock_head = 1 AND "), t.unqueueSQL(), t.showSQL(got),
+		t.anySQL(" INTO @txlock_permit", t.permit.Rows, "@txlock_head = 1 AND "), unqueue, t.showSQL(got),
 		"SELECT CONCAT_WS(' ', COALESCE(@txlock_head, 0), @txlock_permit)",
 		"SET @txlock_permit = NULL, @txlock_head = NULL"))
 	if err != nil {
@@ -249,10 +253,12 @@ func (t *taking) probe(ctx context.Context, front string) (head bool, locked str
 	return first == "1", locked, nil
 }
 
-// await waits in the queue, and at its head for a permit.
-func (t *taking) await(ctx context.Context) (locked string, err error) {
-	if err := t.queue(ctx); err != nil {
-		return "", err
+// await waits in the queue, unless the session is its head, and then for a permit.
+func (t *taking) await(ctx context.Context, head bool) (locked string, err error) {
+	if !head {
+		if err := t.queue(ctx); err != nil {
+			return "", err
+		}
 	}
 	rested := time.Now()
 	for {

@@ -15,7 +15,8 @@ import (
 // picture is what the server's views show: sessions, and the row locks that they have or wait for.
 type picture struct {
 	mariadb  bool
-	table    string // the lock table, as its user spells it
+	table    string // the lock table, or that of permits, as its user spells it
+	column   string // that numbers its rows
 	database string // of the connection
 	folds    bool   // the server keeps names of tables in small letters
 	now      float64
@@ -61,7 +62,7 @@ func newPicture(ctx context.Context, conn *sql.Conn, table string) (*picture, er
 		return nil, err
 	}
 	p := &picture{
-		mariadb: lines[0][0] == "1", table: table, database: lines[0][1], folds: lines[0][3] != "0",
+		mariadb: lines[0][0] == "1", table: table, column: "slot", database: lines[0][1], folds: lines[0][3] != "0",
 		people:  map[string]*dialects.Party{},
 		begins:  map[string]string{},
 		leading: map[tableName]map[string]string{},
