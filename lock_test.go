@@ -550,6 +550,10 @@ var sideBySide = []guarantee{
 		"many waiters of a semaphore take a connection of each process, and send little",
 		guarantees.SemaphoreCosts[pgx.Tx], guarantees.SemaphoreCosts[*sql.Tx],
 	},
+	{
+		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
+		guarantees.SemaphoreInspected[pgx.Tx], guarantees.SemaphoreInspected[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

@@ -36,6 +36,9 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 		if err != nil {
 			return err
 		}
+		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // it may have begun a transaction
+			return err
+		}
 		p, err := newPicture(ctx, conn, permits)
 		if err != nil {
 			return err

@@ -343,3 +343,68 @@ func SemaphoreCosts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	require.NoError(t, group.Wait())
 }
+
+// SemaphoreInspected shows that Inspect tells who holds the permits of a semaphore and who waits,
+// and that Break ends the one that is named.
+func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, there := testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)
+	key := f.Key("api")
+	require.Empty(t, semaphoresIn(f.Look(t, key)))
+	m := f.Locks.Semaphore(key, 2)
+	stays, err := m.Lock(background)
+	require.NoError(t, err)
+	ends, err := m.Lock(background)
+	require.NoError(t, err)
+	head := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := m.Lock(background)
+		if err != nil {
+			t.Error(err)
+		}
+		head <- lock
+	}()
+	headWaits(t, f, key, 0)
+	next := there.Guest(t)
+	number, err := f.Query(background, next, f.SessionSQL())
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- there.Locks.Semaphore(key, 2).LockTx(background, next) }()
+	headWaits(t, f, key, 1)
+
+	shown := semaphoresIn(f.Look(t, key))
+	require.Len(t, shown, 1)
+	h := shown[0]
+	require.Equal(t, key, h.Key)
+	require.Nil(t, h.Holder)
+	require.Len(t, h.Waiters, 2)
+	require.Equal(t, number, h.Waiters[1].ID, "the head of the queue comes first")
+	require.Len(t, h.Permits, 2)
+	for permit, holder := range h.Permits {
+		require.Equal(t, permit, holder.Permit)
+		require.NotEmpty(t, holder.ID)
+		require.NotEqual(t, holder.ID, h.Waiters[0].ID)
+	}
+	if f.Tells {
+		require.Equal(t, key, h.Permits[0].Key)
+	}
+	require.ErrorContains(t, f.Locks.Break(background, h), "set Holder")
+	h.Holder = &h.Permits[ends.Permit()]
+	require.NoError(t, f.Locks.Break(background, h))
+	require.ErrorIs(t, ends.Unlock(background), txlock.ErrLost)
+	first := testbed.Receive(t, head)
+	require.Equal(t, ends.Permit(), first.Permit())
+	require.NoError(t, first.Unlock(background))
+	require.NoError(t, testbed.Receive(t, served))
+	require.NoError(t, there.End(background, next, false))
+	require.ErrorIs(t, f.Locks.Break(background, h), txlock.ErrNotHeld)
+	require.NoError(t, stays.Unlock(background))
+}
+
+func semaphoresIn(holdings []txlock.Holding) (semaphores []txlock.Holding) {
+	for _, h := range holdings {
+		if h.Column == "semaphore" {
+			semaphores = append(semaphores, h)
+		}
+	}
+	return semaphores
+}
