@@ -22,8 +22,8 @@ type Holding struct {
 	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is
 	// the number of the slot.
 	Column, Row string
-	// Key is what the holder named, else what the first reader or waiter named that says so. It is empty for
-	// Rows. Some servers have room for its beginning only: "…" follows then.
+	// Key is what the holder named, else what the first reader or waiter named that says so. It is
+	// empty for Rows. Some servers have room for its beginning only: "…" follows then.
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
@@ -283,8 +283,8 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 // gives the lock to the next in the queue. The session's process learns of the loss as of any
 // other. Nil means that the session has ended, and the lock with it.
 //
-// Of several Readers, make the one to end the Holder first: h.Holder = &h.Readers[0]. The others keep
-// the lock. A single one is ended without that.
+// Of several Readers, make the one to end the Holder first: h.Holder = &h.Readers[0]. The others
+// keep the lock. A single one is ended without that.
 //
 // Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
 // showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is

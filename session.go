@@ -43,9 +43,9 @@ type session[Tx any] struct {
 	// first is what the session was begun for, and token is its present owner's.
 	first dialects.Request
 	token int64
-	// held are the rows that the session holds. It is nil until somebody asks. What was locked while
-	// work runs has a scope, and is locked anew each time: PostgreSQL releases it when a savepoint
-	// is rolled back, of ours or of the work's own.
+	// held are the rows that the session holds. It is nil until somebody asks. What was locked
+	// while work runs has a scope, and is locked anew each time: PostgreSQL releases it when a
+	// savepoint is rolled back, of ours or of the work's own.
 	held    map[row]hold
 	permits map[string]heldPermit // by the semaphore; nil: none
 	streak  streak
@@ -290,9 +290,9 @@ func (s *session[Tx]) hold(request dialects.Request, token int64, scope *lifecyc
 	s.note(request, token, scope)
 }
 
-// note is called with the mutex held. What was held before stays as it was: an exclusive lock is not
-// shared because its session asked for less later, and a savepoint that is rolled back takes nothing
-// of what was locked before it.
+// note is called with the mutex held. What was held before stays as it was: an exclusive lock is
+// not shared because its session asked for less later, and a savepoint that is rolled back takes
+// nothing of what was locked before it.
 func (s *session[Tx]) note(request dialects.Request, token int64, scope *lifecycle.Scope) {
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]

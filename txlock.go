@@ -26,7 +26,8 @@
 // prefer Do wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
-// session breaks. The Try forms never wait for another holder.
+// session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers, who
+// hold a lock together while no writer has it.
 //
 // # Order
 //
@@ -135,12 +136,15 @@ var (
 	// COMMITTED, and a further lock inside the work of a Do.
 	ErrIsolation = dialects.ErrIsolation
 
-	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
+	// ErrUnsafeEngine occurs when Check finds that the database does not exclude, and when a call
+	// of Shared comes to a server whose shared locks exclude nobody: a standby, or one that is read
+	// only.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
-	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared]. It
-	// comes at once, and nothing is sent: two sessions that did so would wait for each other. The
-	// session keeps what it holds. Take the lock without Shared from the start, or release it first.
+	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
+	// It comes at once, and nothing is sent: two sessions that did so would wait for each other.
+	// The session keeps what it holds. Take the lock without Shared from the start, or release it
+	// first.
 	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
 
 	// ErrNoLeader occurs when nobody leads an election.
@@ -225,8 +229,9 @@ func (l *Locker[Tx]) layout(slots int) dialects.Layout {
 }
 
 // Check proves that this server excludes. It locks a free slot on one connection. Another must be
-// refused with the exact error, must skip the row, and must get it when it is free. Anything else
-// is [ErrUnsafeEngine]: some engines take the syntax and lock nothing, some lock one node of many.
+// refused with the exact error, must skip the row, and must get it when it is free. The same goes
+// for a slot that is shared. Anything else is [ErrUnsafeEngine]: some engines take the syntax and
+// lock nothing, some lock one node of many.
 // Call it at start, or in a health check.
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {

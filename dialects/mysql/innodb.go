@@ -114,7 +114,8 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 	waits := map[string]bool{}
 	for _, line := range locks {
 		lock := rowLock{
-			session: line[0], transaction: p.identity(line[1], line[0]), waiting: line[2] == "1", shared: line[3] == "1",
+			session: line[0], transaction: p.identity(line[1], line[0]),
+			waiting: line[2] == "1", shared: line[3] == "1",
 			table: p.parsed(line[4], ""), index: strings.Trim(line[5], "`"), value: recordValue(line[6]),
 		}
 		waits[lock.session] = waits[lock.session] || lock.waiting
@@ -138,11 +139,10 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 }
 
 // begun notes when the transactions of sessions that do not wait began. The view has that in the
-// server's time zone, whatever the session's is, and in whole seconds: one that began in this second
-// may be followed by another that did.
+// server's time zone, whatever the session's is, and in whole seconds: one that began in this
+// second may be followed by another that did.
 func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+
-		"UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) FROM information_schema.innodb_trx")
+	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+begunSQL+" FROM information_schema.innodb_trx")
 	for _, line := range lines {
 		seconds, failed := strconv.ParseFloat(line[1], 64)
 		if failed == nil && p.now >= seconds+1 {
@@ -155,6 +155,9 @@ func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
 	}
 	return err
 }
+
+// begunSQL is when a transaction began, in seconds since 1970.
+const begunSQL = "UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone))"
 
 // isInMariaDB tells whether the session is still in the transaction that Inspect showed.
 func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
@@ -172,8 +175,7 @@ func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects
 	defer func() { d.readings.last = time.Now() }()
 	same := ""
 	if begin != "" {
-		same = " AND trx_rows_locked > 0 AND UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) = " +
-			begin
+		same = " AND trx_rows_locked > 0 AND " + begunSQL + " = " + begin
 	}
 	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
 		party.Session+" AND trx_id = "+number+same)

@@ -105,7 +105,8 @@ func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) 
 	}
 	for _, line := range locks {
 		lock := rowLock{
-			session: sessions[line[0]], transaction: p.identity(line[0], sessions[line[0]]), waiting: line[1] == "1", shared: line[2] == "1",
+			session: sessions[line[0]], transaction: p.identity(line[0], sessions[line[0]]),
+			waiting: line[1] == "1", shared: line[2] == "1",
 			table: p.nameOf(line[3], line[4]), index: line[5], value: recordValue(line[6]),
 		}
 		lock.party = p.people[lock.session]

@@ -29,7 +29,8 @@ func (p *picture) queues() []dialects.RowState {
 	}
 	states := make([]dialects.RowState, 0, len(rows))
 	for row, locks := range rows {
-		if state := state(row.rowName, locks); state.Holder != nil || len(state.Readers)+state.Sharing+len(state.Waiters) > 0 {
+		state := state(row.rowName, locks)
+		if state.Holder != nil || len(state.Readers)+state.Sharing+len(state.Waiters) > 0 {
 			states = append(states, state)
 		}
 	}
@@ -77,7 +78,8 @@ func state(name rowName, locks []rowLock) dialects.RowState {
 	mixed := slices.ContainsFunc(locks, func(l rowLock) bool { return l.shared && l.waiting })
 	slices.SortFunc(locks, func(a, b rowLock) int {
 		if mixed && a.waiting && b.waiting && a.party != nil && b.party != nil {
-			// Who shares is not blocked by those in front that share too: the places do not compare.
+			// Who shares is not blocked by those in front that share too: the places do not
+			// compare.
 			if first := a.party.Since.Compare(b.party.Since); first != 0 {
 				return first
 			}

@@ -48,15 +48,15 @@ func takeApart(party dialects.Party) (number, begin string, err error) {
 	return number, begin, nil
 }
 
-// suspects are the unnumbered sessions of MariaDB of which some share a row. It shows the lock of one
-// as that of each.
+// suspects are the unnumbered sessions of MariaDB of which some share a row. It shows the lock of
+// one as that of each.
 type suspects struct {
 	sharing int // how many of them share it
 	parties []dialects.Party
 }
 
-// sharingSQL counts the holders of a shared lock, l, by those whom the first that waits for it waits
-// for. Who waits behind also waits for others.
+// sharingSQL counts the holders of a shared lock, l, by those whom the first that waits for it
+// waits for. Who waits behind also waits for others.
 const sharingSQL = `(SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
 	WHERE w.blocking_lock_id = l.lock_id GROUP BY w.requesting_trx_id ORDER BY 1 LIMIT 1)`
 

@@ -15,9 +15,10 @@ const (
 	// sharing locks rows against writers only.
 	sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
 
-	// writable is the condition under which a shared lock excludes. A server that is read_only grants
-	// it, apart from the server that takes the writes, and refuses FOR UPDATE with error 1290. One
-	// with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB words.
+	// writable is the condition under which a shared lock excludes. A server that is read_only
+	// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error
+	// 1290. One with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB
+	// words.
 	writable = "CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF')"
 )
 

@@ -156,8 +156,8 @@ func (p picture) pin(party *dialects.Party, pid int, passed bool, q *queue) {
 	party.Transaction = h.String()
 }
 
-// owns tells whether a session that xmax names has the slot alone: it has the turnstile, or those of
-// all slots, in exclusive form.
+// owns tells whether a session that xmax names has the slot alone: it has the turnstile, or those
+// of all slots, in exclusive form.
 func (p picture) owns(held slotOf) bool {
 	return slices.ContainsFunc(p.turnstiles, func(t turnstile) bool {
 		number := strconv.Itoa(int(int32(t.Low)))

@@ -171,8 +171,8 @@ type ourShape struct {
 	once          bool // not where doneStatement has found a marker
 }
 
-// ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are four
-// for each table.
+// ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
+// four for each table.
 var ourTexts sync.Map // of ourShape, to string
 
 // ourTextOf passes the turnstile in a condition that is about no row. The server looks at such a

@@ -100,14 +100,15 @@ const (
 func turnstilesSQL(quoted string) string {
 	return `select row_to_json(s)::text from (
 	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, objsubid as sub, granted,
-		mode = 'ShareLock' as shared, extract(epoch from waitstart) as since, case when not granted then pg_blocking_pids(pid) end as blockers
+		mode = 'ShareLock' as shared, extract(epoch from waitstart) as since,
+		case when not granted then pg_blocking_pids(pid) end as blockers
 	from pg_locks where locktype = 'advisory' and pid is not null and ` + inThisDatabase + `
 		and (objsubid = 1 or classid = ` + literal(quoted) + `::regclass)) s`
 }
 
-// heldSQL also returns whom xmax names by chance. Where several sessions share a row it is the number
-// of a multixact, and stays that when they have ended: that of one between the table's oldest and the
-// newest may be another transaction's too.
+// heldSQL also returns whom xmax names by chance. Where several sessions share a row it is the
+// number of a multixact, and stays that when they have ended: that of one between the table's
+// oldest and the newest may be another transaction's too.
 func heldSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text, " +
 		"mxid_age(r.xmax) not between 1 and (select mxid_age(relminmxid) from pg_class where oid = " +

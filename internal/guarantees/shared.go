@@ -17,9 +17,9 @@ import (
 	"github.com/txlock/txlock/internal/wire"
 )
 
-// sharing is a fixture with a lock table of its own, whose callers all wait at the server, and n keys
-// that do not collide there. In the table of all fixtures, a neighbour that locks many keys would
-// make shared tries miss on PostgreSQL.
+// sharing is a fixture with a lock table of its own, whose callers all wait at the server, and n
+// keys that do not collide there. In the table of all fixtures, a neighbour that locks many keys
+// would make shared tries miss on PostgreSQL.
 func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n int) (
 	f *testbed.Fixture[Tx], keys []string,
 ) {
@@ -142,8 +142,8 @@ func SharedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 }
 
 // SharedInOrder shows that readers and writers are served in the order in which they queued, those
-// next to each other in the queue that share together, and that tries do not overtake. MySQL lets in
-// all readers that wait for the same writer, also those behind another: there the queue has one.
+// next to each other in the queue that share together, and that tries do not overtake. MySQL lets
+// in all readers that wait for the same writer, also those behind another: there the queue has one.
 func SharedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, keys := sharing(t, e, c, 1)
 	table, _ := things(t, f, 1)
@@ -279,7 +279,8 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Free(t, a, b)
 }
 
-// SharedWaitEnds shows that a shared wait ends with its context, and by Within, and leaves the queue.
+// SharedWaitEnds shows that a shared wait ends with its context, and by Within, and leaves the
+// queue.
 func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, keys := sharing(t, e, c, 1)
 	m := f.Locks.Mutex(keys[0])
@@ -370,8 +371,8 @@ func SharedUndone[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	unlock(t, locked(t, f.Locks.Mutex(keys...), background))
 }
 
-// SharedTokens shows that shared locks have tokens above those of earlier writers, and later writers
-// above theirs.
+// SharedTokens shows that shared locks have tokens above those of earlier writers, and later
+// writers above theirs.
 func SharedTokens[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 8, "", txlock.WithFencing())
 	m := f.Locks.Mutex(f.Key("tokens"))

@@ -42,10 +42,10 @@ const (
 )
 
 // Prove shows that the server locks rows. A slot that holder has must be refused to rival with the
-// exact error, skipped by SKIP LOCKED, and free for rival afterwards. One that holder shares must be
-// refused to rival alone, and not shared. Otherwise the error is
-// dialects.ErrUnsafeEngine. "An error came back" would be no proof: some engines answer NOWAIT with
-// a syntax error, and without it wait for nobody.
+// exact error, skipped by SKIP LOCKED, and free for rival afterwards. One that holder shares must
+// be refused to rival alone, and not shared. Otherwise the error is dialects.ErrUnsafeEngine. "An
+// error came back" would be no proof: some engines answer NOWAIT with a syntax error, and without
+// it wait for nobody.
 func Prove(ctx context.Context, slots int, holder, rival Conn) error {
 	const attempts = 10 // another client of the same table may hold a slot
 	var reason error

@@ -144,8 +144,8 @@ func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		"locktype = 'advisory' AND split_part(application_name, '#', 1) = '"+f.Label+"'"))
 }
 
-// The number of a multixact that is left in a row may be that of a transaction. Inspect does not name
-// its session, so Break does not end it.
+// The number of a multixact that is left in a row may be that of a transaction. Inspect does not
+// name its session, so Break does not end it.
 func multixactNamesNobody(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PgxOpened())
 	key := f.Key("k")
@@ -199,7 +199,9 @@ func TestStandbyRefusesShared(t *testing.T) {
 					var n int
 					return second.Admin.QueryRow("SELECT count(*) FROM "+f.Table()).Scan(&n) == nil && n > 0
 				})
-				t.Run("pgx", func(t *testing.T) { sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby") })
+				t.Run("pgx", func(t *testing.T) {
+					sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby")
+				})
 				t.Run("sql.DB", func(t *testing.T) {
 					sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
 				})
