@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
@@ -169,10 +170,6 @@ func (d *Driver) readNow(ctx context.Context, conn *sql.Conn, query string) (ans
 	return answer, err
 }
 
-// sweepBatch is how many markers are deleted in one transaction. Whoever wants to write one of them
-// waits for that.
-const sweepBatch = 500
-
 // Sweep implements dialects.Recorder. Each batch begins at the age where the last one ended: the
 // server need not look again at what was deleted before, and is not purged yet.
 func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
@@ -194,10 +191,17 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (de
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // what the reading may have begun
 			return err
 		}
-		for from, n := "0001-01-01", sweepBatch; n == sweepBatch && err == nil; deleted += int64(n) {
-			from, n, err = sweep(ctx, conn, options, markers, from, until)
+		var size batch.Size
+		for from := "0001-01-01"; ; {
+			most, begun := size.Next(), time.Now()
+			last, n, err := sweep(ctx, conn, options, markers, from, until, most)
+			deleted += int64(n)
+			if err != nil || n < most {
+				return classify(err, dialects.Request{Table: markers, Ours: true})
+			}
+			from = last
+			size.Took(time.Since(begun))
 		}
-		return classify(err, dialects.Request{Table: markers, Ours: true})
 	})
 	return deleted, err
 }
@@ -206,7 +210,7 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (de
 // nobody in a deadlock. Each statement names its index. The server would read all of a small table
 // otherwise, for a list of primary keys too, and would lock what it reads: hence the join, which
 // looks each of them up.
-func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, from, until string) (
+func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, from, until string, most int) (
 	last string, deleted int, err error,
 ) {
 	tx, err := conn.BeginTx(ctx, &options)
@@ -216,7 +220,7 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 	defer func() { _ = tx.Rollback() }()
 	old, err := firstColumn(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
 		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE%s",
-		onMariaDB(someWait), markers, from, until, sweepBatch, skipLocked))
+		onMariaDB(someWait), markers, from, until, most, skipLocked))
 	if err != nil || len(old) == 0 {
 		return from, 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
@@ -159,10 +160,6 @@ func (d *driver[Tx]) Done(ctx context.Context, marker dialects.Marker) (at time.
 	return at, err
 }
 
-// sweepBatch is how many markers are deleted in one transaction. Whoever wants to write one of them
-// waits for that.
-const sweepBatch = 1000
-
 // Sweep implements dialects.Recorder. Each batch begins at the age where the last one ended: the
 // server need not look again at what was deleted before.
 func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
@@ -171,7 +168,7 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		return 0, err
 	}
 	sweep := "with old as (select marker, done_at from " + markers + " where done_at >= $1 and done_at < $2 " +
-		"order by done_at limit " + strconv.Itoa(sweepBatch) + " for update skip locked), " +
+		"order by done_at limit $3::int for update skip locked), " +
 		"gone as (delete from " + markers + " as former using old where former.marker = old.marker) " +
 		"select concat_ws(' ', count(*), " + isoSQL("max(done_at)") + ") from old"
 	err = d.withConn(ctx, func(q querier) error {
@@ -183,8 +180,12 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 			return err
 		}
 		from, until := "-infinity", limits[0][0]
+		var size batch.Size
 		for {
-			columns, err := q.run(ctx, script{{sql: beginSQL}, {sweep, []any{from, until}}, {sql: "commit"}})
+			most, begun := size.Next(), time.Now()
+			columns, err := q.run(ctx, script{
+				{sql: beginSQL}, {sweep, []any{from, until, strconv.Itoa(most)}}, {sql: "commit"},
+			})
 			if err != nil {
 				q.abandon(ctx)
 				return classify(err, dialects.Request{Table: markers, Ours: true})
@@ -195,10 +196,11 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 				return err
 			}
 			deleted += int64(n)
-			if n < sweepBatch {
+			if n < most {
 				return nil
 			}
 			from = last
+			size.Took(time.Since(begun))
 		}
 	})
 	return deleted, err
