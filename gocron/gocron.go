@@ -33,10 +33,10 @@
 //
 // # Once per period
 //
-// [WithPeriod] has none of these conditions, for jobs that have a name and a period. A marker in the
-// database says that the job has run in the present window, by the database's clock. It stays when
-// the lock is released or lost, and when the instance dies. The clocks of the instances may be off
-// by as much as separates the job's time from the edges of its window.
+// [WithPeriod] has none of these conditions, for jobs that have a name and a period. A marker in
+// the database says that the job has run in the present window, by the database's clock. It stays
+// when the lock is released or lost, and when the instance dies. The clocks of the instances may be
+// off by as much as separates the job's time from the edges of its window.
 //
 // # Connections
 //
