@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // oncePrefix is what the name of a Once's lock begins with.
@@ -61,11 +62,11 @@ func startOnce[Tx any](t *testing.T, o *txlock.Once[Tx]) started {
 // OnceEach shows that work is committed once for each key, whoever asks for it, and that one caller
 // is told that it ran.
 func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const keys, callers = 5, 4
+	keys, callers := tier.Pick(3, 5, 500), tier.Pick(4, 4, 12)
 	fixtures := []*testbed.Fixture[Tx]{testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)}
 	f := fixtures[0]
 	table := f.MakeTable(t, "n int")
-	var ran [keys]atomic.Int64
+	ran := make([]atomic.Int64, keys)
 	var group errgroup.Group
 	for n := range keys {
 		key := f.OnceKey(oncePrefix, fmt.Sprint("each", n))
