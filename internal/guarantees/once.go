@@ -68,6 +68,7 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	table := f.MakeTable(t, "n int")
 	ran := make([]atomic.Int64, keys)
 	var group errgroup.Group
+	group.SetLimit(testbed.PoolSize)
 	for n := range keys {
 		key := f.OnceKey(oncePrefix, fmt.Sprint("each", n))
 		for i := range callers {
