@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -88,6 +89,24 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for n := range keys {
 		require.EqualValues(t, 1, ran[n].Load())
 		require.Equal(t, 1, f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE n = %d", table, n)))
+	}
+	for n := range keys { // of several tries at the same moment one gets the lock
+		o := fixtures[n%2].Locks.Once(f.OnceKey(oncePrefix, fmt.Sprint("tries", n)))
+		var tried atomic.Int64
+		for range callers {
+			group.Go(func() error {
+				did, err := o.TryDo(background, idle[Tx])
+				if did {
+					tried.Add(1)
+				}
+				if errors.Is(err, txlock.ErrNotAcquired) {
+					return nil
+				}
+				return err
+			})
+		}
+		require.NoError(t, group.Wait())
+		require.EqualValues(t, 1, tried.Load())
 	}
 	strange := f.OnceKey(oncePrefix, "\x00\xff"+strings.Repeat("long", 1000))
 	for _, want := range []bool{true, false} {
