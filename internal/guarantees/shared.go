@@ -461,10 +461,13 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	for _, waited := range waits {
 		require.NoError(t, testbed.Receive(t, waited))
 	}
-	again := locked(t, m.Shared(), background)
+	readers = nil
+	for range 6 { // on the same connections, among others
+		readers = append(readers, locked(t, m.Shared(), background))
+	}
 	for _, former := range h.Readers {
 		h.Holder = &former
 		require.ErrorIs(t, f.Locks.Break(background, h), txlock.ErrNotHeld, "another transaction of the session")
 	}
-	unlock(t, again, locked(t, m.Shared(), background))
+	unlock(t, readers...)
 }
