@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ const (
 const breakHelp = `Ends the database session that holds the lock on KEY, after showing whose it is
 and asking. The server then gives the lock to the next in the queue. What the
 session has not committed is undone; its process learns that the lock is lost,
-and a "txlock run" there ends its command.
+and a "txlock run" there ends its command. Holders of permits are left alone.
 
 Only the session that was shown is ended: when it has released the lock
 meanwhile, nothing happens.
@@ -131,6 +132,9 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 			return txlock.Holding{}, err
 		}
 		for _, h := range holdings {
+			if h.Column == semaphore {
+				continue
+			}
 			if h.Holder != nil && h.Holder.ID != "" {
 				return h, nil
 			}
@@ -139,7 +143,7 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 			}
 		}
 		err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
-			lock, err := locks.lock(ctx, []string{key}, 0, true)
+			lock, err := locks.lock(ctx, []string{key}, 0, 0, true)
 			if err == nil {
 				_ = lock.Unlock(ctx)
 				return &ending{code: exitNotHeld, text: "nobody holds " + key}
@@ -195,6 +199,7 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 	free := 0
 	for {
 		holdings, err := locks.Inspect(ctx, key)
+		holdings = slices.DeleteFunc(holdings, func(h txlock.Holding) bool { return h.Column == semaphore })
 		switch {
 		case err != nil:
 			return "Who has the lock now the server did not say."

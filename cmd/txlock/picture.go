@@ -26,6 +26,7 @@ type lockPicture struct {
 	Key     string           `json:"key"`
 	Behind  int              `json:"behind"` // callers that wait inside processes, in all
 	Holder  *sessionPicture  `json:"holder"`
+	Permits []sessionPicture `json:"permits,omitempty"` // those that hold a permit each, of a semaphore
 	Waiters []sessionPicture `json:"waiters"`
 }
 
@@ -42,6 +43,7 @@ type sessionPicture struct {
 	Idle        *bool      `json:"idle"`        // null when it is not known
 	Statement   string     `json:"statement"`
 	Behind      int        `json:"behind"` // callers that wait inside its process
+	Permit      *int       `json:"permit,omitempty"`
 }
 
 func (s *status) picture(holdings []txlock.Holding) picture {
@@ -53,6 +55,11 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 		if h.Holder != nil {
 			holder := pictureOf(*h.Holder)
 			l.Holder = &holder
+		}
+		for _, holder := range h.Permits {
+			permit := pictureOf(holder)
+			permit.Permit = &holder.Permit
+			l.Permits = append(l.Permits, permit)
 		}
 		for _, waiter := range h.Waiters {
 			l.Waiters = append(l.Waiters, pictureOf(waiter))
