@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 const breakHelp = `Ends the database session that holds the lock on KEY, after showing whose it is
 and asking. The server then gives the lock to the next in the queue. What the
 session has not committed is undone; its process learns that the lock is lost,
-and a "txlock run" there ends its command.
+and a "txlock run" there ends its command. Holders of permits are left alone.
 
 Only the session that was shown is ended: when it has released the lock
 meanwhile, nothing happens. Of several sessions that share the lock, --session
@@ -142,6 +143,9 @@ func (o *options) holding(ctx context.Context, locks locker, key, session string
 			return txlock.Holding{}, err
 		}
 		for _, h := range holdings {
+			if h.Column == semaphore {
+				continue
+			}
 			if h.Holder != nil && h.Holder.ID != "" && (session == "" || session == h.Holder.ID) {
 				return h, nil
 			}
@@ -154,7 +158,7 @@ func (o *options) holding(ctx context.Context, locks locker, key, session string
 			}
 		}
 		err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
-			lock, err := locks.lock(ctx, []string{key}, 0, true)
+			lock, err := locks.lock(ctx, []string{key}, 0, 0, true)
 			if err == nil {
 				_ = lock.Unlock(ctx)
 				return &ending{code: exitNotHeld, text: "nobody holds " + key}
@@ -226,6 +230,7 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 	free := 0
 	for {
 		holdings, err := locks.Inspect(ctx, key)
+		holdings = slices.DeleteFunc(holdings, func(h txlock.Holding) bool { return h.Column == semaphore })
 		switch {
 		case err != nil:
 			return "Who has the lock now the server did not say."

@@ -108,7 +108,7 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 		return nil
 	}
 	result, err := child.Run(child.Command{
-		Path: j.path, Args: j.command, Env: j.environment(0), Signals: j.signals.take(), Grace: j.grace,
+		Path: j.path, Args: j.command, Env: j.environment(nil), Signals: j.signals.take(), Grace: j.grace,
 	})
 	switch {
 	case err != nil:

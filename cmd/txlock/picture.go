@@ -27,6 +27,7 @@ type lockPicture struct {
 	Behind  int              `json:"behind"` // callers that wait inside processes, in all
 	Holder  *sessionPicture  `json:"holder"`
 	Readers []sessionPicture `json:"readers"` // who shares it; holder is null then
+	Permits []sessionPicture `json:"permits,omitempty"` // those that hold a permit each, of a semaphore
 	Waiters []sessionPicture `json:"waiters"`
 }
 
@@ -44,6 +45,7 @@ type sessionPicture struct {
 	Statement   string     `json:"statement"`
 	Behind      int        `json:"behind"` // callers that wait inside its process
 	Shared      bool       `json:"shared"` // it shares the lock, or waits to share it
+	Permit      *int       `json:"permit,omitempty"`
 }
 
 func (s *status) picture(holdings []txlock.Holding) picture {
@@ -59,6 +61,11 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 		}
 		for _, reader := range h.Readers {
 			l.Readers = append(l.Readers, pictureOf(reader))
+		}
+		for _, holder := range h.Permits {
+			permit := pictureOf(holder)
+			permit.Permit = &holder.Permit
+			l.Permits = append(l.Permits, permit)
 		}
 		for _, waiter := range h.Waiters {
 			l.Waiters = append(l.Waiters, pictureOf(waiter))

@@ -30,6 +30,7 @@ type job struct {
 	path     string
 	wait     time.Duration
 	try      bool
+	permits  int // of the semaphore that the only key names; 0: it names a lock
 	lease    time.Duration
 	grace    time.Duration
 	unfenced bool
@@ -54,6 +55,12 @@ there (TXLOCK_DSN, PGPASSWORD, MYSQL_PWD), and besides
                  before. Have other systems refuse writes with a smaller one
                  than they have seen: then a command that was paused, and does
                  not know yet that it lost its lock, can do no harm there.
+  TXLOCK_PERMIT  with --permits N the permit that it has, from 0 to N-1. No
+                 other that runs has the same.
+
+With --permits N, at most N at once run COMMAND under KEY, on all machines
+together, and the others wait in the queue. A KEY with permits is not the lock
+of that KEY: neither waits for the other.
 
 Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal.
 (In the foreground of a terminal txlock takes each SIGINT and SIGQUIT for one of
@@ -82,7 +89,8 @@ acts on that when it goes on.`
 const runExample = `  txlock run nightly-report -- ./report.sh
   txlock run --try -E 0 nightly-report -- ./report.sh   # skip if it still runs
   txlock run --wait 30s sku:42 sku:43 -- psql -f move.sql
-  txlock run deploy -- sh -c 'deploy --fence "$TXLOCK_TOKEN"'`
+  txlock run deploy -- sh -c 'deploy --fence "$TXLOCK_TOKEN"'
+  txlock run --permits 3 encode -- ffmpeg -i in.mov out.mp4   # at most 3 at once`
 
 func newRun(o *options) *cobra.Command {
 	j := job{options: o}
@@ -98,6 +106,7 @@ func newRun(o *options) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
+	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
 	j.flags(c)
 	return c
 }
@@ -132,6 +141,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	}
 	waits := c.Flags().Changed("wait")
 	switch {
+	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
+		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
+	case j.permits > 0 && len(j.keys) > 1:
+		return usage("--permits takes one KEY")
 	case waits && j.try:
 		return usage("--wait and --try exclude each other")
 	case waits && j.wait <= 0:
@@ -156,6 +169,9 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	}
 	return nil
 }
+
+// mostPermits is what a semaphore may have.
+const mostPermits = 1000
 
 // mostLease is the longest lease that the servers' timers support.
 const mostLease = 24 * 24 * time.Hour
@@ -213,7 +229,7 @@ func (j *job) runWith(ctx context.Context, locks locker) error {
 func (j *job) warnOfNesting() {
 	above := strings.Split(os.Getenv("TXLOCK_KEY"), "\n")
 	for _, key := range j.keys {
-		if !j.try && slices.Contains(above, key) {
+		if !j.try && j.permits == 0 && slices.Contains(above, key) {
 			j.say("the txlock that runs this one (see TXLOCK_KEY) holds %s: if that is the same lock, this one waits "+
 				"for itself", key)
 			return
@@ -224,7 +240,7 @@ func (j *job) warnOfNesting() {
 // guard runs the command while it holds the lock.
 func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) error {
 	result, err := child.Run(child.Command{
-		Path: j.path, Args: j.command, Env: j.environment(lock.Token()), Signals: signals, Stop: lock.Context().Done(),
+		Path: j.path, Args: j.command, Env: j.environment(lock), Signals: signals, Stop: lock.Context().Done(),
 		Grace: j.grace,
 		Stopping: func() {
 			j.say("%s is lost: %s; ending the command: SIGTERM now, SIGKILL in %v", j.name(),
@@ -273,7 +289,7 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
-	again, err := locks.lock(ctx, j.keys, 0, true)
+	again, err := locks.lock(ctx, j.keys, j.permits, 0, true)
 	if err == nil {
 		_ = again.Unlock(ctx)
 	}
@@ -309,19 +325,25 @@ func cannotRun(err error) string {
 	return text
 }
 
-// environment returns the environment of the command, without the key and token of a txlock above
-// this one.
-func (j *job) environment(token int64) []string {
+// environment returns the environment of the command, without the key, token and permit of a txlock
+// above this one.
+func (j *job) environment(lock *txlock.Lock) []string {
 	var environment []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" {
+		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" && name != "TXLOCK_PERMIT" {
 			environment = append(environment, entry)
 		}
 	}
 	environment = append(environment, "TXLOCK_KEY="+strings.Join(j.keys, "\n"))
+	if lock == nil {
+		return environment
+	}
 	if !j.unfenced {
-		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(token, 10))
+		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10))
+	}
+	if j.permits > 0 {
+		environment = append(environment, "TXLOCK_PERMIT="+strconv.Itoa(lock.Permit()))
 	}
 	return environment
 }
@@ -361,11 +383,11 @@ func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 // as much time as connecting may take.
 func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	if !j.try {
-		return locks.lock(ctx, j.keys, j.wait, false)
+		return locks.lock(ctx, j.keys, j.permits, j.wait, false)
 	}
 	bounded, cancel := context.WithTimeout(ctx, j.server.Timeout)
 	defer cancel()
-	lock, err := locks.lock(bounded, j.keys, 0, true)
+	lock, err := locks.lock(bounded, j.keys, j.permits, 0, true)
 	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		err = &ending{code: exitUnreachable, text: fmt.Sprintf(
 			"trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",

@@ -89,7 +89,12 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 			kind = rowAwaited
 		}
 		name, all := lockName(h, asked[h.Row]), waiting(len(h.Waiters), h.Behind)
+		for _, holder := range h.Permits {
+			t.add(kind, name, fmt.Sprintf("permit %d", holder.Permit), all, holder)
+			all = ""
+		}
 		switch {
+		case len(h.Permits) > 0:
 		case h.Holder != nil:
 			t.add(kind, name, "held", all, *h.Holder)
 		case len(h.Readers) > 0:
@@ -178,6 +183,9 @@ func byBegin(a, b *txlock.Session) int {
 // lockName is the name of a lock in the table: its key, if a session names it. It adds other keys
 // by which the command line named the slot.
 func lockName(h txlock.Holding, asked []string) string {
+	if h.Column == semaphore {
+		return terminal.Clean("permits of " + h.Key)
+	}
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
 	}
@@ -221,7 +229,7 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 // ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
 // statements add nothing to the table.
 var ownMarks = []string{
-	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
+	"pg_advisory_xact_lock", "do $txlock$", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
 	"select epoch || ' ' || nextval(", "-- txlock ping", "txlock.idle",
 }
 
