@@ -176,8 +176,8 @@ func (e *epoch) checkReaders() []violation {
 	return violations
 }
 
-// repeated tells whether two additions read the same. A search for their order would be in vain, and
-// long.
+// repeated tells whether two additions read the same. A search for their order would be in vain,
+// and long.
 func repeated(additions []porcupine.Operation) bool {
 	seen := map[any]bool{}
 	for _, a := range additions {

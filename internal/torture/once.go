@@ -42,18 +42,6 @@ func (d *database) worksDone(ctx context.Context) (map[int64][]operationID, erro
 	return by, err
 }
 
-// worksAsked lists what was to be done once in the epoch.
-func (e *epoch) worksAsked() []int64 {
-	var asked []int64
-	for _, o := range e.Operations {
-		if o.Verb.once() {
-			asked = append(asked, o.Work)
-		}
-	}
-	slices.Sort(asked)
-	return slices.Compact(asked)
-}
-
 // checkOnce compares what calls of Once were told with the works and the markers that are there at
 // the end.
 func (e *epoch) checkOnce() []violation {

@@ -56,8 +56,8 @@ func TestLookingFirstIsFoundOut(t *testing.T) {
 }
 
 // foundOut repeats the run until the lock has admitted two holders, has lost an update, and has
-// broken the further rules. Most runs show all. A run has few faults: each must hit a holder, and to
-// lose an update it must come between the holder's read and its write.
+// broken the further rules. Most runs show all. A run has few faults: each must hit a holder, and
+// to lose an update it must come between the holder's read and its write.
 func foundOut(t *testing.T, kind servers.Kind, lock string, rules ...string) {
 	t.Helper()
 	missing := map[string]bool{ruleCounter: true, "mutual exclusion": true}
