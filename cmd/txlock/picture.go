@@ -26,7 +26,7 @@ type lockPicture struct {
 	Key     string           `json:"key"`
 	Behind  int              `json:"behind"` // callers that wait inside processes, in all
 	Holder  *sessionPicture  `json:"holder"`
-	Readers []sessionPicture `json:"readers"` // who shares it; holder is null then
+	Readers []sessionPicture `json:"readers"`           // who shares it; holder is null then
 	Permits []sessionPicture `json:"permits,omitempty"` // those that hold a permit each, of a semaphore
 	Waiters []sessionPicture `json:"waiters"`
 }
