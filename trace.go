@@ -69,9 +69,11 @@ type Call struct {
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
 	// Those of an election are the lock table and "election".
 	Table, Column string
-	Names         []string // the keys, or the values of Rows, or the election; not to be changed
-	Shared        bool     // by Mutex.Shared
-	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx
+	// Names are the keys, that of a Once behind "once:", or the values of Rows, or the election.
+	// They are not to be changed.
+	Names  []string
+	Shared bool // by Mutex.Shared
+	Nested bool // the context carries an open session of the Locker, which the call joins; never of a LockTx
 }
 
 // WithTracer tells tracer of every call that locks. It must not be nil.
