@@ -26,7 +26,8 @@
 // prefer Do wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
-// session breaks. The Try forms never wait for another holder.
+// session breaks. The Try forms never wait for another holder. [Locker.Semaphore] lets n hold it at
+// once.
 //
 // # Order
 //
@@ -180,8 +181,8 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	return l
 }
 
-// Install creates the lock table and seeds its slots, and creates what stands beside it, for tokens
-// and elections. It may be called at every start, by many replicas at once. It completes what an
+// Install creates the lock table and seeds its slots, and creates what stands beside it, for
+// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It completes what an
 // earlier call left when it crashed, and refuses to change the number of slots of an installed
 // table. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
 // MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
