@@ -64,7 +64,7 @@ type Call struct {
 	Name   string // Lock, TryLock, Do, TryDo, LockTx, TryLockTx, Combine or Lead
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
-	// Those of an election are the lock table and "election".
+	// Those of an election are the lock table and "election", of a semaphore it and "semaphore".
 	Table, Column string
 	Names         []string // the keys, or the values of Rows, or the election; not to be changed
 	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx

@@ -182,11 +182,11 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 }
 
 // Install creates the lock table and seeds its slots, and creates what stands beside it, for
-// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It completes what an
-// earlier call left when it crashed, and refuses to change the number of slots of an installed
-// table. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
-// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
-// [Locker.Schema].
+// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It
+// completes what an earlier call left when it crashed, and refuses to change the number of slots of
+// an installed table. After an error nothing has changed, unless the connection broke or ctx ended:
+// on MySQL and MariaDB empty tables may be left then. Where programs may not create tables, run the
+// SQL of [Locker.Schema].
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
