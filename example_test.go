@@ -283,6 +283,34 @@ func ExampleLock_Token() {
 	// refused: a later holder has been here
 }
 
+// At most three programs use an interface at once, on all machines together. The number of the
+// permit tells them apart.
+func ExampleLocker_Semaphore() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	users := locks.Semaphore("payment interface", 3)
+	for range 3 {
+		permit, err := users.Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer permit.Unlock(ctx)
+		fmt.Println("account", permit.Permit())
+	}
+	_, err := users.Within(10 * time.Millisecond).Lock(ctx)
+	fmt.Println(errors.Is(err, txlock.ErrNotAcquired))
+	// Output:
+	// account 0
+	// account 1
+	// account 2
+	// true
+}
+
 // One of several replicas leads. What it writes to another system carries its term, so that a
 // former leader that was stopped, and goes on, does no harm there.
 func ExampleElection_Lead() {

@@ -67,7 +67,7 @@ type Call struct {
 	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
-	// Those of an election are the lock table and "election".
+	// Those of an election are the lock table and "election", of a semaphore it and "semaphore".
 	Table, Column string
 	// Names are the keys, that of a Once behind "once:", or the values of Rows, or the election.
 	// They are not to be changed.

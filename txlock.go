@@ -27,7 +27,8 @@
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
 // session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers, who
-// hold a lock together while no writer has it.
+// hold a lock together while no writer has it. [Locker.Semaphore] lets n hold it at once, and
+// [Locker.Once] is for work that must not be done twice.
 //
 // # Order
 //
@@ -189,12 +190,12 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	return l
 }
 
-// Install creates the lock table and seeds its slots, and creates what stands beside it, for tokens
-// and elections. It may be called at every start, by many replicas at once. It completes what an
-// earlier call left when it crashed, and refuses to change the number of slots of an installed
-// table. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
-// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
-// [Locker.Schema].
+// Install creates the lock table and seeds its slots, and creates what stands beside it, for
+// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It
+// completes what an earlier call left when it crashed, and refuses to change the number of slots of
+// an installed table. After an error nothing has changed, unless the connection broke or ctx ended:
+// on MySQL and MariaDB empty tables may be left then. Where programs may not create tables, run the
+// SQL of [Locker.Schema].
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)

@@ -134,7 +134,7 @@ const DefaultSlots = 65536
 const MaxSlots = 1 << 20
 
 // Layout is what Install creates: the lock table, and beside it the tables that tokens are drawn
-// from, that of leaders, and that of markers.
+// from, and those of leaders, of markers and of permits.
 type Layout struct {
 	Table string // as its user spells it
 	Slots int    // 0: as many as the table has, or DefaultSlots

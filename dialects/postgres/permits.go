@@ -137,7 +137,7 @@ const (
 )
 
 // lookEveryMs is how long the head waits for one permit before it tries all.
-const lookEveryMs = 25
+const lookEveryMs = 20
 
 // queueSQL waits in the queue, and at its head for a permit. No time limit of its own makes an
 // ERROR in the server's log: PL/pgSQL catches it. Neither does the cancel of the wait.
