@@ -76,10 +76,11 @@ func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...stri
 	}
 }
 
-// Lose ends the sessions that hold keys, alone, by Shared or by a permit, at the server, as an administrator, a failover or a cut
-// connection would. When it returns, their transactions are rolled back, and others may have the
-// locks. The programs that held them learn of it as of any other loss. It waits until somebody
-// holds one of keys. On MariaDB sessions that share may stay unknown, and then none is ended.
+// Lose ends the sessions that hold keys at the server: alone, by Shared, or by a permit. So does an
+// administrator, a failover, or a connection that is cut. When it returns, their transactions are
+// rolled back, and others may have the locks. The programs that held them learn of it as of any
+// other loss. It waits until somebody holds one of keys. On MariaDB sessions that share may stay
+// unknown, and then none is ended.
 func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 	t.Helper()
 	err := until(func(ctx context.Context) (done bool, err error) {
