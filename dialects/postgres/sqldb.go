@@ -36,7 +36,8 @@ func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, err
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
 		c := &sqlConn{pooled: conn, conn: conn}
-		q, err := querierOn[*sql.Tx](c)
+		c.pgxLink = pgxLink{c.use}
+		q, err := c.querier()
 		if err == nil && !peer.Gone(q.socket) {
 			return c, q, nil
 		}
@@ -141,6 +142,7 @@ func (p sqlPool) close() {}
 
 // sqlConn is a connection of a sqlPool.
 type sqlConn struct {
+	pgxLink
 	pooled *sql.Conn // of the caller's sql.DB
 	conn   *sql.Conn // through which to send: pooled, or that of lent
 
@@ -190,8 +192,8 @@ func (c *sqlConn) tx() *sql.Tx { return c.begun }
 
 // savepoint presents the whole transaction: database/sql knows no nested ones.
 func (c *sqlConn) savepoint(ctx context.Context, name string) (*sql.Tx, func(context.Context) error, error) {
-	release := func(ctx context.Context) error { return exec(ctx, c, "release savepoint "+name) }
-	return c.begun, release, exec(ctx, c, "savepoint "+name)
+	release := func(ctx context.Context) error { return c.exec(ctx, "release savepoint "+name) }
+	return c.begun, release, c.exec(ctx, "savepoint "+name)
 }
 
 func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {
