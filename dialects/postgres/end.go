@@ -30,6 +30,8 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
+	case sqlState(err) == abortedBefore: // a connection that does not know its state comes so far
+		return errors.Join(errAborted, s.rollback(ctx))
 	case sqlState(err) == divisionByZero && s.conn.status() != idle: // of the proof; a COMMIT that failed is over
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+

@@ -53,15 +53,20 @@ type querier struct {
 	waits     *waits    // of the driver
 }
 
-// link is how the library's own statements travel on a connection. Nobody else uses that meanwhile.
+// link is how the own statements of the library travel on a connection. Nobody else uses it then.
 type link interface {
 	// run sends a script and returns the first column of each statement's rows. After an error no
 	// statement behind the failed one has run.
 	run(ctx context.Context, s script) ([][]string, error)
 	// exec runs statements without arguments, in one simple query.
 	exec(ctx context.Context, statements string) error
-	// status is the state of the session.
+	// commitAlone commits whatever transaction is open, as work may do itself. It is an error when
+	// the server rolls that back instead.
+	commitAlone(ctx context.Context) error
+	// status is the state of the session, as far as it is known without asking the server.
 	status() byte
+	// ask is status, from the server where it is not known.
+	ask(ctx context.Context) byte
 	// busy tells whether the connection has rows that were not read.
 	busy() bool
 }
@@ -105,6 +110,18 @@ func (l pgxLink) exec(ctx context.Context, statements string) error {
 		return err
 	})
 }
+
+func (l pgxLink) commitAlone(ctx context.Context) error {
+	return l.use(func(conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, "commit")
+		if err == nil && tag.String() == "ROLLBACK" {
+			err = pgx.ErrTxCommitRollback
+		}
+		return err
+	})
+}
+
+func (l pgxLink) ask(context.Context) byte { return l.status() }
 
 func (l pgxLink) status() (status byte) {
 	_ = l.use(func(conn *pgx.Conn) error {

@@ -66,7 +66,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 //
 // The *sql.Tx of a Do does not know db. A statement that was prepared on db is refused by its Stmt
 // and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
-func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](sqlPool{db}) }
+func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](&sqlPool{DB: db}) }
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {

@@ -162,15 +162,23 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	nested, release, err := s.conn.savepoint(clean, name)
 	cancel()
+	if sqlState(err) == abortedBefore {
+		return errOuterAborted
+	}
 	if err != nil {
 		return lost(err)
 	}
 	return savepoint.Run(func() error {
 		err := work(nested)
-		if err == nil && s.conn.status() == failed {
+		if err != nil {
+			return err
+		}
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		if s.conn.ask(clean) == failed {
 			return errAborted
 		}
-		return err
+		return nil
 	}, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
