@@ -96,7 +96,7 @@ var sideBySide = []guarantee{
 	{"after any error the pool has its connections back, clean", guarantees.CleanPool[*sql.Tx], false},
 	{"a lost session is handed to nobody, and the next locks anew", guarantees.HandOffLoss[*sql.Tx], true},
 	{"ten replicas install at once", guarantees.InstallTogether[*sql.Tx], false},
-	{"Install completes a half-seeded table and refuses another number of slots", guarantees.InstallAgain[*sql.Tx], false},
+	{"Install completes a half-seeded table", guarantees.InstallAgain[*sql.Tx], false},
 	{
 		"a table that is missing, incomplete or of another shape is ErrNotInstalled",
 		guarantees.NotInstalled[*sql.Tx], false,
