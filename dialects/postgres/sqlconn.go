@@ -104,6 +104,9 @@ func (c *sqlConn) giveBack() {
 		_ = c.conn.Close()
 		_ = c.lent.db.Close()
 	}
+	if c.plain != nil && c.plain.broken { // not every driver tells database/sql
+		c.destroy(context.Background())
+	}
 	_ = c.pooled.Close()
 	if c.plain != nil && c.plain.end != nil {
 		c.plain.end()

@@ -102,7 +102,7 @@ func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Re
 		return querier{}, errors.New("nil transaction")
 	}
 	q := querier{
-		run:       func(ctx context.Context, s script) ([][]string, error) { return runOne(ctx, tx, s) },
+		run:       func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) },
 		interrupt: func(context.Context) error { return interrupt.ErrNoConnection },
 	}
 	if request.Try {
@@ -144,10 +144,19 @@ func (p *sqlPool) tell(ctx context.Context, query, session string) error {
 	return err
 }
 
-// runOne runs a script statement by statement.
-func runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
+// runOne runs a script statement by statement. A driver that prepares each statement with arguments
+// takes two round trips for it, so it gets them as literals.
+func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
 	var columns [][]string
+	several := p.several.Load() // nil on pgx, which prepares once
 	for _, statement := range s {
+		if several != nil && *several {
+			text, err := textOf(script{statement})
+			if err != nil {
+				return columns, err
+			}
+			statement.sql, statement.args = text, nil
+		}
 		column, err := firstColumn(ctx, tx, statement)
 		if err != nil {
 			return columns, err

@@ -28,13 +28,13 @@ type trips struct{ lock, do, lockTx int }
 func TestRoundTrips(t *testing.T) {
 	for _, e := range testbed.Engines {
 		openings, newDriver, want := Postgres, onPostgres, map[string]trips{
-			"lib pq":                {lock: 2, do: 2, lockTx: 10},
+			"lib pq":                {lock: 2, do: 2, lockTx: 7},
 			"otelsql around pgx":    {lock: 2, do: 2, lockTx: 7},
-			"otelsql around lib pq": {lock: 2, do: 2, lockTx: 10},
+			"otelsql around lib pq": {lock: 2, do: 2, lockTx: 7},
 			"sqlmw around pgx":      {lock: 2, do: 2, lockTx: 7},
-			"sqlmw around lib pq":   {lock: 2, do: 2, lockTx: 10},
+			"sqlmw around lib pq":   {lock: 2, do: 2, lockTx: 7},
 			"opaque around pgx":     {lock: 7, do: 9, lockTx: 7},
-			"opaque around lib pq":  {lock: 4, do: 4, lockTx: 10},
+			"opaque around lib pq":  {lock: 4, do: 4, lockTx: 7},
 		}
 		if e.Kind == servers.Postgres15 || e.Kind == servers.MariaDB {
 			continue
