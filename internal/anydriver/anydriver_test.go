@@ -79,7 +79,7 @@ var sideBySide = []guarantee{
 	{"a nested wait that ends leaves the outer lock held", guarantees.NestedWaitEnds[*sql.Tx], false},
 	{"a nested deadlock is an error and never a silent loss", guarantees.NestedDeadlock[*sql.Tx], false},
 	{"goroutines that share a context take turns", guarantees.SharedContext[*sql.Tx], false},
-	{"of orders that fail at random each has its own outcome", guarantees.CombinedFailures[*sql.Tx], false},
+	{"an order that makes its batch fail takes no other with it", guarantees.CombinedCulprit[*sql.Tx], false},
 	{"a lost session is an error to all of its batch", guarantees.CombinedLost[*sql.Tx], true},
 	{"one leads an election at a time, and terms increase", guarantees.OneLeader[*sql.Tx], false},
 	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},

@@ -21,29 +21,29 @@ import (
 var background = context.Background()
 
 // trips are the round trips of a client whose connection is open.
-type trips struct{ lock, do, lockTx int }
+type trips struct{ lock, do, lockTx, nested, joined int }
 
 // What a client costs. docs/databases.md has it in a table. The work of a Do and the transaction of
 // a LockTx cost more of their own, which is not counted.
 func TestRoundTrips(t *testing.T) {
 	for _, e := range testbed.Engines {
 		openings, newDriver, want := Postgres, onPostgres, map[string]trips{
-			"lib pq":                {lock: 2, do: 2, lockTx: 7},
-			"otelsql around pgx":    {lock: 2, do: 2, lockTx: 7},
-			"otelsql around lib pq": {lock: 2, do: 2, lockTx: 7},
-			"sqlmw around pgx":      {lock: 2, do: 2, lockTx: 7},
-			"sqlmw around lib pq":   {lock: 2, do: 2, lockTx: 7},
-			"opaque around pgx":     {lock: 7, do: 9, lockTx: 7},
-			"opaque around lib pq":  {lock: 4, do: 4, lockTx: 7},
+			"lib pq":                {2, 2, 7, 3, 3},
+			"otelsql around pgx":    {2, 2, 7, 2, 3},
+			"otelsql around lib pq": {2, 2, 7, 3, 3},
+			"sqlmw around pgx":      {2, 2, 7, 2, 3},
+			"sqlmw around lib pq":   {2, 2, 7, 3, 3},
+			"opaque around pgx":     {7, 9, 7, 3, 5},
+			"opaque around lib pq":  {4, 4, 7, 3, 3},
 		}
 		if e.Kind == servers.Postgres15 || e.Kind == servers.MariaDB {
 			continue
 		}
 		if !e.Postgres {
 			openings, newDriver, want = MySQL, onMySQL, map[string]trips{
-				"otelsql around mysql": {lock: 3, do: 5, lockTx: 1},
-				"sqlmw around mysql":   {lock: 3, do: 5, lockTx: 1},
-				"opaque around mysql":  {lock: 3, do: 5, lockTx: 1},
+				"otelsql around mysql": {3, 5, 1, 2, 1},
+				"sqlmw around mysql":   {3, 5, 1, 2, 1},
+				"opaque around mysql":  {3, 5, 1, 2, 1},
 			}
 		}
 		for _, o := range openings {
@@ -56,7 +56,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-func count(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) (counted trips) {
+func count[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (counted trips) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
@@ -77,12 +77,22 @@ func count(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) (counted 
 		require.NoError(t, lock.Unlock(background))
 	})
 	counted.do = of(func() {
-		require.NoError(t, m.Do(background, func(context.Context, *sql.Tx) error { return nil }))
+		require.NoError(t, m.Do(background, func(context.Context, Tx) error { return nil }))
 	})
-	tx, err := f.Pool.DB.Begin()
-	require.NoError(t, err)
+	tx := f.Begin(t, f.DSNFor(f.Label, proxy.Addr(), nil), 0)
 	counted.lockTx = of(func() { require.NoError(t, m.LockTx(background, tx)) })
-	require.NoError(t, tx.Rollback())
+	require.NoError(t, f.End(background, tx, false))
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		counted.nested = of(func() {
+			require.NoError(t, m.Do(ctx, func(context.Context, Tx) error { return nil }))
+		})
+		counted.joined = of(func() {
+			lock, err := f.Locks.Mutex(f.Key("b")).Lock(ctx)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		})
+		return nil
+	}))
 	return counted
 }
 
