@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
@@ -88,9 +87,8 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == undefinedTable && request.Fence != "" {
-		return q.explainFence(ctx, request, pg, err)
+	if sqlState(err) == undefinedTable && request.Fence != "" {
+		return q.explainFence(ctx, request, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
 		return q.explainStandby(ctx, request, err)

@@ -343,7 +343,7 @@ func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request,
 	token, unsure, err := s.takePermit(ctx, request, owner, on,
 		func(ctx context.Context, p plan) ([][]string, error) { return s.send(ctx, request, p) },
 		func(ctx context.Context, p plan) ([][]string, error) { return s.run(ctx, p.script) })
-	if unsure && s.status() != idle { // else it has begun nothing
+	if unsure && s.conn.status() != idle { // else it has begun nothing
 		s.spoiled = true
 	}
 	return token, err

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/label"
@@ -70,9 +69,9 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 	if err != nil {
 		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
-	err = exec(ctx, s.conn, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+	err = s.conn.exec(ctx, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	if sqlState(err) == lockNotAvailable {
-		if undone := exec(ctx, s.conn, "rollback to "+renewSavepoint+"; release "+renewSavepoint); undone == nil {
+		if undone := s.conn.exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint); undone == nil {
 			s.spoiled = false
 			s.renewal.last = time.Now().Add(-s.renewal.every / 2)
 			return false, nil
@@ -101,18 +100,17 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
-	err = s.conn.use(func(conn *pgx.Conn) error {
-		results, err := conn.PgConn().Exec(ctx, renewSavepoint+"; select extract(epoch from now()), "+nameSQL+
-			"; release "+renewSavepoint).ReadAll()
-		if err != nil {
-			return err
-		}
-		row := results[1].Rows[0]
-		begun, err := strconv.ParseFloat(string(row[0]), 64)
-		text = label.Since(string(row[1]), begun)
-		return err
+	columns, err := s.conn.run(ctx, script{
+		{sql: renewSavepoint},
+		{sql: "select extract(epoch from now()) || ' ' || " + nameSQL},
+		{sql: "release " + renewSavepoint},
 	})
-	return text, err
+	if err != nil {
+		return "", err
+	}
+	since, name, _ := strings.Cut(columns[1][0], " ")
+	begun, err := strconv.ParseFloat(since, 64)
+	return label.Since(name, begun), err
 }
 
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
