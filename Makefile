@@ -5,15 +5,15 @@ GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with their own go.mod. go.work explains how they find each other.
-MODULES = . cmd/txlock otel gocron goose internal/containers internal/torture internal/unsafeengine \
-	internal/migrations internal/anydriver examples/gorm examples/bun bench
+MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser internal/containers internal/torture \
+	internal/unsafeengine internal/migrations internal/anydriver examples/gorm examples/bun bench
 
 # What .ci/width.go checks besides Go code.
 PAGES = README.md docs/models/README.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
-	dialects/postgres dialects/mysql otel gocron goose internal/guarantees internal/guarantees/testbed \
+	dialects/postgres dialects/mysql otel gocron goose serve internal/guarantees internal/guarantees/testbed \
 	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations internal/anydriver,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
@@ -69,6 +69,8 @@ bench-full: ## the same, for publishing: about 20 minutes
 tidy: ## go.mod and go.sum of every module, when imports have changed
 	@for module in $(MODULES); do \
 		echo "== go mod tidy in $$module"; \
-		(cd $$module && export GOWORK=off && go mod edit -replace=github.com/txlock/txlock=$(CURDIR) && \
-			{ go mod tidy; done=$$?; go mod edit -dropreplace=github.com/txlock/txlock; exit $$done; }) || exit 1; \
+		(cd $$module && export GOWORK=off && go mod edit -replace=github.com/txlock/txlock=$(CURDIR) \
+			-replace=github.com/txlock/txlock/serve=$(CURDIR)/serve && \
+			{ go mod tidy; done=$$?; go mod edit -dropreplace=github.com/txlock/txlock \
+				-dropreplace=github.com/txlock/txlock/serve; exit $$done; }) || exit 1; \
 	done

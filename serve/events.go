@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// mostViews is how many views of one picture are kept, so that viewers of the same view share them.
+const mostViews = 64
+
+// views are the fragments that were made of a picture.
+type views struct {
+	mu   sync.Mutex
+	made map[string][]byte // by the query
+}
+
+func (p *Page) fragment(s *state, part string, query url.Values) ([]byte, error) {
+	name := query.Encode()
+	s.views.mu.Lock()
+	defer s.views.mu.Unlock()
+	if text, ok := s.views.made[name]; ok {
+		return text, nil
+	}
+	text, err := rendered(part, p.body(part, query, s))
+	if err == nil && len(s.views.made) < mostViews {
+		if s.views.made == nil {
+			s.views.made = map[string][]byte{}
+		}
+		s.views.made[name] = text
+	}
+	return text, err
+}
+
+func rendered(name string, data any) ([]byte, error) {
+	var text bytes.Buffer
+	err := templates.ExecuteTemplate(&text, name, data)
+	return text.Bytes(), err
+}
+
+// sending is how long a viewer may take to receive an event. Who is slower is dropped, and its
+// browser comes back by itself.
+const sending = 10 * time.Second
+
+// follow sends a view whenever the picture changes, as server-sent events: "state" says what is
+// wrong, "picture" is a fragment of the page.
+func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	part := query.Get("of")
+	if part != "list" && part != "graph" && part != "lock" {
+		refuse(w, http.StatusBadRequest, "There are no such events.")
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // for nginx
+	stream := http.NewResponseController(w)
+	send := func(text []byte) error {
+		err := stream.SetWriteDeadline(time.Now().Add(p.sending))
+		if err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		return stream.Flush()
+	}
+	p.watch.join()
+	defer p.watch.leave()
+	if send([]byte("retry: 2000\n\n")) != nil {
+		return
+	}
+	for number, told := 0, "-"; ; {
+		s, err := p.watch.after(r.Context(), number)
+		if err != nil || p.expired(r) {
+			return
+		}
+		number = s.number
+		var text bytes.Buffer
+		if trouble := s.trouble(); trouble != told {
+			told = trouble
+			event(&text, "state", []byte(trouble))
+		}
+		fragment, err := p.fragment(s, part, query)
+		if err != nil {
+			return
+		}
+		event(&text, "picture", fragment)
+		if send(text.Bytes()) != nil {
+			return
+		}
+	}
+}
+
+// expired tells whether a login has ended while its viewer was looking.
+func (p *Page) expired(r *http.Request) bool { return !p.logins.in(r) }
+
+// event writes a server-sent event. Each line of its data is a field of its own.
+func event(to *bytes.Buffer, name string, data []byte) {
+	fmt.Fprintf(to, "event: %s\n", name)
+	for line := range bytes.SplitSeq(bytes.TrimRight(data, "\n"), []byte("\n")) {
+		to.WriteString("data: ")
+		to.Write(bytes.ReplaceAll(line, []byte("\r"), nil))
+		to.WriteString("\n")
+	}
+	to.WriteString("\n")
+}

@@ -1,0 +1,319 @@
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"net/url"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/serve"
+)
+
+const slots = 8192 // of the lock tables
+
+// distinct are keys of as many slots.
+func distinct(n int) (keys []string) {
+	seen := map[uint32]bool{}
+	for i := 0; len(keys) < n; i++ {
+		key := fmt.Sprint("order-", i)
+		if slot := crc32.ChecksumIEEE([]byte(key)) % slots; !seen[slot] {
+			seen[slot] = true
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// everyLook goes through the widths and colours.
+func (b *tab) everyLook(name string) {
+	b.t.Helper()
+	grounds := map[string]string{}
+	for _, width := range []int64{1280, 400} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.size(width)
+			b.scheme(scheme)
+			b.fits()
+			grounds[scheme] = is[string](b, "getComputedStyle(document.body).backgroundColor")
+			b.shot(fmt.Sprint(name, "-", width, "-", scheme))
+		}
+	}
+	require.NotEqual(b.t, grounds["light"], grounds["dark"])
+	b.accessible()
+}
+
+// accessible checks what a screen reader and a keyboard need.
+func (b *tab) accessible() {
+	b.t.Helper()
+	for _, wrong := range []string{
+		"table:not(:has(caption))", "th:not([scope])", "a:not([href])",
+		"svg:not([aria-hidden], [role=img][aria-label])",
+		"[onclick]", "[tabindex]:not([tabindex='0'], [tabindex='-1'])", "div[role=button]", "html:not([lang])",
+	} {
+		require.Zero(b.t, is[int](b, fmt.Sprintf("document.querySelectorAll(%q).length", wrong)), wrong)
+	}
+	require.Equal(b.t, 1, is[int](b, "document.querySelectorAll('h1').length"))
+	require.Equal(b.t, 1, is[int](b, "document.querySelectorAll('main').length"))
+	count := func(of, which string) int {
+		b.t.Helper()
+		return is[int](b, fmt.Sprintf("[...document.querySelectorAll(%q)].filter(e => %s).length", of, which))
+	}
+	require.Zero(b.t, count("input:not([type=hidden], [hidden])", "!e.labels.length"))
+	require.Zero(b.t, count("a, button", "!e.textContent.trim()"))
+	require.Zero(b.t, is[int](b,
+		"(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"), "ids twice")
+}
+
+func TestLooks(t *testing.T) {
+	f := serving(t)
+	b := f.open(t, "/")
+	b.see("No locks are held.")
+	b.everyLook("0")
+	f.hold(t, "sku:42")
+	f.hold(t, "nightly-report")
+	f.hold(t, "a key that is rather long, so that it has to be cut")
+	for range 3 {
+		f.wait(t, background, "sku:42")
+	}
+	b.see("3 locks held or awaited, 3 sessions wait.") // without loading the page again
+	require.Equal(t, []string{"1.", "2.", "3."},
+		is[[]string](b, "[...document.querySelectorAll('tr.waiter th')].map(e => e.textContent.trim())"))
+	b.everyLook("3")
+	b.go_("/graph")
+	b.see("waits")
+	b.everyLook("graph")
+	b.go_(f.lockPath(t, "sku:42"))
+	b.see("Queue")
+	b.everyLook("lock")
+	b.go_("/?key=night")
+	b.see("1 lock with “night” in a key, of 3 locks.")
+}
+
+func (f *fixture) lockPath(t *testing.T, key string) string {
+	t.Helper()
+	holdings, err := f.locks.Inspect(background, key)
+	require.NoError(t, err)
+	require.Len(t, holdings, 1)
+	return "/lock?" + url.Values{"table": {holdings[0].Table}, "row": {holdings[0].Row}}.Encode()
+}
+
+func Test2000(t *testing.T) {
+	f := serving(t)
+	keys := distinct(2000)
+	f.hold(t, keys...)
+	f.wait(t, background, keys[7])
+	b := f.open(t, "/")
+	b.see("2\u202f000 locks held or awaited, 1 session waits.")
+	require.Equal(t, 50, is[int](b, "document.querySelectorAll('tbody').length"))
+	b.everyLook("2000")
+	b.do(click("#after"))
+	b.see("51 to 100 of 2000")
+	b.go_("/?key=" + keys[7])
+	b.see("1 lock with")
+}
+
+func TestScriptKey(t *testing.T) {
+	f := serving(t)
+	key := "<script>a=1</script>" // as much as the label has room for
+	f.hold(t, key)
+	f.wait(t, background, key)
+	b := f.open(t, "/")
+	for _, path := range []string{"/", "/graph", f.lockPath(t, key), "/?key=" + url.QueryEscape(key)} {
+		b.go_(path)
+		b.see(key)
+		b.next()
+		b.see(key)
+		require.Equal(t, "undefined", is[string](b, "typeof a"))
+		require.Zero(t, is[int](b, "document.querySelectorAll('main script').length"))
+	}
+	b.size(400)
+	b.fits()
+	b.shot("script")
+}
+
+// next waits for the next picture.
+func (b *tab) next() {
+	b.t.Helper()
+	before := is[string](b, "document.querySelector('.asof').textContent")
+	b.until(fmt.Sprintf("document.querySelector('.asof').textContent !== %q", before))
+}
+
+// A picture that comes in leaves alone what somebody is doing.
+func TestFocusStays(t *testing.T) {
+	f := serving(t)
+	f.hold(t, "a")
+	b := f.open(t, "/")
+	b.see("1 lock held")
+	b.do(focus("#key"))
+	b.press("typ")
+	f.hold(t, "b") // the list grows
+	b.see("2 locks held")
+	b.press("ed")
+	require.Equal(t, "typed", is[string](b, "document.activeElement.value"))
+
+	b.do(focus("tbody:last-of-type a"))
+	name := is[string](b, "document.activeElement.textContent")
+	f.wait(t, background, name) // it moves to the top
+	b.see("1 session waits")
+	b.next()
+	require.Equal(t, name, is[string](b, "document.activeElement.textContent"))
+	require.True(t, is[bool](b, "document.activeElement === document.querySelector('tbody a')"))
+
+	b.do(focus("#pause"), click("#pause"))
+	f.hold(t, "c")
+	before := is[string](b, "document.querySelector('.asof').textContent")
+	other := f.open(t, "/")
+	other.see("3 locks held")
+	other.next()
+	require.Equal(t, before, is[string](b, "document.querySelector('.asof').textContent"))
+	b.press(" ")
+	b.see("3 locks held")
+}
+
+// The first stop of the keyboard leads past the header.
+func TestSkip(t *testing.T) {
+	f := serving(t)
+	b := f.open(t, "/")
+	b.press(kb.Tab)
+	require.Equal(t, "Skip to the content", is[string](b, "document.activeElement.textContent"))
+	require.NotEqual(t, "none", is[string](b, "getComputedStyle(document.activeElement).outlineStyle"))
+	require.GreaterOrEqual(t, is[int](b, "Math.round(document.activeElement.getBoundingClientRect().top)"), 0)
+	b.press(kb.Enter)
+	b.until("document.activeElement.id === 'main'")
+}
+
+// tabTo presses the tab key until the focus is on a text.
+func (b *tab) tabTo(text string) {
+	b.t.Helper()
+	for range 30 {
+		b.press(kb.Tab)
+		if is[string](b, "document.activeElement.textContent.trim()") == text {
+			return
+		}
+	}
+	b.t.Fatalf("the tab key does not lead to %q", text)
+}
+
+func TestBreakByKeyboard(t *testing.T) {
+	f := serving(t, serve.AllowBreak())
+	stuck := f.hold(t, "sku:42")
+	f.wait(t, background, "sku:42")
+	b := f.open(t, "/")
+	b.see("sku:42")
+	b.tabTo("sku:42")
+	b.press(kb.Enter)
+	b.see("Queue")
+	session := is[string](b, "document.querySelector('dd').textContent")
+	b.tabTo("End session " + session + "…")
+	b.press(kb.Enter)
+	b.see("End this session?")
+	b.everyLook("break")
+	b.tabTo("End session " + session)
+	require.NoError(t, stuck.Context().Err(), "nothing is ended before the button is used")
+	b.press(kb.Enter)
+	b.see("Session " + session + " was ended.")
+	eventually.True(t, "the loss", func() bool { return stuck.Context().Err() != nil })
+	require.ErrorIs(t, context.Cause(stuck.Context()), txlock.ErrLost)
+	b.accessible()
+}
+
+func TestLogin(t *testing.T) {
+	const token = "0123456789abcdef"
+	f := serving(t, serve.Token(token))
+	f.hold(t, "sku:42")
+	b := f.open(t, "/")
+	b.see("Log in")
+	b.everyLook("login")
+	const ready = "document.readyState === 'complete' && document.activeElement.id === 'token' && " +
+		"document.activeElement.value === ''"
+	b.until(ready)
+	b.press("wrong" + kb.Enter)
+	b.see("That is not the token.")
+	b.until(ready)
+	require.NotContains(t, is[string](b, "document.body.innerText"), "sku:42")
+	b.press(token + kb.Enter)
+	b.see("sku:42")
+	b.next() // the events are allowed too
+	b.forgive("401")
+}
+
+func TestWithoutScript(t *testing.T) {
+	f := serving(t, serve.AllowBreak())
+	stuck := f.hold(t, "sku:42")
+	f.wait(t, background, "sku:42")
+	b := f.open(t, "/")
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.go_("/")
+	b.see("1 lock held or awaited, 1 session waits.")
+	b.see("Load it again to see what is new.")
+	require.True(t, is[bool](b, "document.getElementById('pause').hidden"))
+	b.do(click("tbody a"))
+	b.see("Queue")
+	b.do(click("#break0"))
+	b.see("End this session?")
+	b.do(click("button.danger"))
+	b.see("was ended.")
+	eventually.True(t, "the loss", func() bool { return stuck.Context().Err() != nil })
+	b.do(click("a[href='graph']"))
+	b.see("Who waits for whom")
+}
+
+// Two sessions that wait for each other are marked.
+func TestCircle(t *testing.T) {
+	f := serving(t)
+	a, c := f.hold(t, "left"), f.hold(t, "right")
+	f.wait(t, background, "left")
+	f.wait(t, a.Context(), "right")
+	f.wait(t, c.Context(), "left")
+	b := f.open(t, "/graph")
+	b.see("Circle 1")
+	require.Equal(t, 2, is[int](b, "document.querySelectorAll('g.bad').length"))
+	b.everyLook("circle")
+}
+
+// When the server goes away the page says so, and since when. When it is back, so is the page.
+func TestServerAway(t *testing.T) {
+	f := serving(t)
+	f.hold(t, "sku:42")
+	b := f.open(t, "/")
+	b.see("sku:42")
+	require.NoError(t, database.Kill())
+	b.see("This picture is old: the server has not answered since ")
+	b.see("sku:42")
+	b.everyLook("away")
+	said := is[string](b, "document.getElementById('state').textContent")
+	b.go_("/graph")
+	b.see("This picture is old: the server has not answered since ")
+	require.Equal(t, "status", is[string](b, "document.getElementById('state').getAttribute('role')"))
+	require.NotEmpty(t, said)
+	b.go_("/")
+	require.NoError(t, database.Restart(background))
+	b.until("document.getElementById('state').textContent === ''")
+	b.see("No locks are held.")
+}
+
+// When the program behind the page ends, the page says that too.
+func TestProgramAway(t *testing.T) {
+	f := serving(t)
+	b := f.open(t, "/")
+	b.see("No locks are held.")
+	f.server.CloseClientConnections()
+	f.server.Listener.Close()
+	b.see("This page has lost its program since ")
+	b.forgive("ERR_")
+}
+
+func click(selector string) chromedp.Action[chromedp.Void] {
+	return chromedp.Click(chromedp.CSS(selector))
+}
+
+func focus(selector string) chromedp.Action[chromedp.Void] {
+	return chromedp.Focus(chromedp.CSS(selector))
+}

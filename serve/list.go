@@ -1,0 +1,299 @@
+package serve
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock"
+)
+
+const (
+	perPage     = 50  // locks
+	mostShown   = 5   // holders, and waiters, of a lock in the list
+	mostQueued  = 500 // of a lock on its own page
+	longestName = 120 // characters in the list
+)
+
+// lockView is a lock as a page shows it.
+type lockView struct {
+	ID      string // of its element: the same from one picture to the next
+	URL     string // of its own page
+	Name    string
+	Long    string // the name in full
+	Place   string // the slot, when the name is a key
+	Kind    string
+	State   string
+	Holders []sessionView
+	Waiters []sessionView
+	Waiting string
+	Behind  int
+
+	MoreHolders, More int // holders, and waiters, that are not shown
+}
+
+// sessionView is a session as a page shows it.
+type sessionView struct {
+	Place       int // in the queue, from 1; 0 for a holder
+	State       string
+	ID          string
+	Key         string // if it named another than the lock's
+	Application string
+	Client      string
+	User        string
+	Database    string
+	Statement   string
+	Idle        bool
+	For         string
+	Since       string
+	Behind      int
+	Break       string // the address at which it can be ended, if that is allowed
+}
+
+func viewOf(h txlock.Holding, most int) lockView {
+	id := idOf(h)
+	v := lockView{
+		ID: id.element(), URL: "lock?" + id.query().Encode(), Long: clean(nameOf(h)), Kind: kindOf(h),
+		Waiting: waiting(h), Behind: h.Behind,
+	}
+	v.Name = cut(v.Long, longestName)
+	if h.Key != "" && h.Column == "" {
+		v.Place = clean("slot " + h.Row + " of " + h.Table)
+	}
+	holders := holdersOf(h)
+	for _, holder := range holders[:min(len(holders), most)] {
+		v.Holders = append(v.Holders, sessionOf(holder, h, 0))
+	}
+	v.MoreHolders = len(holders) - len(v.Holders)
+	switch len(holders) {
+	case 0:
+		v.State = "passes on"
+	case 1:
+		v.State = holds(holders[0], h)
+	default:
+		v.State = together(h, len(holders))
+	}
+	for i, waiter := range h.Waiters[:min(len(h.Waiters), most)] {
+		v.Waiters = append(v.Waiters, sessionOf(waiter, h, i+1))
+	}
+	v.More = len(h.Waiters) - len(v.Waiters)
+	return v
+}
+
+func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
+	v := sessionView{
+		Place: place, ID: clean(s.ID), Application: clean(s.Application), Client: clean(clientOf(s)),
+		User: clean(s.User), Database: clean(s.Database), Statement: clean(s.Statement), Idle: s.Idle, Behind: s.Behind,
+	}
+	if v.State = holds(s, of); place > 0 {
+		v.State = waits(s)
+	}
+	if s.Key != of.Key {
+		v.Key = cut(clean(s.Key), longestName)
+	}
+	if !s.Since.IsZero() {
+		v.Since = clock(s.Since)
+	}
+	if !s.Since.IsZero() || s.For > 0 {
+		v.For = lasted(s.For)
+	}
+	return v
+}
+
+func clientOf(s txlock.Session) string {
+	switch {
+	case s.Process > 0 && s.Host != "":
+		return fmt.Sprintf("process %d on %s", s.Process, s.Host)
+	case s.Process > 0:
+		return fmt.Sprintf("process %d", s.Process)
+	}
+	return s.Host
+}
+
+// waiting counts who waits: at the server, and inside processes.
+func waiting(h txlock.Holding) string {
+	var counts []string
+	if len(h.Waiters) > 0 {
+		counts = append(counts, strconv.Itoa(len(h.Waiters)))
+	}
+	if h.Behind > 0 {
+		counts = append(counts, "+"+strconv.Itoa(h.Behind))
+	}
+	return strings.Join(counts, " ")
+}
+
+func (id lockID) query() url.Values {
+	q := url.Values{"table": {id.table}, "row": {id.row}}
+	if id.column != "" {
+		q.Set("column", id.column)
+	}
+	return q
+}
+
+// element is an id for the document. Its hash is not secret and may collide: then two rows of a
+// table look alike to the script, which only costs a redraw.
+func (id lockID) element() string {
+	sum := fnv.New64a()
+	for _, part := range []string{id.table, id.column, id.row} {
+		sum.Write([]byte(part))
+		sum.Write([]byte{0})
+	}
+	return "l" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// list is the view of all locks.
+type list struct {
+	At      string
+	Search  string
+	Found   int
+	All     int
+	Waiters int // sessions, of all locks
+	Locks   []lockView
+	First   int
+	Last    int
+	Before  string // the address of the page before, if there is one
+	After   string
+	Plots   []plot
+}
+
+// AllWords says how many locks there are.
+func (l list) AllWords() string { return counted(l.All, "lock", "locks") }
+
+// FoundWords says how many locks were found.
+func (l list) FoundWords() string { return counted(l.Found, "lock", "locks") }
+
+// WaiterWords says how many sessions wait.
+func (l list) WaiterWords() string { return counted(l.Waiters, "session waits", "sessions wait") }
+
+// Searched is what was searched, as far as it has room.
+func (l list) Searched() string { return cut(clean(l.Search), longestName) }
+
+func (p *Page) list(s *state, search string, page int) list {
+	l := list{Search: search, All: len(s.holdings)}
+	if !s.at.IsZero() {
+		l.At = clock(s.at)
+	}
+	found := make([]txlock.Holding, 0, len(s.holdings))
+	for _, h := range s.holdings {
+		l.Waiters += len(h.Waiters)
+		if search == "" || matches(h, search) {
+			found = append(found, h)
+		}
+	}
+	slices.SortStableFunc(found, byUrgency)
+	l.Found = len(found)
+	page = max(1, min(page, (l.Found+perPage-1)/perPage))
+	from := (page - 1) * perPage
+	to := min(from+perPage, l.Found)
+	for _, h := range found[from:to] {
+		l.Locks = append(l.Locks, viewOf(h, mostShown))
+	}
+	l.First, l.Last = from+1, to
+	address := func(page int) string {
+		q := url.Values{"page": {strconv.Itoa(page)}}
+		if search != "" {
+			q.Set("key", search)
+		}
+		return "./?" + q.Encode()
+	}
+	if from > 0 {
+		l.Before = address(page - 1)
+	}
+	if to < l.Found {
+		l.After = address(page + 1)
+	}
+	l.Plots = plotsOfAll(p.watch.points(nil))
+	return l
+}
+
+// matches tells whether a lock goes by what somebody searches: a part of a key, or of the name of
+// the row. Where a server shows the beginning of a key only, a longer search finds that too.
+func matches(h txlock.Holding, search string) bool {
+	search = strings.ToLower(search)
+	fits := func(key string) bool {
+		key = strings.ToLower(key)
+		beginning, short := strings.CutSuffix(key, "…")
+		return strings.Contains(key, search) || short && beginning != "" && strings.HasPrefix(search, beginning)
+	}
+	session := func(s txlock.Session) bool { return fits(s.Key) }
+	return fits(nameOf(h)) || h.Column == "" && fits("slot "+h.Row) || slices.ContainsFunc(holdersOf(h), session) ||
+		slices.ContainsFunc(h.Waiters, session)
+}
+
+// byUrgency sorts what is awaited before the rest, and the longest first, as txlock status does.
+func byUrgency(a, b txlock.Holding) int {
+	free := func(h txlock.Holding) int {
+		if len(h.Waiters) > 0 || h.Behind > 0 {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(free(a), free(b)), byBegin(a.Waiters, b.Waiters), byBegin(holdersOf(a), holdersOf(b)))
+}
+
+// byBegin compares the earliest begins. Unknown ones come last.
+func byBegin(a, b []txlock.Session) int {
+	earliest := func(of []txlock.Session) (first txlock.Session) {
+		for _, s := range of {
+			if !s.Since.IsZero() && (first.Since.IsZero() || s.Since.Before(first.Since)) {
+				first = s
+			}
+		}
+		return first
+	}
+	first, second := earliest(a), earliest(b)
+	if unknown := first.Since.IsZero(); unknown || second.Since.IsZero() {
+		return cmp.Compare(rank(unknown), rank(second.Since.IsZero()))
+	}
+	return first.Since.Compare(second.Since)
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// lockPage is the page of one lock.
+type lockPage struct {
+	At    string
+	Name  string
+	Lock  *lockView // nil when nobody holds or awaits it
+	Plots []plot
+}
+
+func (p *Page) lockPage(s *state, id lockID) lockPage {
+	l := lockPage{Plots: plotsOfOne(p.watch.points(&id))}
+	if !s.at.IsZero() {
+		l.At = clock(s.at)
+	}
+	if h, ok := s.find(id); ok {
+		v := viewOf(h, mostQueued)
+		l.Lock, l.Name = &v, v.Long
+		for i, holder := range holdersOf(h)[:len(v.Holders)] {
+			if p.breaking && holder.ID != "" && s.trouble() == "" {
+				q := id.query()
+				q.Set("session", holder.ID)
+				v.Holders[i].Break = "break?" + q.Encode()
+			}
+		}
+		return l
+	}
+	l.Name = clean(nameOf(txlock.Holding{Table: id.table, Column: id.column, Row: id.row}))
+	return l
+}
+
+func (s *state) find(id lockID) (txlock.Holding, bool) {
+	for _, h := range s.holdings {
+		if idOf(h) == id {
+			return h, true
+		}
+	}
+	return txlock.Holding{}, false
+}

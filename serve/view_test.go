@@ -1,0 +1,183 @@
+package serve
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+func TestHostileKeys(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onclick='alert(1)`, "a\u202egnp.exe",
+		"\u0627\u0644\u0642\u0641\u0644",
+		strings.Repeat("k", 10<<10), "nul\x00, bad \xff, line\r\nevent: picture\ndata: x", "{{.}}", "&lt;b&gt;",
+	} {
+		p := pageOf(t, &still{holdings: []txlock.Holding{held(key, "1", "2"), held(key+"x", "2", "1")}}, AllowBreak())
+		id := idOf(held(key, "1"))
+		q := url.Values{"key": {key}}
+		for _, target := range []string{
+			"/", "/?" + q.Encode(), "/graph", "/lock?" + id.query().Encode(), "/break?session=1&" + id.query().Encode(),
+			"/lock?table=" + url.QueryEscape(key) + "&column=" + url.QueryEscape(key) + "&row=1",
+		} {
+			w := get(p, target)
+			require.Equal(t, 200, w.Code, target)
+			body := w.Body.String()
+			for _, raw := range []string{"<script>", "<img", "' onclick", "\x00"} {
+				require.NotContains(t, body, raw, target)
+			}
+			if !strings.Contains(target, "?key=") { // the field of the search keeps what was typed
+				require.NotContains(t, body, "\u202e", target)
+			}
+		}
+		require.Contains(t, get(p, "/?"+q.Encode()).Body.String(), "2 locks with")
+	}
+}
+
+// A search finds what it names, also where the server shows only the beginning of a key.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	row := txlock.Holding{Table: "stock", Column: "sku", Row: "42"}
+	for _, c := range []struct {
+		h      txlock.Holding
+		search string
+		found  bool
+	}{
+		{held("sku:42", "1"), "SKU", true},
+		{held("sku:42", "1"), "43", false},
+		{held("sku:42", "1"), "slot 6", true},
+		{held("a long begi…", "1"), "a long beginning", true},
+		{held("a long begi…", "1"), "another", false},
+		{held("…", "1"), "another", false},
+		{row, "stock.sku=42", true},
+		{row, "slot", false},
+	} {
+		require.Equal(t, c.found, matches(c.h, c.search), "%s in %s", c.search, nameOf(c.h))
+	}
+}
+
+func TestManyLocks(t *testing.T) {
+	t.Parallel()
+	var holdings []txlock.Holding
+	for i := range 2000 {
+		h := held(fmt.Sprint("key-", i), fmt.Sprint(i), fmt.Sprint(5000+i))
+		h.Row = fmt.Sprint(i)
+		holdings = append(holdings, h)
+	}
+	p := pageOf(t, &still{holdings: holdings})
+	body := get(p, "/").Body.String()
+	require.Contains(t, body, "2\u202f000 locks held or awaited")
+	require.Equal(t, perPage, strings.Count(body, "<tbody"))
+	require.Contains(t, body, "1 to 50 of 2000")
+	last := get(p, "/?page=40").Body.String()
+	require.Contains(t, last, "1951 to 2000 of 2000")
+	require.NotContains(t, last, `rel="next"`)
+	require.Contains(t, get(p, "/?page=99999").Body.String(), "1951 to 2000 of 2000")
+	require.Contains(t, get(p, "/?page=-1").Body.String(), "1 to 50 of 2000")
+	require.Contains(t, get(p, "/graph").Body.String(), "1500 more are not shown")
+	begun := time.Now()
+	s, _ := p.watch.newest(background)
+	for _, part := range []string{"list", "graph"} {
+		_, err := rendered(part, p.body(part, nil, s))
+		require.NoError(t, err)
+	}
+	require.Less(t, time.Since(begun), 5*time.Second)
+}
+
+// Sessions that wait for each other are a circle. Who waits for one of them is not in it.
+func TestCircles(t *testing.T) {
+	t.Parallel()
+	a, b, c, d := held("a", "1", "2", "9"), held("bb", "2", "3"), held("ccc", "3", "1"), held("dddd", "4", "5")
+	nodes := connect([]txlock.Holding{a, b, c, d})
+	circles := circlesOf(nodes)
+	require.Len(t, circles, 1)
+	var members []string
+	for _, n := range circles[0] {
+		members = append(members, n.label)
+	}
+	require.ElementsMatch(t, []string{"session 1", "session 2", "session 3"}, members)
+
+	body := get(pageOf(t, &still{holdings: []txlock.Holding{a, b, c, d}}), "/graph").Body.String()
+	require.Contains(t, body, "Circle 1")
+	require.Contains(t, body, "session 3 waits at bb for session 2")
+	require.NotContains(t, body, "session 9 waits at a for session 1")
+	require.Equal(t, 3, strings.Count(body, `<g class="bad">`))
+	require.NotContains(t, get(pageOf(t, &still{holdings: []txlock.Holding{a, d}}), "/graph").Body.String(), "Circle")
+}
+
+// A chain stands in a row, a crowd in one box.
+func TestDrawing(t *testing.T) {
+	t.Parallel()
+	nodes := connect([]txlock.Holding{held("a", "1", "2", "7", "8", "9"), held("bb", "2", "3")})
+	circlesOf(nodes)
+	d := draw(nodes)
+	require.Len(t, d.Boxes, 4)
+	require.Len(t, d.Arrows, 3)
+	require.Equal(t, "session 1", d.Boxes[0].First)
+	require.Equal(t, "session 2", d.Boxes[1].First)
+	require.Equal(t, "session 3", d.Boxes[2].First)
+	require.Equal(t, "3 sessions", d.Boxes[3].First)
+	require.Less(t, d.Boxes[0].X, d.Boxes[1].X)
+	require.Less(t, d.Boxes[1].X, d.Boxes[2].X)
+	require.Greater(t, d.Boxes[3].Y, d.Boxes[2].Y)
+
+	var many []txlock.Holding
+	for i := range 100 {
+		many = append(many, held(strings.Repeat("k", i+1), fmt.Sprint("h", i), fmt.Sprint("w", i)))
+	}
+	d = draw(connect(many))
+	require.Len(t, d.Boxes, mostBoxes)
+	require.Equal(t, 200-mostBoxes, d.Left)
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory()
+		busy := []txlock.Holding{held("a", "1", "2", "3"), held("bb", "4")}
+		h.note(time.Now(), busy)
+		time.Sleep(time.Minute)
+		h.note(time.Now(), nil)
+		points := h.points(nil, time.Now())
+		require.Equal(t, point{true, 2, 2, 60, 2}, points[steps-7])
+		require.Equal(t, point{}, points[steps-3], "nobody looked")
+		require.Equal(t, point{seen: true}, points[steps-1])
+		id := idOf(busy[0])
+		require.EqualValues(t, 2, h.points(&id, time.Now())[steps-7].waiting)
+		plots := plotsOfAll(points)
+		require.Equal(t, "0; at most 2 in 20 s of looking", plots[0].Words)
+		require.Len(t, plots[0].Lines, 2)
+
+		time.Sleep(20 * time.Minute)
+		h.note(time.Now(), nil)
+		require.Empty(t, h.locks, "forgotten")
+		require.Equal(t, point{}, h.points(nil, time.Now())[steps-2])
+		var many []txlock.Holding
+		for i := range mostKept + 10 {
+			other := held("k", "1")
+			other.Row = fmt.Sprint(i)
+			many = append(many, other)
+		}
+		h.note(time.Now(), many)
+		require.Len(t, h.locks, mostKept)
+	})
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for d, text := range map[time.Duration]string{
+		1234 * time.Millisecond: "1.2 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min 01 s",
+		3 * time.Hour: "3 h 00 min", 72 * time.Hour: "3 days",
+	} {
+		require.Equal(t, text, lasted(d))
+	}
+	require.Equal(t, "1\u202f234\u202f567 locks", counted(1234567, "lock", "locks"))
+	require.Equal(t, "a[U+0000]b [U+202E]c", clean("a\x00b\n\u202ec"))
+}
