@@ -30,6 +30,7 @@ const (
 	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
 	works        = "torture.works"        // a row for each time that work of Once was done; without a unique index
 	handmade     = "torture.handmade"     // rows of the handmade locks
+	inside       = "torture.inside"       // a row for each holder of lookFirst
 	expiryPeriod = 300 * time.Millisecond // of the handmade lease rows
 )
 
@@ -135,6 +136,7 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 		"CREATE TABLE " + counters + " (k INT PRIMARY KEY, value BIGINT NOT NULL)",
 		"CREATE TABLE " + applied + " (operation BIGINT NOT NULL, k INT NOT NULL, seen BIGINT NOT NULL)",
 		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
+		"CREATE TABLE " + inside + " (k BIGINT NOT NULL, operation BIGINT NOT NULL, writes INT NOT NULL)",
 		"CREATE TABLE " + works + " (work BIGINT NOT NULL, operation BIGINT NOT NULL)",
 		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
 	}

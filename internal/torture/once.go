@@ -3,8 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"time"
 )
+
+// doneSQL notes that the operation has done its work.
+func doneSQL(o *operation) string {
+	return fmt.Sprintf("INSERT INTO %s (work, operation) VALUES (%d, %d)", works, o.Work, int64(o.ID))
+}
+
+// workOf chooses what is to be done once. There are a few works at a time, for all processes.
+func workOf(random *rand.Rand) int64 {
+	const few, period = 8, 200 * time.Millisecond
+	return now()/int64(period)*few + random.Int64N(few)
+}
 
 // worksDone reads who did what was to be done once, and empties the table.
 func (d *database) worksDone(ctx context.Context) (map[int64][]operationID, error) {
@@ -27,18 +40,6 @@ func (d *database) worksDone(ctx context.Context) (map[int64][]operationID, erro
 	}
 	_, err = d.db.ExecContext(ctx, "DELETE FROM "+works)
 	return by, err
-}
-
-// worksAsked lists what was to be done once in the epoch.
-func (e *epoch) worksAsked() []int64 {
-	var asked []int64
-	for _, o := range e.Operations {
-		if o.Verb.once() {
-			asked = append(asked, o.Work)
-		}
-	}
-	slices.Sort(asked)
-	return slices.Compact(asked)
 }
 
 // checkOnce compares what calls of Once were told with the works and the markers that are there at

@@ -30,15 +30,16 @@ func isSemaphore(keys, key int) bool {
 // checkPermits checks that no more operations certainly held a semaphore at once than it has
 // permits, and that each had one of its permits. It returns how many held it at the most.
 func (e *epoch) checkPermits(key int, holds []hold) (most int, violations []violation) {
+	semaphore := key - semaphoreKey(e.keys, 0)
 	report := func(operations []*operation, format string, args ...any) {
 		violations = append(violations, violation{
-			rulePermits, fmt.Sprintf("semaphore %d: ", key-semaphoreKey(e.keys, 0)) + fmt.Sprintf(format, args...),
+			rulePermits, fmt.Sprintf("semaphore %d: ", semaphore) + fmt.Sprintf(format, args...),
 			operations,
 		})
 	}
 	var inside []hold // by their ends
 	for _, h := range holds {
-		if h.Permit < 0 || h.Permit >= permits || h.Keys[0] != permitKey(e.keys, key-semaphoreKey(e.keys, 0), h.Permit) {
+		if h.Permit < 0 || h.Permit >= permits || h.Keys[0] != permitKey(e.keys, semaphore, h.Permit) {
 			report([]*operation{h.operation}, "%d is no permit of it", h.Permit)
 		}
 		gone := 0

@@ -108,8 +108,8 @@ func (t *trial) faultKinds() []faultKind {
 	switch t.Lock {
 	case lockLeaseRow:
 		return []faultKind{stopWorker}
-	case lockSwallowed:
-		return nil // deadlocks come by themselves
+	case lockSwallowed, lockLookFirst:
+		return nil // deadlocks and races come by themselves
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)

@@ -116,6 +116,8 @@ func (e *epoch) checkFenced(key int) []violation {
 		}
 		took := porcupine.Operation{Input: addition{id: o.ID}, Output: anything, Call: o.Granted, Return: never}
 		switch {
+		case o.Fence == nil && o.Died == 0 && o.Return != 0: // it knows of no fence
+			continue
 		case o.Fence == nil: // it was killed before it could report
 		case o.Fence.Outcome == unknown:
 		case o.Fence.Outcome == done:
