@@ -99,6 +99,35 @@ func ExampleLocker_Rows() {
 	// <nil>
 }
 
+// Many readers at the same time, and a writer alone. Who writes the price list waits until those
+// who read it are done, and who comes then waits for the writer.
+func ExampleMutex_Shared() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	prices := locks.Mutex("prices")
+
+	first, err := prices.Shared().Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := prices.Shared().Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = prices.TryLock(ctx)
+	fmt.Println("a writer beside two readers:", errors.Is(err, txlock.ErrNotAcquired))
+	_, err = prices.Lock(first.Context())
+	fmt.Println("a reader that wants to write:", errors.Is(err, txlock.ErrUpgrade))
+	fmt.Println(first.Unlock(ctx), second.Unlock(ctx))
+	fmt.Println(prices.TryDo(ctx, func(context.Context, pgx.Tx) error { return nil }))
+	// Output:
+	// a writer beside two readers: true
+	// a reader that wants to write: true
+	// <nil> <nil>
+	// <nil>
+}
+
 // A hot row. Every order takes from the same stock, so those of many callers are done together: one
 // lock, three statements and one commit for all that came while the last batch was under way.
 func ExampleCombine() {

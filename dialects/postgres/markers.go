@@ -96,6 +96,9 @@ func markStatement(marker dialects.Marker, request dialects.Request, on terms) (
 		if on.as == foreign {
 			from += " and " + isolationSQL
 		}
+		if request.Try { // see passedSetting
+			from += " and current_setting('" + passedSetting + "', true) = 'true'"
+		}
 		return from + " for update skip locked"
 	})
 }

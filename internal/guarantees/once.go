@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // oncePrefix is what the name of a Once's lock begins with.
@@ -61,12 +63,13 @@ func startOnce[Tx any](t *testing.T, o *txlock.Once[Tx]) started {
 // OnceEach shows that work is committed once for each key, whoever asks for it, and that one caller
 // is told that it ran.
 func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const keys, callers = 5, 4
+	keys, callers := tier.Pick(3, 5, 500), tier.Pick(4, 4, 12)
 	fixtures := []*testbed.Fixture[Tx]{testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)}
 	f := fixtures[0]
 	table := f.MakeTable(t, "n int")
-	var ran [keys]atomic.Int64
+	ran := make([]atomic.Int64, keys)
 	var group errgroup.Group
+	group.SetLimit(testbed.PoolSize)
 	for n := range keys {
 		key := f.OnceKey(oncePrefix, fmt.Sprint("each", n))
 		for i := range callers {
@@ -86,6 +89,24 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for n := range keys {
 		require.EqualValues(t, 1, ran[n].Load())
 		require.Equal(t, 1, f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE n = %d", table, n)))
+	}
+	for n := range keys { // of several tries at the same moment one gets the lock
+		o := fixtures[n%2].Locks.Once(f.OnceKey(oncePrefix, fmt.Sprint("tries", n)))
+		var tried atomic.Int64
+		for range callers {
+			group.Go(func() error {
+				did, err := o.TryDo(background, idle[Tx])
+				if did {
+					tried.Add(1)
+				}
+				if errors.Is(err, txlock.ErrNotAcquired) {
+					return nil
+				}
+				return err
+			})
+		}
+		require.NoError(t, group.Wait())
+		require.EqualValues(t, 1, tried.Load())
 	}
 	strange := f.OnceKey(oncePrefix, "\x00\xff"+strings.Repeat("long", 1000))
 	for _, want := range []bool{true, false} {
