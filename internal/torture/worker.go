@@ -165,8 +165,8 @@ func (w *worker) toil(ctx context.Context, goroutine int) {
 	}
 }
 
-// choose plans an operation on one key or two, or on all. A third of all operations use key 0, so
-// that one queue is long.
+// choose plans an operation on one key or two, or on all. A third of all operations use key 0, and
+// most of those that use a semaphore the first, so that some queues are long.
 func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	o := &operation{
 		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),
@@ -183,7 +183,7 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	case o.Verb == verbLead:
 		o.Keys[0] = w.plan.Keys + random.IntN(elections)
 	case o.Verb.permits():
-		o.Keys[0] = semaphoreKey(w.plan.Keys, random.IntN(semaphores))
+		o.Keys[0] = semaphoreKey(w.plan.Keys, random.IntN(4)/3)
 	case o.Verb.once():
 		o.Keys, o.Work = nil, workOf(random)
 	case (o.Verb == verbLock || o.Verb == verbShare) && random.IntN(60) == 0:
