@@ -103,7 +103,7 @@ func (l *library[Tx]) verbs() []verb {
 	return []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
 		verbLead, verbShare, verbShare, verbTryShare, verbRead, verbRead, verbPermit, verbPermit, verbPermit,
-		verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
+		verbPermit, verbPermit, verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
 	}
 }
 
