@@ -164,6 +164,10 @@ type direct struct {
 	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)
 	leader  func(ctx context.Context, election string) (txlock.Leader, error)
 	close   func() error
+
+	tryPermit func(ctx context.Context, semaphore string) (*txlock.Lock, error)
+	done      func(ctx context.Context, work string) (bool, error)
+	sweep     func(ctx context.Context) (int64, error)
 }
 
 func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
@@ -173,6 +177,13 @@ func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
 		return l.Mutex(keys...).TryLock(ctx)
 	}, leader: func(ctx context.Context, election string) (txlock.Leader, error) {
 		return l.Election(election, "onlooker").Leader(ctx)
+	}, tryPermit: func(ctx context.Context, semaphore string) (*txlock.Lock, error) {
+		return l.Semaphore(semaphore, permits).TryLock(ctx)
+	}, done: func(ctx context.Context, work string) (bool, error) {
+		_, done, err := l.Once(work).Done(ctx)
+		return done, err
+	}, sweep: func(ctx context.Context) (int64, error) {
+		return l.Sweep(ctx, 0)
 	}}
 }
 

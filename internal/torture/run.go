@@ -225,6 +225,9 @@ func (t *trial) judge(ctx context.Context, e *epoch) error {
 	if e.after, err = t.data.read(ctx); err != nil {
 		return err
 	}
+	if err := t.lookAtMarkers(ctx, e); err != nil {
+		violations = append(violations, violation{Rule: ruleOnce, Text: err.Error()})
+	}
 	for _, problem := range t.crew.complaints() {
 		violations = append(violations, violation{Rule: ruleRest, Text: problem})
 	}
@@ -285,7 +288,7 @@ func (t *trial) free(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("nobody leads, and yet Leader says %+v, %w", leader, asked))
 		}
 	}
-	return errors.Join(err, locks.close())
+	return errors.Join(err, locks.freePermits(ctx), locks.close())
 }
 
 // end makes the workers close everything, and looks for what they left behind.
