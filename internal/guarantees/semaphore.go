@@ -212,6 +212,7 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 
 	failed := errors.New("failed")
 	require.NoError(t, two.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, held[0].Unlock(background)) // permit 0 is free, and not taken besides
 		take(two, ctx, 1)
 		require.ErrorIs(t, two.Do(ctx, func(ctx context.Context, _ Tx) error {
 			take(two, ctx, 1)
@@ -225,7 +226,6 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return f.Exec(ctx, tx, "INSERT INTO "+rows+" VALUES (3)")
 	}))
 	require.Equal(t, 3, f.Total(t, "SELECT COUNT(*) FROM "+rows))
-	require.NoError(t, held[0].Unlock(background))
 	take(two, background, 0)
 
 	for _, bad := range []*txlock.Mutex[Tx]{
