@@ -43,12 +43,12 @@ func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n in
 	return f, keys
 }
 
-// things makes a table with the rows 1 to n.
+// things makes a table with the rows 1 to n, that are also named so.
 func things[Tx any](t *testing.T, f *testbed.Fixture[Tx], n int) (table string, ids []any) {
 	t.Helper()
-	table = f.MakeTable(t, "id int primary key")
+	table = f.MakeTable(t, "id int primary key, name varchar(9) not null unique, stock int")
 	for id := range n {
-		f.AsAdmin(t, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, id+1))
+		f.AsAdmin(t, fmt.Sprintf("INSERT INTO %s VALUES (%d, '%[2]d', 5)", table, id+1))
 		ids = append(ids, id+1)
 	}
 	return table, ids
@@ -87,6 +87,7 @@ func SharedTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		"a row":        {f.Locks.Rows(table, "id", 1), f.Locks.Rows(table, "id", 1)},
 		"several rows": {f.Locks.Rows(table, "id", ids[:3]...), f.Locks.Rows(table, "id", 3)},
 		"many rows":    {f.Locks.Rows(table, "id", ids...), f.Locks.Rows(table, "id", 40)},
+		"two indexes":  {f.Locks.Rows(table, "name", "1", "2"), f.Locks.Rows(table, "id", 2)},
 	} {
 		for _, pair := range []struct{ one, other *txlock.Mutex[Tx] }{{of.all, of.last}, {of.last, of.all}} {
 			first, err := pair.one.Shared().Lock(background)
