@@ -24,7 +24,8 @@ const semaphoreColumn = "semaphore"
 // Semaphore sends nothing.
 //
 // Clients that disagree on n keep to their own: who says 3 takes one of the permits 0 to 2. So n
-// can be changed while programs run.
+// can be changed while programs run. Whoever says 3 and is first in the queue keeps others waiting,
+// also if a later permit is free.
 //
 // Waiters of all processes are served in order, as those of a lock are. One session at a time looks
 // for a permit, and finds a free one within some 25 ms, or two round trips more on MySQL and

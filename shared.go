@@ -14,8 +14,12 @@ import (
 // session holds the same rows without Shared. It is for readers beside writers. All verbs work with
 // it, several keys, and [Locker.Rows]. The work of a Do may write elsewhere, and commits as ever.
 //
-// Both kinds wait in one queue of the server, first come, first served. A shared call that comes
-// behind a waiting exclusive one waits, and a shared try misses then. So neither kind starves.
+// Both kinds wait in one queue of the server, first come, first served: a shared call that comes
+// behind a waiting exclusive one waits, and a shared try misses then. On MySQL the readers that
+// came while a writer held the row all come in together after it, also past a writer that waits,
+// who is next. On PostgreSQL shared Rows, and keys beyond the 32nd, may keep a writer waiting as
+// long as readers overlap.
+//
 // Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
 // connection of the pool while it waits and holds. [WithHandOff] does not hand them anything.
 //
@@ -30,7 +34,8 @@ import (
 // On PostgreSQL a shared lock of up to 32 keys writes nothing and holds back neither vacuum nor
 // CREATE INDEX CONCURRENTLY, but for a token, whose Lock is renewed. Shared Rows, and more than 32
 // keys, write to each row. An exclusive lock of more than 32 keys excludes every shared lock of the
-// lock table, whatever its keys. A standby, and on MySQL and MariaDB a server that is read_only,
+// lock table, whatever its keys: two sessions that hold one and ask for the other meet in a
+// deadlock. A standby, and on MySQL and MariaDB a server that is read_only,
 // would grant shared locks that exclude nobody elsewhere. There a call is an error that matches
 // [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
