@@ -63,7 +63,7 @@ var sideBySide = []guarantee{
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[*sql.Tx], false},
 	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[*sql.Tx], false},
 	{"the lease is kept, on both sides", guarantees.LeaseKept[*sql.Tx], true},
-	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[*sql.Tx], false},
+	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[*sql.Tx], true},
 	{"tokens increase over all holders", guarantees.TokensIncrease[*sql.Tx], false},
 	{"a new run of the server is numbered once, above all before", guarantees.NewRun[*sql.Tx], false},
 	{"a run of the server whose counts are spent is followed by another", guarantees.SpentRun[*sql.Tx], false},
@@ -82,7 +82,6 @@ var sideBySide = []guarantee{
 	{"an order that makes its batch fail takes no other with it", guarantees.CombinedCulprit[*sql.Tx], false},
 	{"a lost session is an error to all of its batch", guarantees.CombinedLost[*sql.Tx], true},
 	{"one leads an election at a time, and terms increase", guarantees.OneLeader[*sql.Tx], false},
-	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},
 	{"an election without its table is ErrNotInstalled", guarantees.ElectionInstalled[*sql.Tx], false},
 	{"Unlock works on a cancelled context, once", guarantees.Unlock[*sql.Tx], false},
 	{"Close ends what is held", guarantees.Closing[*sql.Tx], false},
@@ -111,6 +110,7 @@ var alone = []guarantee{
 	{"tight loops are served in order, and nobody starves", guarantees.TightLoops[*sql.Tx], false},
 	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[*sql.Tx], false},
 	{"a lost session is announced at once, to the Lock and in the work", guarantees.LossAnnounced[*sql.Tx], true},
+	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},
 	{"a nested Do that outlives its Do is undone", guarantees.NestedDoLeftBehind[*sql.Tx], true},
 }
 
@@ -168,7 +168,6 @@ var onWrappers = []string{
 	"work that swallows a failed statement is not reported as done when it is not",
 	"a connection killed in the middle is an error, from every verb",
 	"a nested Do is a savepoint",
-	"a leader that is lost is told before the next leads",
 	"Break ends the holder that was shown, and no other",
 	"after any error the pool has its connections back, clean",
 }
