@@ -63,7 +63,7 @@ var sideBySide = []guarantee{
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[*sql.Tx], false},
 	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[*sql.Tx], false},
 	{"the lease is kept, on both sides", guarantees.LeaseKept[*sql.Tx], true},
-	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[*sql.Tx], false},
+	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[*sql.Tx], true},
 	{"tokens increase over all holders", guarantees.TokensIncrease[*sql.Tx], false},
 	{"a new run of the server is numbered once, above all before", guarantees.NewRun[*sql.Tx], false},
 	{"a run of the server whose counts are spent is followed by another", guarantees.SpentRun[*sql.Tx], false},
@@ -82,7 +82,6 @@ var sideBySide = []guarantee{
 	{"an order that makes its batch fail takes no other with it", guarantees.CombinedCulprit[*sql.Tx], false},
 	{"a lost session is an error to all of its batch", guarantees.CombinedLost[*sql.Tx], true},
 	{"one leads an election at a time, and terms increase", guarantees.OneLeader[*sql.Tx], false},
-	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},
 	{"an election without its table is ErrNotInstalled", guarantees.ElectionInstalled[*sql.Tx], false},
 	{"Unlock works on a cancelled context, once", guarantees.Unlock[*sql.Tx], false},
 	{"Close ends what is held", guarantees.Closing[*sql.Tx], false},
@@ -104,6 +103,63 @@ var sideBySide = []guarantee{
 	{"clients that disagree on the number of slots get an error", guarantees.SlotsChanged[*sql.Tx], false},
 	{"bad input is an error and changes nothing", guarantees.BadInput[*sql.Tx], false},
 	{"Check accepts this engine", guarantees.CheckAccepts[*sql.Tx], false},
+	{"work is done once, whoever asks for it", guarantees.OnceEach[*sql.Tx], false},
+	{"who comes while the work runs waits, and runs it if it failed", guarantees.OnceWaits[*sql.Tx], false},
+	{"work that failed, panicked or lost its session leaves no marker", guarantees.OnceFails[*sql.Tx], false},
+	{"in a Do, a marker shares the fate of its work", guarantees.OnceNested[*sql.Tx], false},
+	{"work is done once in each window of the database's clock", guarantees.OncePer[*sql.Tx], false},
+	{
+		"of transactions that mark the same work one is first, and other keys go on",
+		guarantees.OnceTx[*sql.Tx], false,
+	},
+	{"markers are forgotten and swept, and nothing else is", guarantees.OnceForgets[*sql.Tx], false},
+	{
+		"without its table or with bad input, Once is an error that says what to do",
+		guarantees.OnceNotInstalled[*sql.Tx], false,
+	},
+	{"readers hold a lock together, a writer has it alone", guarantees.SharedTogether[*sql.Tx], false},
+	{"the work of those that share commits", guarantees.SharedWork[*sql.Tx], false},
+	{
+		"readers and writers are served in the order in which they queued",
+		guarantees.SharedInOrder[*sql.Tx], false,
+	},
+	{"an upgrade is refused at once, and nothing is sent", guarantees.Upgrade[*sql.Tx], false},
+	{"a shared wait ends and leaves the queue", guarantees.SharedWaitEnds[*sql.Tx], false},
+	{"a lost reader is told so, and the others keep the lock", guarantees.SharedLoss[*sql.Tx], true},
+	{
+		"a nested Do that fails takes nothing from what was shared before",
+		guarantees.SharedUndone[*sql.Tx], false,
+	},
+	{"shared locks have tokens like others", guarantees.SharedTokens[*sql.Tx], false},
+	{"Inspect shows all readers, and Break ends one of them", guarantees.InspectReaders[*sql.Tx], true},
+	{
+		"a semaphore lets n in and never one more, whichever process they are of",
+		guarantees.SemaphoreBound[*sql.Tx], false,
+	},
+	{
+		"waiters of a semaphore are served in order, in the process and at the server",
+		guarantees.SemaphoreOrder[*sql.Tx], false,
+	},
+	{
+		"each verb takes one permit of a semaphore, and a session never a second one",
+		guarantees.SemaphoreVerbs[*sql.Tx], false,
+	},
+	{
+		"the death of a semaphore's holder, or of its first waiter, lets the next one go on",
+		guarantees.SemaphoreDeath[*sql.Tx], false,
+	},
+	{
+		"waits for a permit that end at any moment leave nothing behind",
+		guarantees.SemaphoreCancelled[*sql.Tx], false,
+	},
+	{
+		"many waiters of a semaphore take a connection of each process, and send little",
+		guarantees.SemaphoreCosts[*sql.Tx], false,
+	},
+	{
+		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
+		guarantees.SemaphoreInspected[*sql.Tx], false,
+	},
 }
 
 // alone are those whose neighbours would disturb them.
@@ -111,6 +167,7 @@ var alone = []guarantee{
 	{"tight loops are served in order, and nobody starves", guarantees.TightLoops[*sql.Tx], false},
 	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[*sql.Tx], false},
 	{"a lost session is announced at once, to the Lock and in the work", guarantees.LossAnnounced[*sql.Tx], true},
+	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},
 	{"a nested Do that outlives its Do is undone", guarantees.NestedDoLeftBehind[*sql.Tx], true},
 }
 
@@ -168,7 +225,6 @@ var onWrappers = []string{
 	"work that swallows a failed statement is not reported as done when it is not",
 	"a connection killed in the middle is an error, from every verb",
 	"a nested Do is a savepoint",
-	"a leader that is lost is told before the next leads",
 	"Break ends the holder that was shown, and no other",
 	"after any error the pool has its connections back, clean",
 }
