@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
@@ -16,6 +17,9 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	ctx, trace := m.asked(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
 		g, err := m.acquire(ctx, try, true)
+		if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
+			return nil
+		}
 		if err != nil {
 			return m.failed(verb, err)
 		}
@@ -97,6 +101,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 	})
 	if err != nil && inside != nil { // also when the server has refused to keep the savepoint
 		g.life.Undo(inside, errUndone)
+		g.forget(inside)
 	}
 	if errors.Is(err, ErrLost) {
 		g.lose(err)
@@ -114,6 +119,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 func (s *session[Tx]) leaveNest(inside *lifecycle.Scope, kept bool) {
 	if !kept {
 		s.life.Undo(inside, errUndone)
+		s.forget(inside)
 	}
 	s.turns.Unnest(inside, releaseTimeout, func() {
 		s.lose(errUnderWay)

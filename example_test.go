@@ -99,6 +99,35 @@ func ExampleLocker_Rows() {
 	// <nil>
 }
 
+// Many readers at the same time, and a writer alone. Who writes the price list waits until those
+// who read it are done, and who comes then waits for the writer.
+func ExampleMutex_Shared() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	prices := locks.Mutex("prices")
+
+	first, err := prices.Shared().Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := prices.Shared().Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = prices.TryLock(ctx)
+	fmt.Println("a writer beside two readers:", errors.Is(err, txlock.ErrNotAcquired))
+	_, err = prices.Lock(first.Context())
+	fmt.Println("a reader that wants to write:", errors.Is(err, txlock.ErrUpgrade))
+	fmt.Println(first.Unlock(ctx), second.Unlock(ctx))
+	fmt.Println(prices.TryDo(ctx, func(context.Context, pgx.Tx) error { return nil }))
+	// Output:
+	// a writer beside two readers: true
+	// a reader that wants to write: true
+	// <nil> <nil>
+	// <nil>
+}
+
 // A hot row. Every order takes from the same stock, so those of many callers are done together: one
 // lock, three statements and one commit for all that came while the last batch was under way.
 func ExampleCombine() {
@@ -254,6 +283,34 @@ func ExampleLock_Token() {
 	// refused: a later holder has been here
 }
 
+// At most three programs use an interface at once, on all machines together. The number of the
+// permit tells them apart.
+func ExampleLocker_Semaphore() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	users := locks.Semaphore("payment interface", 3)
+	for range 3 {
+		permit, err := users.Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer permit.Unlock(ctx)
+		fmt.Println("account", permit.Permit())
+	}
+	_, err := users.Within(10 * time.Millisecond).Lock(ctx)
+	fmt.Println(errors.Is(err, txlock.ErrNotAcquired))
+	// Output:
+	// account 0
+	// account 1
+	// account 2
+	// true
+}
+
 // One of several replicas leads. What it writes to another system carries its term, so that a
 // former leader that was stopped, and goes on, does no harm there.
 func ExampleElection_Lead() {
@@ -291,4 +348,53 @@ func ExampleElection_Lead() {
 	// replica-7 true <nil>
 	// refused: a later holder has been here
 	// true
+}
+
+// A message that is delivered twice is handled once: the marker is committed with the work.
+func ExampleOnce_Do() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+	once := locks.Once("message:4711")
+	if err := once.Forget(ctx); err != nil { // of an earlier run of this example
+		log.Fatal(err)
+	}
+	handle := func(ctx context.Context, tx pgx.Tx) error {
+		var balance int
+		err := tx.QueryRow(ctx, "SELECT 40 + 2").Scan(&balance)
+		fmt.Println("handled:", balance)
+		return err
+	}
+	for range 2 {
+		ran, err := once.Do(ctx, handle)
+		fmt.Println(ran, err)
+	}
+	// Output:
+	// handled: 42
+	// true <nil>
+	// false <nil>
+}
+
+// A job of each day, on every replica: one of them does it, whatever their clocks say.
+func ExampleOnce_Per() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+	daily := locks.Once("report").Per(24 * time.Hour)
+	_, err := daily.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT 'the report of today'")
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, done, err := daily.Done(ctx)
+	fmt.Println(done, err)
+	// Output: true <nil>
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"strconv"
@@ -21,13 +22,20 @@ type Holding struct {
 	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is
 	// the number of the slot.
 	Column, Row string
-	// Key is what the holder named, else what the first waiter named that says so. It is empty for
-	// Rows. Some servers have room for its beginning only: "…" follows then.
+	// Key is what the holder named, else what the first reader or waiter named that says so. It is
+	// empty for Rows. Some servers have room for its beginning only: "…" follows then.
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
-	Holder  *Session
+	Holder *Session
+	// Readers are those that share the row, see [Mutex.Shared]. Holder is nil then. On MariaDB some
+	// of them may be empty, as Holder may.
+	Readers []Session
 	Waiters []Session // in the order of the queue
+	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
+	// "semaphore", Row is its name in the table of permits, and Holder is nil. To break one, set
+	// Holder to it.
+	Permits []Session
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
 	// as one. Session.Behind says how old a count is. That of this Locker is as of now.
@@ -40,12 +48,14 @@ type Session struct {
 	// ID is the server's number for the session: the backend's process on PostgreSQL, the
 	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
+	Permit      int    // of a semaphore, that it holds
 	Key         string // what it named, when it says so
 	Application string
 	Host        string // of the client, with its port where the server shows one: never on MySQL
 	Process     int    // of the client, on its host
 	User        string
 	Database    string
+	Shared      bool // it shares the row, or waits to share it
 	// Since is when the lock was granted, by the server's clock. Where that is not known it is when
 	// the transaction began. Of a waiter it is when the wait began. For is how long ago that is, by
 	// the same clock. Where the server shows neither, Since.IsZero and For is 0.
@@ -114,6 +124,11 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		h.Behind = max(h.Behind, here[row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}])
 		holdings = append(holdings, h)
 	}
+	semaphores, err := l.inspectPermits(ctx, keys, here)
+	if err != nil {
+		return nil, err
+	}
+	holdings = append(holdings, semaphores...)
 	forgetAmbiguous(holdings)
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
@@ -129,6 +144,7 @@ func holdingOf(row dialects.RowState, slots int) Holding {
 		holder.grantedBy(claim)
 		h.Holder = &holder
 	}
+	h.Readers = readersOf(row, slots)
 	for _, party := range row.Waiters {
 		waiter, _ := sessionOf(party, row, slots)
 		h.Waiters = append(h.Waiters, waiter)
@@ -153,11 +169,24 @@ func (h *Holding) addUp() {
 		h.Behind += max(s.Behind-most[p], 0)
 		most[p] = max(most[p], s.Behind)
 	}
-	if h.Holder != nil {
-		note(*h.Holder)
+	for s := range h.sessions() {
+		note(*s)
 	}
-	for _, waiter := range h.Waiters {
-		note(waiter)
+}
+
+// sessions are the holders and the waiters.
+func (h *Holding) sessions() iter.Seq[*Session] {
+	return func(yield func(*Session) bool) {
+		if h.Holder != nil && !yield(h.Holder) {
+			return
+		}
+		for _, some := range [][]Session{h.Readers, h.Permits, h.Waiters} {
+			for i := range some {
+				if !yield(&some[i]) {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -167,7 +196,7 @@ func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Sessio
 		ID: party.Session, Key: key, Application: party.Application, Host: party.Host, Process: party.Process,
 		User:     party.User,
 		Database: party.Database, Since: party.Since, For: party.For, Idle: party.Idle, Statement: party.Statement,
-		party: party,
+		Shared: party.Shared, party: party,
 	}
 	if claim != nil {
 		s.Behind = claim.Behind
@@ -182,12 +211,8 @@ func forgetAmbiguous(holdings []Holding) {
 	count := map[shown]int{}
 	each := func(visit func(key *string, by shown)) {
 		for i := range holdings {
-			h := &holdings[i]
-			if h.Holder != nil {
-				visit(&h.Holder.Key, shown{h.Holder.ID, h.Holder.Key})
-			}
-			for j := range h.Waiters {
-				visit(&h.Waiters[j].Key, shown{h.Waiters[j].ID, h.Waiters[j].Key})
+			for s := range holdings[i].sessions() {
+				visit(&s.Key, shown{s.ID, s.Key})
 			}
 		}
 	}
@@ -202,14 +227,14 @@ func forgetAmbiguous(holdings []Holding) {
 	}
 }
 
-// nameKey is what the holder named, else the first waiter that says so.
+// nameKey is what the holder named, else the first other session that says so.
 func (h *Holding) nameKey() {
-	h.Key = ""
-	if h.Holder != nil {
-		h.Key = h.Holder.Key
+	if h.Column == semaphoreColumn {
+		return
 	}
-	for _, waiter := range h.Waiters {
-		h.Key = cmp.Or(h.Key, waiter.Key)
+	h.Key = ""
+	for s := range h.sessions() {
+		h.Key = cmp.Or(h.Key, s.Key)
 	}
 }
 
@@ -233,6 +258,12 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 		for j, item := range claim.Items {
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
+			case row.Semaphore != "":
+				if claim.Permits > 0 && (electionKey(item) == row.Semaphore || cut &&
+					strings.HasPrefix(semaphoreKey(row.Semaphore), item)) {
+					return semaphoreKey(row.Semaphore), claim
+				}
+			case claim.Permits > 0:
 			case row.Column != "":
 				if claim.Table == row.Table && claim.Column == row.Column && item == row.Value {
 					return "", claim
@@ -251,6 +282,9 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 // Break ends the session of the Holder. The server undoes what the session has not committed, and
 // gives the lock to the next in the queue. The session's process learns of the loss as of any
 // other. Nil means that the session has ended, and the lock with it.
+//
+// Of several Readers, make the one to end the Holder first: h.Holder = &h.Readers[0]. The others
+// keep the lock. A single one is ended without that.
 //
 // Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
 // showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is
@@ -274,11 +308,20 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
+	several := slices.Concat(holding.Readers, holding.Permits)
+	if holding.Holder == nil && len(several) == 1 {
+		holding.Holder = &several[0]
+	}
 	switch holder := holding.Holder; {
 	case holding.Table == "" || holder != nil && holder.ID != holder.party.Session:
 		return fmt.Errorf("%w: this is no Holding of Inspect", ErrNotHeld)
+	case holder == nil && len(several) > 0:
+		return fmt.Errorf("%d sessions hold it together, and none was ended: say which by making it the Holder, "+
+			"as in holding.Holder = &holding.Readers[0], or of Permits", len(several))
 	case holder == nil:
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
+	case holder.ID == "" && holding.Column == semaphoreColumn:
+		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
 	case holder.ID == "":
 		return fmt.Errorf("slot %s of %s was held, and the server did not say by which session, so none was ended: "+
 			"inspect this key alone, "+
@@ -299,6 +342,8 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 // name says what is locked, for errors.
 func (h Holding) name() string {
 	switch {
+	case h.Column == semaphoreColumn:
+		return "semaphore " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":

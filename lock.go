@@ -15,7 +15,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	var lock *Lock
 	g, err := m.acquire(ctx, try, false)
 	if err == nil {
-		lock = &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.token, trace: trace}
+		lock = &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.token, permit: g.permit, trace: trace}
 	}
 	err = m.failed(verb, err)
 	trace.follow(lock, err)
@@ -28,6 +28,7 @@ type Lock struct {
 	handle   *lifecycle.Handle
 	asked    context.Context // of the call that locked
 	token    int64
+	permit   int
 	unlocked atomic.Bool
 
 	once sync.Once
@@ -70,6 +71,10 @@ func (l *Lock) Context() context.Context {
 // A lock that joined its caller's session has a token of its own, or the one with which its rows
 // were locked there before.
 func (l *Lock) Token() int64 { return l.token }
+
+// Permit tells which permit of a [Locker.Semaphore] was taken, from 0. No other session holds it.
+// Of any other lock it is 0.
+func (l *Lock) Permit() int { return l.permit }
 
 // Unlock releases the lock. It uses the values of ctx alone, so it works when ctx has ended. It
 // returns within 5 seconds: a connection on which the release is not confirmed is closed, and the

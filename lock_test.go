@@ -455,6 +455,105 @@ var sideBySide = []guarantee{
 		guarantees.BadLeases[pgx.Tx], guarantees.BadLeases[*sql.Tx],
 	},
 	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
+
+	// Once
+	{"work is done once, whoever asks for it", guarantees.OnceEach[pgx.Tx], guarantees.OnceEach[*sql.Tx]},
+	{
+		"who comes while the work runs waits, and runs it if it failed",
+		guarantees.OnceWaits[pgx.Tx], guarantees.OnceWaits[*sql.Tx],
+	},
+	{
+		"work that failed, panicked or lost its session leaves no marker",
+		guarantees.OnceFails[pgx.Tx], guarantees.OnceFails[*sql.Tx],
+	},
+	{
+		"in a Do, a marker shares the fate of its work",
+		guarantees.OnceNested[pgx.Tx], guarantees.OnceNested[*sql.Tx],
+	},
+	{
+		"work is done once in each window of the database's clock",
+		guarantees.OncePer[pgx.Tx], guarantees.OncePer[*sql.Tx],
+	},
+	{
+		"of transactions that mark the same work one is first, and other keys go on",
+		guarantees.OnceTx[pgx.Tx], guarantees.OnceTx[*sql.Tx],
+	},
+	{
+		"markers are forgotten and swept, and nothing else is",
+		guarantees.OnceForgets[pgx.Tx], guarantees.OnceForgets[*sql.Tx],
+	},
+	{
+		"without its table or with bad input, Once is an error that says what to do",
+		guarantees.OnceNotInstalled[pgx.Tx], guarantees.OnceNotInstalled[*sql.Tx],
+	},
+
+	// Shared
+	{
+		"readers hold a lock together, a writer has it alone",
+		guarantees.SharedTogether[pgx.Tx], guarantees.SharedTogether[*sql.Tx],
+	},
+	{
+		"the work of those that share commits",
+		guarantees.SharedWork[pgx.Tx], guarantees.SharedWork[*sql.Tx],
+	},
+	{
+		"readers and writers are served in the order in which they queued",
+		guarantees.SharedInOrder[pgx.Tx], guarantees.SharedInOrder[*sql.Tx],
+	},
+	{
+		"an upgrade is refused at once, and nothing is sent",
+		guarantees.Upgrade[pgx.Tx], guarantees.Upgrade[*sql.Tx],
+	},
+	{
+		"a shared wait ends and leaves the queue",
+		guarantees.SharedWaitEnds[pgx.Tx], guarantees.SharedWaitEnds[*sql.Tx],
+	},
+	{
+		"a lost reader is told so, and the others keep the lock",
+		guarantees.SharedLoss[pgx.Tx], guarantees.SharedLoss[*sql.Tx],
+	},
+	{
+		"a nested Do that fails takes nothing from what was shared before",
+		guarantees.SharedUndone[pgx.Tx], guarantees.SharedUndone[*sql.Tx],
+	},
+	{
+		"shared locks have tokens like others",
+		guarantees.SharedTokens[pgx.Tx], guarantees.SharedTokens[*sql.Tx],
+	},
+	{
+		"Inspect shows all readers, and Break ends one of them",
+		guarantees.InspectReaders[pgx.Tx], guarantees.InspectReaders[*sql.Tx],
+	},
+
+	// Semaphores
+	{
+		"a semaphore lets n in and never one more, whichever process they are of",
+		guarantees.SemaphoreBound[pgx.Tx], guarantees.SemaphoreBound[*sql.Tx],
+	},
+	{
+		"waiters of a semaphore are served in order, in the process and at the server",
+		guarantees.SemaphoreOrder[pgx.Tx], guarantees.SemaphoreOrder[*sql.Tx],
+	},
+	{
+		"each verb takes one permit of a semaphore, and a session never a second one",
+		guarantees.SemaphoreVerbs[pgx.Tx], guarantees.SemaphoreVerbs[*sql.Tx],
+	},
+	{
+		"the death of a semaphore's holder, or of its first waiter, lets the next one go on",
+		guarantees.SemaphoreDeath[pgx.Tx], guarantees.SemaphoreDeath[*sql.Tx],
+	},
+	{
+		"waits for a permit that end at any moment leave nothing behind",
+		guarantees.SemaphoreCancelled[pgx.Tx], guarantees.SemaphoreCancelled[*sql.Tx],
+	},
+	{
+		"many waiters of a semaphore take a connection of each process, and send little",
+		guarantees.SemaphoreCosts[pgx.Tx], guarantees.SemaphoreCosts[*sql.Tx],
+	},
+	{
+		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
+		guarantees.SemaphoreInspected[pgx.Tx], guarantees.SemaphoreInspected[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

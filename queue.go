@@ -26,7 +26,8 @@ import (
 // A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
 // somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that
 // join a session pass by, so what holds a session never waits in the process, and the server sees
-// every deadlock. LockTx passes by as well. n is at least 1.
+// every deadlock. LockTx, and callers of
+// [Mutex.Shared], pass by as well. n is at least 1.
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n
@@ -120,9 +121,11 @@ func (n line) each(visit func(text string)) {
 // waitingHere is how many callers of this Locker wait for each row, without a session.
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
-	l.lines().Each(func(name line, waiting int) {
+	add := func(name line, waiting int) {
 		name.each(func(text string) { count[row{name.table, name.column, text}] += waiting })
-	})
+	}
+	l.lines().Each(add)
+	l.candidates.Each(add) // of semaphores, besides elections
 	return count
 }
 
@@ -143,6 +146,17 @@ func (l *Locker[Tx]) newLines() *lines[Tx] {
 // enter waits in the process until the rows of request may be asked for, and asks for them, or has
 // a session that was handed over.
 func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	if request.Permit != nil {
+		return m.enterForPermit(ctx, wait, request)
+	}
+	if request.Shared {
+		return m.begin(ctx, wait, request, nil)
+	}
+	if request.Marker != nil {
+		if g, entered, err := m.enterOnce(ctx, wait, request); entered || err != nil {
+			return g, err
+		}
+	}
 	name := lineOf(request)
 	if request.Try {
 		place, ok, err := m.locker.lines().Try(name)

@@ -43,22 +43,27 @@ type session[Tx any] struct {
 	// first is what the session was begun for, and token is its present owner's.
 	first dialects.Request
 	token int64
-	// held are the rows that stay locked until the session ends, and the token that each was locked
-	// with, 0 without. It is nil until somebody asks. What was locked while work runs is not among
-	// them. PostgreSQL releases that when a savepoint is rolled back, of ours or of the work's own,
-	// so it is locked anew each time.
-	held   map[row]int64
-	streak streak
+	// held are the rows that the session holds. It is nil until somebody asks. What was locked
+	// while work runs has a scope, and is locked anew each time: PostgreSQL releases it when a
+	// savepoint is rolled back, of ours or of the work's own.
+	held    map[row]hold
+	permits map[string]heldPermit // by the semaphore; nil: none
+	streak  streak
 }
 
 // row is what a session holds.
 type row struct{ table, column, value string }
+
+func rowIn(request dialects.Request, value dialects.Value) row {
+	return row{request.Table, request.Column, value.Text}
+}
 
 // grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
 type grant[Tx any] struct {
 	*session[Tx]
 	handle *lifecycle.Handle
 	token  int64
+	permit int             // of a semaphore
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
 }
 
@@ -77,12 +82,17 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	request, err := m.request(wait, try, false)
-	if err == nil {
-		request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
-		g, err = m.enter(ctx, wait, request)
+	for {
+		request, err := m.request(wait, try, false)
+		if err == nil {
+			request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
+			request.Marker = m.marker
+			g, err = m.enter(ctx, wait, request)
+		}
+		if !m.outdated(err) {
+			return g, m.judge(ctx, wait, err)
+		}
 	}
-	return g, m.judge(ctx, wait, err)
 }
 
 // begin locks the rows of request in a new session, which uses the place.
@@ -173,7 +183,10 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 		}
 	}()
 	if err = g.handle.Err(); err == nil {
-		g.token, err = g.lockMissing(ctx, request)
+		g.token, err = g.lockMissing(ctx, request, turn.Scope)
+	}
+	if err == nil && request.Permit != nil {
+		g.permit = request.Permit.Taken
 	}
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
@@ -186,11 +199,13 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 
 // lockMissing locks the rows of request that are missing, with the turn taken. It returns the
 // largest token of all.
-func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (token int64, err error) {
-	token = s.missing(&request)
-	if len(request.Values) == 0 {
+func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
+	token int64, err error,
+) {
+	token, err = s.missing(&request)
+	if err != nil || s.has(request, token) {
 		s.heartbeat.Check()
-		return token, nil
+		return token, err
 	}
 	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
@@ -203,8 +218,10 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		s.heartbeat.Failed(asked)
 	default:
 		s.heartbeat.Heard(asked)
-		if !s.work {
-			s.hold(request, fresh)
+		if request.Permit != nil {
+			s.holdPermit(request.Permit, fresh)
+		} else {
+			s.hold(request, fresh, scope)
 		}
 	}
 	return max(token, fresh), err
@@ -218,38 +235,74 @@ func (m *Mutex[Tx]) fence(work bool) string {
 	return ""
 }
 
+// has tells whether nothing of request is to be locked, after missing. A Do whose permit may be
+// released again has the driver look.
+func (s *session[Tx]) has(request dialects.Request, token int64) bool {
+	if request.Permit == nil {
+		return len(request.Values) == 0
+	}
+	held, some, certain := s.permitHeld(request.Permit.Semaphore)
+	if !some {
+		return false
+	}
+	request.Permit.Held = held.number
+	if certain && (request.Fence == "" || token > 0) {
+		request.Permit.Taken = held.number
+		return true
+	}
+	return false
+}
+
 // missing leaves in request the rows that are to be locked, and returns the largest token of the
-// others.
-func (s *session[Tx]) missing(request *dialects.Request) (token int64) {
+// others. The error is ErrUpgrade.
+func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if request.Permit != nil {
+		return s.permits[request.Permit.Semaphore].token, nil
+	}
 	if s.held == nil {
-		s.held = make(map[row]int64, len(s.first.Values))
-		s.note(s.first, s.token)
+		s.held = make(map[row]hold, len(s.first.Values))
+		s.note(s.first, s.token, nil)
+	}
+	if err := s.upgraded(*request); err != nil {
+		return 0, err
 	}
 	missing := request.Values[:0:0]
 	for _, value := range request.Values {
-		former, held := s.held[row{request.Table, request.Column, value.Text}]
-		token = max(token, former)
-		if !held || request.Fence != "" && former == 0 {
+		former, held := s.held[rowIn(*request, value)]
+		token = max(token, former.token)
+		if !held || former.scope != nil || request.Fence != "" && former.token == 0 {
 			missing = append(missing, value)
 		}
 	}
 	request.Values = missing
-	return token
+	return token, nil
 }
 
-// hold notes further rows as held.
-func (s *session[Tx]) hold(request dialects.Request, token int64) {
+// hold notes further rows as held, while work runs as those of a scope.
+func (s *session[Tx]) hold(request dialects.Request, token int64, scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note(request, token)
+	if !s.work {
+		scope = nil
+	}
+	s.note(request, token, scope)
 }
 
-// note is called with the mutex held.
-func (s *session[Tx]) note(request dialects.Request, token int64) {
+// note is called with the mutex held. What was held before stays as it was: an exclusive lock is
+// not shared because its session asked for less later, and a savepoint that is rolled back takes
+// nothing of what was locked before it.
+func (s *session[Tx]) note(request dialects.Request, token int64, scope *lifecycle.Scope) {
 	for _, value := range request.Values {
-		s.held[row{request.Table, request.Column, value.Text}] = token
+		held, known := s.held[rowIn(request, value)]
+		if !known {
+			held = hold{shared: request.Shared, scope: scope}
+		}
+		if held.scope == nil {
+			held.token = token
+		}
+		s.held[rowIn(request, value)] = held
 	}
 }
 

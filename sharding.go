@@ -28,6 +28,7 @@ type target struct {
 	table, column string
 	values        []dialects.Value
 	ours          bool // rows of a table that txlock alone locks
+	permits       int  // of the semaphore that the only key names; 0: it names none
 }
 
 // sumOf hashes a key. The hash is part of what all clients agree on: changing it would let two
@@ -115,9 +116,13 @@ func valueOf(value any) (dialects.Value, error) {
 
 // request is what the driver is asked for. Holding says that the caller already has a connection.
 func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
+	if m.target.permits > 0 {
+		return m.permitRequest(ctx, try, holding)
+	}
 	if m.target.sums == nil {
 		return dialects.Request{
-			Table: m.target.table, Column: m.target.column, Values: m.target.values, Ours: m.target.ours, Try: try,
+			Table: m.target.table, Column: m.target.column, Values: m.target.values, Ours: m.target.ours,
+			Shared: m.shared, Try: try,
 		}, nil
 	}
 	n, err := m.locker.slotCount(ctx, holding)
@@ -126,7 +131,7 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	}
 	return dialects.Request{
 		Table: m.locker.config.table, Column: slotColumn, Values: slotValues(m.target.sums, n),
-		Ours: true, Slots: n, Keys: m.target.keys, Try: try,
+		Ours: true, Slots: n, Keys: m.target.keys, Shared: m.shared, Try: try,
 	}, nil
 }
 

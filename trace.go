@@ -14,7 +14,8 @@ type Tracer interface {
 	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.
 	Asked(ctx context.Context, call Call) context.Context
 	// Answered is called when the wait is over: with nil when the lock is held, else with the error
-	// that the call will return.
+	// that the call will return. A [Once] whose work was done before is answered, and ended, with
+	// nil.
 	Answered(ctx context.Context, err error)
 	// Ended is called once for each granted lock: with nil after a release or a commit, else with
 	// the error that the call returns, or with ErrLost as soon as the loss of a Lock is known. A
@@ -61,13 +62,18 @@ func nothing() {}
 // tried again. The time that an order spends in the queue is not in it. Each term of an [Election]
 // is one call, which waits until its work begins.
 type Call struct {
-	Name   string // Lock, TryLock, Do, TryDo, LockTx, TryLockTx, Combine or Lead
+	// Name is Lock, TryLock, Do, TryDo, LockTx, TryLockTx, Combine, Lead, Once.Do, Once.TryDo,
+	// Once.DoTx or Once.Forget.
+	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
-	// Those of an election are the lock table and "election".
+	// Those of an election are the lock table and "election", of a semaphore it and "semaphore".
 	Table, Column string
-	Names         []string // the keys, or the values of Rows, or the election; not to be changed
-	Nested        bool     // the context carries an open session of the Locker, which the call joins; never of a LockTx
+	// Names are the keys, that of a Once behind "once:", or the values of Rows, or the election.
+	// They are not to be changed.
+	Names  []string
+	Shared bool // by Mutex.Shared
+	Nested bool // the context carries an open session of the Locker, which the call joins; never of a LockTx
 }
 
 // WithTracer tells tracer of every call that locks. It must not be nil.
@@ -100,7 +106,7 @@ func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context
 	}
 	call := Call{
 		Name: verb, System: l.driver.System(), Table: m.target.table, Column: m.target.column,
-		Names: m.target.names(),
+		Names: m.target.names(), Shared: m.shared,
 	}
 	if call.Table == "" {
 		call.Table = l.config.table

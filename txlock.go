@@ -26,7 +26,9 @@
 // prefer Do wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
-// session breaks. The Try forms never wait for another holder.
+// session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers, who
+// hold a lock together while no writer has it. [Locker.Semaphore] lets n hold it at once, and
+// [Locker.Once] is for work that must not be done twice.
 //
 // # Order
 //
@@ -135,8 +137,16 @@ var (
 	// COMMITTED, and a further lock inside the work of a Do.
 	ErrIsolation = dialects.ErrIsolation
 
-	// ErrUnsafeEngine occurs when Check finds that the database does not exclude.
+	// ErrUnsafeEngine occurs when Check finds that the database does not exclude, and when a call
+	// of Shared comes to a server whose shared locks exclude nobody: a standby, or one that is read
+	// only.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
+
+	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
+	// It comes at once, and nothing is sent: two sessions that did so would wait for each other.
+	// The session keeps what it holds. Take the lock without Shared from the start, or release it
+	// first.
+	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
 
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader
@@ -152,8 +162,9 @@ type Locker[Tx any] struct {
 	slots  atomic.Int64 // as read from the lock table; 0 before
 	lines  func() *lines[Tx]
 
-	candidates *lines[Tx] // of each election, of whom one goes on at the server
+	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
 	seats      sync.Map   // dialects.Seats by the election's key, for those that only read
+	permits    sync.Map   // dialects.Permits by the semaphore's name in the table
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
@@ -179,12 +190,12 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	return l
 }
 
-// Install creates the lock table and seeds its slots, and creates what stands beside it, for tokens
-// and elections. It may be called at every start, by many replicas at once. It completes what an
-// earlier call left when it crashed, and refuses to change the number of slots of an installed
-// table. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
-// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
-// [Locker.Schema].
+// Install creates the lock table and seeds its slots, and creates what stands beside it, for
+// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It
+// completes what an earlier call left when it crashed, and refuses to change the number of slots of
+// an installed table. After an error nothing has changed, unless the connection broke or ctx ended:
+// on MySQL and MariaDB empty tables may be left then. Where programs may not create tables, run the
+// SQL of [Locker.Schema].
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
@@ -219,8 +230,9 @@ func (l *Locker[Tx]) layout(slots int) dialects.Layout {
 }
 
 // Check proves that this server excludes. It locks a free slot on one connection. Another must be
-// refused with the exact error, must skip the row, and must get it when it is free. Anything else
-// is [ErrUnsafeEngine]: some engines take the syntax and lock nothing, some lock one node of many.
+// refused with the exact error, must skip the row, and must get it when it is free. The same goes
+// for a slot that is shared. Anything else is [ErrUnsafeEngine]: some engines take the syntax and
+// lock nothing, some lock one node of many.
 // Call it at start, or in a health check.
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
@@ -306,6 +318,8 @@ type Mutex[Tx any] struct {
 	name   string // for errors
 	target target
 	within time.Duration // 0 without a limit
+	shared bool
+	marker *dialects.Marker // of Once, else nil
 	err    error
 }
 
@@ -406,9 +420,14 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		return m.failed(verb, err)
 	}
 	defer cancel()
-	request, err := m.request(wait, try, true)
-	if err == nil {
-		err = m.locker.driver.LockTx(wait, tx, request)
+	for {
+		request, err := m.request(wait, try, true)
+		if err == nil {
+			request.Marker = m.marker
+			err = m.locker.driver.LockTx(wait, tx, request)
+		}
+		if !m.outdated(err) {
+			return m.failed(verb, m.judge(ctx, wait, err))
+		}
 	}
-	return m.failed(verb, m.judge(ctx, wait, err))
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/txlock/txlock/dialects"
 )
 
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
@@ -56,7 +58,10 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost} {
+	m.outdated(err)
+	for _, certain := range []error{
+		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
+	} {
 		if errors.Is(err, certain) {
 			return err
 		}

@@ -80,6 +80,8 @@ type Driver[Tx any] interface {
 
 	Inspector
 	Electorate
+	Recorder
+	Semaphores
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -112,6 +114,8 @@ type Session[Tx any] interface {
 	// locks taken before are still held. Nest returns the error of work, or that of undoing it.
 	Nest(ctx context.Context, work func(tx Tx) error) error
 
+	Marking
+
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
 	// ends the session in any case.
 	Commit(ctx context.Context) error
@@ -130,7 +134,7 @@ const DefaultSlots = 65536
 const MaxSlots = 1 << 20
 
 // Layout is what Install creates: the lock table, and beside it the tables that tokens are drawn
-// from, and that of leaders.
+// from, and those of leaders, of markers and of permits.
 type Layout struct {
 	Table string // as its user spells it
 	Slots int    // 0: as many as the table has, or DefaultSlots
@@ -153,7 +157,13 @@ type Request struct {
 	// Behind is how many more callers of this process wait for the same rows, without a session: to
 	// be shown to others. Begin reads it.
 	Behind int
+	// Shared says that other sessions may hold the rows at the same time, if they share them too.
+	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+
+	// Permit asks for one permit of a semaphore, and Values is empty then. Not to get one is
+	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
+	Permit *Permit
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it.
@@ -167,6 +177,10 @@ type Request struct {
 	// Tokens is how many tokens are drawn, at least 1 with a Fence. Whoever locks one of these rows
 	// later gets none of the Tokens numbers from the returned one upwards.
 	Tokens int
+
+	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
+	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
+	Marker *Marker
 }
 
 // Value is one value of a column, in a form that compares with a column of any type.

@@ -30,12 +30,22 @@ type RowState struct {
 	Column  string  // empty for a slot
 	Value   string  // of Column, or the slot's number
 	Holder  *Party  // nil: nobody known; without a Session: the row is held, and the server does not say by whom
-	Waiters []Party // in the order of the queue
+	Readers []Party // who shares it
+	// Suspects are sessions of which Sharing share the row as well. The server does not say which
+	// ones. Sessions may claim it.
+	Suspects []Party
+	Sharing  int
+	Waiters  []Party // in the order of the queue
+	// Semaphore is the name of a semaphore in the table of permits, and empty for a row. Table is
+	// the lock table then, and Permits are the sessions that hold a permit each.
+	Semaphore string
+	Permits   []Party
 }
 
 // Party is a session that holds a row or waits for it. What the server does not show is empty.
 type Party struct {
 	Session     string // the server's number for it
+	Permit      int    // of a semaphore, that it holds
 	Transaction string // tells it from other transactions of the same session
 	Application string
 	Host        string // of the client, with its port where the server shows it
@@ -43,6 +53,7 @@ type Party struct {
 	User        string
 	Database    string
 	Claims      []Claim
+	Shared      bool // it shares the row, or waits to share it
 	// Since is when a waiter began to wait, or when a holder was granted the row, by the server's
 	// clock. Where the grant is not known it is the begin of the transaction.
 	Since     time.Time
@@ -59,5 +70,6 @@ type Claim struct {
 	Granted       bool     // After the begin of the transaction, or At a time
 	After         time.Duration
 	At            time.Time
+	Permits       int // of a semaphore, whose key is the only item; 0: Items are no semaphore
 	Behind        int // callers of its process that wait for the same, without a session, when it last said so
 }

@@ -28,9 +28,15 @@
 //     Make the minimum longer than the interval, or have them fire together: gocron.CronJob, or
 //     gocron.WithStartAt with a rounded time.
 //
-// One case is left. When an instance dies or is closed within the minimum, the server frees its
-// locks at once, and an instance that is late for the same tick runs it again. Write jobs that can
-// run twice, or record in the database that the work was done.
+// When an instance dies or is closed within the minimum, the server frees its locks at once, and an
+// instance that is late for the same tick runs it again.
+//
+// # Once per period
+//
+// [WithPeriod] has none of these conditions, for jobs that have a name and a period. A marker in
+// the database says that the job has run in the present window, by the database's clock. It stays
+// when the lock is released or lost, and when the instance dies. The clocks of the instances may be
+// off by as much as separates the job's time from the edges of its window.
 //
 // # Connections
 //
@@ -85,6 +91,7 @@ var errClosed = errors.New("txlockgocron: the Locker is closed")
 // each other on all instances that use the same lock table.
 type Locker struct {
 	try    func(ctx context.Context, name string) (*txlock.Lock, error)
+	mark   func(ctx context.Context, name string) (first bool, err error) // of a job with a period
 	config config
 
 	mu      sync.Mutex
@@ -111,8 +118,12 @@ func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 		}
 		return mutex.TryLock(ctx)
 	}
+	mark := func(ctx context.Context, name string) (bool, error) {
+		once := locks.Once("gocron:" + c.prefix + name).Per(c.periods[name])
+		return once.Do(ctx, func(context.Context, Tx) error { return nil })
+	}
 	return &Locker{
-		try: try, config: c,
+		try: try, mark: mark, config: c,
 		running: make(map[string]*run), kept: make(map[string]*kept), leaving: make(map[string]chan struct{}),
 	}, nil
 }
@@ -129,7 +140,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	held := l.retake(wait, name)
 	if held == nil {
 		var err error
-		if held, err = l.try(wait, name); err != nil {
+		if held, err = l.hold(wait, name); err != nil {
 			if ctx.Err() == nil && (!errors.Is(err, txlock.ErrNotAcquired) || wait.Err() != nil) {
 				l.config.logger.Warn("txlockgocron: a job is left out, for its lock could not be asked for", "job",
 					name, "error", err)
@@ -142,6 +153,23 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 		return nil, errors.Join(errClosed, held.Unlock(ctx))
 	}
 	return r, nil
+}
+
+// hold locks a job that no kept lock is there for, and marks it if it has a period.
+func (l *Locker) hold(ctx context.Context, name string) (*txlock.Lock, error) {
+	held, err := l.try(ctx, name)
+	if err != nil || l.config.periods[name] == 0 {
+		return held, err
+	}
+	first, err := l.mark(ctx, name)
+	if err == nil && first {
+		return held, nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: it has run in the present period", txlock.ErrNotAcquired)
+	}
+	_ = held.Unlock(ctx)
+	return nil, err
 }
 
 // Context returns a copy of ctx that ends with the run of the job of this name, and with cause

@@ -24,7 +24,7 @@ func (l *Locker) settle(r *run) bool {
 		delete(l.running, r.name)
 	}
 	left := l.config.atLeast - time.Since(r.began)
-	if l.closed || left <= 0 || l.kept[r.name] != nil || r.held.Context().Err() != nil {
+	if l.closed || l.config.periods[r.name] > 0 || left <= 0 || l.kept[r.name] != nil || r.held.Context().Err() != nil {
 		return false
 	}
 	k := &kept{held: r.held}

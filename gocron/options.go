@@ -14,6 +14,7 @@ type config struct {
 	atLeast       time.Duration
 	prefix        string
 	table, column string // "" for slots
+	periods       map[string]time.Duration
 	logger        *slog.Logger
 }
 
@@ -23,7 +24,9 @@ type config struct {
 const defaultAtLeast = 5 * time.Second
 
 func newConfig(options []Option) (config, error) {
-	c := config{atLeast: defaultAtLeast, logger: slog.New(slog.DiscardHandler)}
+	c := config{
+		atLeast: defaultAtLeast, periods: make(map[string]time.Duration), logger: slog.New(slog.DiscardHandler),
+	}
 	for _, option := range options {
 		if option == nil {
 			return c, errors.New("nil option")
@@ -49,6 +52,24 @@ func WithLockAtLeastFor(d time.Duration) Option {
 		c.atLeast = d
 		if d < 0 {
 			return fmt.Errorf("WithLockAtLeastFor(%v): the time must not be negative", d)
+		}
+		return nil
+	})
+}
+
+// WithPeriod says that the job of this name is to run once in each window of length d, on whichever
+// instance: a day, for a job of each day. See [txlock.Once.Per] for windows and their clock, the
+// database's. The run is marked in the database before it begins, so it takes place at most once,
+// also when its instance dies. The lock is held while the job runs, and WithLockAtLeastFor does not
+// matter to it. The lock table must have been installed by a version that has Once.
+//
+// d is at least a second, and whole microseconds. Have the job fire inside its window, not at the
+// edge: where all instances fire a little early, in the window before, they find that one done.
+func WithPeriod(name string, d time.Duration) Option {
+	return optionFunc(func(c *config) error {
+		c.periods[name] = d
+		if d < time.Second || d%time.Microsecond != 0 {
+			return fmt.Errorf("WithPeriod(%q, %v): the period must be at least 1s, and whole microseconds", name, d)
 		}
 		return nil
 	})

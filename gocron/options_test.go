@@ -20,6 +20,7 @@ func TestBadOptions(t *testing.T) {
 		"nil option":           nil,
 		"must not be negative": txlockgocron.WithLockAtLeastFor(-time.Second),
 		"WithRows":             txlockgocron.WithRows("jobs", ""),
+		"at least 1s":          txlockgocron.WithPeriod("report", time.Second-1),
 		"nil logger":           txlockgocron.WithLogger(nil),
 	} {
 		locker, err := txlockgocron.New(locks, option)

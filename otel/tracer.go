@@ -22,6 +22,7 @@ const scope = "github.com/txlock/txlock/otel"
 const (
 	outcomeKey    = attribute.Key("txlock.outcome")
 	nestedKey     = attribute.Key("txlock.nested")
+	kindKey       = attribute.Key("txlock.kind")
 	keysKey       = attribute.Key("txlock.keys")
 	waitedKey     = attribute.Key("txlock.waited")
 	acquiredEvent = "txlock.acquired"
@@ -54,6 +55,7 @@ func NewTracer(options ...Option) *Tracer {
 type series struct {
 	system, operation, table string
 	nested                   bool
+	kind                     string  // of the lock; empty: exclusive
 	outcome                  outcome // empty while it is not known
 	errorType                string  // empty unless the outcome is an error
 }
@@ -75,6 +77,9 @@ func (t *Tracer) labelled(s series) *labels {
 		semconv.DBSystemNameKey.String(s.system), semconv.DBOperationName(s.operation),
 		semconv.DBCollectionName(s.table),
 		nestedKey.Bool(s.nested),
+	}
+	if s.kind != "" {
+		attributes = append(attributes, kindKey.String(s.kind))
 	}
 	if s.outcome != "" {
 		attributes = append(attributes, outcomeKey.String(string(s.outcome)))
@@ -102,6 +107,9 @@ func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
 	s := &section{
 		series: series{system: call.System, operation: call.Name, table: call.Table, nested: call.Nested},
 		since:  time.Now(),
+	}
+	if call.Shared {
+		s.kind = "shared"
 	}
 	known := t.labelled(s.series)
 	options := []trace.SpanStartOption{trace.WithTimestamp(s.since), trace.WithAttributes(known.attributes...)}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/txlock/txlock"
@@ -9,17 +10,24 @@ import (
 
 // What differs from one kind of lock to another is in this file.
 
+// semaphore is the column of a semaphore.
+const semaphore = "semaphore"
+
 // holdersOf are the sessions that hold a row.
 func holdersOf(h txlock.Holding) []txlock.Session {
 	if h.Holder != nil {
 		return []txlock.Session{*h.Holder}
 	}
-	return nil
+	return slices.Concat(h.Readers, h.Permits)
 }
 
 // kindOf says what kind of lock a row is.
 func kindOf(h txlock.Holding) string {
 	switch {
+	case h.Column == semaphore:
+		return "permits"
+	case len(h.Readers) > 0:
+		return "shared"
 	case h.Column != "" && strings.HasSuffix(strings.Trim(h.Table, "`\""), "_leaders"):
 		return "leader"
 	case h.Column != "":
@@ -31,17 +39,40 @@ func kindOf(h txlock.Holding) string {
 }
 
 // holds says how a session holds a row.
-func holds(txlock.Session, txlock.Holding) string { return "held" }
+func holds(s txlock.Session, h txlock.Holding) string {
+	switch {
+	case h.Column == semaphore:
+		return fmt.Sprintf("permit %d", s.Permit)
+	case s.Shared:
+		return "shared"
+	}
+	return "held"
+}
 
 // together says how several sessions hold a row.
-func together(_ txlock.Holding, sessions int) string { return fmt.Sprintf("held by %d", sessions) }
+func together(h txlock.Holding, sessions int) string {
+	switch {
+	case h.Column == semaphore:
+		return fmt.Sprintf("%d permits held", sessions)
+	case len(h.Readers) > 0:
+		return fmt.Sprintf("shared by %d", sessions)
+	}
+	return fmt.Sprintf("held by %d", sessions)
+}
 
 // waits says what a session waits for.
-func waits(txlock.Session) string { return "waits" }
+func waits(s txlock.Session) string {
+	if s.Shared {
+		return "waits to share"
+	}
+	return "waits"
+}
 
 // nameOf is what people call the lock.
 func nameOf(h txlock.Holding) string {
 	switch {
+	case h.Column == semaphore && h.Key != "":
+		return h.Key
 	case h.Column != "":
 		return fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row)
 	case h.Key != "":

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,10 +76,11 @@ func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...stri
 	}
 }
 
-// Lose ends the sessions that hold keys, at the server, as an administrator, a failover or a cut
-// connection would. When it returns, their transactions are rolled back, and others may have the
-// locks. The programs that held them learn of it as of any other loss. It waits until somebody
-// holds one of keys.
+// Lose ends the sessions that hold keys at the server: alone, by Shared, or by a permit. So does an
+// administrator, a failover, or a connection that is cut. When it returns, their transactions are
+// rolled back, and others may have the locks. The programs that held them learn of it as of any
+// other loss. It waits until somebody holds one of keys. On MariaDB sessions that share may stay
+// unknown, and then none is ended.
 func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 	t.Helper()
 	err := until(func(ctx context.Context) (done bool, err error) {
@@ -87,14 +89,17 @@ func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 			return false, err
 		}
 		for _, h := range holdings {
-			if h.Holder == nil || h.Holder.ID == "" { // on MariaDB it may be known at the next look
-				continue
-			}
-			switch err := locks.Break(ctx, h); {
-			case err == nil:
-				done = true
-			case !errors.Is(err, txlock.ErrNotHeld): // else it was released just now
-				return false, err
+			for _, holder := range holders(h) {
+				if holder.ID == "" { // on MariaDB it may be known at the next look
+					continue
+				}
+				h.Holder = &holder
+				switch err := locks.Break(ctx, h); {
+				case err == nil:
+					done = true
+				case !errors.Is(err, txlock.ErrNotHeld): // else it was released just now
+					return false, err
+				}
 			}
 		}
 		return done, nil
@@ -215,16 +220,22 @@ func seen[Tx any](locks *txlock.Locker[Tx], keys []string) string {
 	var b strings.Builder
 	for _, h := range holdings {
 		fmt.Fprintf(&b, "\n%q: ", h.Key)
-		if h.Holder == nil {
-			b.WriteString("nobody holds it")
-		} else {
-			fmt.Fprintf(&b, "held by session %s of %s %d for %v", h.Holder.ID, h.Holder.Application, h.Holder.Process,
-				h.Holder.For.Round(time.Millisecond))
+		for _, holder := range holders(h) {
+			fmt.Fprintf(&b, "held by session %s of %s %d for %v, ", holder.ID, holder.Application, holder.Process,
+				holder.For.Round(time.Millisecond))
 		}
-		fmt.Fprintf(&b, ", %d wait at the server, %d in their process", len(h.Waiters), h.Behind)
+		fmt.Fprintf(&b, "%d wait at the server, %d in their process", len(h.Waiters), h.Behind)
 	}
 	if b.Len() == 0 {
 		return "\nnobody holds any of them or waits for one"
 	}
 	return b.String()
+}
+
+// holders are all that hold it, alone or together.
+func holders(h txlock.Holding) []txlock.Session {
+	if h.Holder != nil {
+		return []txlock.Session{*h.Holder}
+	}
+	return slices.Concat(h.Readers, h.Permits)
 }

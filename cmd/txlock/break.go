@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,16 +27,18 @@ const (
 const breakHelp = `Ends the database session that holds the lock on KEY, after showing whose it is
 and asking. The server then gives the lock to the next in the queue. What the
 session has not committed is undone; its process learns that the lock is lost,
-and a "txlock run" there ends its command.
+and a "txlock run" there ends its command. Holders of permits are left alone.
 
 Only the session that was shown is ended: when it has released the lock
-meanwhile, nothing happens.
+meanwhile, nothing happens. Of several sessions that share the lock, --session
+says which one to end; the others keep the lock.
 
 Exit codes: 0 the session was ended, 3 nobody holds the lock (any more), 4 not
 confirmed, 77 this role may not end that session.`
 
 func newBreak(o *options) *cobra.Command {
 	var yes bool
+	var session string
 	c := &cobra.Command{
 		Use: "break [flags] KEY", Short: "End the session that holds a lock", Long: breakHelp,
 		DisableFlagsInUseLine: true,
@@ -49,25 +53,33 @@ func newBreak(o *options) *cobra.Command {
 			if !yes && !terminal.Is(os.Stdin) {
 				return usage("break asks before it ends a session, and there is no terminal: give --yes")
 			}
-			return o.breakLock(c.Context(), c.OutOrStdout(), arguments[0], yes)
+			return o.breakLock(c.Context(), c.OutOrStdout(), arguments[0], session, yes)
 		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().StringVar(&session, "session", "", "of those that share the lock, the one to end, by its number")
 	return c
 }
 
-func (o *options) breakLock(ctx context.Context, out io.Writer, key string, yes bool) error {
+func (o *options) breakLock(ctx context.Context, out io.Writer, key, session string, yes bool) error {
 	locks, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave(locks)
-	h, err := o.holding(ctx, locks, key)
+	h, err := o.holding(ctx, locks, key, session)
 	if err != nil {
 		return err
 	}
 	var about strings.Builder
-	fmt.Fprintf(&about, "%s is held%s by %s.\n", terminal.Clean(key), period(*h.Holder), describe(*h.Holder))
+	how := "held"
+	if h.Holder.Shared {
+		how = "shared"
+	}
+	fmt.Fprintf(&about, "%s is %s%s by %s.\n", terminal.Clean(key), how, period(*h.Holder), describe(*h.Holder))
+	if others := len(h.Readers) - 1; others > 0 {
+		fmt.Fprintf(&about, "%d more share it, and keep it.\n", others)
+	}
 	if statementOf(*h.Holder) != "" {
 		about.WriteString("Statement: " + terminal.Cut(doing(*h.Holder), 200) + "\n")
 	}
@@ -122,8 +134,8 @@ func period(s txlock.Session) string {
 // the holder, or not name the holder.
 const looks = 5
 
-// holding returns the row of the key and its holder.
-func (o *options) holding(ctx context.Context, locks locker, key string) (txlock.Holding, error) {
+// holding returns the row of the key and its holder, or as that the reader with the number session.
+func (o *options) holding(ctx context.Context, locks locker, key, session string) (txlock.Holding, error) {
 	advice := "try again"
 	for range looks {
 		holdings, err := o.inspect(ctx, "break "+key, locks, key)
@@ -131,15 +143,22 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 			return txlock.Holding{}, err
 		}
 		for _, h := range holdings {
-			if h.Holder != nil && h.Holder.ID != "" {
+			if h.Column == semaphore {
+				continue
+			}
+			if h.Holder != nil && h.Holder.ID != "" && (session == "" || session == h.Holder.ID) {
 				return h, nil
+			}
+			if reader, err := readerOf(h, session); err != nil || reader != nil {
+				h.Holder = reader
+				return h, err
 			}
 			if h.Holder != nil {
 				advice = "try again, or as a user who may have a few more connections"
 			}
 		}
 		err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
-			lock, err := locks.lock(ctx, []string{key}, 0, true)
+			lock, err := locks.lock(ctx, []string{key}, 0, 0, true)
 			if err == nil {
 				_ = lock.Unlock(ctx)
 				return &ending{code: exitNotHeld, text: "nobody holds " + key}
@@ -160,6 +179,22 @@ func (o *options) holding(ctx context.Context, locks locker, key string) (txlock
 	}
 	return txlock.Holding{}, &ending{code: exitError, text: key + " is held, but the server does not show by whom: " +
 		advice}
+}
+
+// readerOf returns the reader with the number session, or the only one, or nil.
+func readerOf(h txlock.Holding, session string) (*txlock.Session, error) {
+	var numbers []string
+	for i, reader := range h.Readers {
+		if reader.ID != "" && (reader.ID == session || session == "" && len(h.Readers) == 1) {
+			return &h.Readers[i], nil
+		}
+		numbers = append(numbers, cmp.Or(reader.ID, unnamed))
+	}
+	if len(numbers) < 2 {
+		return nil, nil
+	}
+	return nil, usage("%d sessions share the lock: say with --session which of %s to end", len(numbers),
+		strings.Join(numbers, ", "))
 }
 
 // otherKey returns the key by which a session named a slot, if it certainly differs from key.
@@ -195,6 +230,7 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 	free := 0
 	for {
 		holdings, err := locks.Inspect(ctx, key)
+		holdings = slices.DeleteFunc(holdings, func(h txlock.Holding) bool { return h.Column == semaphore })
 		switch {
 		case err != nil:
 			return "Who has the lock now the server did not say."
@@ -202,6 +238,8 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 			return terminal.Clean(key) + " is held again; the server did not say by whom."
 		case len(holdings) > 0 && holdings[0].Holder != nil && holdings[0].Holder.ID != before.Holder.ID:
 			return fmt.Sprintf("%s is now held by %s.", terminal.Clean(key), describe(*holdings[0].Holder))
+		case len(holdings) > 0 && len(holdings[0].Readers) > 0:
+			return fmt.Sprintf("%s is shared by %d sessions now.", terminal.Clean(key), len(holdings[0].Readers))
 		case len(holdings) == 0:
 			free++
 		}

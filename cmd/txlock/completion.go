@@ -12,14 +12,14 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// complete sets up what a shell proposes. Only the command of "txlock run" is completed as a file.
+// complete sets up what a shell proposes. Only a command to be run is completed as a file.
 func (o *options) complete(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "status", "break":
 			c.ValidArgsFunction = o.completeHeld
-		case "run":
+		case "run", "once":
 			c.ValidArgsFunction = o.completeCommand
 		case "schema":
 			systems := []cobra.Completion{string(dsn.Postgres), string(dsn.MySQL)}

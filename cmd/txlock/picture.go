@@ -26,6 +26,8 @@ type lockPicture struct {
 	Key     string           `json:"key"`
 	Behind  int              `json:"behind"` // callers that wait inside processes, in all
 	Holder  *sessionPicture  `json:"holder"`
+	Readers []sessionPicture `json:"readers"`           // who shares it; holder is null then
+	Permits []sessionPicture `json:"permits,omitempty"` // those that hold a permit each, of a semaphore
 	Waiters []sessionPicture `json:"waiters"`
 }
 
@@ -42,17 +44,28 @@ type sessionPicture struct {
 	Idle        *bool      `json:"idle"`        // null when it is not known
 	Statement   string     `json:"statement"`
 	Behind      int        `json:"behind"` // callers that wait inside its process
+	Shared      bool       `json:"shared"` // it shares the lock, or waits to share it
+	Permit      *int       `json:"permit,omitempty"`
 }
 
 func (s *status) picture(holdings []txlock.Holding) picture {
 	p := picture{Server: s.server.Address, At: time.Now().UTC().Truncate(time.Millisecond), Locks: []lockPicture{}}
 	for _, h := range holdings {
 		l := lockPicture{
-			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Behind: h.Behind, Waiters: []sessionPicture{},
+			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Behind: h.Behind, Readers: []sessionPicture{},
+			Waiters: []sessionPicture{},
 		}
 		if h.Holder != nil {
 			holder := pictureOf(*h.Holder)
 			l.Holder = &holder
+		}
+		for _, reader := range h.Readers {
+			l.Readers = append(l.Readers, pictureOf(reader))
+		}
+		for _, holder := range h.Permits {
+			permit := pictureOf(holder)
+			permit.Permit = &holder.Permit
+			l.Permits = append(l.Permits, permit)
 		}
 		for _, waiter := range h.Waiters {
 			l.Waiters = append(l.Waiters, pictureOf(waiter))
@@ -66,6 +79,7 @@ func pictureOf(s txlock.Session) sessionPicture {
 	p := sessionPicture{
 		Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User,
 		Database: s.Database, Statement: s.Statement, Behind: s.Behind,
+		Shared: s.Shared,
 	}
 	if s.ID != "" {
 		p.ID = &s.ID

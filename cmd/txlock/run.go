@@ -30,12 +30,18 @@ type job struct {
 	path     string
 	wait     time.Duration
 	try      bool
+	permits  int // of the semaphore that the only key names; 0: it names a lock
 	lease    time.Duration
 	grace    time.Duration
 	unfenced bool
 	verbose  bool
 	conflict int // exit code when the lock is not acquired
 	asked    time.Time
+
+	// needless is asked under the lock whether the command need not run, and succeeded is called
+	// under the lock when it has exited with 0. Both may be nil.
+	needless  func(context.Context) (bool, error)
+	succeeded func() error
 }
 
 const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them,
@@ -49,6 +55,12 @@ there (TXLOCK_DSN, PGPASSWORD, MYSQL_PWD), and besides
                  before. Have other systems refuse writes with a smaller one
                  than they have seen: then a command that was paused, and does
                  not know yet that it lost its lock, can do no harm there.
+  TXLOCK_PERMIT  with --permits N the permit that it has, from 0 to N-1. No
+                 other that runs has the same.
+
+With --permits N, at most N at once run COMMAND under KEY, on all machines
+together, and the others wait in the queue. A KEY with permits is not the lock
+of that KEY: neither waits for the other.
 
 Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal.
 (In the foreground of a terminal txlock takes each SIGINT and SIGQUIT for one of
@@ -77,7 +89,8 @@ acts on that when it goes on.`
 const runExample = `  txlock run nightly-report -- ./report.sh
   txlock run --try -E 0 nightly-report -- ./report.sh   # skip if it still runs
   txlock run --wait 30s sku:42 sku:43 -- psql -f move.sql
-  txlock run deploy -- sh -c 'deploy --fence "$TXLOCK_TOKEN"'`
+  txlock run deploy -- sh -c 'deploy --fence "$TXLOCK_TOKEN"'
+  txlock run --permits 3 encode -- ffmpeg -i in.mov out.mp4   # at most 3 at once`
 
 func newRun(o *options) *cobra.Command {
 	j := job{options: o}
@@ -92,16 +105,22 @@ func newRun(o *options) *cobra.Command {
 			return j.run(c.Context())
 		},
 	}
+	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
+	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
+	j.flags(c)
+	return c
+}
+
+// flags are those of a command that runs another.
+func (j *job) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
 	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
 	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
-	f.BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
 		"`code` when the lock is not acquired; 0 is silent")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
-	return c
 }
 
 // read checks the command line, before anything is done.
@@ -109,10 +128,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	dash := c.ArgsLenAtDash()
 	switch {
 	case dash < 0 && len(arguments) >= 2:
-		return usage(`put -- between the keys and the command: txlock run %s -- %s`, arguments[0],
+		return usage(`put -- between the keys and the command: txlock %s %s -- %s`, c.Name(), arguments[0],
 			strings.Join(arguments[1:], " "))
 	case dash < 0, dash == 0, dash == len(arguments):
-		return usage(`a key or the command is missing: txlock run KEY -- COMMAND; see "txlock run --help"`)
+		return usage(`a key or the command is missing: txlock %s KEY -- COMMAND; see "txlock %[1]s --help"`, c.Name())
 	}
 	j.keys, j.command = arguments[:dash], arguments[dash:]
 	for _, key := range j.keys {
@@ -122,6 +141,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	}
 	waits := c.Flags().Changed("wait")
 	switch {
+	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
+		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
+	case j.permits > 0 && len(j.keys) > 1:
+		return usage("--permits takes one KEY")
 	case waits && j.try:
 		return usage("--wait and --try exclude each other")
 	case waits && j.wait <= 0:
@@ -147,6 +170,9 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	return nil
 }
 
+// mostPermits is what a semaphore may have.
+const mostPermits = 1000
+
 // mostLease is the longest lease that the servers' timers support.
 const mostLease = 24 * 24 * time.Hour
 
@@ -160,22 +186,35 @@ func leastLease(system dsn.System) time.Duration {
 
 // run waits for the lock, runs the command, and releases.
 func (j *job) run(ctx context.Context) error {
-	var settings []txlock.Option
+	locks, err := j.open(ctx, j.settings()...)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	return j.runWith(ctx, locks)
+}
+
+func (j *job) settings() (settings []txlock.Option) {
 	if j.lease > 0 {
 		settings = append(settings, txlock.WithLease(j.lease))
 	}
 	if !j.unfenced {
 		settings = append(settings, txlock.WithFencing())
 	}
-	locks, err := j.open(ctx, settings...)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
+	return settings
+}
+
+func (j *job) runWith(ctx context.Context, locks locker) error {
 	j.warnOfNesting()
 	lock, err := j.acquire(ctx, locks)
 	if err != nil {
 		return err
+	}
+	if j.needless != nil {
+		if needless, err := j.needless(ctx); needless || err != nil {
+			_ = lock.Unlock(ctx)
+			return err
+		}
 	}
 	signals := j.signals.take()
 	if ctx.Err() != nil { // a signal came while the lock was granted
@@ -190,7 +229,7 @@ func (j *job) run(ctx context.Context) error {
 func (j *job) warnOfNesting() {
 	above := strings.Split(os.Getenv("TXLOCK_KEY"), "\n")
 	for _, key := range j.keys {
-		if !j.try && slices.Contains(above, key) {
+		if !j.try && j.permits == 0 && slices.Contains(above, key) {
 			j.say("the txlock that runs this one (see TXLOCK_KEY) holds %s: if that is the same lock, this one waits "+
 				"for itself", key)
 			return
@@ -201,7 +240,7 @@ func (j *job) warnOfNesting() {
 // guard runs the command while it holds the lock.
 func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) error {
 	result, err := child.Run(child.Command{
-		Path: j.path, Args: j.command, Env: j.environment(lock.Token()), Signals: signals, Stop: lock.Context().Done(),
+		Path: j.path, Args: j.command, Env: j.environment(lock), Signals: signals, Stop: lock.Context().Done(),
 		Grace: j.grace,
 		Stopping: func() {
 			j.say("%s is lost: %s; ending the command: SIGTERM now, SIGKILL in %v", j.name(),
@@ -209,6 +248,10 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 		},
 	})
 	go leaveAt(signals)
+	var unmarked error
+	if err == nil && result.Code == 0 && !result.Stopped && j.succeeded != nil {
+		unmarked = j.succeeded()
+	}
 	ended, held := time.Now(), j.holds(locks, lock)
 	released := lock.Unlock(context.Background())
 	switch {
@@ -227,6 +270,9 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 				"and it may have been lost meanwhile: %s; the command ended with code %d", j.name(), why(released),
 				result.Code),
 		}
+	case unmarked != nil:
+		return j.failed(context.Background(), "the command ended with code 0, and will run again, because "+j.name()+
+			" could not be marked as done", unmarked)
 	case released != nil:
 		return &ending{code: exitLost, text: fmt.Sprintf(
 			"%s was lost before its release: %s; the command ended with code %d", j.name(), why(released), result.Code)}
@@ -243,7 +289,7 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 func (j *job) holds(locks locker, lock *txlock.Lock) bool {
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
-	again, err := locks.lock(ctx, j.keys, 0, true)
+	again, err := locks.lock(ctx, j.keys, j.permits, 0, true)
 	if err == nil {
 		_ = again.Unlock(ctx)
 	}
@@ -279,19 +325,25 @@ func cannotRun(err error) string {
 	return text
 }
 
-// environment returns the environment of the command, without the key and token of a txlock above
-// this one.
-func (j *job) environment(token int64) []string {
+// environment returns the environment of the command, without the key, token and permit of a txlock
+// above this one.
+func (j *job) environment(lock *txlock.Lock) []string {
 	var environment []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" {
+		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" && name != "TXLOCK_PERMIT" {
 			environment = append(environment, entry)
 		}
 	}
 	environment = append(environment, "TXLOCK_KEY="+strings.Join(j.keys, "\n"))
+	if lock == nil {
+		return environment
+	}
 	if !j.unfenced {
-		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(token, 10))
+		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10))
+	}
+	if j.permits > 0 {
+		environment = append(environment, "TXLOCK_PERMIT="+strconv.Itoa(lock.Permit()))
 	}
 	return environment
 }
@@ -331,11 +383,11 @@ func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 // as much time as connecting may take.
 func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
 	if !j.try {
-		return locks.lock(ctx, j.keys, j.wait, false)
+		return locks.lock(ctx, j.keys, j.permits, j.wait, false)
 	}
 	bounded, cancel := context.WithTimeout(ctx, j.server.Timeout)
 	defer cancel()
-	lock, err := locks.lock(bounded, j.keys, 0, true)
+	lock, err := locks.lock(bounded, j.keys, j.permits, 0, true)
 	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		err = &ending{code: exitUnreachable, text: fmt.Sprintf(
 			"trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",

@@ -24,15 +24,21 @@ type locker interface {
 	Break(ctx context.Context, holding txlock.Holding) error
 	Close() error
 	// lock waits for the keys, for at most within; 0 means no limit. With try it does not wait at
-	// all.
-	lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error)
+	// all. With permits the only key is that of a semaphore.
+	lock(ctx context.Context, keys []string, permits int, within time.Duration, try bool) (*txlock.Lock, error)
+	once(key string, per time.Duration) once
 }
 
 // lockerOf is the Locker of a database whose transactions are Tx.
 type lockerOf[Tx any] struct{ *txlock.Locker[Tx] }
 
-func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, within time.Duration, try bool) (*txlock.Lock, error) {
+func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, permits int, within time.Duration, try bool) (
+	*txlock.Lock, error,
+) {
 	m := l.Mutex(keys...)
+	if permits > 0 {
+		m = l.Semaphore(keys[0], permits)
+	}
 	if try {
 		return m.TryLock(ctx)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,11 +34,14 @@ Do only said it when they began.
 
 --json has an object with "server", "at" and "locks", these by table and row. A
 lock has "table", "column", "row", "key", "behind" (how many wait inside processes,
-in all), "holder" (null while it passes from one to the next) and "waiters". A
-session has "id" (null when the server did not say who holds), "key",
-"application", "host", "process", "user", "database", "since" (RFC 3339),
-"for_seconds", "idle" (these three are null when they are not known), "statement"
-and "behind" (inside its process). What commands a terminal is escaped.`
+in all), "holder" (null while it passes from one to the next, or is held
+together), "readers" (who share it), "permits" and "waiters". That of a semaphore
+has the column "semaphore", no holder, and in "permits" the sessions that hold one,
+each with "permit". A session has "id" (null when the server did not say who
+holds), "key", "application", "host", "process", "user", "database", "since" (RFC
+3339), "for_seconds", "idle" (these three are null when they are not known),
+"statement", "behind" (inside its process) and "shared". What commands a terminal
+is escaped.`
 
 // status is one call of the status command.
 type status struct {
@@ -151,8 +155,8 @@ func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Hol
 	}
 	named := map[string]string{}
 	for _, h := range holdings {
-		for _, waiter := range h.Waiters {
-			named[waiter.Key] = h.Row
+		for _, other := range slices.Concat(h.Waiters, h.Readers) {
+			named[other.Key] = h.Row
 		}
 		if h.Holder != nil {
 			named[h.Holder.Key] = h.Row

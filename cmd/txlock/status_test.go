@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
@@ -28,7 +30,7 @@ type shown struct {
 		Table, Column, Row, Key string
 		Behind                  int
 		Holder                  *shownSession
-		Waiters                 []shownSession
+		Readers, Waiters        []shownSession
 	}
 }
 
@@ -38,6 +40,7 @@ type shownSession struct {
 	Since                                                 *time.Time
 	For                                                   *float64 `json:"for_seconds"`
 	Idle                                                  *bool
+	Shared                                                bool
 }
 
 func (f *fixture) status(t *testing.T, keys ...string) (s shown) {
@@ -337,6 +340,36 @@ func breaks(t *testing.T, e *engine) {
 	require.Zero(t, r.code, r.stderr)
 	require.Contains(t, r.stdout, "k is free now.")
 	require.Equal(t, 76, next.wait(t))
+}
+
+// Of several sessions that share a lock, break ends the one that it is told.
+func TestBreakReader(t *testing.T) {
+	t.Parallel()
+	f := installed(t, engines[0])
+	driver, err := postgres.Open(context.Background(), f.url)
+	require.NoError(t, err)
+	locks := txlock.New(driver)
+	defer locks.Close()
+	shared := locks.Mutex("k").Shared()
+	first, err := shared.Lock(context.Background())
+	require.NoError(t, err)
+	second, err := shared.Lock(context.Background())
+	require.NoError(t, err)
+	readers := f.status(t).Locks[0].Readers
+	require.Len(t, readers, 2)
+	require.Contains(t, f.run(t, "status").stdout, "shared")
+	r := f.run(t, "break", "--yes", "k")
+	require.Equal(t, 64, r.code)
+	require.Contains(t, r.stderr, readers[0].ID+", "+readers[1].ID)
+	r = f.run(t, "break", "--yes", "--session", readers[1].ID, "k")
+	require.Zero(t, r.code, r.stderr)
+	require.Contains(t, r.stdout, "1 more share it, and keep it.")
+	require.Contains(t, r.stdout, "Session "+readers[1].ID+" was ended. k is shared by 1 sessions now.")
+	r = f.run(t, "break", "--yes", "k")
+	require.Zero(t, r.code, r.stderr)
+	require.Contains(t, r.stdout, "k is free now.")
+	require.ErrorIs(t, first.Unlock(context.Background()), txlock.ErrLost)
+	require.ErrorIs(t, second.Unlock(context.Background()), txlock.ErrLost)
 }
 
 // Another key in the same slot is not taken for the named one.

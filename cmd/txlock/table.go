@@ -44,7 +44,7 @@ const (
 	leastLock      = 16 // if there is no room for more
 )
 
-// table is what status shows: a row for each holder, and one for each waiter below it.
+// table is what status shows: a row for each holder or reader, and one for each waiter below it.
 type table struct {
 	rows    []row
 	unnamed bool // a holder is unnamed
@@ -61,6 +61,7 @@ type rowKind int
 const (
 	rowLock    rowKind = iota // a lock that nobody waits for
 	rowAwaited                // a lock that somebody waits for
+	rowReader                 // a further session that shares it
 	rowWaiter
 )
 
@@ -88,9 +89,20 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 			kind = rowAwaited
 		}
 		name, all := lockName(h, asked[h.Row]), waiting(len(h.Waiters), h.Behind)
-		if h.Holder != nil {
+		for _, holder := range h.Permits {
+			t.add(kind, name, fmt.Sprintf("permit %d", holder.Permit), all, holder)
+			all = ""
+		}
+		switch {
+		case len(h.Permits) > 0:
+		case h.Holder != nil:
 			t.add(kind, name, "held", all, *h.Holder)
-		} else {
+		case len(h.Readers) > 0:
+			t.add(kind, name, "shared", all, h.Readers[0])
+			for _, reader := range h.Readers[1:] {
+				t.add(rowReader, "  and", "shared", "", reader)
+			}
+		default:
 			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on", colWaiting: all}})
 		}
 		t.behind = t.behind || h.Behind > 0
@@ -99,7 +111,11 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 			if key := terminal.Clean(waiter.Key); key != "" && waiter.Key != h.Key {
 				place += " " + key
 			}
-			t.add(rowWaiter, place, "waits", waiting(0, waiter.Behind), waiter)
+			state := "waits"
+			if waiter.Shared {
+				state = "waits to share"
+			}
+			t.add(rowWaiter, place, state, waiting(0, waiter.Behind), waiter)
 		}
 	}
 	return t
@@ -115,7 +131,7 @@ func byUrgency(a, b txlock.Holding) int {
 		return 1
 	}
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), byBegin(longestWaiter(a), longestWaiter(b)),
-		byBegin(a.Holder, b.Holder))
+		byBegin(longestHolder(a), longestHolder(b)))
 }
 
 // awaited tells whether somebody waits for the lock, at the server or inside a process.
@@ -133,12 +149,21 @@ func waiting(sessions, behind int) string {
 	return strings.Join(counts, " ")
 }
 
-func longestWaiter(h txlock.Holding) *txlock.Session {
-	if len(h.Waiters) == 0 {
+func longestWaiter(h txlock.Holding) *txlock.Session { return longest(h.Waiters) }
+
+func longestHolder(h txlock.Holding) *txlock.Session {
+	if h.Holder != nil {
+		return h.Holder
+	}
+	return longest(h.Readers)
+}
+
+func longest(sessions []txlock.Session) *txlock.Session {
+	if len(sessions) == 0 {
 		return nil
 	}
-	longest := slices.MinFunc(h.Waiters, func(a, b txlock.Session) int { return byBegin(&a, &b) })
-	return &longest
+	first := slices.MinFunc(sessions, func(a, b txlock.Session) int { return byBegin(&a, &b) })
+	return &first
 }
 
 // byBegin sorts by the time of the beginning. Unknown times come last.
@@ -158,6 +183,9 @@ func byBegin(a, b *txlock.Session) int {
 // lockName is the name of a lock in the table: its key, if a session names it. It adds other keys
 // by which the command line named the slot.
 func lockName(h txlock.Holding, asked []string) string {
+	if h.Column == semaphore {
+		return terminal.Clean("permits of " + h.Key)
+	}
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
 	}
@@ -201,7 +229,7 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 // ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
 // statements add nothing to the table.
 var ownMarks = []string{
-	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
+	"pg_advisory_xact_lock", "do $txlock$", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
 	"select epoch || ' ' || nextval(", "-- txlock ping", "txlock.idle",
 }
 
@@ -288,7 +316,7 @@ func summary(hidden []row) string {
 		count[r.kind]++
 	}
 	return fmt.Sprintf("… %d more lines: awaited locks %d, waiters %d, others %d", len(hidden), count[rowAwaited],
-		count[rowWaiter], count[rowLock])
+		count[rowWaiter], count[rowLock]+count[rowReader])
 }
 
 // fit chooses the columns to show and their widths.

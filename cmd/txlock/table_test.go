@@ -56,6 +56,21 @@ func TestTableFits(t *testing.T) {
 	require.Equal(t, before(wide[0], "SESSION"), before(wide[3], "4713"), "columns are where their headings are")
 }
 
+// Each session that shares a lock has a line.
+func TestTableOfReaders(t *testing.T) {
+	table := tableOf([]txlock.Holding{{
+		Row: "7", Key: "sku", Readers: []txlock.Session{
+			{ID: "1", Key: "sku", Shared: true, For: time.Minute}, {ID: "2", Key: "sku", Shared: true, For: time.Hour},
+		},
+		Waiters: []txlock.Session{{ID: "3", Key: "sku", For: time.Second}, {ID: "4", Key: "sku", Shared: true}},
+	}}, nil)
+	lines := table.lines(0, 0, false)
+	require.Regexp(t, `^sku +shared +1m0s +2 +1$`, lines[1])
+	require.Regexp(t, `^  and +shared +1h0m0s +2$`, lines[2])
+	require.Regexp(t, `^  1\. +waits +1s +3$`, lines[3])
+	require.Regexp(t, `^  2\. +waits to share +4$`, lines[4])
+}
+
 // A narrow table drops the columns that say least. Who holds a lock matters more than that the
 // session is idle.
 func TestTableOfNarrowTerminal(t *testing.T) {
@@ -184,7 +199,7 @@ func TestPicture(t *testing.T) {
 	require.NoError(t, writeJSONLine(&out, pictureOf(txlock.Session{Key: "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b"})))
 	require.Equal(t, `{"id":null,"key":"a\u009b\u202e\udb40\udc41\u007f<ü鍵🔒\u001b","application":"",`+
 		`"host":"","process":0,"user":"","database":"",`+
-		`"since":null,"for_seconds":null,"idle":null,"statement":"","behind":0}`+"\n", out.String())
+		`"since":null,"for_seconds":null,"idle":null,"statement":"","behind":0,"shared":false}`+"\n", out.String())
 	var back struct{ Key string }
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &back))
 	require.Equal(t, "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b", back.Key)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +14,9 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
+
+// semaphore is the Column of a semaphore's Holding.
+const semaphore = "semaphore"
 
 // patience is how long a wait lasts before it is announced.
 const patience = time.Second
@@ -127,6 +132,9 @@ func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) st
 // rows. In containers many processes have the same number. A row that was held before this process
 // asked belongs to another.
 func (j *job) holder(h txlock.Holding) string {
+	if (h.Column == semaphore) != (j.permits > 0) { // another lock of the same name
+		return ""
+	}
 	waited := time.Since(j.asked)
 	ahead := ahead(h.Waiters, waited)
 	text := ""
@@ -138,6 +146,13 @@ func (j *job) holder(h txlock.Holding) string {
 		if key := terminal.Clean(h.Holder.Key); key != "" && len(j.keys) > 1 {
 			text = key + " is " + text
 		}
+	}
+	if len(h.Readers) > 0 {
+		text = fmt.Sprintf("shared by %d sessions, %s among them", len(h.Readers), describe(h.Readers[0]))
+	}
+	if len(h.Permits) > 0 {
+		longest := slices.MaxFunc(h.Permits, func(a, b txlock.Session) int { return cmp.Compare(a.For, b.For) })
+		text = fmt.Sprintf("permits held: %d, the longest%s by %s", len(h.Permits), period(longest), describe(longest))
 	}
 	if ahead > 0 {
 		text = strings.TrimPrefix(text+fmt.Sprintf(", %d waiting ahead", ahead), ", ")

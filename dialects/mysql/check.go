@@ -83,6 +83,24 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string) (int, b
 	return len(column), false, err
 }
 
+// TryShare implements exclusion.Conn.
+func (c checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error) {
+	mode := sharing
+	if alone {
+		mode = owning
+	}
+	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+		return false, exclusion.NoVerdict(err)
+	}
+	column, err := firstColumn(ctx, c.conn, onMariaDB(someWait)+"SELECT slot FROM "+c.table+" WHERE slot = "+
+		strconv.Itoa(slot)+" "+mode+skipLocked)
+	switch number(err) {
+	case 0, noPrivilege, noColumnPrivilege:
+		err = exclusion.NoVerdict(err)
+	}
+	return len(column) == 1, err
+}
+
 // Rollback implements exclusion.Conn.
 func (c checkConn) Rollback(ctx context.Context) error {
 	_, err := c.conn.ExecContext(ctx, "ROLLBACK")

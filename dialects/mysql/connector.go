@@ -41,7 +41,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, err := statementsOf[pooledConn](opened)
+	inner, err := statementsOf(opened)
 	if err == nil {
 		if _, err = inner.ExecContext(ctx, sessionSettings, nil); err != nil {
 			err = fmt.Errorf("set up session: %w", err)
@@ -54,26 +54,20 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &ownedConn{pooledConn: inner, socket: socketOf(opened)}, nil
 }
 
-// statementConn is what sessions use of a connection of go-sql-driver/mysql, or of what a program
-// has wrapped around one.
-type statementConn interface {
+// pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
+type pooledConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext
-}
-
-// pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
-type pooledConn interface {
-	statementConn
 	driver.NamedValueChecker
 	driver.Pinger
 	driver.SessionResetter // finds a connection that died while it was idle
 	driver.Validator
 }
 
-func statementsOf[C driver.Conn](conn any) (statements C, err error) {
-	statements, ok := conn.(C)
+func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
+	statements, ok := conn.(pooledConn)
 	if !ok {
 		err = fmt.Errorf("txlock needs connections of go-sql-driver/mysql; %T lacks methods of theirs", conn)
 	}

@@ -26,7 +26,8 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 	}
 	look := func(mode string) error {
 		for _, text := range []string{
-			"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", lookSQL(table, only, mode),
+			"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+			lookSQL(table, p.column, only, mode),
 		} {
 			if _, err := grid(ctx, conn, text); err != nil {
 				return err
@@ -34,7 +35,7 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 		}
 		return nil
 	}
-	err = look("FOR UPDATE")
+	err = look(owning)
 	if number(err) == onlyStatements { // which goes for FOR UPDATE too
 		err = look(sharing)
 	}
@@ -70,7 +71,7 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 // takes one that is only read for a constant. MariaDB turns a list of 1000 numbers into a table and
 // joins it. The variable would then note the numbers of that list instead of the free rows. A
 // threshold of 0 turns that off.
-func lookSQL(table string, only []int, mode string) string {
+func lookSQL(table, column string, only []int, mode string) string {
 	settings := onMariaDB(someWait, "in_predicate_conversion_threshold=0")
 	if only == nil {
 		return settings + "SELECT slot FROM " + table +
@@ -83,9 +84,9 @@ func lookSQL(table string, only []int, mode string) string {
 	for i, slot := range only {
 		numbers[i] = strconv.Itoa(slot)
 	}
-	return settings + "SELECT slot FROM " + table +
-		" FORCE INDEX (PRIMARY) WHERE slot IN (" + strings.Join(numbers, ",") +
-		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', slot)) IS NULL " + mode + skipLocked
+	return settings + "SELECT " + column + " FROM " + table +
+		" FORCE INDEX (PRIMARY) WHERE " + column + " IN (" + strings.Join(numbers, ",") +
+		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', " + column + ")) IS NULL " + mode + skipLocked
 }
 
 // gaps reads, for example, " 5-5 70-71|65535": slots 5, 70 and 71, and from 65535 on.
@@ -114,9 +115,6 @@ func absent(seen string, only []int) (missed []int) {
 	}
 	return missed
 }
-
-// sharing locks rows against writers only.
-const sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
 
 const (
 	// waitsAtOnce is how many connections wait for held slots at once.
@@ -194,7 +192,7 @@ func (d *Driver) findSome(ctx context.Context, conn *sql.Conn, p *picture, slots
 			}
 		})
 	}
-	found := &picture{people: map[string]*dialects.Party{}, folds: p.folds}
+	found := &picture{people: map[string]*dialects.Party{}, begins: map[string]string{}, folds: p.folds}
 	var waiting []string
 	for range slots {
 		if session := <-sessions; session != "" {
@@ -249,8 +247,8 @@ func (d *Driver) awaitHolder(ctx context.Context, p *picture, slot int, started 
 	started <- session[0]
 	table, _ := quoteTable(p.table)
 	limits := onMariaDB(someWait, fmt.Sprintf("max_statement_time=%.3f", waitFor.Seconds()))
-	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %sslot FROM %s WHERE slot = %d FOR UPDATE", limits, awaitMark,
-		table, slot))
+	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %[3]s = %[5]d FOR UPDATE", limits,
+		awaitMark, p.column, table, slot))
 	_, err = conn.ExecContext(clean, "ROLLBACK") // at once: it may have the row
 	<-spared
 	if err != nil {

@@ -89,7 +89,7 @@ func (p *picture) readLabels(ctx context.Context, conn *sql.Conn) error {
 
 const innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_id = t.trx_requested_lock_id, l.lock_mode = 'S',
 	l.lock_table, l.lock_index, l.lock_data, (SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
-		WHERE w.requested_lock_id = l.lock_id AND w.requesting_trx_id = t.trx_id)
+		WHERE w.requested_lock_id = l.lock_id AND w.requesting_trx_id = t.trx_id), ` + sharingSQL + `
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t
 		ON t.trx_id = l.lock_trx_id AND (t.trx_id <> 0 OR t.trx_rows_locked > 0)
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
@@ -108,30 +108,25 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 	if err != nil {
 		return 0, err
 	}
-	// Transactions that have locked rows in share mode alone all have number 0. What one of them
-	// holds shows as held by each. What one of them waits for is its own.
-	unnumbered := map[string]bool{}
-	for _, line := range locks {
-		if line[1] == "0" {
-			unnumbered[line[0]] = true
-		}
+	if err := p.begun(ctx, conn); err != nil {
+		return 0, err
 	}
 	waits := map[string]bool{}
 	for _, line := range locks {
 		lock := rowLock{
-			session: line[0], transaction: line[1], waiting: line[2] == "1", shared: line[3] == "1",
+			session: line[0], transaction: p.identity(line[1], line[0]),
+			waiting: line[2] == "1", shared: line[3] == "1",
 			table: p.parsed(line[4], ""), index: strings.Trim(line[5], "`"), value: recordValue(line[6]),
 		}
 		waits[lock.session] = waits[lock.session] || lock.waiting
 		lock.party = p.people[lock.session]
-		if lock.transaction == "0" && len(unnumbered) > 1 && !lock.waiting {
-			lock.session, lock.party = "", &dialects.Party{} // the server does not say whose it is
+		if line[1] == "0" && !lock.waiting { // what one of them waits for is its own
+			if lock.sharing, _ = strconv.Atoi(line[8]); lock.sharing == 0 {
+				continue // another waits for it, and nobody has it
+			}
 		}
 		lock.place, _ = strconv.Atoi(line[7])
 		p.locks = append(p.locks, lock)
-	}
-	if err := p.begun(ctx, conn); err != nil {
-		return 0, err
 	}
 	holders, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx "+
 		"WHERE trx_rows_locked > 0 AND trx_mysql_thread_id <> CONNECTION_ID()")
@@ -144,12 +139,15 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 }
 
 // begun notes when the transactions of sessions that do not wait began. The view has that in the
-// server's time zone, whatever the session's is.
+// server's time zone, whatever the session's is, and in whole seconds: one that began in this
+// second may be followed by another that did.
 func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+
-		"UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) FROM information_schema.innodb_trx")
+	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+begunSQL+" FROM information_schema.innodb_trx")
 	for _, line := range lines {
 		seconds, failed := strconv.ParseFloat(line[1], 64)
+		if failed == nil && p.now >= seconds+1 {
+			p.begins[line[0]] = strconv.FormatInt(int64(seconds), 10)
+		}
 		if party := p.people[line[0]]; party != nil && party.Since.IsZero() && failed == nil {
 			party.For = max(time.Duration((p.now-seconds)*float64(time.Second)), 0)
 			party.Since = p.since(party.For)
@@ -158,9 +156,13 @@ func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
+// begunSQL is when a transaction began, in seconds since 1970.
+const begunSQL = "UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone))"
+
 // isInMariaDB tells whether the session is still in the transaction that Inspect showed.
 func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
-	if err := requireNumbers(party); err != nil {
+	number, begin, err := takeApart(party)
+	if err != nil {
 		return false, err
 	}
 	if err := d.readings.enter(ctx); err != nil {
@@ -171,8 +173,12 @@ func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects
 		return false, err
 	}
 	defer func() { d.readings.last = time.Now() }()
+	same := ""
+	if begin != "" {
+		same = " AND trx_rows_locked > 0 AND " + begunSQL + " = " + begin
+	}
 	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
-		party.Session+" AND trx_id = "+party.Transaction+" AND (trx_id <> 0 OR trx_rows_locked > 0)")
+		party.Session+" AND trx_id = "+number+same)
 	return len(found) > 0, err
 }
 

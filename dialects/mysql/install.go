@@ -174,14 +174,22 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	return tx.Rollback()
 }
 
-// tablesBeside are the tables that stand beside the lock table: the fence, and the leaders.
+// tablesBeside stand beside the lock table: the fence, leaders, markers, permits.
 func tablesBeside(locks string) ([]table, error) {
 	f, err := fenceOf(locks)
 	if err != nil {
 		return nil, err
 	}
 	leaders, err := leadersOf(locks)
-	return append(f.tables(), leadersTable(leaders)), err
+	if err != nil {
+		return nil, err
+	}
+	markers, err := markersOf(locks)
+	if err != nil {
+		return nil, err
+	}
+	permits, err := permitsOf(locks)
+	return append(f.tables(), leadersTable(leaders), markersTable(markers), permitsTable(permits)), err
 }
 
 // slotsTable is the lock table. Every row states the number of slots: missing rows show, and a

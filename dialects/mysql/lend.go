@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"sync"
+
+	"github.com/txlock/txlock/dialects/internal/wrapped"
 )
 
 // loan presents a connection of the caller's pool as a *sql.Tx, without sending START TRANSACTION:
@@ -23,9 +26,9 @@ type loan struct {
 // lend begins a loan of conn, whose transaction is open, or begins with its next statement.
 func lend(conn *sql.Conn) (*loan, error) {
 	lent := &lentConn{}
-	err := conn.Raw(func(pooled any) (err error) {
-		lent.statementConn, err = statementsOf[statementConn](pooled)
-		return err
+	err := conn.Raw(func(pooled any) error {
+		lent.Statements = wrapped.Statements{Conn: pooled.(driver.Conn)}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func (l *loan) end() {
 
 // lentConn is the one connection of a loan, its connector, and its transaction.
 type lentConn struct {
-	statementConn
+	wrapped.Statements
 	mu    sync.Mutex // held while the handle sends COMMIT or ROLLBACK
 	ended bool       // the connection is the session's alone
 }
@@ -63,14 +66,6 @@ func (c *lentConn) Driver() driver.Driver { return nil }
 
 // Close implements driver.Conn. The connection is the pool's to close.
 func (c *lentConn) Close() error { return nil }
-
-// CheckNamedValue implements driver.NamedValueChecker.
-func (c *lentConn) CheckNamedValue(value *driver.NamedValue) error {
-	if checker, ok := c.statementConn.(driver.NamedValueChecker); ok {
-		return checker.CheckNamedValue(value)
-	}
-	return driver.ErrSkip
-}
 
 // BeginTx implements driver.ConnBeginTx.
 func (c *lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
@@ -89,5 +84,21 @@ func (c *lentConn) send(query string) error {
 		return sql.ErrTxDone
 	}
 	_, err := c.ExecContext(context.Background(), query, nil)
+	if errors.Is(err, driver.ErrSkip) {
+		return c.sendPrepared(query)
+	}
 	return err
+}
+
+func (c *lentConn) sendPrepared(query string) error {
+	stmt, err := c.Prepare(query)
+	if err != nil {
+		return err
+	}
+	if execer, ok := stmt.(driver.StmtExecContext); ok {
+		_, err = execer.ExecContext(context.Background(), nil)
+	} else {
+		err = driver.ErrSkip
+	}
+	return errors.Join(err, stmt.Close())
 }

@@ -41,6 +41,9 @@ func joined(statements ...string) string {
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	token int64, err error,
 ) {
+	if request.Permit != nil {
+		return d.takePermit(ctx, at, request, front)
+	}
 	limit := interrupt.Limit(ctx, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil {
@@ -50,21 +53,25 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return 0, err
 	}
-	var locked []string
-	unreached := false
-	err = interrupt.Await(ctx, limit > 0, func(ctx context.Context) error {
-		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
-		unreached = errors.Is(err, interrupt.ErrNoConnection)
-		return err
-	}, func(ctx context.Context) (err error) {
+	var locked, answer []string
+	together := request.Marker != nil && at.several && !request.Try // a try might wait for another's marker
+	if together {
+		write, read, err := markSQL(*request.Marker)
+		if err != nil {
+			return 0, err
+		}
+		send = func(ctx context.Context, q querier, query string) (first []string, err error) {
+			columns, err := firstColumns(ctx, q, joined(query, write, read))
+			if err == nil {
+				first, answer = columns[0], columns[1]
+			}
+			return first, err
+		}
+	}
+	err = d.awaitTagged(ctx, limit > 0, tag, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
-	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
-		err = fmt.Errorf("%w (%w)", err, errUnreached)
-		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
-		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
-	}
 	if err != nil {
 		return 0, classify(err, request)
 	}
@@ -76,7 +83,33 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return 0, missing.ErrRows
 	}
-	return token, nil
+	switch {
+	case request.Marker == nil:
+	case together:
+		err = marked(answer)
+	default:
+		err = record(ctx, at, *request.Marker)
+	}
+	return token, err
+}
+
+// awaitTagged runs a statement that carries tag, and ends it on the server when ctx ends. Told says
+// that the server knows ctx's deadline.
+func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string,
+	statement func(context.Context) error,
+) error {
+	unreached := false
+	err := interrupt.Await(ctx, told, func(ctx context.Context) error {
+		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
+		unreached = errors.Is(err, interrupt.ErrNoConnection)
+		return err
+	}, statement)
+	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
+		err = fmt.Errorf("%w (%w)", err, errUnreached)
+		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
+		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
+	}
+	return err
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.
@@ -86,7 +119,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
 	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
-	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" {
+	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Marker == nil {
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
@@ -108,6 +141,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 	if number(failed) == noSuchTable && request.Fence != "" {
 		return s.explainTable(ctx, request.Fence, failed)
 	}
+	failed = explainReadOnly(ctx, s.statements(), request, failed)
 	if !errors.Is(failed, missing.ErrRows) {
 		return failed
 	}
@@ -136,7 +170,7 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
-	if !errors.Is(err, missing.ErrRows) {
+	if err = explainReadOnly(clean, at, request, err); !errors.Is(err, missing.ErrRows) {
 		return token, err
 	}
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
@@ -205,20 +239,29 @@ func onlyRow(request dialects.Request) func(ctx context.Context, q querier, quer
 
 // firstColumn runs statements, and returns the first column of the rows of the first.
 func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
+	columns, err := firstColumns(ctx, q, query)
+	return columns[0], err
+}
+
+// firstColumns runs statements, and returns the first column of the rows of each that has rows.
+func firstColumns(ctx context.Context, q querier, query string) (columns [2][]string, err error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
-		return nil, err
+		return columns, err
 	}
 	defer rows.Close()
-	var column []string
-	for rows.Next() {
-		var value sql.RawBytes
-		if err := rows.Scan(&value); err != nil {
-			return nil, err
+	for at := 0; ; at++ {
+		for rows.Next() {
+			var value sql.RawBytes
+			if err := rows.Scan(&value); err != nil {
+				return columns, err
+			}
+			if at < len(columns) {
+				columns[at] = append(columns[at], string(value))
+			}
 		}
-		column = append(column, string(value))
+		if !rows.NextResultSet() { // reading its result shows the error of a later statement
+			return columns, rows.Err()
+		}
 	}
-	for rows.NextResultSet() { // reading its result shows the error of a later statement
-	}
-	return column, rows.Err()
 }

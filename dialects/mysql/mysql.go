@@ -34,7 +34,8 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 // not close it. New costs more round trips than [Open], because the session's settings travel
 // alone, there and back. Where the connections of db are go-sql-driver's own, with
 // multiStatements=true in their DSN, the settings travel with other statements, and New costs as
-// many round trips as Open. A nil db is an error from the first call that can return one.
+// many round trips as Open. The connections may be wrapped, as for traces: all statements go
+// through the wrapper. A nil db is an error from the first call that can return one.
 //
 // A transaction that is open on a connection of db, as after any statement of a db with
 // autocommit=0, is committed before the lock. BeginTx would do the same.
@@ -83,6 +84,15 @@ func (d *Driver) System() string { return "mysql" }
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
+	if request.Marker != nil && !request.Try {
+		at, err := d.Done(ctx, *request.Marker)
+		if err == nil && !at.IsZero() {
+			err = dialects.ErrDone
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err

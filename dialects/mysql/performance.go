@@ -20,7 +20,7 @@ const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HO
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
 		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = '_pid'),
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
-		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name')
+		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID
 	FROM performance_schema.threads t
 	LEFT JOIN performance_schema.user_variables_by_thread v
 		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + variable + `'
@@ -105,7 +105,8 @@ func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) 
 	}
 	for _, line := range locks {
 		lock := rowLock{
-			session: sessions[line[0]], transaction: line[0], waiting: line[1] == "1", shared: line[2] == "1",
+			session: sessions[line[0]], transaction: p.identity(line[0], sessions[line[0]]),
+			waiting: line[1] == "1", shared: line[2] == "1",
 			table: p.nameOf(line[3], line[4]), index: line[5], value: recordValue(line[6]),
 		}
 		lock.party = p.people[lock.session]
@@ -175,28 +176,23 @@ func (p *picture) meet(line []string) {
 	if party.Process = max(party.Process, process); party.Process == 0 {
 		party.Process, _ = strconv.Atoi(line[10])
 	}
-	p.people[party.Session] = party
+	p.people[party.Session], p.begins[party.Session] = party, line[12]
 }
 
-// isInMySQL tells whether the session is still in the transaction that Inspect showed. InnoDB
-// numbers each transaction that locks rows.
+// isInMySQL tells whether the session is still in the transaction that Inspect showed.
 func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool, error) {
-	if err := requireNumbers(party); err != nil {
+	number, event, err := takeApart(party)
+	if err != nil {
 		return false, err
+	}
+	if event != "" {
+		if same, err := eventIs(ctx, conn, party.Session, event); err != nil || !same {
+			return false, err
+		}
 	}
 	found, err := grid(ctx, conn, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
 		JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
 		WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID = %s AND l.ENGINE_TRANSACTION_ID = %s LIMIT 1`,
-		party.Session, party.Transaction))
+		party.Session, number))
 	return len(found) > 0, err
-}
-
-// requireNumbers is an error when the session and the transaction are no numbers.
-func requireNumbers(party dialects.Party) error {
-	for _, text := range []string{party.Session, party.Transaction} {
-		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
-			return fmt.Errorf("session %q is none of Inspect's", party.Session)
-		}
-	}
-	return nil
 }

@@ -29,7 +29,8 @@ func (p *picture) queues() []dialects.RowState {
 	}
 	states := make([]dialects.RowState, 0, len(rows))
 	for row, locks := range rows {
-		if state := state(row.rowName, locks); state.Holder != nil || len(state.Waiters) > 0 {
+		state := state(row.rowName, locks)
+		if state.Holder != nil || len(state.Readers)+state.Sharing+len(state.Waiters) > 0 {
 			states = append(states, state)
 		}
 	}
@@ -74,8 +75,16 @@ func (p *picture) rowOf(lock rowLock, names map[tableColumn]map[string]rowName) 
 
 func state(name rowName, locks []rowLock) dialects.RowState {
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value}
+	mixed := slices.ContainsFunc(locks, func(l rowLock) bool { return l.shared && l.waiting })
 	slices.SortFunc(locks, func(a, b rowLock) int {
-		return cmp.Or(cmp.Compare(a.place, b.place), compareBool(a.shared, b.shared),
+		if mixed && a.waiting && b.waiting && a.party != nil && b.party != nil {
+			// Who shares is not blocked by those in front that share too: the places do not
+			// compare.
+			if first := a.party.Since.Compare(b.party.Since); first != 0 {
+				return first
+			}
+		}
+		return cmp.Or(compareBool(a.waiting, b.waiting), cmp.Compare(a.place, b.place), compareBool(a.shared, b.shared),
 			compareBool(a.session == "", b.session == ""), // who is known goes first
 			cmp.Compare(len(a.session), len(b.session)), cmp.Compare(a.session, b.session))
 	})
@@ -83,6 +92,7 @@ func state(name rowName, locks []rowLock) dialects.RowState {
 	for _, lock := range locks {
 		waits[lock.session] = waits[lock.session] || lock.waiting
 	}
+	var unsure suspects
 	seen := map[string]bool{}
 	for _, lock := range locks {
 		sharing := lock.shared && !lock.waiting && waits[lock.session] // and it waits to own the row
@@ -91,13 +101,21 @@ func state(name rowName, locks []rowLock) dialects.RowState {
 		}
 		seen[lock.session] = true
 		shown := *lock.party
-		shown.Transaction = lock.transaction
+		shown.Transaction, shown.Shared = lock.transaction, lock.shared
 		switch {
 		case lock.waiting:
 			state.Waiters = append(state.Waiters, shown)
+		case lock.sharing > 0:
+			unsure.sharing = max(unsure.sharing, lock.sharing)
+			unsure.parties = append(unsure.parties, shown)
+		case lock.shared:
+			state.Readers = append(state.Readers, shown)
 		case state.Holder == nil:
 			state.Holder = &shown
 		}
+	}
+	if state.Holder == nil { // else it is the lock of one that waits, and blocks those behind
+		unsure.settle(&state)
 	}
 	return state
 }

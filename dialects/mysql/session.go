@@ -33,7 +33,7 @@ type session struct {
 
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
-	if request.Work && s.owned == nil { // before the wait: some connections cannot be lent
+	if request.Work && s.owned == nil {
 		if err := s.borrow(); err != nil {
 			return 0, err
 		}
@@ -54,6 +54,9 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		front = joined(settings, save)
 	}
 	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
+		if errors.Is(err, errHeadKept) {
+			destroy(s.conn)
+		}
 		return 0, err
 	}
 	if settings != "" {

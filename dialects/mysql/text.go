@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ const (
 func lockSQL(request dialects.Request, clause string, limit time.Duration, comment, into string, patient bool) (
 	string, error,
 ) {
-	selects, err := selectsOf(request, into)
+	selects, err := selectsOf(request, into, " "+mode(request)+clause)
 	if err != nil {
 		return "", err
 	}
@@ -54,7 +55,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 	}
 	hint += comment
 	if len(selects) == 1 {
-		return prefix + "SELECT " + hint + selects[0] + " FOR UPDATE" + clause, nil
+		return prefix + "SELECT " + hint + selects[0], nil
 	}
 	var b strings.Builder
 	b.WriteString(prefix)
@@ -62,7 +63,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		if i > 0 {
 			b.WriteString(" UNION ALL ")
 		}
-		b.WriteString("(SELECT " + hint + text + " FOR UPDATE" + clause + ")")
+		b.WriteString("(SELECT " + hint + text + ")")
 		hint = ""
 	}
 	return b.String(), nil
@@ -87,8 +88,8 @@ func onMariaDB(settings ...string) string {
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
-	request.Fence = ""
-	selects, err := selectsOf(request, "")
+	request.Fence, request.Shared = "", false
+	selects, err := selectsOf(request, "", "")
 	if err != nil {
 		return "", err
 	}
@@ -101,7 +102,12 @@ func existSQL(request dialects.Request) (string, error) {
 // index and read nothing else. Slots have a primary key that can be forced. The index of a caller's
 // table has no known name, and the server may read all of a small table for an IN list: hence one
 // look-up for each value.
-func selectsOf(request dialects.Request, into string) ([]string, error) {
+//
+// FOR UPDATE by a secondary index locks the row itself as well. A shared lock does so only when the
+// query reads a column that is not in that index; else a writer that finds the row by its primary
+// key would have it at the same time. Hence a query inside that reads all columns. The LIMIT keeps
+// the server from merging the two.
+func selectsOf(request dialects.Request, into, locking string) ([]string, error) {
 	table, err := quoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -111,7 +117,7 @@ func selectsOf(request dialects.Request, into string) ([]string, error) {
 		return nil, err
 	}
 	if request.Slots > 0 {
-		return []string{slotsSelect(table, column, request, into)}, nil
+		return []string{slotsSelect(table, column, request, into) + locking}, nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -125,7 +131,13 @@ func selectsOf(request dialects.Request, into string) ([]string, error) {
 		if request.Fence != "" {
 			result = counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
 		}
-		selects[i] = fmt.Sprintf("%s FROM %s WHERE %s = %s", result, table, column, text)
+		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
+		if request.Shared {
+			found = fmt.Sprintf("(SELECT * FROM %s LIMIT %d%s) AS whole", found, uint64(math.MaxUint64), locking)
+		} else {
+			found += locking
+		}
+		selects[i] = result + " FROM " + found
 	}
 	return selects, nil
 }
@@ -140,14 +152,14 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	}
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
-			strconv.Itoa(request.Slots)
+			strconv.Itoa(request.Slots) + andWritable(request)
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		numbers[i] = value.Text
 	}
-	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d ORDER BY %s",
-		result, table, column, strings.Join(numbers, ","), request.Slots, column)
+	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s",
+		result, table, column, strings.Join(numbers, ","), request.Slots, andWritable(request), column)
 }
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)

@@ -15,11 +15,13 @@ import (
 // picture is what the server's views show: sessions, and the row locks that they have or wait for.
 type picture struct {
 	mariadb  bool
-	table    string // the lock table, as its user spells it
+	table    string // the lock table, or that of permits, as its user spells it
+	column   string // that numbers its rows
 	database string // of the connection
 	folds    bool   // the server keeps names of tables in small letters
 	now      float64
 	people   map[string]*dialects.Party // by the number of the connection
+	begins   map[string]string          // what tells their transactions apart; see identity
 	locks    []rowLock
 	leading  map[tableName]map[string]string // the first column of each index, of callers' tables
 }
@@ -32,6 +34,7 @@ type rowLock struct {
 	waiting     bool
 	place       int  // in the queue: how many locks are in front
 	shared      bool // FOR SHARE
+	sharing     int  // MariaDB shows it as that of each unnumbered session: of so many it is; else 0
 	table       tableName
 	index       string
 	value       string // the first column of the record
@@ -59,8 +62,9 @@ func newPicture(ctx context.Context, conn *sql.Conn, table string) (*picture, er
 		return nil, err
 	}
 	p := &picture{
-		mariadb: lines[0][0] == "1", table: table, database: lines[0][1], folds: lines[0][3] != "0",
+		mariadb: lines[0][0] == "1", table: table, column: "slot", database: lines[0][1], folds: lines[0][3] != "0",
 		people:  map[string]*dialects.Party{},
+		begins:  map[string]string{},
 		leading: map[tableName]map[string]string{},
 	}
 	if !p.mariadb && lines[0][4] == "0" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
@@ -22,8 +23,9 @@ func (d *driver[Tx]) Check(ctx context.Context, table string) error {
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
 		return d.withConn(second, func(rival querier) error {
-			first := &checkConn{querier: holder, table: quoted}
-			return exclusion.Prove(second, slots, first, &checkConn{querier: rival, table: quoted})
+			first := &checkConn{querier: holder, table: quoted, spelled: table}
+			return exclusion.Prove(second, slots, first,
+				&checkConn{querier: rival, table: quoted, spelled: table})
 		})
 	})
 }
@@ -31,8 +33,10 @@ func (d *driver[Tx]) Check(ctx context.Context, table string) error {
 // checkConn is a connection of Check.
 type checkConn struct {
 	querier
-	table string
-	begun bool
+	table string // quoted
+	// spelled is the table as its user spells it.
+	spelled string
+	begun   bool
 }
 
 // TryLock implements exclusion.Conn.
@@ -52,6 +56,21 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string) (int, 
 		return 0, false, err
 	}
 	return len(columns[1]), false, nil
+}
+
+// TryShare implements exclusion.Conn. Beside a shared lock an exclusive one is kept out by the
+// turnstile, before it comes to the row.
+func (c *checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error) {
+	request := dialects.Request{Table: c.spelled, Ours: true, Shared: !alone}
+	c.begun = true
+	columns, err := c.run(ctx, script{
+		{sql: beginSQL},
+		{"select " + passSQL(request, form(request, trying), "$1") + "::text", []any{strconv.Itoa(slot)}},
+	})
+	if state := sqlState(err); err != nil && (state == "" || state == noPrivilege) {
+		err = exclusion.NoVerdict(err)
+	}
+	return err == nil && isTrue(columns[1][0]), err
 }
 
 // Rollback implements exclusion.Conn.

@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,6 +17,7 @@ import (
 const (
 	divisionByZero   = "22012" // proofSQL raises it on purpose
 	noTransaction    = "25P01"
+	abortedBefore    = "25P02"
 	serialization    = "40001"
 	deadlockDetected = "40P01"
 	unknownStatement = "26000" // prepared, as the client library believes
@@ -68,16 +71,31 @@ func broken(err error) bool {
 		return false
 	case errors.As(err, &pg):
 		return pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
+	case sqlState(err) != "": // of another driver
+		return slices.ContainsFunc(fatal, func(prefix string) bool { return strings.HasPrefix(sqlState(err), prefix) })
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone): // the caller's transaction, not the session
 		return false
 	}
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
 }
 
+// fatal are classes of SQLSTATEs behind which the server ends the session, and single ones.
+var fatal = []string{
+	"08",    // connection exception
+	"57P",   // the server stops, or ends a session
+	"25P03", // idle_in_transaction_session_timeout: the lease
+	"25P04", // transaction_timeout
+}
+
+// sqlState is the SQLSTATE of an error of the server. Drivers have two ways to tell it.
 func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
+	var stated interface{ SQLState() string } // pgx, lib/pq
+	if errors.As(err, &stated) {
+		return stated.SQLState()
+	}
+	var fielded interface{ Field(byte) string } // pgdriver of bun
+	if errors.As(err, &fielded) {
+		return fielded.Field('C')
 	}
 	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 )
 
@@ -20,10 +19,10 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 		_ = s.rollback(ctx)
 		return err
 	}
-	if s.status() == failed {
+	if s.conn.status() == failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	if s.busy() { // so that COMMIT cannot be sent
+	if s.conn.busy() { // so that COMMIT cannot be sent
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
@@ -31,13 +30,15 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case sqlState(err) == divisionByZero && s.status() != idle: // of the proof; a COMMIT that failed is over
+	case sqlState(err) == abortedBefore: // a connection that does not know its state comes so far
+		return errors.Join(errAborted, s.rollback(ctx))
+	case sqlState(err) == divisionByZero && s.conn.status() != idle: // of the proof; a COMMIT that failed is over
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 			"not committed", dialects.ErrLost)
-	case sqlState(err) != "" && s.status() == idle && s.settled: // as below, and nothing is to be restored
+	case sqlState(err) != "" && s.conn.status() == idle && s.settled: // as below, and nothing is to be restored
 		return err
-	case errors.Is(err, dialects.ErrLost), sqlState(err) != "" && s.status() != closed:
+	case errors.Is(err, dialects.ErrLost), sqlState(err) != "" && s.conn.status() != closed:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
@@ -77,7 +78,7 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		s.conn.destroy(ctx)
 		return nil
 	}
-	if s.mark != "" && s.status() == idle {
+	if s.mark != "" && s.conn.status() == idle {
 		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have
 		// given the server's session, with what guardSQL has set, to another client, and puts that
 		// right if it tracks the setting; what this connection would restore may be another's.
@@ -85,7 +86,7 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		return nil
 	}
 	if s.mark != "" && !s.settled {
-		err = exec(ctx, s.conn, restoreSQL)
+		err = s.conn.exec(ctx, restoreSQL)
 	}
 	if ended := s.conn.rollback(ctx); err == nil {
 		err = ended
@@ -94,13 +95,4 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		s.conn.destroy(ctx)
 	}
 	return err
-}
-
-// busy tells whether the connection has rows that were not read.
-func (s *session[Tx]) busy() (busy bool) {
-	_ = s.conn.use(func(conn *pgx.Conn) error {
-		busy = conn.PgConn().IsBusy()
-		return nil
-	})
-	return busy
 }

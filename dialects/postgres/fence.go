@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/internal/locktable"
@@ -143,11 +142,8 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 	return err == nil && len(run[4]) > 0, err
 }
 
-// explainFence tells whether the table that the server did not find is one of the fence. Otherwise
-// the error is otherwise.
-func (q querier) explainFence(ctx context.Context, request dialects.Request, missing *pgconn.PgError,
-	otherwise error,
-) error {
+// explainFence tells whether the table that the server did not find is one of the fence.
+func (q querier) explainFence(ctx context.Context, request dialects.Request, missing error) error {
 	f, err := fenceOf(request.Fence)
 	if err != nil {
 		return err
@@ -157,5 +153,5 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 	if err == nil && !isTrue(columns[0][0]) {
 		return locktable.NoFence(request.Fence, missing)
 	}
-	return otherwise
+	return missing
 }

@@ -47,7 +47,7 @@ var errGaveWay = errors.New("the wait gave way to somebody who waits for its sna
 // maxWaitOf is how long a wait for request keeps one snapshot.
 func maxWaitOf(request dialects.Request) time.Duration {
 	limit := maxWait
-	if request.Ours && request.Slots == 0 {
+	if request.Ours && request.Slots == 0 && request.Permit == nil {
 		limit = maxCandidacy
 	}
 	if request.Lease > 0 {

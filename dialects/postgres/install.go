@@ -50,10 +50,8 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 		if installed, err = q.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
 			return err
 		}
-		for _, create := range beside {
-			if _, err := q.run(ctx, script{{sql: create}}); err != nil {
-				return err
-			}
+		if err = q.create(ctx, layout.Table, beside); err != nil {
+			return err
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
@@ -70,6 +68,11 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 		return "", err
 	}
 	beside, err := schemaBeside(layout.Table)
+	if err != nil {
+		return "", err
+	}
+	_, markers, err := markersSchema(layout.Table)
+	beside = append(beside, markers...)
 	create, seed := schema(quoted, layout.Slots)
 	return strings.Join(append([]string{create, seed}, beside...), ";\n\n") + ";\n", err
 }
@@ -103,14 +106,40 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int
 	return q.slots(ctx, table)
 }
 
-// schemaBeside creates what stands beside the lock table: the fence, and the leaders.
+// create creates what stands beside the lock table, as far as it is missing.
+func (q querier) create(ctx context.Context, table string, beside []string) error {
+	markers, schema, err := markersSchema(table)
+	if err != nil {
+		return err
+	}
+	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []any{markers}}})
+	if err != nil {
+		return err
+	}
+	if !isTrue(exists[0][0]) {
+		beside = append(beside, schema...)
+	}
+	for _, text := range beside {
+		if _, err := q.run(ctx, script{{sql: text}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// schemaBeside creates what stands beside the lock table: the fence, leaders, permits. The markers
+// are apart: see markersSchema.
 func schemaBeside(table string) ([]string, error) {
 	f, err := fenceOf(table)
 	if err != nil {
 		return nil, err
 	}
 	leaders, err := leadersOf(table)
-	return append(f.schema(), leadersSchema(leaders)), err
+	if err != nil {
+		return nil, err
+	}
+	permits, err := permitsOf(table)
+	return append(f.schema(), leadersSchema(leaders), permitsSchema(permits)), err
 }
 
 // schema is the SQL text that creates and seeds a lock table. The primary key is unnamed: the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
@@ -37,11 +36,17 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if err != nil {
 		return 0, classify(err, request)
 	}
+	if p.done >= 0 && isTrue(columns[p.done][0]) {
+		return 0, errFound
+	}
 	if p.turnstiles >= 0 {
 		err = passed(request, on.as, columns[p.turnstiles])
 	}
 	if err == nil {
 		err = complete(request, columns[p.rows])
+	}
+	if err == nil && p.marker >= 0 && len(columns[p.marker]) == 0 {
+		err = dialects.ErrDone
 	}
 	if err != nil || request.Fence == "" {
 		return 0, err
@@ -49,11 +54,13 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	return tokenOf(columns[p.token])
 }
 
+var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
+	"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
+
 // passed judges what the turnstiles answered.
 func passed(request dialects.Request, as role, turnstiles []string) error {
 	if as == foreign && len(turnstiles) == 0 {
-		return fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data under "+
-			"it; begin it at READ COMMITTED", dialects.ErrIsolation)
+		return errSnapshot
 	}
 	for _, granted := range turnstiles {
 		if request.Try && !isTrue(granted) {
@@ -80,12 +87,11 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == undefinedTable && request.Fence != "" {
-		return q.explainFence(ctx, request, pg, err)
+	if sqlState(err) == undefinedTable && request.Fence != "" {
+		return q.explainFence(ctx, request, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
-		return err
+		return q.explainStandby(ctx, request, err)
 	}
 	s, err := existScript(request)
 	if err != nil {
@@ -110,9 +116,14 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as 
 	if err != nil {
 		return 0, err
 	}
-	token, err = q.await(ctx, request, terms{as: as}, func(ctx context.Context, lock plan) ([][]string, error) {
-		return q.run(ctx, lock.script)
-	})
+	unsure := false
+	if request.Permit != nil {
+		token, unsure, err = q.guestPermit(ctx, request, as)
+	} else {
+		token, err = q.await(ctx, request, terms{as: as}, func(ctx context.Context, lock plan) ([][]string, error) {
+			return q.run(ctx, lock.script)
+		})
+	}
 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -124,6 +135,9 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as 
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
 	// dropSnapshotSQL.
 	_, undone := q.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
+	if undone == nil && unsure {
+		undone = q.unqueue(clean, request)
+	}
 	if undone == nil {
 		err = q.explain(clean, request, err)
 		_, undone = q.run(clean, script{{sql: "release savepoint txlock_wait"}})

@@ -39,8 +39,8 @@ func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, erro
 		if err != nil {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		c := &pgxConn{pooled: conn, Conn: conn.Conn(), owned: p.owned}
-		q, _ := querierOn[pgx.Tx](c)
+		c := &pgxConn{pgxLink: linkOf(conn.Conn()), pooled: conn, Conn: conn.Conn(), owned: p.owned}
+		q, _ := c.querier()
 		if !peer.Gone(q.socket) {
 			return c, q, nil
 		}
@@ -71,10 +71,15 @@ func (p pgxPool) close() {
 
 // pgxConn is a connection of a pgxPool.
 type pgxConn struct {
+	pgxLink
 	pooled *pgxpool.Conn
 	*pgx.Conn
 	owned bool
 	begun pgx.Tx
+}
+
+func linkOf(conn *pgx.Conn) pgxLink {
+	return pgxLink{use: func(work func(*pgx.Conn) error) error { return work(conn) }}
 }
 
 func (c *pgxConn) lasting() *lasting {
@@ -90,8 +95,6 @@ func (c *pgxConn) lasting() *lasting {
 	}
 	return kept
 }
-
-func (c *pgxConn) use(work func(*pgx.Conn) error) error { return work(c.Conn) }
 
 // begin sends BEGIN and the script together.
 func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {

@@ -22,10 +22,9 @@ type pool[Tx any] interface {
 // pooledConn is a connection of a pool with at most one transaction, as a client library presents
 // both.
 type pooledConn[Tx any] interface {
+	link
 	// lasting is nil on a connection of a caller's pool, whose settings are not the library's.
 	lasting() *lasting
-	// use runs work on the connection. Nobody else uses it meanwhile.
-	use(work func(*pgx.Conn) error) error
 	// begin begins a transaction and runs s in it. Mark is what commit will ask for, and empty in a
 	// session without work. After an error the transaction may be open, or not: rollback ends it.
 	begin(ctx context.Context, mark string, s script) ([][]string, error)
@@ -54,23 +53,92 @@ type querier struct {
 	waits     *waits    // of the driver
 }
 
-// querierOn runs scripts on a connection that was just taken from its pool. The socket tells
-// whether it died while it was idle: after a restart of the server, say.
-func querierOn[Tx any](c pooledConn[Tx]) (q querier, err error) {
-	err = c.use(func(conn *pgx.Conn) error {
+// link is how the own statements of the library travel on a connection. Nobody else uses it then.
+type link interface {
+	// run sends a script and returns the first column of each statement's rows. After an error no
+	// statement behind the failed one has run.
+	run(ctx context.Context, s script) ([][]string, error)
+	// exec runs statements without arguments, in one simple query.
+	exec(ctx context.Context, statements string) error
+	// commitAlone commits whatever transaction is open, as work may do itself. It is an error when
+	// the server rolls that back instead.
+	commitAlone(ctx context.Context) error
+	// status is the state of the session, as far as it is known without asking the server.
+	status() byte
+	// ask is status, from the server where it is not known.
+	ask(ctx context.Context) byte
+	// busy tells whether the connection has rows that were not read.
+	busy() bool
+}
+
+// The states of a session, as the server reports them.
+const (
+	closed = 0 // the connection is
+	idle   = 'I'
+	failed = 'E' // the transaction is aborted
+)
+
+// pgxLink is the link of a pgx connection. Use runs work on it.
+type pgxLink struct {
+	use func(work func(*pgx.Conn) error) error
+}
+
+// querier runs scripts on a connection that was just taken from its pool. The socket tells whether
+// it died while it was idle: after a restart of the server, say.
+func (l pgxLink) querier() (q querier, err error) {
+	err = l.use(func(conn *pgx.Conn) error {
 		q.socket = conn.PgConn().Conn()
 		q.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
 		q.conn = conn
 		return nil
 	})
-	q.run = func(ctx context.Context, s script) (columns [][]string, err error) {
-		err = c.use(func(conn *pgx.Conn) (err error) {
-			columns, _, err = send(ctx, conn, nil, s)
-			return err
-		})
-		return columns, err
-	}
+	q.run = l.run
 	return q, err
+}
+
+func (l pgxLink) run(ctx context.Context, s script) (columns [][]string, err error) {
+	err = l.use(func(conn *pgx.Conn) (err error) {
+		columns, _, err = send(ctx, conn, nil, s)
+		return err
+	})
+	return columns, err
+}
+
+func (l pgxLink) exec(ctx context.Context, statements string) error {
+	return l.use(func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, statements)
+		return err
+	})
+}
+
+func (l pgxLink) commitAlone(ctx context.Context) error {
+	return l.use(func(conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, "commit")
+		if err == nil && tag.String() == "ROLLBACK" {
+			err = pgx.ErrTxCommitRollback
+		}
+		return err
+	})
+}
+
+func (l pgxLink) ask(context.Context) byte { return l.status() }
+
+func (l pgxLink) status() (status byte) {
+	_ = l.use(func(conn *pgx.Conn) error {
+		if !conn.IsClosed() {
+			status = conn.PgConn().TxStatus()
+		}
+		return nil
+	})
+	return status
+}
+
+func (l pgxLink) busy() (busy bool) {
+	_ = l.use(func(conn *pgx.Conn) error {
+		busy = conn.PgConn().IsBusy()
+		return nil
+	})
+	return busy
 }
 
 // sender is a pgx connection, or a transaction on one, which refuses to send once it has ended.

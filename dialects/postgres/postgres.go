@@ -1,7 +1,7 @@
 // Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a
-// pgxpool.Pool ([New], [Open]) or on a sql.DB of pgx's stdlib driver ([NewSQL]). While a
-// transaction of txlock's lasts, pg_stat_activity shows what its session locks, behind the name of
-// the application.
+// pgxpool.Pool ([New], [Open]), or through any driver on a sql.DB ([NewSQL]). While a transaction
+// of txlock's lasts, pg_stat_activity shows what its session locks, behind the name of the
+// application.
 package postgres
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -59,14 +60,17 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return newDriver[pgx.Tx](pgxPool{Pool: pool, owned: true}), nil
 }
 
-// NewSQL returns a driver on the caller's db, and sends nothing. The db must be one of pgx's stdlib
-// driver; a wrapper of its connections must pass on their methods, Conn included. It stays the
-// caller's: Close does not close it. A nil db, or one of another driver, is an error from the first
-// call that can return one.
+// NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
+// does not close it. A nil db is an error from the first call that can return one.
+//
+// The db is best one of pgx's stdlib driver, or of lib/pq, wrapped or not: the library's statements
+// go to the connection below a wrapper, those of the work of a Do through it. With any other driver
+// for PostgreSQL, and with a wrapper that does not show what it wraps, a lock may take a round trip
+// for each of its statements, and only a heartbeat notices the loss of a session.
 //
 // The *sql.Tx of a Do does not know db. A statement that was prepared on db is refused by its Stmt
 // and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
-func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](sqlPool{db}) }
+func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](&sqlPool{DB: db}) }
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
@@ -102,6 +106,14 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		if err = s.numberRun(ctx, request.Fence); err == nil {
 			token, err = s.begin(ctx, request)
 		}
+	}
+	if errors.Is(err, errFound) {
+		go func() {
+			clean, cancel := interrupt.Detached(ctx)
+			defer cancel()
+			_ = s.Rollback(clean)
+		}()
+		return nil, 0, err
 	}
 	if err != nil {
 		conn.giveBack()

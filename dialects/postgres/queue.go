@@ -20,6 +20,7 @@ type queue struct {
 	holder          int // by xmax; 0 unknown
 	turnstileHolder int // has the row, or is the first to wait for it; 0 unknown
 	turnstile       string
+	readers         []int // have passed the turnstile in shared form, or lock the row without it
 	onRow           []int // wait for the row itself
 	waiting         []waiter
 }
@@ -34,7 +35,15 @@ func (p picture) queues(table string, only []int) []dialects.RowState {
 		return rows[name]
 	}
 	for _, held := range p.held {
-		at(rowName{table, "", held.Slot}).holder = held.PID
+		switch {
+		case p.owns(held):
+			at(rowName{table, "", held.Slot}).holder = held.PID
+		case held.Certain && p.sharesAll(held.PID):
+			q := at(rowName{table, "", held.Slot})
+			q.readers = append(q.readers, held.PID)
+		case held.Certain:
+			at(rowName{table, "", held.Slot}).holder = held.PID
+		}
 	}
 	for _, awaited := range p.awaited {
 		q := at(rowName{table, "", awaited.Slot})
@@ -48,16 +57,20 @@ func (p picture) queues(table string, only []int) []dialects.RowState {
 		}
 		switch {
 		case !known || only != nil && (name.column != "" || !slices.Contains(only, int(t.Low))):
+		case t.Granted && t.Shared:
+			q := at(name)
+			q.readers, q.turnstile = append(q.readers, t.PID), t.id()
 		case t.Granted:
 			at(name).turnstileHolder, at(name).turnstile = t.PID, t.id()
 		default:
 			q := at(name)
+			t.waiter.shared = t.Shared
 			q.waiting = append(q.waiting, t.waiter)
 		}
 	}
 	var states []dialects.RowState
 	for name, q := range rows {
-		if state := p.state(name, q); state.Holder != nil || len(state.Waiters) > 0 {
+		if state := p.state(name, q); state.Holder != nil || len(state.Readers) > 0 || len(state.Waiters) > 0 {
 			states = append(states, state)
 		}
 	}
@@ -85,35 +98,83 @@ func (p picture) claimedRows() map[int64]rowName {
 
 func (p picture) state(name rowName, q *queue) dialects.RowState {
 	waits := slices.Clone(q.waiting)
+	mixed := slices.ContainsFunc(waits, func(w waiter) bool { return w.shared })
 	slices.SortFunc(waits, func(a, b waiter) int {
-		return cmp.Or(cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)),
-			cmp.Compare(a.PID, b.PID))
+		blockers := cmp.Compare(len(a.Blockers), len(b.Blockers))
+		if mixed { // one that shares is not blocked by those in front that share too
+			blockers = 0
+		}
+		return cmp.Or(blockers, cmp.Compare(seconds(a.Since), seconds(b.Since)), cmp.Compare(a.PID, b.PID))
 	})
 	first, blockers := p.rowWaiters(name, q)
 	waits = append(first, waits...)
 	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w waiter) bool { return w.PID == pid }) }
 
+	readers := slices.DeleteFunc(slices.Clone(q.readers), func(pid int) bool {
+		return pid == q.turnstileHolder || waiting(pid)
+	})
+	slices.Sort(readers)
+	readers = slices.Compact(readers)
 	holder := q.holder
 	for _, pid := range append([]int{q.turnstileHolder}, blockers...) {
-		if holder == 0 && pid != 0 && !waiting(pid) {
+		switch {
+		case holder != 0 || pid == 0 || waiting(pid) || slices.Contains(readers, pid):
+		case name.column == "" && pid != q.turnstileHolder && p.sharesAll(pid):
+			readers = append(readers, pid)
+		default:
 			holder = pid
 		}
 	}
-	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value, Holder: p.party(holder)}
-	if state.Holder != nil {
-		h := held{transaction: state.Holder.Transaction, granted: firstGrant(*p.session(holder))}
-		if holder == q.turnstileHolder {
-			h.turnstile = q.turnstile
+	readers = slices.DeleteFunc(readers, func(pid int) bool { return pid == holder })
+	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value}
+	if state.Holder = p.party(holder); state.Holder != nil {
+		p.pin(state.Holder, holder, holder == q.turnstileHolder, q)
+	}
+	for _, pid := range readers {
+		if reader := p.party(pid); reader != nil {
+			reader.Shared = true
+			p.pin(reader, pid, slices.Contains(q.readers, pid) && !p.sharesAll(pid), q)
+			state.Readers = append(state.Readers, *reader)
 		}
-		state.Holder.Transaction = h.String()
 	}
 	for _, wait := range waits {
 		if party := p.party(wait.PID); party != nil && wait.PID != holder {
 			party.Since, party.For = span(wait.Since, p.session(wait.PID).Now)
+			party.Shared = wait.shared || slices.Contains(q.readers, wait.PID)
 			state.Waiters = append(state.Waiters, *party)
 		}
 	}
 	return state
+}
+
+// pin has the party say which hold it is, for End.
+func (p picture) pin(party *dialects.Party, pid int, passed bool, q *queue) {
+	h := held{transaction: party.Transaction, granted: firstGrant(*p.session(pid))}
+	if passed {
+		h.turnstile = q.turnstile
+	}
+	party.Transaction = h.String()
+}
+
+// owns tells whether a session that xmax names has the slot alone: it has the turnstile, or those
+// of all slots, in exclusive form.
+func (p picture) owns(held slotOf) bool {
+	return slices.ContainsFunc(p.turnstiles, func(t turnstile) bool {
+		number := strconv.Itoa(int(int32(t.Low)))
+		return t.PID == held.PID && t.ofTable() && t.Granted && !t.Shared &&
+			(number == held.Slot || number == strconv.Itoa(wideGate))
+	})
+}
+
+// sharesAll tells whether a session shares more slots than it has turnstiles.
+func (p picture) sharesAll(pid int) bool {
+	passed := map[string]bool{}
+	for _, t := range p.turnstiles {
+		if t.PID == pid && t.ofTable() && t.Granted && t.Shared {
+			passed[strconv.Itoa(int(int32(t.Low)))] = true
+		}
+	}
+	return passed[gate] && passed[strconv.Itoa(wideGate)]
 }
 
 // rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
@@ -121,7 +182,8 @@ func (p picture) state(name rowName, q *queue) dialects.RowState {
 func (p picture) rowWaiters(name rowName, q *queue) (first []waiter, blockers []int) {
 	for _, wait := range p.rowWaits {
 		onlyRow := slices.Contains(q.onRow, wait.PID)
-		if !onlyRow && (wait.PID != q.turnstileHolder || name.column == "") {
+		passed := wait.PID == q.turnstileHolder || slices.Contains(q.readers, wait.PID)
+		if !onlyRow && (!passed || name.column == "") {
 			continue
 		}
 		locking, rows := p.lockingRows(wait.PID, name)
@@ -153,7 +215,10 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 		}
 	}
 	own := "select " + rows.column + " from " + rows.table + " where "
-	return strings.HasPrefix(a.Query, own) && strings.Contains(a.Query, rowLock(request)), claimed
+	exclusive := rowLock(request)
+	request.Shared = true
+	return strings.HasPrefix(a.Query, own) &&
+		(strings.Contains(a.Query, exclusive) || strings.Contains(a.Query, rowLock(request))), claimed
 }
 
 func (p picture) session(pid int) *activity {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/label"
@@ -29,7 +28,9 @@ type renewal struct {
 	every  time.Duration // 0: the session is not renewed
 	last   time.Time
 	locked []dialects.Request
+	needed bool // the transaction has a number, or may have one: a token takes one now and then
 	barred bool // the session holds what cannot be renewed
+	work   bool // it runs work
 }
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
@@ -38,18 +39,24 @@ const (
 	leasesToRenew = 2
 )
 
-// note says what the session has locked.
+// note says what the session has locked. What locks no row needs a renewal only for the number that
+// a token may have taken.
 func (r *renewal) note(request dialects.Request) {
-	if r.locked == nil && !request.Work {
+	r.work = r.work || request.Work
+	if permit := request.Permit; permit != nil {
+		request.Values = []dialects.Value{{Text: strconv.Itoa(permit.Row())}}
+	}
+	if r.every == 0 && !r.work {
 		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()
 	}
 	r.locked = append(r.locked, request)
-	r.barred = r.barred || !request.Ours || len(request.Values) > maxTurnstiles
+	r.needed = r.needed || locksRows(request) || request.Fence != ""
+	r.barred = r.barred || !request.Ours || isWide(request)
 }
 
 func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
-func (r *renewal) due() bool { return r.possible() && time.Since(r.last) >= r.every }
+func (r *renewal) due() bool { return r.needed && r.possible() && time.Since(r.last) >= r.every }
 
 // renew leaves the locks as they are when somebody shares the gate. It is due again after half of
 // the usual time. After an error the session still has the turnstiles, so nobody gets in before the
@@ -62,9 +69,9 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 	if err != nil {
 		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
-	err = exec(ctx, s.conn, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+	err = s.conn.exec(ctx, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	if sqlState(err) == lockNotAvailable {
-		if undone := exec(ctx, s.conn, "rollback to "+renewSavepoint+"; release "+renewSavepoint); undone == nil {
+		if undone := s.conn.exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint); undone == nil {
 			s.spoiled = false
 			s.renewal.last = time.Now().Add(-s.renewal.every / 2)
 			return false, nil
@@ -93,18 +100,17 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
-	err = s.conn.use(func(conn *pgx.Conn) error {
-		results, err := conn.PgConn().Exec(ctx, renewSavepoint+"; select extract(epoch from now()), "+nameSQL+
-			"; release "+renewSavepoint).ReadAll()
-		if err != nil {
-			return err
-		}
-		row := results[1].Rows[0]
-		begun, err := strconv.ParseFloat(string(row[0]), 64)
-		text = label.Since(string(row[1]), begun)
-		return err
+	columns, err := s.conn.run(ctx, script{
+		{sql: renewSavepoint},
+		{sql: "select extract(epoch from now()) || ' ' || " + nameSQL},
+		{sql: "release " + renewSavepoint},
 	})
-	return text, err
+	if err != nil {
+		return "", err
+	}
+	since, name, _ := strings.Cut(columns[1][0], " ")
+	begun, err := strconv.ParseFloat(since, 64)
+	return label.Since(name, begun), err
 }
 
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
@@ -115,11 +121,15 @@ func (s *session[Tx]) renewScript(shown string) string {
 	for _, request := range s.renewal.locked {
 		rows, _ := rowsOf(request) // it has been locked by the same text
 		each := func(function string) string {
-			return "select count(" + passSQL(request, function, "n") + ") from unnest(" +
+			return "select count(" + passSQL(request, form(request, function), "n") + ") from unnest(" +
 				literal(arrayOf(turnstilesOf(request))) + "::int[]) n"
 		}
 		keep = append(keep, each(keeping))
 		pass = append(pass, each(passing))
+		unkeep = append(unkeep, each(unkeeping))
+		if !locksRows(request) {
+			continue
+		}
 		values := make([]string, len(request.Values))
 		for i, value := range request.Values {
 			values[i] = value.Text
@@ -129,19 +139,15 @@ func (s *session[Tx]) renewScript(shown string) string {
 		lock = append(lock, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
 			" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+rows.column+
 			rowLock(request)+" nowait) locked")
-		unkeep = append(unkeep, each(unkeeping))
 	}
 	set := "select " + setSQL("application_name", escaped(shown))
 	if !s.settled {
 		set += ", " + setSQL("idle_in_transaction_session_timeout", literal(milliseconds(s.lease))) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
 	}
-	keep = append([]string{
-		renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'",
-		"select " + strings.Join(s.gates(keeping), ", "),
-	}, keep...)
-	statements := slices.Concat(keep, []string{"rollback and chain", set}, pass, lock, []string{renewSavepoint}, unkeep,
-		[]string{"select " + strings.Join(s.gates(unkeeping), ", "), "release " + renewSavepoint})
+	begin := []string{renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'"}
+	statements := slices.Concat(begin, s.gates(keeping), keep, []string{"rollback and chain", set}, pass, lock,
+		[]string{renewSavepoint}, unkeep, s.gates(unkeeping), []string{"release " + renewSavepoint})
 	return strings.Join(statements, "; ")
 }
 
@@ -156,10 +162,12 @@ const renewSavepoint = "savepoint txlock_renew"
 // may wait for a turnstile of this session.
 const gateWait = 50 * time.Millisecond
 
-// gates calls function for the gate of each table, in one order.
+// gates calls function for the gate of each table of which rows are locked, in one order.
 func (s *session[Tx]) gates(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
-		calls = append(calls, passSQL(request, function, gate)+"::text")
+		if locksRows(request) {
+			calls = append(calls, "select "+passSQL(request, function, gate))
+		}
 	}
 	slices.Sort(calls)
 	return slices.Compact(calls)

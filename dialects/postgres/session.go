@@ -44,16 +44,22 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int6
 
 func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (int64, error) {
 	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	token, err := s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
-		return s.send(ctx, request, lock)
-	})
-	if err == nil {
-		return token, nil
+	var token int64
+	var err error
+	if request.Permit != nil {
+		token, err = s.beginPermit(ctx, request, on)
+	} else {
+		token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+			return s.send(ctx, request, lock)
+		})
+	}
+	if err == nil || errors.Is(err, errFound) { // nothing to be explained, and the caller need not wait
+		return token, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	// An idle connection has begun nothing: BEGIN failed, or something before it.
-	if s.status() == idle || s.rollback(clean) == nil {
+	if s.conn.status() == idle || s.rollback(clean) == nil {
 		err = s.explain(clean, request, err)
 	}
 	return 0, err
@@ -101,8 +107,8 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 		_, err := s.renew(ctx, behind)
 		return err
 	}
-	err := exec(ctx, s.conn, pingMark+strconv.Itoa(behind))
-	switch status := s.status(); {
+	err := s.conn.exec(ctx, pingMark+strconv.Itoa(behind))
+	switch status := s.conn.status(); {
 	case status == failed:
 		return errors.New("its transaction is aborted, which has released the lock")
 	case sqlState(err) != "" && status != closed:
@@ -154,7 +160,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.mark == "" {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
-	if s.status() == failed {
+	if s.conn.status() == failed {
 		return errOuterAborted
 	}
 	s.savepoints++
@@ -162,15 +168,23 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	nested, release, err := s.conn.savepoint(clean, name)
 	cancel()
+	if sqlState(err) == abortedBefore {
+		return errOuterAborted
+	}
 	if err != nil {
 		return lost(err)
 	}
 	return savepoint.Run(func() error {
 		err := work(nested)
-		if err == nil && s.status() == failed {
+		if err != nil {
+			return err
+		}
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		if s.conn.ask(clean) == failed {
 			return errAborted
 		}
-		return err
+		return nil
 	}, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
@@ -178,7 +192,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 			return err
 		}
 		if undo {
-			if err := exec(clean, s.conn, "rollback to savepoint "+name); err != nil {
+			if err := s.conn.exec(clean, "rollback to savepoint "+name); err != nil {
 				return lost(err)
 			}
 		}
@@ -198,38 +212,13 @@ var (
 		"savepoint")
 )
 
-// The states of a session, as the server reports them.
-const (
-	closed = 0 // the connection is
-	idle   = 'I'
-	failed = 'E' // the transaction is aborted
-)
-
-func (s *session[Tx]) status() (status byte) {
-	_ = s.conn.use(func(conn *pgx.Conn) error {
-		if !conn.IsClosed() {
-			status = conn.PgConn().TxStatus()
-		}
-		return nil
-	})
-	return status
-}
-
 // gone is an error when the transaction that took the locks has visibly ended.
 func (s *session[Tx]) gone() error {
-	switch s.status() {
+	switch s.conn.status() {
 	case closed:
 		return fmt.Errorf("%w: its connection is closed", dialects.ErrLost)
 	case idle:
 		return fmt.Errorf("%w: its transaction was ended by a COMMIT or ROLLBACK of its work", dialects.ErrLost)
 	}
 	return nil
-}
-
-// exec runs statements without arguments, in one simple query.
-func exec[Tx any](ctx context.Context, c pooledConn[Tx], statements string) error {
-	return c.use(func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, statements)
-		return err
-	})
 }

@@ -6,29 +6,35 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/wrapped"
 	"github.com/txlock/txlock/internal/peer"
 )
 
 // sqlPool is a pool of database/sql.
-type sqlPool struct{ *sql.DB }
+type sqlPool struct {
+	*sql.DB
+	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
+}
 
-func (p sqlPool) ready() error {
+func (p *sqlPool) ready() error {
 	if p.DB == nil {
 		return errors.New("nil database: give postgres.NewSQL a *sql.DB")
 	}
 	return nil
 }
 
-func (p sqlPool) size() int { return p.Stats().MaxOpenConnections }
+func (p *sqlPool) size() int { return p.Stats().MaxOpenConnections }
 
-func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, error) {
-	for {
+func (p *sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, error) {
+	for stale := 0; ; stale++ {
 		conn, err := p.Conn(ctx)
-		if stats := p.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
+		stats := p.Stats()
+		if err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
 			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
 				stats.InUse, stats.MaxOpenConnections, err)
 		}
@@ -36,28 +42,67 @@ func (p sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, err
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
 		c := &sqlConn{pooled: conn, conn: conn}
-		q, err := querierOn[*sql.Tx](c)
-		if err == nil && !peer.Gone(q.socket) {
+		q, err := p.link(ctx, c)
+		gone := peer.Gone(q.socket)
+		if err == nil && !gone {
 			return c, q, nil
 		}
-		if err == nil {
+		if gone || broken(err) {
 			c.destroy(ctx)
 		}
 		c.giveBack()
-		if err != nil {
-			return nil, querier{}, err
+		if err != nil && (!broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
+			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
 	}
 }
 
+// link looks what c is below its wrappers: pgx's, or another driver's.
+func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
+	var below any
+	err := c.conn.Raw(func(driverConn any) error {
+		for below = range wrapped.All(driverConn) {
+			if _, ok := below.(pgxBelow); ok {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return querier{}, err
+	}
+	if conn, ok := below.(pgxBelow); ok {
+		c.direct = linkOf(conn.Conn())
+		link := pgxLink{use: func(work func(*pgx.Conn) error) error {
+			return c.alone(func() error { return work(conn.Conn()) })
+		}}
+		c.link = link
+		return link.querier()
+	}
+	conn, ok := below.(sqldriver.Conn)
+	if !ok {
+		return querier{}, fmt.Errorf("bug: %T is no connection of a driver", below)
+	}
+	link := newPlainLink(conn, c.alone)
+	c.link, c.plain = link, link
+	c.direct = &plainLink{
+		conn: conn, alone: func(work func() error) error { return work() },
+		socket: link.socket, life: link.life, end: link.end,
+	}
+	return link.querier(ctx, p)
+}
+
+// pgxBelow is a connection of pgx's stdlib driver, or a wrapper that shows what it wraps.
+type pgxBelow interface{ Conn() *pgx.Conn }
+
 // querierIn serves LockTx. database/sql does not show the connection behind a *sql.Tx, so each
 // statement is a round trip, and a wait is interrupted from another connection of the pool.
-func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
+func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
 	if tx == nil {
 		return querier{}, errors.New("nil transaction")
 	}
 	q := querier{
-		run:       func(ctx context.Context, s script) ([][]string, error) { return runOne(ctx, tx, s) },
+		run:       func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) },
 		interrupt: func(context.Context) error { return interrupt.ErrNoConnection },
 	}
 	if request.Try {
@@ -70,7 +115,7 @@ func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Req
 		err = lost(err)
 	}
 	if err == nil {
-		q.interrupt = func(ctx context.Context) error { return p.cancel(ctx, backend[0][0]) }
+		q.interrupt = func(ctx context.Context) error { return p.tell(ctx, cancelSQL, backend[0][0]) }
 	}
 	return q, err
 }
@@ -80,13 +125,14 @@ func (p sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Req
 const (
 	backendSQL = "select pid || ' ' || extract(epoch from backend_start) from pg_stat_activity " +
 		"where pid = pg_backend_pid()"
-	cancelSQL = "select pg_cancel_backend(pid) from pg_stat_activity " +
-		"where pid || ' ' || extract(epoch from backend_start) = $1"
+	thisBackend  = " from pg_stat_activity where pid || ' ' || extract(epoch from backend_start) = $1"
+	cancelSQL    = "select pg_cancel_backend(pid)" + thisBackend
+	terminateSQL = "select pg_terminate_backend(pid)" + thisBackend
 )
 
-// cancel interrupts the statement of a backend from another connection, if the pool has one to
+// tell has the server interrupt or end a session, from another connection, if the pool has one to
 // give.
-func (p sqlPool) cancel(ctx context.Context, backend string) error {
+func (p *sqlPool) tell(ctx context.Context, query, session string) error {
 	brief, stop := context.WithTimeout(ctx, interrupt.PatienceWith(p.DB))
 	defer stop()
 	conn, err := p.Conn(brief)
@@ -94,14 +140,23 @@ func (p sqlPool) cancel(ctx context.Context, backend string) error {
 		return interrupt.ErrNoConnection
 	}
 	defer conn.Close()
-	_, err = conn.ExecContext(ctx, cancelSQL, backend)
+	_, err = conn.ExecContext(ctx, query, session)
 	return err
 }
 
-// runOne runs a script statement by statement.
-func runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
+// runOne runs a script statement by statement. A driver that prepares each statement with arguments
+// takes two round trips for it, so it gets them as literals.
+func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
 	var columns [][]string
+	several := p.several.Load() // nil on pgx, which prepares once
 	for _, statement := range s {
+		if several != nil && *several {
+			text, err := textOf(script{statement})
+			if err != nil {
+				return columns, err
+			}
+			statement.sql, statement.args = text, nil
+		}
 		column, err := firstColumn(ctx, tx, statement)
 		if err != nil {
 			return columns, err
@@ -137,104 +192,4 @@ func firstColumn(ctx context.Context, tx *sql.Tx, statement statement) ([]string
 }
 
 // close does nothing: the pool is the caller's.
-func (p sqlPool) close() {}
-
-// sqlConn is a connection of a sqlPool.
-type sqlConn struct {
-	pooled *sql.Conn // of the caller's sql.DB
-	conn   *sql.Conn // through which to send: pooled, or that of lent
-
-	lent  *lent // nil without work
-	begun *sql.Tx
-}
-
-func (c *sqlConn) lasting() *lasting { return nil }
-
-func (c *sqlConn) use(work func(*pgx.Conn) error) (workErr error) {
-	rawErr := c.conn.Raw(func(driverConn any) error {
-		conn, err := stdlibConnOf(driverConn)
-		if err != nil {
-			return err
-		}
-		workErr = work(conn.Conn()) // not returned: database/sql would retry on what looks like a bad connection
-		return nil
-	})
-	return errors.Join(rawErr, workErr)
-}
-
-// begin sends BEGIN and the script together.
-func (c *sqlConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	err = c.use(func(conn *pgx.Conn) (err error) {
-		columns, _, err = send(ctx, conn, nil, append(script{{sql: beginSQL}}, s...))
-		return err
-	})
-	columns = columns[min(1, len(columns)):]
-	if err == nil && mark != "" {
-		err = c.present(ctx)
-	}
-	return columns, err
-}
-
-// present makes begun of the open transaction.
-func (c *sqlConn) present(ctx context.Context) error {
-	return c.conn.Raw(func(driverConn any) error {
-		conn, err := stdlibConnOf(driverConn)
-		if err == nil {
-			c.lent, c.conn, c.begun, err = lend(ctx, conn)
-		}
-		return err
-	})
-}
-
-func (c *sqlConn) tx() *sql.Tx { return c.begun }
-
-// savepoint presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) savepoint(ctx context.Context, name string) (*sql.Tx, func(context.Context) error, error) {
-	release := func(ctx context.Context) error { return exec(ctx, c, "release savepoint "+name) }
-	return c.begun, release, exec(ctx, c, "savepoint "+name)
-}
-
-func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {
-	if err := c.closeTx(); err != nil {
-		return lost(err)
-	}
-	return c.use(func(conn *pgx.Conn) error {
-		_, _, err := send(ctx, conn, nil, commitScript(mark, !settled))
-		return err
-	})
-}
-
-// closeTx closes the handle of the work, when the statements that run through it have ended. Its
-// error says that the work has ended the transaction.
-func (c *sqlConn) closeTx() error {
-	if c.begun == nil {
-		return nil
-	}
-	c.lent.over.Store(true)
-	return c.begun.Rollback()
-}
-
-func (c *sqlConn) rollback(ctx context.Context) error {
-	_ = c.closeTx()
-	return c.use(func(conn *pgx.Conn) error {
-		if conn.PgConn().TxStatus() == idle {
-			return nil
-		}
-		_, err := conn.Exec(ctx, "rollback")
-		return err
-	})
-}
-
-func (c *sqlConn) destroy(context.Context) {
-	_ = c.closeTx()
-	_ = c.pooled.Raw(func(any) error { return sqldriver.ErrBadConn })
-}
-
-func (c *sqlConn) giveBack() {
-	if c.lent != nil {
-		_ = c.closeTx()
-		_ = c.conn.Close()
-		_ = c.lent.db.Close()
-	}
-	_ = c.pooled.Close()
-}
+func (p *sqlPool) close() {}

@@ -52,6 +52,7 @@ type plan struct {
 	script
 	turnstiles, rows, token int
 	settings                int // answerSQL
+	done, marker            int // doneStatement, markStatement
 }
 
 func (p *plan) add(s statement) (at int) {
@@ -72,10 +73,17 @@ func (p *plan) add(s statement) (at int) {
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	p.turnstiles, p.settings = -1, -1
+	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
 	set, restore := settingsOf(request, on)
 	p.add(set)
 	if on.as == owner && isShort(request) {
+		if request.Marker != nil {
+			done, err := doneStatement(*request.Marker)
+			if err != nil {
+				return p, err
+			}
+			p.done = p.add(done)
+		}
 		short, err := shortScript(request, on)
 		if err != nil {
 			return p, err
@@ -98,6 +106,13 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 			return p, err
 		}
 		p.token = p.add(fence.token(request.Tokens))
+	}
+	if request.Marker != nil {
+		mark, err := markStatement(*request.Marker, request, on)
+		if err != nil {
+			return p, err
+		}
+		p.marker = p.add(mark)
 	}
 	p.add(restore)
 	if on.as == owner && on.mark == "" {
@@ -126,12 +141,16 @@ func shortScript(request dialects.Request, on terms) (script, error) {
 		args = append(args, on.mark)
 	}
 	if request.Ours {
-		text, err := ourTextOf(ourShape{request.Table, request.Column, request.Slots, on.mark != ""})
+		text, err := ourTextOf(ourShape{
+			table: request.Table, column: request.Column, slots: request.Slots,
+			work: on.mark != "", shared: request.Shared, once: request.Marker != nil,
+		})
 		return script{{text, args}}, err
 	}
 	rows, err := rowsOf(request)
 	columns, label := shortColumns(on.mark != "")
-	turnstile := "select " + columns + ", " + label + ", " + passSQL(request, passing, "$1") + ", " + grantedSQL
+	turnstile := "select " + columns + ", " + label + ", " + passSQL(request, form(request, passing), "$1") + ", " +
+		grantedSQL
 	return script{{turnstile, args}, rowStatement(request, rows, owner)}, err
 }
 
@@ -148,11 +167,12 @@ func shortColumns(work bool) (columns, label string) {
 type ourShape struct {
 	table, column string
 	slots         int
-	work          bool
+	work, shared  bool
+	once          bool // not where doneStatement has found a marker
 }
 
-// ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are two
-// for each table.
+// ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
+// four for each table.
 var ourTexts sync.Map // of ourShape, to string
 
 // ourTextOf passes the turnstile in a condition that is about no row. The server looks at such a
@@ -163,15 +183,25 @@ func ourTextOf(shape ourShape) (string, error) {
 	if text, ok := ourTexts.Load(shape); ok {
 		return text.(string), nil
 	}
-	request := dialects.Request{Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true}
+	request := dialects.Request{
+		Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true, Shared: shape.shared,
+	}
 	rows, err := rowsOf(request)
 	if err != nil {
 		return "", err
 	}
 	columns, label := shortColumns(shape.work)
+	label += " is not null"
+	if shape.once {
+		label = "current_setting('" + doneSetting + "') = 'false' and " + label
+	}
+	pass := passSQL(request, form(request, passing), "$1") + " is not null"
+	if shape.shared {
+		pass = "case when " + passSQL(request, form(request, passing), strconv.Itoa(wideGate)) + " is not null then " +
+			pass + " end"
+	}
 	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
-		" is not null then " + passSQL(request, passing, "$1") + " is not null end) and " + rows.column + " = $1" +
-		rows.seeded + " for update"
+		" then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
 	ourTexts.Store(shape, text)
 	return text, nil
 }
@@ -181,16 +211,20 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	where := ""
 	if as == foreign {
 		where = " where " + isolationSQL
+		if request.Shared {
+			where += " and " + primarySQL
+		}
 	}
 	numbers := turnstilesOf(request)
 	note, args := granted(request, as, "$2")
 	if len(numbers) == 1 && !request.Try {
 		args = append([]any{strconv.FormatInt(numbers[0], 10)}, args...)
-		return statement{"select " + passSQL(request, passing, "$1") + ", " + note + where, args}
+		return statement{"select " + passSQL(request, form(request, passing), "$1") + ", " + note + where, args}
 	}
-	pass := "count(" + passSQL(request, passing, "t") + ")" // in the order of the list
+	pass := "count(" + passSQL(request, form(request, passing), "t") + ")" // in the order of the list
 	if request.Try {
-		pass = "set_config('" + passedSetting + "', bool_and(" + passSQL(request, trying, "t") + ")::text, true)"
+		pass = "set_config('" + passedSetting + "', bool_and(" + passSQL(request, form(request, trying), "t") +
+			")::text, true)"
 	}
 	args = append([]any{arrayOf(numbers)}, args...)
 	return statement{
@@ -211,7 +245,7 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 		lock += " order by 1"
 	}
 	lock += rowLock(request)
-	if request.Try {
+	if request.Try && locksRows(request) {
 		lock += " skip locked"
 	}
 	return statement{lock, []any{rows.values}}
@@ -220,7 +254,12 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 // rowLock lets rows be inserted that refer to a row of the caller's: their foreign keys ask for KEY
 // SHARE. It excludes UPDATE, DELETE, FOR UPDATE and itself all the same (manual, section 13.3.2).
 func rowLock(request dialects.Request) string {
-	if request.Ours {
+	switch {
+	case !locksRows(request):
+		return ""
+	case request.Shared:
+		return " for share"
+	case request.Ours:
 		return " for update"
 	}
 	return " for no key update"
@@ -281,7 +320,7 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 
 // arrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
 // (manual, section 8.15.6).
-func arrayOf[T string | int64](elements []T) string {
+func arrayOf[T string | int | int64](elements []T) string {
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, element := range elements {

@@ -17,7 +17,7 @@ import (
 // the table's, whichever way it is spelled, and the row's.
 
 // The functions that pass a turnstile. The first two hold it until the end of the transaction, the
-// others as long as the session lives or wants.
+// others as long as the session lives or wants. Each has a shared form; see form.
 const (
 	passing   = "pg_advisory_xact_lock"
 	trying    = "pg_try_advisory_xact_lock"
@@ -59,7 +59,10 @@ const maxTurnstiles = 32
 // them.
 func turnstilesOf(request dialects.Request) []int64 {
 	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
-	numbers := make([]int64, 0, len(rows))
+	numbers := make([]int64, 0, len(rows)+1)
+	if passesWideGate(request) {
+		numbers = append(numbers, wideGate)
+	}
 	for _, row := range rows {
 		numbers = append(numbers, turnstileOf(request, row))
 	}
@@ -87,7 +90,7 @@ func turnstileOf(request dialects.Request, row dialects.Value) int64 {
 const gate = "-1"
 
 func gateStatement(request dialects.Request) statement {
-	if !request.Ours || len(request.Values) <= maxTurnstiles {
+	if !request.Ours || !isWide(request) {
 		return statement{}
 	}
 	return statement{sql: "select " + passSQL(request, "pg_advisory_xact_lock_shared", gate)}

@@ -28,6 +28,7 @@ type slotOf struct {
 	PID         int    `json:"pid"`
 	Transaction string `json:"virtualtransaction"`
 	Slot        string `json:"slot"`
+	Certain     bool   `json:"certain"` // xmax is a transaction's number, and no multixact's
 }
 
 // waiter waits for a row or a turnstile. Blockers are its holder and the waiters in front.
@@ -36,6 +37,7 @@ type waiter struct {
 	Transaction string   `json:"virtualtransaction"`
 	Since       *float64 `json:"since"`
 	Blockers    []int    `json:"blockers"`
+	shared      bool     // it waits to share
 }
 
 // turnstile is an advisory lock that a session has, or waits for.
@@ -45,6 +47,7 @@ type turnstile struct {
 	Low     uint32 `json:"low"`
 	Sub     uint16 `json:"sub"`
 	Granted bool   `json:"granted"`
+	Shared  bool   `json:"shared"`
 }
 
 // ofTable tells whether High and Low are the numbers of the lock table and of a slot. Otherwise
@@ -97,14 +100,19 @@ const (
 func turnstilesSQL(quoted string) string {
 	return `select row_to_json(s)::text from (
 	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, objsubid as sub, granted,
-		extract(epoch from waitstart) as since, case when not granted then pg_blocking_pids(pid) end as blockers
+		mode = 'ShareLock' as shared, extract(epoch from waitstart) as since,
+		case when not granted then pg_blocking_pids(pid) end as blockers
 	from pg_locks where locktype = 'advisory' and pid is not null and ` + inThisDatabase + `
 		and (objsubid = 1 or classid = ` + literal(quoted) + `::regclass)) s`
 }
 
+// heldSQL also returns whom xmax names by chance. Where several sessions share a row it is the
+// number of a multixact, and stays that when they have ended: that of one between the table's
+// oldest and the newest may be another transaction's too.
 func heldSQL(quoted string) string {
-	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
-		"from " + quoted + " r join pg_locks l " +
+	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text, " +
+		"mxid_age(r.xmax) not between 1 and (select mxid_age(relminmxid) from pg_class where oid = " +
+		literal(quoted) + "::regclass) as certain from " + quoted + " r join pg_locks l " +
 		"on l.locktype = 'transactionid' and l.granted and l.transactionid = r.xmax where r.xmax <> '0'::xid) s"
 }
 

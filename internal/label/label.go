@@ -5,8 +5,9 @@
 //
 // A label begins with the number of the client's process. Behind it may follow how many more
 // callers of that process wait for what the first bracket shows, without a session. Keys of slots
-// are in brackets, rows of a caller's table in parentheses. Behind a bracket may follow when the
-// lock was granted: how long after the begin of the transaction (+), or in seconds since 1970 (@).
+// are in brackets, rows of a caller's table in parentheses. So is the key of a semaphore, behind
+// the number of its permits: (10 api). Behind a bracket may follow when the lock was granted: how
+// long after the begin of the transaction (+), or in seconds since 1970 (@).
 // Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
 // written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
 // lock tables say what is locked.
@@ -40,6 +41,9 @@ func Begin(behind int) string {
 func Of(request dialects.Request) string {
 	if request.Slots > 0 {
 		return bracket("[", request.Keys, "]")
+	}
+	if request.Permit != nil {
+		return bracket("("+strconv.Itoa(len(request.Permit.Rows))+" ", request.Keys, ")")
 	}
 	values := make([]string, 0, min(len(request.Values), longest))
 	for _, value := range request.Values[:cap(values)] {
@@ -189,8 +193,11 @@ func readClaim(text string) (c dialects.Claim, rest string) {
 	if rows {
 		name := c.Items[0]
 		c.Items = c.Items[1:]
-		dot := max(strings.LastIndexByte(name, '.'), 0)
-		c.Table, c.Column = unescape(name[:dot]), unescape(strings.TrimPrefix(name[dot:], "."))
+		if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+			c.Table, c.Column = unescape(name[:dot]), unescape(name[dot+1:])
+		} else {
+			c.Permits, _ = strconv.Atoi(name)
+		}
 	}
 	for i, item := range c.Items {
 		c.Items[i] = unescape(item)

@@ -136,7 +136,7 @@ func (l *Life) Undo(scope *Scope, reason error) {
 	defer l.mu.Unlock()
 	scope.undone = reason
 	for i := len(l.handles) - 1; i >= 0; i-- { // the last takes the place of one that is removed
-		if h := l.handles[i]; h.scope.within(scope) {
+		if h := l.handles[i]; h.scope.Within(scope) {
 			h.revoke(reason)
 		}
 	}

@@ -45,8 +45,8 @@ func newScope(outer *Scope) *Scope {
 	return &Scope{outer: outer, taken: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// within tells whether s is other, or inside it.
-func (s *Scope) within(other *Scope) bool {
+// Within tells whether s is other, or inside it.
+func (s *Scope) Within(other *Scope) bool {
 	for ; s != nil; s = s.outer {
 		if s == other {
 			return true

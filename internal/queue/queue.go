@@ -122,6 +122,16 @@ func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
 	return l.take(in, name, false), true, nil
 }
 
+// Waiting is how many callers wait in the line of that name.
+func (l *Lines[K, S]) Waiting(name K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if in := l.lines[name]; in != nil {
+		return in.waiting
+	}
+	return 0
+}
+
 // line is called with the mutex held. The caller takes a place of a new line.
 func (l *Lines[K, S]) line(name K) *line[K, S] {
 	in := l.lines[name]
@@ -256,12 +266,7 @@ func (p *Place[K, S]) Waiting() int {
 	if p == nil {
 		return 0
 	}
-	p.lines.mu.Lock()
-	defer p.lines.mu.Unlock()
-	if in := p.lines.lines[p.name]; in != nil {
-		return in.waiting
-	}
-	return 0
+	return p.lines.Waiting(p.name)
 }
 
 // admit ends the wait of w, whose Admission or error is set.

@@ -28,7 +28,9 @@ const (
 	// a row for each Do that took effect; without a unique index, so that it shows duplicates
 	applied      = "torture.applied"
 	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
+	works        = "torture.works"        // a row for each time that work of Once was done; without a unique index
 	handmade     = "torture.handmade"     // rows of the handmade locks
+	inside       = "torture.inside"       // a row for each holder of lookFirst
 	expiryPeriod = 300 * time.Millisecond // of the handmade lease rows
 )
 
@@ -134,9 +136,11 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 		"CREATE TABLE " + counters + " (k INT PRIMARY KEY, value BIGINT NOT NULL)",
 		"CREATE TABLE " + applied + " (operation BIGINT NOT NULL, k INT NOT NULL, seen BIGINT NOT NULL)",
 		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
+		"CREATE TABLE " + inside + " (k BIGINT NOT NULL, operation BIGINT NOT NULL, writes INT NOT NULL)",
+		"CREATE TABLE " + works + " (work BIGINT NOT NULL, operation BIGINT NOT NULL)",
 		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
 	}
-	for k := range keys + elections {
+	for k := range allKeys(keys) {
 		statements = append(statements,
 			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k),
 			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", fenced, k),
@@ -160,6 +164,10 @@ type direct struct {
 	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)
 	leader  func(ctx context.Context, election string) (txlock.Leader, error)
 	close   func() error
+
+	tryPermit func(ctx context.Context, semaphore string) (*txlock.Lock, error)
+	done      func(ctx context.Context, work string) (bool, error)
+	sweep     func(ctx context.Context) (int64, error)
 }
 
 func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
@@ -169,6 +177,13 @@ func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
 		return l.Mutex(keys...).TryLock(ctx)
 	}, leader: func(ctx context.Context, election string) (txlock.Leader, error) {
 		return l.Election(election, "onlooker").Leader(ctx)
+	}, tryPermit: func(ctx context.Context, semaphore string) (*txlock.Lock, error) {
+		return l.Semaphore(semaphore, permits).TryLock(ctx)
+	}, done: func(ctx context.Context, work string) (bool, error) {
+		_, done, err := l.Once(work).Done(ctx)
+		return done, err
+	}, sweep: func(ctx context.Context) (int64, error) {
+		return l.Sweep(ctx, 0)
 	}}
 }
 

@@ -18,6 +18,7 @@ type epoch struct {
 
 	lease         time.Duration
 	workers       int // processes times goroutines
+	keys          int // of locks, before those of elections and semaphores
 	before, after *ledger
 }
 

@@ -16,6 +16,7 @@ const (
 	lockTxlock    = "txlock"
 	lockLeaseRow  = "lease-row"
 	lockSwallowed = "swallowed-deadlock"
+	lockLookFirst = "look-first"
 )
 
 // openHandmade opens one of the locks that people write by hand. It must show violations.
@@ -29,8 +30,11 @@ func openHandmade(p plan, db *sql.DB) (subject, error) {
 				"transaction in which a statement failed")
 		}
 		return &swallowed{db: db, keys: p.Keys}, nil
+	case lockLookFirst:
+		return &lookFirst{db: db, keys: p.Keys}, nil
 	}
-	return nil, fmt.Errorf("no lock %q: there are %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow, lockSwallowed)
+	return nil, fmt.Errorf("no lock %q: there are %s, %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow, lockSwallowed,
+		lockLookFirst)
 }
 
 // clockOf is an SQL expression for the server's clock in milliseconds.

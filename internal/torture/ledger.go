@@ -11,8 +11,10 @@ import (
 type ledger struct {
 	counters map[int]int64 // by key
 	fenced   map[int]int64
-	applied  map[application]int   // how often a Do took effect on a key
-	seen     map[application]int64 // the value of the counter that the Do read
+	applied  map[application]int     // how often a Do took effect on a key
+	seen     map[application]int64   // the value of the counter that the Do read
+	works    map[int64][]operationID // what was to be done once, and who did it
+	marked   map[int64]bool          // of what markers say that it was done
 }
 
 type application struct {
@@ -20,7 +22,7 @@ type application struct {
 	key       int
 }
 
-// read reads the ledger. It empties the set, which would otherwise grow for hours.
+// read reads the ledger. It empties the sets, which would otherwise grow for hours.
 func (d *database) read(ctx context.Context) (*ledger, error) {
 	l := &ledger{applied: map[application]int{}, seen: map[application]int64{}}
 	var err error
@@ -47,7 +49,9 @@ func (d *database) read(ctx context.Context) (*ledger, error) {
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	_, err = d.db.ExecContext(ctx, "DELETE FROM "+applied)
+	if _, err = d.db.ExecContext(ctx, "DELETE FROM "+applied); err == nil {
+		l.works, err = d.worksDone(ctx)
+	}
 	return l, err
 }
 

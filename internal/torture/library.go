@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
@@ -28,6 +29,8 @@ type library[Tx any] struct {
 	store *sql.DB // the fenced store: a system outside the lock's transaction
 	exec  func(ctx context.Context, tx Tx, query string) error
 	value func(ctx context.Context, tx Tx, query string) (int64, error)
+	begin func(ctx context.Context, random *rand.Rand) (transaction[Tx], error)
+	pool  *pgxpool.Pool // of transactions that no lock has begun; nil: store has them
 }
 
 // openSubject connects. The server may be down, so it tries again until that succeeds.
@@ -47,9 +50,13 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		if err != nil {
 			return nil, err
 		}
+		pool, err := pgxpool.New(ctx, p.DSN)
+		if err != nil {
+			return nil, err
+		}
 		return &library[pgx.Tx]{
 			plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execPgx,
-			value: valuePgx,
+			value: valuePgx, begin: beginsPgx(pool), pool: pool,
 		}, nil
 	}
 	driver, err := persist(func() (*mysql.Driver, error) { return mysql.Open(ctx, p.DSN) })
@@ -58,7 +65,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 	}
 	return &library[*sql.Tx]{
 		plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execSQL,
-		value: valueSQL,
+		value: valueSQL, begin: beginsSQL(store),
 	}, nil
 }
 
@@ -95,11 +102,17 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 func (l *library[Tx]) verbs() []verb {
 	return []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
-		verbLead,
+		verbLead, verbShare, verbShare, verbTryShare, verbRead, verbRead, verbPermit, verbPermit, verbPermit,
+		verbPermit, verbPermit, verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
 	}
 }
 
-func (l *library[Tx]) close() error { return errors.Join(l.locks.Close(), l.store.Close()) }
+func (l *library[Tx]) close() error {
+	if l.pool != nil {
+		l.pool.Close()
+	}
+	return errors.Join(l.locks.Close(), l.store.Close())
+}
 
 func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
 	if o.Verb == verbLead {
@@ -108,11 +121,13 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		}
 		return
 	}
-	names := make([]string, 0, 2)
-	for _, key := range o.Keys {
-		names = append(names, keyName(key))
+	if o.Verb.once() {
+		if err := l.once(ctx, o, random, tell); err != nil {
+			o.Error = err.Error()
+		}
+		return
 	}
-	m := l.locks.Mutex(names...)
+	m := l.mutex(o)
 	limited := false
 	if !o.Verb.tries() && random.IntN(5) == 0 { // limits the wait in one of two ways
 		limited = true
@@ -121,7 +136,7 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 			m = m.Within(limit)
 		} else {
 			var cancel context.CancelFunc
-			if o.Verb == verbDo {
+			if !o.Verb.holds() {
 				o.Deadline = o.Call + int64(limit)
 			}
 			ctx, cancel = context.WithTimeout(ctx, limit)
@@ -129,9 +144,12 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		}
 	}
 	var err error
-	if o.Verb.holds() {
+	switch {
+	case o.Verb.holds():
 		err = l.hold(ctx, m, o, random, tell)
-	} else {
+	case o.Verb == verbRead:
+		err = l.read(ctx, m, o, random, tell)
+	default:
 		err = l.do(ctx, m, o, random, tell)
 	}
 	if err == nil {
@@ -229,7 +247,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 	tell func(),
 ) error {
 	call := m.Lock
-	if o.Verb == verbTryLock {
+	if o.Verb.tries() {
 		call = m.TryLock
 	}
 	lock, err := call(ctx)
@@ -237,7 +255,11 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 		o.Outcome = failed
 		return err
 	}
-	o.Granted, o.Token = now(), lock.Token()
+	o.Granted, o.Token, o.Permit = now(), lock.Token(), lock.Permit()
+	if o.Verb.permits() {
+		semaphore := o.Keys[0]
+		o.Keys = []int{permitKey(l.plan.Keys, semaphore-semaphoreKey(l.plan.Keys, 0), o.Permit), semaphore}
+	}
 	tell()
 	var lost atomic.Int64
 	stop := context.AfterFunc(lock.Context(), func() {
@@ -245,10 +267,12 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 			lost.Store(now())
 		}
 	})
-	l.writeFenced(lock.Context(), o)
+	if o.Verb.fences() {
+		l.writeFenced(lock.Context(), o)
+	}
 	var nested error
 	if len(o.Keys) == 2 {
-		nested = l.reenter(lock, o.Keys[1])
+		nested = l.again(m, lock, o)
 	}
 	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
 	if random.IntN(400) == 0 {
@@ -270,15 +294,6 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 		o.Outcome = failed
 	}
 	return err
-}
-
-// reenter locks a key that the lock already holds. That must not wait.
-func (l *library[Tx]) reenter(lock *txlock.Lock, key int) error {
-	inner, err := l.locks.Mutex(keyName(key)).TryLock(lock.Context())
-	if err != nil {
-		return err
-	}
-	return inner.Unlock(context.Background())
 }
 
 // writeFenced adds 1 to a value outside the lock's transaction. The store records the token before

@@ -49,7 +49,8 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&s.Processes, "processes", 3, "number of worker processes")
 	flags.IntVar(&s.Goroutines, "goroutines", 4, "goroutines in each worker process")
 	flags.IntVar(&s.Keys, "keys", 16, "number of keys, at least 2")
-	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row or swallowed-deadlock")
+	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
+		"look-first")
 	expect := flags.Bool("expect-violations", false, "succeed only if there are violations")
 	file := flags.String("json", "", "file to write the results to")
 	if err := flags.Parse(args); err != nil {

@@ -48,6 +48,10 @@ type operation struct {
 	Expected bool    `json:"expected,omitempty"` // the operation provoked the error: a try, a deadline
 	Error    string  `json:"error,omitempty"`
 	Reads    []int64 `json:"reads,omitempty"` // the counter of each key, as read under the lock
+	Again    []int64 `json:"again,omitempty"` // the same, as a reader finds them before it lets go
+	Permit   int     `json:"permit,omitempty"`
+	Work     int64   `json:"work,omitempty"` // what is to be done once
+	Ran      bool    `json:"ran,omitempty"`  // the call was told that its work is the one
 	Token    int64   `json:"token,omitempty"`
 	Fence    *fence  `json:"fence,omitempty"`
 }
@@ -68,10 +72,36 @@ const (
 	verbLock    verb = "Lock"
 	verbTryLock verb = "TryLock"
 	verbLead    verb = "Lead"
+
+	verbShare    verb = "Shared.Lock"
+	verbTryShare verb = "Shared.TryLock"
+	verbRead     verb = "Shared.Do"
+
+	verbPermit    verb = "Semaphore.Lock"
+	verbTryPermit verb = "Semaphore.TryLock"
+
+	verbOnce    verb = "Once.Do"
+	verbTryOnce verb = "Once.TryDo"
+	verbOnceTx  verb = "Once.DoTx"
 )
 
-func (v verb) holds() bool { return v == verbLock || v == verbTryLock || v == verbLead }
-func (v verb) tries() bool { return v == verbTryLock || v == verbTryDo }
+// holds tells whether the operation's work is outside the lock's transaction.
+func (v verb) holds() bool {
+	return v == verbLock || v == verbTryLock || v == verbLead || v == verbShare || v == verbTryShare || v.permits()
+}
+
+func (v verb) tries() bool {
+	return v == verbTryLock || v == verbTryDo || v == verbTryShare || v == verbTryPermit || v == verbTryOnce
+}
+
+// updates tells whether the operation changes counters in the lock's transaction.
+func (v verb) updates() bool { return v == verbDo || v == verbTryDo }
+
+// fences tells whether the operation writes to the fenced store.
+func (v verb) fences() bool  { return v.holds() && !v.shares() }
+func (v verb) shares() bool  { return v == verbShare || v == verbTryShare || v == verbRead }
+func (v verb) permits() bool { return v == verbPermit || v == verbTryPermit }
+func (v verb) once() bool    { return v == verbOnce || v == verbTryOnce || v == verbOnceTx }
 
 // operationID is unique in a run. It consists of the process, the number of its starts, and a
 // sequence number.
@@ -106,6 +136,15 @@ func (o *operation) String() string {
 	}
 	if len(o.Reads) > 0 {
 		text += fmt.Sprintf(", read %v", o.Reads)
+	}
+	if len(o.Again) > 0 {
+		text += fmt.Sprintf(" and then %v", o.Again)
+	}
+	if o.Verb.permits() {
+		text += fmt.Sprintf(", permit %d", o.Permit)
+	}
+	if o.Verb.once() {
+		text += fmt.Sprintf(", work %d, ran %t", o.Work, o.Ran)
 	}
 	if o.Fence != nil {
 		text += fmt.Sprintf(", store read %d and %q", o.Fence.Read, o.Fence.Outcome)

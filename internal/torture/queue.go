@@ -18,9 +18,12 @@ func (e *epoch) overtaken(key int, holds []hold) (most int, waiter *operation, b
 	for _, f := range e.Faults {
 		until = min(until, f.Start)
 	}
-	var queue []hold // holds by operations on this key only, in the order of the grants
+	// Holds by operations on this key only, in the order of the grants. Readers do not queue in the
+	// process, and come to the server before writers that do.
+	var queue []hold
 	for _, h := range holds {
-		if len(h.Keys) == 1 && !h.Verb.tries() && h.Granted < until {
+		if h.Keys[len(h.Keys)-1] == key && (len(h.Keys) == 1 || h.Verb.permits()) && !h.Verb.tries() &&
+			!h.Verb.shares() && h.Granted < until {
 			queue = append(queue, h)
 		}
 	}

@@ -115,6 +115,9 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 	}
 	var violations []violation
 	for key, list := range holds {
+		if isSemaphore(e.keys, key) {
+			continue // each permit is a key of its own
+		}
 		for _, h := range list {
 			_, f := e.explanationUntil(h.operation, cmp.Or(h.Lost, h.Return, h.Died, e.End))
 			if !h.broken || f == nil {
@@ -161,7 +164,8 @@ func beliefOf(h hold, list []hold) (time.Duration, *operation) {
 		return 0, nil
 	}
 	for _, other := range list {
-		if other.operation != h.operation && other.Granted > h.Granted && other.Granted < told {
+		if other.operation != h.operation && other.Granted > h.Granted && other.Granted < told &&
+			!(h.Verb.shares() && other.Verb.shares()) {
 			return time.Duration(told - other.Granted), other.operation
 		}
 	}

@@ -19,6 +19,8 @@ type result struct {
 	Operations   int                   `json:"operations"`
 	Acquisitions int                   `json:"acquisitions"`
 	Terms        int                   `json:"terms"`
+	Inside       int                   `json:"inside"`  // of one semaphore, at the most
+	Works        int                   `json:"works"`   // that were to be done once, and were
 	Updates      int                   `json:"updates"` // acknowledged Dos
 	Unknown      int                   `json:"unknown"` // Dos with an unknown outcome
 	Overtaken    int                   `json:"overtaken"`
@@ -34,6 +36,7 @@ func newResult(s settings) *result {
 func (r *result) count(e *epoch) {
 	r.Operations += len(e.Operations)
 	r.Stalled += e.unprovoked()
+	r.Works += len(e.after.works)
 	for _, o := range e.Operations {
 		if o.Granted != 0 {
 			r.Acquisitions++
@@ -41,7 +44,7 @@ func (r *result) count(e *epoch) {
 				r.Terms++
 			}
 		}
-		if o.Verb.holds() {
+		if !o.Verb.updates() {
 			continue
 		}
 		switch o.Outcome {
@@ -62,6 +65,8 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(w, "seed\t%d\n", r.Seed)
 	fmt.Fprintf(w, "duration\t%v\n", r.Duration.Round(100*time.Millisecond))
 	fmt.Fprintf(w, "terms of %d elections\t%d\n", elections, r.Terms)
+	fmt.Fprintf(w, "holders of %d permits, at the most\t%d\n", permits, r.Inside)
+	fmt.Fprintf(w, "works of Once\t%d\n", r.Works)
 	fmt.Fprintf(w, "processes, goroutines in each, keys\t%d, %d, %d\n", r.Processes, r.Goroutines, r.Keys)
 	fmt.Fprintf(w, "operations, acquisitions\t%d, %d\n", r.Operations, r.Acquisitions)
 	fmt.Fprintf(w, "acknowledged updates, of unknown end\t%d, %d\n", r.Updates, r.Unknown)

@@ -52,7 +52,7 @@ type trial struct {
 
 // torture runs the workers on its own server, with faults, and checks what they did.
 func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
-	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: tokens{map[int]latest{}}, result: newResult(s)}
+	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: newTokens(), result: newResult(s)}
 	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
 	err := quiet()
 	if err == nil {
@@ -108,8 +108,8 @@ func (t *trial) faultKinds() []faultKind {
 	switch t.Lock {
 	case lockLeaseRow:
 		return []faultKind{stopWorker}
-	case lockSwallowed:
-		return nil // deadlocks come by themselves
+	case lockSwallowed, lockLookFirst:
+		return nil // deadlocks and races come by themselves
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)
@@ -152,7 +152,7 @@ func (t *trial) run(ctx context.Context) error {
 		left := t.For - time.Since(begin)
 		e := &epoch{
 			Number: number, Seed: t.Seed, Start: now(), lease: t.lease,
-			workers: t.Processes * t.Goroutines, before: before,
+			workers: t.Processes * t.Goroutines, keys: t.Keys, before: before,
 		}
 		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
 			return err
@@ -225,6 +225,9 @@ func (t *trial) judge(ctx context.Context, e *epoch) error {
 	if e.after, err = t.data.read(ctx); err != nil {
 		return err
 	}
+	if err := t.lookAtMarkers(ctx, e); err != nil {
+		violations = append(violations, violation{Rule: ruleOnce, Text: err.Error()})
+	}
 	for _, problem := range t.crew.complaints() {
 		violations = append(violations, violation{Rule: ruleRest, Text: problem})
 	}
@@ -240,12 +243,20 @@ func (t *trial) check(e *epoch) []violation {
 	violations := e.checkErrors()
 	violations = append(violations, e.checkSet()...)
 	violations = append(violations, e.checkSums()...)
+	violations = append(violations, e.checkReaders()...)
+	violations = append(violations, e.checkOnce()...)
 	violations = append(violations, e.assess(t.result.Damages, holds)...)
-	for key := range t.Keys + elections {
-		violations = append(violations, e.checkMutex(key, holds[key])...)
-		violations = append(violations, e.checkDo(key)...)
-		violations = append(violations, e.checkFenced(key)...)
-		violations = append(violations, t.tokens.check(key, holds[key])...)
+	for key := range allKeys(t.Keys) {
+		if isSemaphore(t.Keys, key) {
+			most, found := e.checkPermits(key, holds[key])
+			violations = append(violations, found...)
+			t.result.Inside = max(t.result.Inside, most)
+		} else {
+			violations = append(violations, e.checkMutex(key, holds[key])...)
+			violations = append(violations, e.checkDo(key)...)
+			violations = append(violations, e.checkFenced(key)...)
+			violations = append(violations, t.tokens.check(key, holds[key])...)
+		}
 		most, found := e.checkQueue(key, holds[key])
 		violations = append(violations, found...)
 		t.result.Overtaken = max(t.result.Overtaken, most)
@@ -277,7 +288,7 @@ func (t *trial) free(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("nobody leads, and yet Leader says %+v, %w", leader, asked))
 		}
 	}
-	return errors.Join(err, locks.close())
+	return errors.Join(err, locks.freePermits(ctx), locks.close())
 }
 
 // end makes the workers close everything, and looks for what they left behind.

@@ -15,6 +15,9 @@ const (
 	ruleQueue   = "order of waiters"
 	ruleRest    = "nothing left behind"
 	ruleBelief  = "told before another has the lock"
+	ruleReaders = "nothing changes under readers"
+	rulePermits = "bound of a semaphore"
+	ruleOnce    = "work done once"
 )
 
 // checkSet compares acknowledgements with effects. An acknowledged Do must have taken effect once
@@ -26,7 +29,7 @@ func (e *epoch) checkSet() []violation {
 	}
 	known := map[operationID]bool{}
 	for _, o := range e.Operations {
-		if o.Verb.holds() {
+		if !o.Verb.updates() {
 			continue
 		}
 		known[o.ID] = true
@@ -81,9 +84,15 @@ func (e *epoch) checkDo(key int) []violation {
 	for _, o := range e.Operations {
 		a := application{o.ID, key}
 		read, ok := o.readOf(key, false)
-		took := porcupine.Operation{Input: addition{id: o.ID}, Output: read, Call: o.Call, Return: o.Return}
+		took := porcupine.Operation{
+			Input: addition{o.ID, o.Verb == verbRead}, Output: read, Call: o.Call, Return: o.Return,
+		}
 		switch {
-		case o.Verb.holds():
+		case o.Verb == verbRead:
+			if o.Outcome != done || !ok {
+				continue
+			}
+		case !o.Verb.updates():
 			continue
 		case o.Outcome == done && ok:
 		case e.after.applied[a] > 0:
@@ -102,11 +111,13 @@ func (e *epoch) checkFenced(key int) []violation {
 	var history []porcupine.Operation
 	var operations []*operation
 	for _, o := range e.Operations {
-		if !o.Verb.holds() || o.Keys[0] != key || o.Granted == 0 {
+		if !o.Verb.fences() || o.Keys[0] != key || o.Granted == 0 {
 			continue
 		}
 		took := porcupine.Operation{Input: addition{id: o.ID}, Output: anything, Call: o.Granted, Return: never}
 		switch {
+		case o.Fence == nil && o.Died == 0 && o.Return != 0: // it knows of no fence
+			continue
 		case o.Fence == nil: // it was killed before it could report
 		case o.Fence.Outcome == unknown:
 		case o.Fence.Outcome == done:

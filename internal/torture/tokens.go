@@ -9,9 +9,15 @@ type latest struct {
 }
 
 // tokens checks the fencing tokens of the whole run.
-type tokens struct{ byKey map[int]latest }
+type tokens struct {
+	byKey   map[int]latest
+	writers map[int]latest // the same, of those that did not share
+}
 
-// check checks that tokens rise in the order of the grants. Suppose that g learned of its grant
+func newTokens() tokens { return tokens{map[int]latest{}, map[int]latest{}} }
+
+// check checks that tokens rise in the order of the grants, but for those of readers among
+// themselves. Suppose that g learned of its grant
 // before h did. If h kept the lock until it gave it back, g was granted first: otherwise both would
 // have had the lock. If h may have lost the lock, that does not follow, and g counts only if it was
 // granted before h called.
@@ -20,7 +26,6 @@ func (t *tokens) check(key int, holds []hold) []violation {
 	report := func(text string, operations ...*operation) {
 		violations = append(violations, violation{ruleTokens, fmt.Sprintf("key %d: %s", key, text), operations})
 	}
-	before := t.byKey[key]
 	var granted []hold // in this epoch, in order
 	for _, h := range holds {
 		if !h.Verb.holds() {
@@ -30,9 +35,12 @@ func (t *tokens) check(key int, holds []hold) []violation {
 			report(fmt.Sprintf("%d is no token", h.Token), h.operation)
 			continue
 		}
-		limit := before
+		limit := t.byKey[key]
+		if h.Verb.shares() {
+			limit = t.writers[key]
+		}
 		for _, g := range granted {
-			if (!h.broken || g.Granted < h.Call) && g.Token > limit.token {
+			if (!h.broken || g.Granted < h.Call) && g.Token > limit.token && !(g.Verb.shares() && h.Verb.shares()) {
 				limit = latest{g.Token, g.operation}
 			}
 			if g.Token == h.Token {
@@ -47,6 +55,9 @@ func (t *tokens) check(key int, holds []hold) []violation {
 	for _, g := range granted {
 		if g.Token > t.byKey[key].token {
 			t.byKey[key] = latest{g.Token, g.operation}
+		}
+		if !g.Verb.shares() && g.Token > t.writers[key].token {
+			t.writers[key] = latest{g.Token, g.operation}
 		}
 	}
 	return violations

@@ -165,8 +165,8 @@ func (w *worker) toil(ctx context.Context, goroutine int) {
 	}
 }
 
-// choose plans an operation on one key or two. A third of all operations use key 0, so that one
-// queue is long.
+// choose plans an operation on one key or two, or on all. A third of all operations use key 0, and
+// most of those that use a semaphore the first, so that some queues are long.
 func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	o := &operation{
 		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),
@@ -178,9 +178,20 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	}
 	verbs := w.subject.verbs()
 	o.Verb = verbs[random.IntN(len(verbs))]
-	if o.Verb == verbLead {
+	second := random.IntN(w.plan.Keys)
+	switch {
+	case o.Verb == verbLead:
 		o.Keys[0] = w.plan.Keys + random.IntN(elections)
-	} else if second := random.IntN(w.plan.Keys); random.IntN(10) == 0 && second != o.Keys[0] {
+	case o.Verb.permits():
+		o.Keys[0] = semaphoreKey(w.plan.Keys, random.IntN(4)/3)
+	case o.Verb.once():
+		o.Keys, o.Work = nil, workOf(random)
+	case (o.Verb == verbLock || o.Verb == verbShare) && random.IntN(60) == 0:
+		o.Keys = o.Keys[:0]
+		for key := range w.plan.Keys {
+			o.Keys = append(o.Keys, key)
+		}
+	case random.IntN(10) == 0 && second != o.Keys[0]:
 		o.Keys = append(o.Keys, second)
 	}
 	return o

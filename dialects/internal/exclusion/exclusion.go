@@ -16,6 +16,9 @@ type Conn interface {
 	// is true when the server answered with exactly the error for a row that another session
 	// holds. Any other error is err.
 	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
+	// TryShare locks a slot in a transaction as a shared lock does, or alone as an exclusive one
+	// does beside shared ones, and does not wait.
+	TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error)
 	// Rollback ends that transaction.
 	Rollback(ctx context.Context) error
 }
@@ -39,15 +42,24 @@ const (
 )
 
 // Prove shows that the server locks rows. A slot that holder has must be refused to rival with the
-// exact error, skipped by SKIP LOCKED, and free for rival afterwards. Otherwise the error is
-// dialects.ErrUnsafeEngine. "An error came back" would be no proof: some engines answer NOWAIT with
-// a syntax error, and without it wait for nobody.
+// exact error, skipped by SKIP LOCKED, and free for rival afterwards. One that holder shares must
+// be refused to rival alone, and not shared. Otherwise the error is dialects.ErrUnsafeEngine. "An
+// error came back" would be no proof: some engines answer NOWAIT with a syntax error, and without
+// it wait for nobody.
 func Prove(ctx context.Context, slots int, holder, rival Conn) error {
 	const attempts = 10 // another client of the same table may hold a slot
 	var reason error
 	for range attempts {
 		var busy bool
 		busy, reason = proveOn(ctx, rand.IntN(slots), holder, rival)
+		for _, conn := range []Conn{holder, rival} {
+			if err := conn.Rollback(ctx); err != nil && reason == nil {
+				reason = err
+			}
+		}
+		if !busy && reason == nil {
+			busy, reason = proveSharing(ctx, rand.IntN(slots), holder, rival)
+		}
 		for _, conn := range []Conn{holder, rival} {
 			if err := conn.Rollback(ctx); err != nil && reason == nil {
 				reason = err
@@ -118,4 +130,30 @@ func proveOn(ctx context.Context, slot int, holder, rival Conn) (busy bool, err 
 		return false, fmt.Errorf("NOWAIT on released slot %d returned %d rows", slot, rows)
 	}
 	return false, nil
+}
+
+// proveSharing is proveOn for shared locks. Busy says that another client has the slot, or waits.
+func proveSharing(ctx context.Context, slot int, holder, rival Conn) (busy bool, err error) {
+	granted, err := holder.TryShare(ctx, slot, false)
+	if err != nil {
+		return false, fmt.Errorf("a shared lock of a free slot: %w", err)
+	}
+	if !granted {
+		return true, nil
+	}
+	granted, err = rival.TryShare(ctx, slot, true)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("a lock of a shared slot failed with the wrong error: %w", err)
+	case granted:
+		return false, fmt.Errorf("one session shares slot %d, and another holds it alone", slot)
+	}
+	if err := rival.Rollback(ctx); err != nil {
+		return false, err
+	}
+	granted, err = rival.TryShare(ctx, slot, false)
+	if err != nil {
+		return false, fmt.Errorf("a second shared lock of a slot: %w", err)
+	}
+	return !granted, nil
 }

@@ -65,6 +65,8 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, err)
 	nested, err := f.Locks.Mutex(f.Key("r3")).Lock(lock.Context())
 	require.NoError(t, err)
+	permit, err := f.Locks.Semaphore(f.Key("api"), 1).Lock(nested.Context())
+	require.NoError(t, err)
 	before := f.Look(t, many[0])[0]
 	require.NotNil(t, before.Holder)
 	session := before.Holder.ID
@@ -85,9 +87,13 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	go func() { // tries without a pause, as a row that is free for a moment would be found
 		defer close(tried)
 		for trying.Err() == nil {
-			if other, err := rival.Locks.Mutex(f.Key("r3")).TryLock(background); err == nil {
-				passed.Store(true)
-				_ = other.Unlock(background)
+			for _, m := range []*txlock.Mutex[Tx]{
+				rival.Locks.Mutex(f.Key("r3")), rival.Locks.Semaphore(f.Key("api"), 1),
+			} {
+				if other, err := m.TryLock(background); err == nil {
+					passed.Store(true)
+					_ = other.Unlock(background)
+				}
 			}
 		}
 	}()
@@ -117,6 +123,7 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	testbed.Receive(t, lock.Context().Done())
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	next := testbed.Receive(t, got)
+	require.ErrorIs(t, permit.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, f.Locks.Break(background, before), txlock.ErrNotHeld)

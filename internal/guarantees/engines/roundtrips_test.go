@@ -2,6 +2,7 @@ package engines
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,18 +18,21 @@ import (
 type trips struct {
 	lock int // Lock and Unlock together
 	do   int // Do without what its work sends
+	once int // the first Do of a Once, without what its work sends
 }
 
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	least := trips{lock: 2, do: 2}
+	least := trips{lock: 2, do: 2, once: 2}
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
 				// On a caller's pool the settings travel alone, unless it takes several statements
-				// in one query. A Do also sets and releases its savepoint.
-				for i, want := range []trips{{lock: 3, do: 5}, least, least} {
+				// in one query. A Do also sets and releases its savepoint. A Once looks first.
+				several := least
+				several.once++
+				for i, want := range []trips{{lock: 3, do: 5, once: 8}, several, several} {
 					c := testbed.MySQLSQL[i]
 					t.Run(c.Name, func(t *testing.T) {
 						t.Parallel()
@@ -101,6 +105,44 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		count("Do with one statement", want.do+1, do)
 	}
 	countLeader(t, f, proxy)
+	countOnce(t, e, c, proxy, want)
+}
+
+// countOnce counts the round trips of a Once, whose work sends nothing: of the first time, and when
+// the work was done before. There is one connection, so that each call meets the end of the last
+// one: on PostgreSQL what was found is answered before its transaction has ended.
+func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], proxy *wire.Proxy, want trips) {
+	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
+	do := func(o *txlock.Once[Tx], first bool) {
+		ran, err := o.Do(background, func(context.Context, Tx) error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, first, ran)
+	}
+	const rounds = 8
+	counted, answered := 0, 0
+	for i := range rounds {
+		o := f.Locks.Once(f.OnceKey("once:", fmt.Sprint("trips", i)))
+		begun, before := time.Now(), proxy.Bursts()
+		do(o, true)
+		first := proxy.Bursts() - before
+		do(o, false)
+		if proxy.Bursts()-before == want.once+1 {
+			answered++
+		}
+		f.Free(t, f.Key("other"))
+		both := proxy.Bursts() - before - want.lock
+		if i < 3 || time.Since(begun) > time.Second { // it connects, prepares, and is pinged
+			continue
+		}
+		counted++
+		require.Equal(t, want.once, first)
+		if e.Postgres { // the end of the second transaction, and of its settings
+			both -= min(both-want.once-1, 2)
+		}
+		require.Equal(t, want.once+1, both)
+	}
+	require.Positive(t, counted)
+	require.Positive(t, answered, "after one round trip")
 }
 
 // countLeader counts the round trips of Leader, while somebody leads and while nobody does.

@@ -47,28 +47,30 @@ type plain = driver.Conn
 
 func (n narrow) Conn() *pgx.Conn { return n.conn.Conn() }
 
-// A wrapped connection of pgx's stdlib driver is used if it passes on what sessions send. If not,
-// that is an error before any wait.
+// A wrapped connection of pgx's stdlib driver is used as that itself. What the work sends goes
+// through the wrapper, whether that passes on little or much.
 func TestWrappedStdlib(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		table := f.MakeTable(t, "id int primary key")
-		m := lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return wide{conn} }).Mutex(f.Key("a"))
-		require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 1)
-			return err
-		}))
-		require.Equal(t, 1, f.Total(t, "SELECT count(*) FROM "+table))
-
-		m = lockerOn(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} }).Mutex(f.Key("a"))
-		held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-		require.NoError(t, err)
-		_, err = m.Lock(background)
-		require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
-		err = m.Do(background, func(context.Context, *sql.Tx) error { return nil })
-		require.ErrorContains(t, err, "needs a database of pgx's stdlib driver")
-		require.NoError(t, held.Unlock(background))
+		for i, wrap := range []func(*stdlib.Conn) driver.Conn{
+			func(conn *stdlib.Conn) driver.Conn { return wide{conn} },
+			func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} },
+		} {
+			m := lockerOn(t, f, wrap).Mutex(f.Key("a"))
+			require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", i)
+				return err
+			}))
+			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
+			require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 7)
+				require.NoError(t, err)
+				return errWork
+			}), errWork)
+			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
+		}
 	})
 }
 

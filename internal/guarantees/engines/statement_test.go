@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,6 +34,7 @@ func TestStatementLog(t *testing.T) {
 					reads(t, f, table)
 					joins(t, f)
 					shows(t, f)
+					marks(t, f)
 				})
 			}
 		})
@@ -189,4 +191,34 @@ func failedInstall(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f.AsAdmin(t, "DELETE FROM "+name+" WHERE slot = 7")
 	require.ErrorContains(t, locks.Install(background), "seed table")
 	require.Equal(t, 4, f.Total(t, tables), "what was there stays")
+}
+
+// marks shows that markers are written, read and deleted.
+func marks(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	t.Helper()
+	for _, o := range []*txlock.Once[*sql.Tx]{f.Locks.Once("o"), f.Locks.Once("o").Per(24 * 365 * time.Hour)} {
+		for range 2 {
+			for _, want := range []bool{true, false} {
+				ran, err := o.Do(background, func(context.Context, *sql.Tx) error { return nil })
+				require.NoError(t, err)
+				require.Equal(t, want, ran)
+			}
+			require.NoError(t, o.Forget(background))
+		}
+		dsn := f.DSNFor(f.Label, "", nil)
+		tx := f.Begin(t, dsn, sql.LevelRepeatableRead)
+		for _, want := range []bool{true, false} {
+			first, err := o.DoTx(background, tx)
+			require.NoError(t, err)
+			require.Equal(t, want, first)
+		}
+		require.NoError(t, f.End(background, tx, true))
+		tx = f.Begin(t, dsn, sql.LevelReadCommitted)
+		_, err := o.DoTx(background, tx)
+		require.ErrorIs(t, err, txlock.ErrIsolation)
+		require.NoError(t, f.End(background, tx, false))
+	}
+	swept, err := f.Locks.Sweep(background, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, swept)
 }

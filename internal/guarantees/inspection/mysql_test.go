@@ -191,8 +191,9 @@ func sharedHolder(t *testing.T, e *testbed.Engine) {
 	locked := testbed.LockLater(f.Locks.Rows(table, "id", 1))
 	f.Waiters(t, 1)
 	h := rowsOf(f.LookAtRows(t), table)["id 1"]
-	require.NotNil(t, h.Holder)
-	require.Equal(t, session, h.Holder.ID)
+	require.Nil(t, h.Holder)
+	require.Len(t, h.Readers, 1)
+	require.Equal(t, session, h.Readers[0].ID)
 	require.Len(t, h.Waiters, 1)
 	require.NoError(t, f.End(background, tx, false))
 	require.NoError(t, <-locked)
@@ -208,8 +209,9 @@ func sharedWaiter(t *testing.T, e *testbed.Engine) {
 	go func() { ended <- f.Locks.Rows(table, "id", 1).LockTx(background, tx) }()
 	f.Waiters(t, 1)
 	h := rowsOf(f.LookAtRows(t), table)["id 1"]
-	require.NotNil(t, h.Holder)
-	require.Equal(t, holding, h.Holder.ID)
+	require.Nil(t, h.Holder)
+	require.Len(t, h.Readers, 1)
+	require.Equal(t, holding, h.Readers[0].ID)
 	require.Len(t, h.Waiters, 1)
 	require.Equal(t, waiting, h.Waiters[0].ID)
 	require.NoError(t, f.End(background, other, false))
@@ -234,13 +236,14 @@ func sharedHolders(t *testing.T, e *testbed.Engine) {
 	rows := rowsOf(f.LookAtRows(t), table)
 	require.Len(t, rows, 2)
 	for row, h := range rows {
-		require.NotNil(t, h.Holder)
+		require.Nil(t, h.Holder)
+		require.Len(t, h.Readers, 1)
 		require.Len(t, h.Waiters, 1)
 		if e.Kind == servers.MariaDB {
-			require.Empty(t, h.Holder.ID, "which of the two is not known")
+			require.Empty(t, h.Readers[0].ID, "which of the two is not known")
 			require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
 		} else {
-			require.Equal(t, session[row], h.Holder.ID)
+			require.Equal(t, session[row], h.Readers[0].ID)
 		}
 	}
 	for i, tx := range txs {

@@ -79,10 +79,10 @@ var pgxClient = Client[pgx.Tx]{
 	},
 }
 
-func sqlClient(driverName string) Client[*sql.Tx] {
+func sqlClient(open func(dsn string) (*sql.DB, error)) Client[*sql.Tx] {
 	return Client[*sql.Tx]{
 		Start: func(dsn string, level sql.IsolationLevel) (*sql.Tx, func(), error) {
-			db, err := sql.Open(driverName, dsn)
+			db, err := open(dsn)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -148,11 +148,19 @@ func PgxOpened() Client[pgx.Tx] {
 	return c
 }
 
-func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.Tx]) Client[*sql.Tx] {
-	c := sqlClient(driverName)
-	c.Name = "sql.DB"
+// named opens a sql.DB of a registered driver.
+func named(driverName string) func(dsn string) (*sql.DB, error) {
+	return func(dsn string) (*sql.DB, error) { return sql.Open(driverName, dsn) }
+}
+
+// SQLOnPool is a caller's sql.DB, as open opens it.
+func SQLOnPool(name string, open func(dsn string) (*sql.DB, error),
+	newDriver func(*sql.DB) dialects.Driver[*sql.Tx],
+) Client[*sql.Tx] {
+	c := sqlClient(open)
+	c.Name = name
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
-		db, err := sql.Open(driverName, dsn)
+		db, err := open(dsn)
 		require.NoError(t, err)
 		db.SetMaxOpenConns(size)
 		db.SetMaxIdleConns(size)
@@ -168,7 +176,7 @@ func sqlOnPool(driverName string, newDriver func(*sql.DB) dialects.Driver[*sql.T
 
 // mysqlSeveral is a caller's pool whose connections take several statements in one query.
 func mysqlSeveral() Client[*sql.Tx] {
-	c := sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) })
+	c := SQLOnPool("sql.DB", named("mysql"), func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) })
 	c.Name += " multiStatements"
 	connect := c.Connect
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
@@ -182,7 +190,7 @@ func mysqlSeveral() Client[*sql.Tx] {
 
 // MySQLOpened is a pool of the library's own.
 func MySQLOpened() Client[*sql.Tx] {
-	c := sqlClient("mysql")
+	c := sqlClient(named("mysql"))
 	c.Name = "mysql.Open"
 	c.open = func(dsn string, _ int) (dialects.Driver[*sql.Tx], error) { return mysql.Open(background, dsn) }
 	c.Connect = opened(c.open)
@@ -202,10 +210,10 @@ func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)
 var (
 	PostgresPgx = []Client[pgx.Tx]{PgxOnPool(""), PgxOnPool("simple protocol"), PgxOpened()}
 	PostgresSQL = []Client[*sql.Tx]{
-		sqlOnPool("pgx", func(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db) }),
+		SQLOnPool("sql.DB", named("pgx"), func(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db) }),
 	}
 	MySQLSQL = []Client[*sql.Tx]{
-		sqlOnPool("mysql", func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
+		SQLOnPool("sql.DB", named("mysql"), func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
 		mysqlSeveral(),
 		MySQLOpened(),
 	}

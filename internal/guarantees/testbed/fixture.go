@@ -170,7 +170,8 @@ func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 // DropInstalled drops what Install has made, as far as it is there.
 func (e *Engine) DropInstalled(t *testing.T, table string) {
 	t.Helper()
-	e.AsAdmin(t, "DROP TABLE IF EXISTS "+table+", "+table+"_runs, "+table+"_epochs, "+table+"_leaders")
+	e.AsAdmin(t, "DROP TABLE IF EXISTS "+table+", "+table+"_runs, "+table+"_epochs, "+table+"_leaders, "+table+
+		"_once, "+table+"_permits")
 	if e.Postgres {
 		e.AsAdmin(t, "DROP SEQUENCE IF EXISTS "+table+"_tokens")
 	}

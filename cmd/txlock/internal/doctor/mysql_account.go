@@ -109,7 +109,9 @@ func (m *mysqlServer) creation(ctx context.Context) Fix {
 	}
 	const drawing = "CREATE, SELECT, INSERT, DELETE"
 	return permission(m.table, m.grant(m.name, "CREATE, SELECT, INSERT, UPDATE"), m.grant(m.name+"_epochs", drawing),
-		m.grant(m.name+"_runs", drawing), m.grant(m.name+"_leaders", "CREATE, SELECT, INSERT, UPDATE"))
+		m.grant(m.name+"_runs", drawing), m.grant(m.name+"_leaders", "CREATE, SELECT, INSERT, UPDATE"),
+		m.grant(m.name+"_once", "CREATE, SELECT, INSERT, UPDATE, DELETE"),
+		m.grant(m.name+"_permits", "CREATE, SELECT, INSERT, UPDATE"))
 }
 
 func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) {

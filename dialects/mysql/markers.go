@@ -1,0 +1,240 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/batch"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+)
+
+// markersOf derives the quoted name from the lock table's.
+func markersOf(table string) (string, error) {
+	beside, err := besides(table)
+	return beside("_once"), err
+}
+
+// markersTable has the markers. Sweep finds old ones by the index. Run is a number of the session
+// that wrote the marker last: see markSQL.
+func markersTable(markers string) table {
+	return table{markers, " (\n" +
+		"    marker BINARY(32) NOT NULL PRIMARY KEY,\n" +
+		"    done_at DATETIME(6) NOT NULL COMMENT 'UTC',\n" +
+		"    run BIGINT NOT NULL,\n" +
+		"    KEY done_at (done_at)\n) ENGINE=InnoDB"}
+}
+
+// microseconds counts those of a time since the Unix epoch.
+func microseconds(time string) string {
+	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")"
+}
+
+// inWindow is whether the work was done in the present window. UTC_TIMESTAMP is the time at which
+// its statement began, also among several in one query; the session's time zone does not matter. A
+// clock that was set back does not make work run twice: what was done later than now was done.
+func inWindow(marker dialects.Marker) string {
+	now := microseconds("UTC_TIMESTAMP(6)")
+	return fmt.Sprintf("%s >= %s - %s %% %d", microseconds("done_at"), now, now, marker.Period.Microseconds())
+}
+
+func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.Hash) }
+
+// markSQL writes a marker, and reads in a second statement whether it was written. Both look at the
+// row itself, whatever snapshot the transaction has. A row that exists is found by its primary key,
+// so no gap is locked at REPEATABLE READ; a locking read of a missing row would lock one. The count
+// of rows would not tell: with clientFoundRows it is 1 in both cases.
+func markSQL(marker dialects.Marker) (write, read string, err error) {
+	markers, err := markersOf(marker.Table)
+	run := rand.Int64()
+	update := "run = run"
+	if marker.Period > 0 { // from left to right
+		window := inWindow(marker)
+		update = fmt.Sprintf("run = IF(%s, run, %d), done_at = IF(%[1]s, done_at, UTC_TIMESTAMP(6))", window, run)
+	}
+	write = fmt.Sprintf("INSERT INTO %s (marker, done_at, run) VALUES (%s, UTC_TIMESTAMP(6), %d) "+
+		"ON DUPLICATE KEY UPDATE %s", markers, hashOf(marker), run, update)
+	read = fmt.Sprintf("SELECT run = %d FROM %s WHERE marker = %s FOR UPDATE", run, markers, hashOf(marker))
+	return write, read, err
+}
+
+// marked judges the answer of markSQL.
+func marked(answer []string) error {
+	if len(answer) != 1 || answer[0] != "1" {
+		return dialects.ErrDone
+	}
+	return nil
+}
+
+// record writes a marker in an open transaction.
+func record(ctx context.Context, at place, marker dialects.Marker) error {
+	write, read, err := markSQL(marker)
+	if err != nil {
+		return err
+	}
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
+	query := read
+	if at.several {
+		query = joined(write, read)
+	} else if _, err = at.ExecContext(clean, write); err != nil {
+		return classifyMark(err, marker)
+	}
+	answer, err := firstColumn(clean, at, query)
+	if err != nil {
+		return classifyMark(err, marker)
+	}
+	return marked(answer)
+}
+
+func classifyMark(err error, marker dialects.Marker) error {
+	if broken(err) {
+		return lost(err)
+	}
+	return classify(err, dialects.Request{Table: marker.Table, Ours: true})
+}
+
+// Mark implements dialects.Marking.
+func (s *session) Mark(ctx context.Context, marker dialects.Marker) error {
+	return record(ctx, s.place(guest), marker)
+}
+
+// Unmark implements dialects.Marking.
+func (s *session) Unmark(ctx context.Context, marker dialects.Marker) error {
+	markers, err := markersOf(marker.Table)
+	if err != nil {
+		return err
+	}
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
+	if err := s.exec(clean, "DELETE FROM "+markers+" WHERE marker = "+hashOf(marker)); err != nil {
+		return classifyMark(err, marker)
+	}
+	return nil
+}
+
+// Done implements dialects.Recorder.
+func (d *Driver) Done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
+	markers, err := markersOf(marker.Table)
+	if err != nil {
+		return at, err
+	}
+	condition := ""
+	if marker.Period > 0 {
+		condition = " AND " + inWindow(marker)
+	}
+	query := "SELECT CONCAT_WS(' ', @@autocommit + 0, (SELECT " + microseconds("done_at") + " FROM " + markers +
+		" WHERE marker = " + hashOf(marker) + condition + "))"
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return at, err
+	}
+	defer conn.Close()
+	answer, err := d.readNow(ctx, conn, query)
+	if err != nil {
+		destroy(conn) // with whatever was open on it
+		return at, classify(err, dialects.Request{Table: markers, Ours: true})
+	}
+	fields := strings.Fields(strings.Join(answer, ""))
+	if len(fields) < 2 {
+		return at, nil
+	}
+	micros, err := strconv.ParseInt(fields[1], 10, 64)
+	return time.UnixMicro(micros), err
+}
+
+// readNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
+// begins with @@autocommit: where that is 0, the answer may be an older transaction's, which is
+// committed, as guardSQL does, and the query runs again.
+func (d *Driver) readNow(ctx context.Context, conn *sql.Conn, query string) (answer []string, err error) {
+	s := &session{driver: d, conn: conn}
+	s.look()
+	if s.several {
+		return firstColumn(ctx, conn, joined("COMMIT", query, "ROLLBACK"))
+	}
+	answer, err = firstColumn(ctx, conn, query)
+	if err != nil || len(answer) != 1 || !strings.HasPrefix(answer[0], "0") {
+		return answer, err
+	}
+	if _, err = conn.ExecContext(ctx, "COMMIT"); err == nil {
+		answer, err = firstColumn(ctx, conn, query)
+	}
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "ROLLBACK")
+	}
+	return answer, err
+}
+
+// Sweep implements dialects.Recorder. Each batch begins at the age where the last one ended: the
+// server need not look again at what was deleted before, and is not purged yet.
+func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
+	markers, err := markersOf(table)
+	if err != nil {
+		return 0, err
+	}
+	err = d.withConn(ctx, func(conn *sql.Conn) error {
+		limits, err := firstColumn(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
+			"MICROSECOND)", "IF("+byStatement+", 1, 0)", age.Microseconds()))
+		if err != nil {
+			return err
+		}
+		statements, until, _ := strings.Cut(limits[0], " ")
+		options := sql.TxOptions{Isolation: sql.LevelReadCommitted}
+		if statements == "1" { // see level
+			options.Isolation = sql.LevelRepeatableRead
+		}
+		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // what the reading may have begun
+			return err
+		}
+		var size batch.Size
+		for from := "0001-01-01"; ; {
+			most, begun := size.Next(), time.Now()
+			last, n, err := sweep(ctx, conn, options, markers, from, until, most)
+			deleted += int64(n)
+			if err != nil || n < most {
+				return classify(err, dialects.Request{Table: markers, Ours: true})
+			}
+			from = last
+			size.Took(time.Since(begun))
+		}
+	})
+	return deleted, err
+}
+
+// sweep deletes one batch, and returns the age where it ended. It waits for nobody, so it meets
+// nobody in a deadlock. Each statement names its index. The server would read all of a small table
+// otherwise, for a list of primary keys too, and would lock what it reads: hence the join, which
+// looks each of them up.
+func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, from, until string, most int) (
+	last string, deleted int, err error,
+) {
+	tx, err := conn.BeginTx(ctx, &options)
+	if err != nil {
+		return from, 0, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	old, err := firstColumn(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
+		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE%s",
+		onMariaDB(someWait), markers, from, until, most, skipLocked))
+	if err != nil || len(old) == 0 {
+		return from, 0, err
+	}
+	hashes := make([]string, len(old))
+	for i, row := range old {
+		hashes[i], last, _ = strings.Cut(row, " ")
+	}
+	_, err = tx.ExecContext(ctx, "DELETE o FROM (SELECT x'"+strings.Join(hashes, "' AS marker UNION ALL SELECT x'")+
+		"' AS marker) AS old STRAIGHT_JOIN "+markers+" AS o FORCE INDEX (PRIMARY) ON o.marker = old.marker")
+	if err == nil { // not tx.Commit, which on a pool of Open releases the savepoint of a lock first
+		_, err = tx.ExecContext(ctx, "COMMIT")
+	}
+	if err != nil {
+		return from, 0, err
+	}
+	return last, len(old), nil
+}

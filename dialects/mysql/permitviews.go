@@ -1,0 +1,160 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// maxPermitsShown bounds the rows of semaphores that are looked at on MariaDB, each by trying.
+const maxPermitsShown = dialects.DefaultSlots
+
+// permitRow is a row of the table of permits.
+type permitRow struct {
+	id, permit int
+	semaphore  string
+}
+
+// InspectPermits implements dialects.Semaphores. It looks for held rows as Inspect does.
+func (d *Driver) InspectPermits(ctx context.Context, table string, only []string) (
+	states []dialects.RowState, err error,
+) {
+	permits, err := permitsOf(table)
+	if err != nil {
+		return nil, err
+	}
+	err = d.withConn(ctx, func(conn *sql.Conn) error {
+		rows, err := permitRows(ctx, conn, permits, only)
+		if number(err) == noSuchTable || err == nil && len(rows) == 0 { // an older version, or none was used yet
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // it may have begun a transaction
+			return err
+		}
+		p, err := newPicture(ctx, conn, permits)
+		if err != nil {
+			return err
+		}
+		p.column = "id"
+		if p.mariadb {
+			numbers := make([]int, len(rows))
+			for i, row := range rows {
+				numbers[i] = row.id
+			}
+			err = d.lookAtMariaDB(ctx, conn, p, 0, numbers)
+		} else {
+			err = lookAtMySQL(ctx, conn, p, false)
+		}
+		if err == nil {
+			states, err = p.semaphores(ctx, conn, table, permits, rows)
+		}
+		return explainPrivilege(err, p.mariadb)
+	})
+	return states, err
+}
+
+// permitRows reads the rows of semaphores.
+func permitRows(ctx context.Context, conn *sql.Conn, permits string, only []string) (rows []permitRow, err error) {
+	which := "permit >= 0"
+	if only != nil {
+		names := []string{"NULL"}
+		for _, semaphore := range only {
+			name, err := literal(dialects.Value{Text: semaphore})
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, name)
+		}
+		which += " AND semaphore IN (" + strings.Join(names, ", ") + ")"
+	}
+	lines, err := grid(ctx, conn, "SELECT id, permit, semaphore FROM "+permits+" WHERE "+which+" ORDER BY id LIMIT "+
+		strconv.Itoa(maxPermitsShown))
+	for _, line := range lines {
+		row := permitRow{semaphore: line[2]}
+		row.id, _ = strconv.Atoi(line[0])
+		row.permit, _ = strconv.Atoi(line[1])
+		rows = append(rows, row)
+	}
+	return rows, err
+}
+
+// semaphores puts the picture together.
+func (p *picture) semaphores(ctx context.Context, conn *sql.Conn, table, permits string, rows []permitRow) (
+	states []dialects.RowState, err error,
+) {
+	bySemaphore := map[string]*dialects.RowState{}
+	at := func(semaphore string) *dialects.RowState {
+		if bySemaphore[semaphore] == nil {
+			bySemaphore[semaphore] = &dialects.RowState{Table: table, Semaphore: semaphore}
+		}
+		return bySemaphore[semaphore]
+	}
+	byID, queues := map[string]permitRow{}, map[string]string{}
+	for _, row := range rows {
+		byID[strconv.Itoa(row.id)] = row
+		if row.permit == 0 {
+			queues[row.semaphore] = queueName(p.database, permits, strconv.Itoa(row.id))
+		}
+	}
+	for _, lock := range p.locks {
+		row, known := byID[lock.value]
+		if lock.table == p.slots() && lock.index == primary && known && lock.party != nil && !lock.waiting {
+			holder := *lock.party
+			holder.Permit, holder.Transaction = row.permit, lock.transaction
+			at(row.semaphore).Permits = append(at(row.semaphore).Permits, holder)
+		}
+	}
+	asked := map[string]string{} // semaphores by the name of the queue
+	for semaphore, queue := range queues {
+		asked[queue] = semaphore
+	}
+	for _, party := range p.people {
+		if _, rest, waits := strings.Cut(party.Statement, "GET_LOCK('"); waits && !party.Idle {
+			queue, _, _ := strings.Cut(rest, "'")
+			if semaphore, known := asked[queue]; known {
+				at(semaphore).Waiters = append(at(semaphore).Waiters, *party)
+			}
+		}
+	}
+	for semaphore, state := range bySemaphore {
+		if err := p.headFirst(ctx, conn, queues[semaphore], state); err != nil {
+			return nil, err
+		}
+		slices.SortFunc(state.Permits, func(a, b dialects.Party) int {
+			return cmp.Or(cmp.Compare(a.Permit, b.Permit), strings.Compare(a.Session, b.Session))
+		})
+		state.Permits = slices.CompactFunc(state.Permits, func(a, b dialects.Party) bool {
+			return a.Permit == b.Permit
+		})
+		states = append(states, *state)
+	}
+	return states, nil
+}
+
+// headFirst sorts the waiters by the length of their waits, and puts the head of the queue first.
+func (p *picture) headFirst(ctx context.Context, conn *sql.Conn, queue string, state *dialects.RowState) error {
+	slices.SortFunc(state.Waiters, func(a, b dialects.Party) int {
+		return cmp.Or(cmp.Compare(b.For, a.For), strings.Compare(a.Session, b.Session))
+	})
+	if queue == "" {
+		return nil
+	}
+	user, err := grid(ctx, conn, "SELECT IS_USED_LOCK('"+queue+"')")
+	if err != nil {
+		return err
+	}
+	head := p.people[user[0][0]]
+	isHead := func(party dialects.Party) bool { return party.Session == user[0][0] }
+	if head != nil {
+		state.Waiters = append([]dialects.Party{*head}, slices.DeleteFunc(state.Waiters, isHead)...)
+	}
+	return nil
+}

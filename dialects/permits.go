@@ -1,0 +1,49 @@
+package dialects
+
+import "context"
+
+// Semaphores keeps the permits of semaphores: rows of a table beside the lock table, one for each
+// permit. Who holds a permit has locked its row on InnoDB, and on PostgreSQL an advisory lock that
+// has the row's number: there it writes nothing.
+//
+// No server can wait for any of several rows. So the sessions that wait stand in a queue of the
+// server's, whose head alone looks for a permit: it waits for one of them for a moment, tries all,
+// and so on. It leaves the queue when it has a permit, which it keeps.
+type Semaphores interface {
+	// Permits finds the rows of a semaphore's first n permits, and makes those that are missing. It
+	// may run on several clients at once, and takes a connection from the pool for a moment. A
+	// table that is missing is ErrNotInstalled.
+	Permits(ctx context.Context, table, semaphore string, n int) (Permits, error)
+
+	// InspectPermits returns the semaphores whose permits are held or awaited. Only limits them, by
+	// their names in the table; nil means all. A table that is missing has none.
+	InspectPermits(ctx context.Context, table string, only []string) ([]RowState, error)
+}
+
+// Permits are the permits of a semaphore.
+type Permits struct {
+	Semaphore string // its name in the table
+	Table     string // of permits, as Request has it
+	Rows      []int  // the numbers of the rows, by permit
+	Queue     string // names the queue, where the server wants a name
+}
+
+// Request asks for one of the first n permits.
+func (p Permits) Request(key string, n int) Request {
+	return Request{
+		Table: p.Table, Column: "id", Ours: true, Keys: []string{key},
+		Permit: &Permit{Semaphore: p.Semaphore, Rows: p.Rows[:n], Queue: p.Queue, Held: -1, Taken: -1},
+	}
+}
+
+// Permit is what a Request has that asks for one permit, in the place of Values.
+type Permit struct {
+	Semaphore string
+	Rows      []int
+	Queue     string
+	Held      int // that the session may have already; else -1
+	Taken     int // is set when the permit is granted
+}
+
+// Row is the number of the row that was taken.
+func (p *Permit) Row() int { return p.Rows[p.Taken] }

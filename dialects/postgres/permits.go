@@ -1,0 +1,376 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+)
+
+// permitsOf derives the quoted name from the lock table's.
+func permitsOf(table string) (string, error) {
+	beside, err := besides(table)
+	return beside("_permits"), err
+}
+
+// permitsSchema is the SQL text that creates the table. Nobody locks or writes a row: its number is
+// that of an advisory lock.
+func permitsSchema(permits string) string {
+	return "CREATE TABLE IF NOT EXISTS " + permits + " (\n" +
+		"    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
+		"    semaphore text NOT NULL,\n    permit integer NOT NULL CHECK (permit >= 0),\n" +
+		"    UNIQUE (semaphore, permit)\n)"
+}
+
+// Permits implements dialects.Semaphores.
+func (d *driver[Tx]) Permits(ctx context.Context, table, semaphore string, n int) (p dialects.Permits, err error) {
+	permits, err := permitsOf(table)
+	if err != nil {
+		return p, err
+	}
+	args := []any{semaphore, strconv.Itoa(n)}
+	find := statement{
+		"select id::text from " + permits + " where semaphore = $1 and permit < $2::int order by permit", args,
+	}
+	add := statement{
+		"insert into " + permits + " (semaphore, permit) select $1, n from generate_series(0, $2::int - 1) n " +
+			"where not exists (select from " + permits + " where semaphore = $1 and permit = n) order by n " +
+			"on conflict do nothing", args,
+	}
+	p = dialects.Permits{Semaphore: semaphore, Table: permits}
+	err = d.withConn(ctx, func(q querier) error {
+		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
+			columns, err := q.run(ctx, attempt)
+			if err != nil {
+				q.abandon(ctx)
+				return classify(err, dialects.Request{Table: permits, Ours: true})
+			}
+			if rows := columns[len(columns)-1]; len(rows) == n {
+				p.Rows, err = numbersIn(rows)
+				return err
+			}
+		}
+		return fmt.Errorf("%w: the permits of semaphore %s went as they came", dialects.ErrNoRow, semaphore)
+	})
+	return p, err
+}
+
+func numbersIn(column []string) ([]int, error) {
+	numbers := make([]int, len(column))
+	for i, text := range column {
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		numbers[i] = number
+	}
+	return numbers, nil
+}
+
+// A permit is an advisory lock of the transaction, with the numbers of the table and of the row. It
+// writes nothing and has no transaction number, so nothing of it needs to be renewed.
+//
+// The head of the queue has an advisory lock too: its number is that of permit 0, but negative. The
+// session has it for itself, apart from the transaction, so that it can give it back in the moment
+// in which it has a permit, and wakes the next head. Such a lock outlives errors and rollbacks. So
+// each statement that takes it gives it back, and where one fails, the connection of a session of
+// ours is closed. In a transaction that has more to lose, unqueueSQL gives back what may be left.
+
+// takenSetting lists the permits of the transaction. The rollback to a savepoint takes it back, as
+// it releases the locks.
+const takenSetting = "txlock.taken"
+
+// Answers of probeSQL besides the number of a row.
+const (
+	gotHead     = "head" // but no permit is free
+	queueTaken  = "busy"
+	onStandby   = "standby"
+	oldSnapshot = "snapshot"
+)
+
+// taken notes a permit of the transaction. Two lock tables may have rows of one number.
+func taken(table, row string) string {
+	return "set_config('" + takenSetting + "', concat_ws(' ', nullif(current_setting('" + takenSetting +
+		"', true), ''), " + numberSQL(table) + " || ':' || " + row + "), true)"
+}
+
+// probeSQL takes a free permit, unless somebody is in the queue. It has no row where the permits
+// are those of another semaphore. $1 is the semaphore, and $2 are the rows. A try asks for the
+// queue again: one that finds a permit at once has the queue for some microseconds.
+func probeSQL(table string, as role, try bool) string {
+	quoted, _ := quoteTable(table)
+	number := numberSQL(table)
+	queue := number + ", -($2::int[])[1]"
+	cases := "when pg_is_in_recovery() then '" + onStandby + "' "
+	if as == foreign {
+		cases += "when not (" + isolationSQL + ") then '" + oldSnapshot + "' "
+	}
+	ask := "when pg_try_advisory_lock(" + queue + ") then '" + gotHead + "' "
+	cases += ask
+	if try {
+		cases += strings.Repeat("when pg_sleep(0.001) is null then '' "+ask, 3)
+	}
+	state := "case " + cases + "else '" + queueTaken + "' end"
+	if as != owner {
+		state = "coalesce((select n::text from unnest($2::int[]) n where " + number + " || ':' || n = " +
+			"any(string_to_array(current_setting('" + takenSetting + "', true), ' ')) limit 1), " + state + ")"
+	}
+	return "select coalesce(p.n::text, head.state), " +
+		"case when p.n is not null then " + taken(table, "p.n") + " end, " +
+		"case when head.state = '" + gotHead + "' then pg_advisory_unlock(" + queue + ") end " +
+		"from (select " + state + " as state from " + quoted + " where id = ($2::int[])[1] and semaphore = $1) head " +
+		"left join lateral (select n from unnest($2::int[]) n where head.state = '" + gotHead + "' " +
+		"and pg_try_advisory_xact_lock(" + number + ", n) limit 1) p on true"
+}
+
+// The settings by which queueSQL gets its arguments, and answers: the number of a row, or why the
+// wait has ended without one. A DO has neither.
+const (
+	rowsSetting   = "txlock.permits"
+	limitSetting  = "txlock.limit"
+	answerSetting = "txlock.permit"
+)
+
+// lookEveryMs is how long the head waits for one permit before it tries all.
+const lookEveryMs = 20
+
+// queueSQL waits in the queue, and at its head for a permit. No time limit of its own makes an
+// ERROR in the server's log: PL/pgSQL catches it. Neither does the cancel of the wait.
+func queueSQL(table string) string {
+	number := numberSQL(table)
+	return strings.NewReplacer("@table", number, "@unqueue", unqueueSQL(number, "-numbers[1]"),
+		"@taken", taken(table, "got")).Replace(`do $txlock$
+declare
+	numbers int[] := current_setting('` + rowsSetting + `')::int[];
+	kept text := current_setting('lock_timeout');
+	until timestamptz := clock_timestamp() + least(nullif(kept, '0')::interval,
+		nullif(current_setting('` + limitSetting + `'), '')::interval);
+	got int;
+	said text;
+begin
+	begin
+		if until is not null then
+			perform set_config('lock_timeout', greatest(1,
+				ceil(extract(epoch from until - clock_timestamp()) * 1000)::bigint) || 'ms', true);
+		end if;
+		perform pg_advisory_lock(@table, -numbers[1]);
+		loop
+			got := (select n from unnest(numbers) n where pg_try_advisory_xact_lock(@table, n) limit 1);
+			exit when got is not null or clock_timestamp() >= until;
+			begin
+				perform set_config('lock_timeout', '` + strconv.Itoa(lookEveryMs) + `ms', true);
+				got := numbers[1 + floor(random() * cardinality(numbers))];
+				perform pg_advisory_xact_lock(@table, got);
+				exit;
+			exception when lock_not_available then
+				got := null;
+			end;
+		end loop;
+		perform pg_advisory_unlock(@table, -numbers[1]);
+	exception
+	when lock_not_available or query_canceled then
+		perform @unqueue;
+		got := null;
+		said := sqlerrm;
+	when others then
+		perform @unqueue;
+		raise;
+	end;
+	if got is not null then
+		perform @taken;
+	end if;
+	perform set_config('lock_timeout', kept, true),
+		set_config('` + answerSetting + `', coalesce(got::text, concat('none ', said)), true);
+end $txlock$`)
+}
+
+// unqueueSQL gives the head of the queue back, if the session has it. It is without the SELECT.
+func unqueueSQL(table, queue string) string {
+	return "pg_advisory_unlock(" + table + ", " + queue + ") from pg_locks where locktype = 'advisory' and granted " +
+		"and pid = pg_backend_pid() and objsubid = 2 and classid = " + table + "::oid and objid = (" + queue +
+		")::oid and " + inThisDatabase
+}
+
+// takePermit takes a permit for request. First runs the first script, and next another of the same
+// transaction. Unsure says that the session may still have the head of the queue.
+func (q querier) takePermit(ctx context.Context, request dialects.Request, as role, on terms,
+	first, next func(context.Context, plan) ([][]string, error),
+) (token int64, unsure bool, err error) {
+	rows := arrayOf(request.Permit.Rows)
+	probe := statement{probeSQL(request.Table, as, request.Try), []any{request.Permit.Semaphore, rows}}
+	p := plan{turnstiles: -1, settings: -1}
+	if as != foreign { // who does not wait
+		set, _ := settingsOf(request, on)
+		p.add(set)
+	}
+	p.rows = p.add(probe)
+	if err := p.finishPermit(request, on); err != nil {
+		return 0, false, err
+	}
+	var columns [][]string
+	err = interrupt.Await(ctx, false, q.interrupt, func(ctx context.Context) (err error) {
+		columns, err = first(ctx, p)
+		return err
+	})
+	if err != nil {
+		return 0, true, classify(err, request)
+	}
+	row, err := probed(request, columns[p.rows])
+	if err == nil && row == "" && request.Try {
+		err = fmt.Errorf("%w: no permit is free, or another session waits for one", dialects.ErrNotAcquired)
+	}
+	if err == nil && row == "" {
+		return q.awaitPermit(ctx, request, as, on, next)
+	}
+	if err == nil {
+		token, err = p.granted(request, row, columns)
+	}
+	return token, false, err
+}
+
+// probed is the row that probeSQL took, or empty.
+func probed(request dialects.Request, answer []string) (row string, err error) {
+	if len(answer) == 0 {
+		return "", fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, request.Permit.Semaphore)
+	}
+	switch answer[0] {
+	case onStandby:
+		return "", errors.New("this server is a standby, where a permit would exclude nobody on the primary")
+	case oldSnapshot:
+		return "", errSnapshot
+	case gotHead, queueTaken:
+		return "", nil
+	}
+	return answer[0], nil
+}
+
+// awaitPermit waits in the queue. The wait may give way, like any other.
+func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as role, on terms,
+	run func(context.Context, plan) ([][]string, error),
+) (token int64, unsure bool, err error) {
+	limit, within := interrupt.Limit(ctx, request), ""
+	if limit > 0 {
+		within = milliseconds(limit)
+	}
+	p := plan{turnstiles: -1, settings: -1}
+	var restore statement
+	if as == foreign {
+		var set statement
+		set, restore = settingsOf(request, on)
+		p.add(set)
+	}
+	p.add(statement{
+		"select " + setSQL(rowsSetting, "$1") + ", " + setSQL(limitSetting, "$2"),
+		[]any{arrayOf(request.Permit.Rows), within},
+	})
+	p.add(statement{sql: queueSQL(request.Table)})
+	note, args := granted(request, as, "$1")
+	p.rows = p.add(statement{"select current_setting('" + answerSetting + "'), " + note, args})
+	p.add(restore)
+	if err := p.finishPermit(request, on); err != nil {
+		return 0, false, err
+	}
+	var columns [][]string
+	var asked bool // to give way
+	func() {
+		w := q.waits.enter(request, q)
+		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
+		err = interrupt.Await(ctx, limit > 0, q.interrupt, func(ctx context.Context) (err error) {
+			columns, err = run(ctx, p)
+			return err
+		})
+	}()
+	if asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
+		return 0, true, errGaveWay
+	}
+	if err != nil {
+		return 0, true, classify(err, request)
+	}
+	if reason, ended := strings.CutPrefix(columns[p.rows][0], "none"); ended {
+		if asked && ctx.Err() == nil {
+			return 0, false, errGaveWay
+		}
+		return 0, false, fmt.Errorf("%w: no permit came free in time%s", dialects.ErrNotAcquired, reasonOf(reason))
+	}
+	token, err = p.granted(request, columns[p.rows][0], columns)
+	return token, false, err
+}
+
+func reasonOf(said string) string {
+	if said = strings.TrimSpace(said); said != "" {
+		return ": " + said
+	}
+	return ""
+}
+
+// finishPermit adds what comes behind a permit.
+func (p *plan) finishPermit(request dialects.Request, on terms) error {
+	if request.Fence != "" {
+		fence, err := fenceOf(request.Fence)
+		if err != nil {
+			return err
+		}
+		p.token = p.add(fence.token(request.Tokens))
+	}
+	if on.as == owner && on.mark == "" {
+		p.add(statement{sql: dropSnapshotSQL})
+	}
+	return nil
+}
+
+// granted notes which permit was taken, and reads the token.
+func (p *plan) granted(request dialects.Request, row string, columns [][]string) (int64, error) {
+	number, err := strconv.Atoi(row)
+	if err != nil {
+		return 0, err
+	}
+	if request.Permit.Taken = slices.Index(request.Permit.Rows, number); request.Permit.Taken < 0 {
+		return 0, fmt.Errorf("bug: row %d is no permit of %v", number, request.Permit.Rows)
+	}
+	if request.Fence == "" {
+		return 0, nil
+	}
+	return tokenOf(columns[p.token])
+}
+
+// beginPermit takes a permit in a transaction of its own.
+func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request, on terms) (int64, error) {
+	token, unsure, err := s.takePermit(ctx, request, owner, on,
+		func(ctx context.Context, p plan) ([][]string, error) { return s.send(ctx, request, p) },
+		func(ctx context.Context, p plan) ([][]string, error) { return s.run(ctx, p.script) })
+	if unsure && s.conn.status() != idle { // else it has begun nothing
+		s.spoiled = true
+	}
+	return token, err
+}
+
+// guestPermit takes a permit in a transaction that has more to lose, behind a savepoint.
+func (q querier) guestPermit(ctx context.Context, request dialects.Request, as role) (int64, bool, error) {
+	run := func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.script) }
+	return q.takePermit(ctx, request, as, terms{as: as}, run, run)
+}
+
+// unqueue makes sure that the session has not kept the head of the queue.
+func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
+	const tries = 3 // somebody may cancel it, as the statement before
+	var err error
+	for range tries {
+		_, err = q.run(ctx, script{
+			{sql: "savepoint txlock_unqueue"},
+			{sql: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
+			{sql: "release savepoint txlock_unqueue"},
+		})
+		if err == nil || broken(err) { // a session that is gone has given everything back
+			return nil
+		}
+		if _, undone := q.run(ctx, script{{sql: "rollback to savepoint txlock_unqueue"}}); undone != nil {
+			break
+		}
+	}
+	return fmt.Errorf("the head of a semaphore's queue was not given back: end this connection: %w", err)
+}

@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// permitLock is an advisory lock of a permit, or of the queue.
+type permitLock struct {
+	turnstile
+	Semaphore string `json:"semaphore"`
+	Permit    int    `json:"permit"`
+	Queue     bool   `json:"queue"`
+}
+
+// permitLocksSQL reads the locks of permits, and of their queues. $1 are semaphores, none for all.
+func permitLocksSQL(quoted string) string {
+	return `select row_to_json(s)::text from (
+	select l.pid, l.virtualtransaction, l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub,
+		l.granted, extract(epoch from l.waitstart) as since, l.objid::int < 0 as queue, p.semaphore, p.permit,
+		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
+	from pg_locks l join ` + quoted + ` p on p.id = abs(l.objid::int)
+	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
+		and l.` + inThisDatabase + ` and l.classid = ` + literal(quoted) + `::regclass
+		and (cardinality($1::text[]) = 0 or p.semaphore = any($1::text[]))) s`
+}
+
+// InspectPermits implements dialects.Semaphores.
+func (d *driver[Tx]) InspectPermits(ctx context.Context, table string, only []string) (
+	states []dialects.RowState, err error,
+) {
+	quoted, err := permitsOf(table)
+	if err != nil {
+		return nil, err
+	}
+	err = d.withConn(ctx, func(q querier) error {
+		columns, err := q.run(ctx, script{{permitLocksSQL(quoted), []any{arrayOf(only)}}, {sql: sessionsSQL}})
+		if err != nil {
+			return classify(err, dialects.Request{Table: quoted, Ours: true})
+		}
+		var locks []permitLock
+		var p picture
+		if err := readJSON(columns[0], &locks); err != nil {
+			return err
+		}
+		if err := readJSON(columns[1], &p.sessions); err != nil {
+			return err
+		}
+		states = p.semaphores(table, locks)
+		return nil
+	})
+	if errors.Is(err, dialects.ErrNotInstalled) { // an older version has installed it
+		return nil, nil
+	}
+	return states, err
+}
+
+// semaphores puts the picture together.
+func (p picture) semaphores(table string, locks []permitLock) (states []dialects.RowState) {
+	slices.SortFunc(locks, func(a, b permitLock) int {
+		return cmp.Or(strings.Compare(a.Semaphore, b.Semaphore), cmp.Compare(a.Permit, b.Permit),
+			cmp.Compare(len(a.Blockers), len(b.Blockers)), cmp.Compare(seconds(a.Since), seconds(b.Since)))
+	})
+	for len(locks) > 0 {
+		name := locks[0].Semaphore
+		end := slices.IndexFunc(locks, func(l permitLock) bool { return l.Semaphore != name })
+		if end < 0 {
+			end = len(locks)
+		}
+		state := p.semaphore(locks[:end])
+		state.Table, state.Semaphore = table, name
+		if len(state.Permits)+len(state.Waiters) > 0 {
+			states = append(states, state)
+		}
+		locks = locks[end:]
+	}
+	return states
+}
+
+// semaphore leaves out what transactions held or awaited that have ended since. The head of the
+// queue waits first: it has the lock of the queue, or waits for a permit.
+func (p picture) semaphore(locks []permitLock) (state dialects.RowState) {
+	locks = slices.DeleteFunc(slices.Clone(locks), func(l permitLock) bool {
+		a := p.session(l.PID)
+		return a == nil || a.Transaction != l.Transaction
+	})
+	waits := map[int]bool{}
+	for _, first := range []bool{true, false} {
+		for _, l := range locks {
+			head := l.Queue && l.Granted || !l.Queue && !l.Granted
+			behind := l.Queue && !l.Granted
+			if waits[l.PID] || first && !head || !first && !behind {
+				continue
+			}
+			waits[l.PID] = true
+			party := p.party(l.PID)
+			if behind {
+				party.Since, party.For = span(l.Since, p.session(l.PID).Now)
+			}
+			state.Waiters = append(state.Waiters, *party)
+		}
+	}
+	for _, l := range locks {
+		if !l.Queue && l.Granted {
+			party := p.party(l.PID)
+			party.Permit = l.Permit
+			h := held{transaction: l.Transaction, turnstile: l.id(), granted: firstGrant(*p.session(l.PID))}
+			party.Transaction = h.String()
+			state.Permits = append(state.Permits, *party)
+		}
+	}
+	return state
+}

@@ -1,0 +1,378 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/wrapped"
+)
+
+// plainLink is the link of a connection of any driver for PostgreSQL. Of the driver it asks nothing
+// but what database/sql does: statements, and what came of them. So it does not know the session's
+// state, which is open until an error says otherwise.
+type plainLink struct {
+	conn  sqldriver.Conn // below all wrappers
+	alone func(work func() error) error
+
+	socket net.Conn        // nil: not known
+	life   context.Context // without a socket: ends when the connection is to be cut
+	end    func()
+
+	several bool // statements in one query
+	// tag begins each query of several statements, so that another session finds this one by what
+	// it runs. Otherwise backend is asked for in each transaction: behind a pooler it changes.
+	tag     string
+	backend atomic.Pointer[string]
+
+	broken bool
+	over   bool // the server has ended the transaction
+}
+
+func newPlainLink(conn sqldriver.Conn, alone func(work func() error) error) *plainLink {
+	l := &plainLink{conn: conn, alone: alone, socket: wrapped.Socket(conn)}
+	if l.socket == nil {
+		l.life, l.end = context.WithCancel(context.Background())
+	}
+	return l
+}
+
+// open is the state of a session of which no more is known.
+const open = '?'
+
+// querier runs scripts on a connection that was just taken from its pool. Where no socket tells
+// whether it died while it was idle, the server is asked.
+func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
+	q := querier{run: l.run, socket: l.socket}
+	if l.socket == nil {
+		q.socket = cuttable{cut: func() { l.cut(p) }}
+		if err := l.exec(ctx, pingMark+"0"); err != nil {
+			return q, err
+		}
+	}
+	several := p.several.Load()
+	if several == nil {
+		can, err := l.takesSeveral(ctx)
+		if err != nil {
+			return q, err
+		}
+		p.several.Store(&can)
+		several = &can
+	}
+	l.several = *several
+	if l.several && l.socket != nil {
+		l.tag = "/* txlock " + rand.Text() + " */ "
+		q.interrupt = func(ctx context.Context) error { return p.tell(ctx, cancelTaggedSQL, l.tag) }
+	} else {
+		q.interrupt = func(ctx context.Context) error { return l.tell(ctx, p, cancelSQL) }
+	}
+	return q, nil
+}
+
+const cancelTaggedSQL = "select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' " +
+	"and starts_with(query, $1) and pid <> pg_backend_pid()"
+
+// cuttable stands for a socket that is not known. It can be closed, which ends the statements of
+// the session, and the session.
+type cuttable struct {
+	net.Conn
+	cut func()
+}
+
+// Close implements net.Conn.
+func (c cuttable) Close() error {
+	c.cut()
+	return nil
+}
+
+func (l *plainLink) cut(p *sqlPool) {
+	l.end()
+	go func() {
+		ctx, cancel := interrupt.Detached(context.Background())
+		defer cancel()
+		_ = l.tell(ctx, p, terminateSQL)
+	}()
+}
+
+// dawdling is how long a statement may go on when its context has ended. Some drivers then ask the
+// server to interrupt it, and wait for the answer on a network that may be silent.
+const dawdling = 200 * time.Millisecond
+
+// hold runs work while nobody else uses the connection. It cuts the connection when work goes on
+// after the end of ctx.
+func (l *plainLink) hold(ctx context.Context, work func(context.Context) error) error {
+	if l.socket == nil {
+		ctx = l.within(ctx)
+	} else if ctx.Done() != nil {
+		done := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			select {
+			case <-done:
+			case <-time.After(dawdling):
+				_ = l.socket.Close()
+			}
+		})
+		defer stop()
+		defer close(done)
+	}
+	return l.alone(func() error { return work(ctx) })
+}
+
+// within is ctx, which ends with the connection at the latest.
+func (l *plainLink) within(ctx context.Context) context.Context {
+	if l.life == nil {
+		return ctx
+	}
+	within, cancel := context.WithCancel(ctx)
+	context.AfterFunc(l.life, cancel) // rows live longer than the call: only then nobody needs it
+	return within
+}
+
+func (l *plainLink) tell(ctx context.Context, p *sqlPool, query string) error {
+	backend := l.backend.Load()
+	if backend == nil {
+		return interrupt.ErrNoConnection
+	}
+	return p.tell(ctx, query, *backend)
+}
+
+// takesSeveral tells whether the driver takes several statements in one query, and shows the rows
+// of each. One that prepares every query gets an error of the server, once for each pool.
+func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
+	err = l.hold(ctx, func(ctx context.Context) error {
+		columns, err := query(ctx, l.conn, "select 1; select 2", nil)
+		if err == nil || sqlState(err) != "" {
+			can = err == nil && len(columns) == 2
+			return nil
+		}
+		return err
+	})
+	return can, err
+}
+
+// run asks for the backend behind BEGIN, where somebody else may have to know it.
+func (l *plainLink) run(ctx context.Context, s script) (columns [][]string, err error) {
+	if l.tag == "" && len(s) > 0 && s[0].sql == beginSQL {
+		columns, err = l.send(ctx, script{s[0], {sql: backendSQL}})
+		if err != nil {
+			return columns, err
+		}
+		l.backend.Store(&columns[1][0])
+		columns, s = columns[:1], s[1:]
+	}
+	further, err := l.send(ctx, s)
+	return append(columns, further...), err
+}
+
+func (l *plainLink) send(ctx context.Context, s script) (columns [][]string, err error) {
+	err = l.hold(ctx, func(ctx context.Context) error {
+		if l.several {
+			columns, err = l.together(ctx, s)
+		} else {
+			columns, err = l.oneByOne(ctx, s)
+		}
+		return err
+	})
+	l.note(err)
+	return columns, err
+}
+
+func (l *plainLink) together(ctx context.Context, s script) (columns [][]string, err error) {
+	text, err := textOf(s)
+	if err != nil {
+		return nil, err
+	}
+	results, err := query(ctx, l.conn, l.tag+text, nil)
+	for _, statement := range s {
+		switch {
+		case !returnsRows(statement.sql):
+			columns = append(columns, nil)
+		case len(results) > 0:
+			columns, results = append(columns, results[0]), results[1:]
+		case err != nil:
+			return columns, err
+		default:
+			return columns, fmt.Errorf("bug: no rows of %s", statement.sql)
+		}
+	}
+	return columns, err
+}
+
+func (l *plainLink) oneByOne(ctx context.Context, s script) (columns [][]string, err error) {
+	for _, statement := range s {
+		results, err := query(ctx, l.conn, statement.sql, statement.args)
+		if err != nil {
+			return columns, err
+		}
+		columns = append(columns, nil)
+		if len(results) > 0 {
+			columns[len(columns)-1] = results[0]
+		}
+	}
+	return columns, nil
+}
+
+func (l *plainLink) exec(ctx context.Context, statements string) error {
+	err := l.hold(ctx, func(ctx context.Context) error { return exec(ctx, l.conn, statements) })
+	l.note(err)
+	return err
+}
+
+func (l *plainLink) commitAlone(ctx context.Context) error {
+	// The savepoint fails in an aborted transaction. COMMIT alone would roll that back without an
+	// error, and database/sql does not show the answer.
+	err := l.exec(ctx, "savepoint txlock_commit; commit")
+	if sqlState(err) == abortedBefore {
+		err = errors.Join(pgx.ErrTxCommitRollback, l.exec(ctx, "rollback"))
+	}
+	return err
+}
+
+func (l *plainLink) note(err error) { l.broken = l.broken || broken(err) }
+
+func (l *plainLink) status() byte {
+	switch {
+	case l.broken:
+		return closed
+	case l.over:
+		return idle
+	}
+	return open
+}
+
+func (l *plainLink) ask(ctx context.Context) byte {
+	if status := l.status(); status != open {
+		return status
+	}
+	err := l.exec(ctx, "savepoint txlock_ask; release savepoint txlock_ask")
+	switch sqlState(err) {
+	case abortedBefore:
+		return failed
+	case noTransaction:
+		return idle
+	}
+	return l.status()
+}
+
+// busy is false: database/sql closes the rows that work has left open, before the COMMIT.
+func (l *plainLink) busy() bool { return false }
+
+// returnsRows tells whether the server describes rows for a statement of ours.
+func returnsRows(text string) bool {
+	changes := max(strings.LastIndex(text, "insert into "), strings.LastIndex(text, "update "),
+		strings.LastIndex(text, "delete from "))
+	switch {
+	case strings.HasPrefix(text, "select "):
+		return true
+	case changes >= 0:
+		return strings.LastIndex(text, " returning ") > changes
+	}
+	return strings.HasPrefix(text, "with ")
+}
+
+// query is the first column of each statement that returns rows.
+func query(ctx context.Context, conn sqldriver.Conn, text string, args []any) ([][]string, error) {
+	values := valuesOf(args)
+	if queryer, ok := conn.(sqldriver.QueryerContext); ok {
+		rows, err := queryer.QueryContext(ctx, text, values)
+		if err == nil {
+			return read(rows)
+		}
+		if !errors.Is(err, sqldriver.ErrSkip) {
+			return nil, err
+		}
+	}
+	stmt, err := prepare(ctx, conn, text)
+	if err != nil {
+		return nil, err
+	}
+	defer stmt.Close()
+	queryer, ok := stmt.(sqldriver.StmtQueryContext)
+	if !ok {
+		return nil, fmt.Errorf("%T takes no context, so nothing could end a wait", stmt)
+	}
+	rows, err := queryer.QueryContext(ctx, values)
+	if err != nil {
+		return nil, err
+	}
+	return read(rows)
+}
+
+// exec runs statements in one simple query.
+func exec(ctx context.Context, conn sqldriver.Conn, statements string) error {
+	if execer, ok := conn.(sqldriver.ExecerContext); ok {
+		if _, err := execer.ExecContext(ctx, statements, nil); !errors.Is(err, sqldriver.ErrSkip) {
+			return err
+		}
+	}
+	_, err := query(ctx, conn, statements, nil)
+	return err
+}
+
+func prepare(ctx context.Context, conn sqldriver.Conn, text string) (sqldriver.Stmt, error) {
+	if preparer, ok := conn.(sqldriver.ConnPrepareContext); ok {
+		return preparer.PrepareContext(ctx, text)
+	}
+	return conn.Prepare(text)
+}
+
+func valuesOf(args []any) []sqldriver.NamedValue {
+	values := make([]sqldriver.NamedValue, len(args))
+	for i, arg := range args {
+		values[i] = sqldriver.NamedValue{Ordinal: i + 1, Value: arg}
+	}
+	return values
+}
+
+func read(rows sqldriver.Rows) (columns [][]string, err error) {
+	defer rows.Close()
+	for {
+		if names := rows.Columns(); len(names) > 0 {
+			column, err := readColumn(rows, len(names))
+			if err == nil || len(column) > 0 {
+				columns = append(columns, column)
+			}
+			if err != nil {
+				return columns, err
+			}
+		} else if err := rows.Next(nil); err != nil && !errors.Is(err, io.EOF) {
+			return columns, err
+		}
+		next, ok := rows.(sqldriver.RowsNextResultSet)
+		if !ok || !next.HasNextResultSet() {
+			return columns, nil
+		}
+		if err := next.NextResultSet(); err != nil {
+			return columns, err
+		}
+	}
+}
+
+func readColumn(rows sqldriver.Rows, width int) (column []string, err error) {
+	row := make([]sqldriver.Value, width)
+	for {
+		if err := rows.Next(row); err != nil {
+			if errors.Is(err, io.EOF) {
+				return column, nil
+			}
+			return column, err
+		}
+		switch value := row[0].(type) {
+		case nil:
+			column = append(column, "")
+		case []byte:
+			column = append(column, string(value))
+		default:
+			column = append(column, fmt.Sprint(value))
+		}
+	}
+}

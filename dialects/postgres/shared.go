@@ -1,0 +1,61 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Who shares a slot passes its turnstile in shared form, and locks no row: that writes nothing,
+// takes no transaction number and holds nobody back. The exclusive form excludes it. Everybody who
+// locks the slot alone has that until the end of the transaction, with one exception: of more rows
+// than a request has turnstiles, those beyond. For these there is a second gate.
+
+// wideGate is the number of the second gate, which is passed before the turnstiles, in the form of
+// the request: by each that shares slots, and by each that locks more of them alone than it has
+// turnstiles. So such a request excludes all that share, whatever their slots, and others of its
+// kind.
+const wideGate = -2
+
+// passesWideGate tells whether wideGate is the first of the request's turnstiles.
+func passesWideGate(request dialects.Request) bool {
+	return request.Slots > 0 && (request.Shared || isWide(request))
+}
+
+// isWide tells whether request has rows without a turnstile.
+func isWide(request dialects.Request) bool { return len(request.Values) > maxTurnstiles }
+
+// form is the function that passes turnstiles as request does.
+func form(request dialects.Request, function string) string {
+	if request.Shared {
+		return function + "_shared"
+	}
+	return function
+}
+
+// locksRows tells whether request locks rows besides its turnstiles. A row that is only read is
+// read all the same: a table that is missing, or seeded otherwise, must not go unnoticed.
+func locksRows(request dialects.Request) bool {
+	return request.Permit == nil && (!request.Shared || request.Slots == 0 || isWide(request))
+}
+
+// primarySQL is the condition under which an advisory lock excludes: a standby grants it apart from
+// its primary. A transaction of ours is READ WRITE, which a standby refuses.
+const primarySQL = "not pg_is_in_recovery()"
+
+// explainStandby is failed, unless request shares and the server is a standby.
+func (q querier) explainStandby(ctx context.Context, request dialects.Request, failed error) error {
+	const featureNotSupported = "0A000" // BEGIN READ WRITE
+	if !request.Shared || !errors.Is(failed, dialects.ErrIsolation) && sqlState(failed) != featureNotSupported {
+		return failed
+	}
+	columns, err := q.run(ctx, script{{sql: "select coalesce(host(inet_server_addr()) || ':' || inet_server_port(), " +
+		"'on a socket of this machine') where pg_is_in_recovery()"}})
+	if err != nil || len(columns[0]) == 0 {
+		return failed
+	}
+	return fmt.Errorf("%w: the server %s is a standby, where a shared lock excludes nobody: connect to the primary, "+
+		"with target_session_attrs=read-write say", dialects.ErrUnsafeEngine, columns[0][0])
+}

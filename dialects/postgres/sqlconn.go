@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+
+	"github.com/txlock/txlock/dialects/internal/wrapped"
+)
+
+// sqlConn is a connection of a sqlPool.
+type sqlConn struct {
+	link
+	direct link       // the same for who has the connection alone already
+	plain  *plainLink // the same where the driver is another one than pgx's
+
+	pooled *sql.Conn // of the caller's sql.DB
+	conn   *sql.Conn // through which to send: pooled, or that of lent
+
+	lent  *lent // nil without work
+	begun *sql.Tx
+}
+
+func (c *sqlConn) lasting() *lasting { return nil }
+
+// alone runs work while nobody else uses the connection.
+func (c *sqlConn) alone(work func() error) (workErr error) {
+	rawErr := c.conn.Raw(func(any) error {
+		workErr = work() // not returned: database/sql would retry on what looks like a bad connection
+		return nil
+	})
+	return errors.Join(rawErr, workErr)
+}
+
+// begin sends BEGIN and the script together, where the driver can.
+func (c *sqlConn) begin(ctx context.Context, mark string, s script) ([][]string, error) {
+	columns, err := c.run(ctx, append(script{{sql: beginSQL}}, s...))
+	columns = columns[min(1, len(columns)):]
+	if err == nil && mark != "" {
+		err = c.present(ctx)
+	}
+	return columns, err
+}
+
+// present makes begun of the open transaction. What the library sends goes through lent's pool from
+// now on, so that database/sql keeps it apart from what begun sends.
+func (c *sqlConn) present(ctx context.Context) error {
+	return c.conn.Raw(func(driverConn any) (err error) {
+		through := wrapped.Statements{Conn: driverConn.(sqldriver.Conn)}
+		if c.plain != nil {
+			through.Within = c.plain.within
+		}
+		c.lent, c.conn, c.begun, err = lend(ctx, through, c.direct)
+		return err
+	})
+}
+
+func (c *sqlConn) tx() *sql.Tx { return c.begun }
+
+// savepoint presents the whole transaction: database/sql knows no nested ones.
+func (c *sqlConn) savepoint(ctx context.Context, name string) (*sql.Tx, func(context.Context) error, error) {
+	release := func(ctx context.Context) error { return c.exec(ctx, "release savepoint "+name) }
+	return c.begun, release, c.exec(ctx, "savepoint "+name)
+}
+
+func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {
+	if err := c.closeTx(); err != nil {
+		return lost(err)
+	}
+	columns, err := c.run(ctx, commitScript(mark, !settled))
+	if c.plain != nil {
+		c.plain.over = err != nil && len(columns) > 0 // the proof was given: it is the COMMIT that failed
+	}
+	return err
+}
+
+// closeTx closes the handle of the work, when the statements that run through it have ended. Its
+// error says that the work has ended the transaction.
+func (c *sqlConn) closeTx() error {
+	if c.begun == nil {
+		return nil
+	}
+	c.lent.over.Store(true)
+	return c.begun.Rollback()
+}
+
+func (c *sqlConn) rollback(ctx context.Context) error {
+	_ = c.closeTx()
+	if c.status() == idle {
+		return nil
+	}
+	return c.exec(ctx, "rollback")
+}
+
+func (c *sqlConn) destroy(context.Context) {
+	_ = c.closeTx()
+	_ = c.pooled.Raw(func(any) error { return sqldriver.ErrBadConn })
+}
+
+func (c *sqlConn) giveBack() {
+	if c.lent != nil {
+		_ = c.closeTx()
+		_ = c.conn.Close()
+		_ = c.lent.db.Close()
+	}
+	if c.plain != nil && c.plain.broken { // not every driver tells database/sql
+		c.destroy(context.Background())
+	}
+	_ = c.pooled.Close()
+	if c.plain != nil && c.plain.end != nil {
+		c.plain.end()
+	}
+}

@@ -1,0 +1,238 @@
+/*
+ * The permits of a semaphore, and the queue in front of them. A server can wait for one permit, not
+ * for any of several. So there is a head of the queue: the session that has the head's lock, which
+ * belongs to the session and not to its transaction. The head tries one permit after the other,
+ * then waits at one of them for a moment, and looks again. When it has got one, which belongs to
+ * its transaction, it gives the head's lock back. The others wait for that lock, one of each
+ * process. Whoever waits behind one of the same process has no session yet.
+ *
+ * Callers come, lock or try, give up, and hold for as long as they like, for ever if they like. At
+ * any point a statement may fail, or the session may end. After a statement that failed the
+ * transaction is undone, and the head's lock is not.
+ *
+ * Claims: never two with one permit, so never more inside than there are permits. Those at the
+ * server get permits in the order in which they came there. A connection that goes back to the pool
+ * does not have the head's lock. While somebody waits who neither fails nor gives up, no permit
+ * stays free for ever, whatever the holders of the others do.
+ *
+ * Mutation COUNTS: the head sees that a permit is free, gives its lock back, and then notes that it
+ * has it. Another head sees it free as well.
+ * Mutation HEAD_GIVES_UP_FIRST: the head gives its lock back before it has a permit.
+ * Mutation SKIPS_THE_HEAD: whoever comes takes a permit that is free, without the head's lock.
+ * Mutation KEEPS_HEAD: a statement fails, and the connection goes back with the head's lock.
+ * Mutation WAITS_AT_ONE: the head waits at one permit without end.
+ * Mutation HOLDS_AS_HEAD: the head's lock is given back with the permit.
+ * Mutation HOLDS_PLACE: a caller is its process's at the server for as long as it holds a permit.
+ */
+#define N 4  /* callers; their numbers are 1 to N */
+#define K 2  /* permits */
+#define PROCESS ((me - 1) / 2)
+
+byte head;                      /* whose session has the head's lock; 0: nobody's */
+chan line = [N] of { byte };    /* who waits for it */
+chan arrived = [N] of { byte }; /* who is at the server and has no permit, by the order of coming */
+byte permit[K];                 /* whose transaction has it */
+byte inside[K];                 /* who works with it, by its own view */
+byte place[N / 2];              /* a process's caller at the server */
+chan behind[N / 2] = [2] of { byte }; /* who waits for that place */
+bool steady;                    /* caller 1 waits, and will neither fail nor give up */
+
+#define idle (steady && (permit[0] == 0 || permit[1] == 0))
+#define MAYFAIL !(me == 1 && steady)
+
+ltl used { [] (idle -> <> !idle) }
+
+inline giveHeadBack() {
+	if
+	:: head == me ->
+		if
+		:: nempty(line) -> line?head
+		:: empty(line) -> head = 0
+		fi
+	:: else
+	fi
+}
+
+inline endTransaction() {
+	if
+	:: permit[0] == me -> permit[0] = 0
+	:: else
+	fi;
+	if
+	:: permit[1] == me -> permit[1] = 0
+	:: else
+	fi
+}
+
+inline leaveQueue() {
+	if
+	:: arrived??[eval(me)] -> arrived??eval(me)
+	:: else
+	fi;
+	if
+	:: line??[eval(me)] -> line??eval(me)
+	:: else
+	fi
+}
+
+inline leavePlace() {
+	if
+	:: place[PROCESS] == me ->
+		if
+		:: nempty(behind[PROCESS]) -> behind[PROCESS]?place[PROCESS]
+		:: empty(behind[PROCESS]) -> place[PROCESS] = 0
+		fi
+	:: else
+	fi
+}
+
+/* A statement fails, or the caller gives up, or the session ends. */
+inline mayFail() {
+	if
+	:: true
+	:: MAYFAIL -> goto failed
+	fi
+}
+
+inline take(p) {
+	permit[p] = me
+}
+
+proctype caller(byte me) {
+	byte p; /* the permit */
+	bool try;
+
+outside:
+	if
+	:: goto outside
+	:: try = false
+	:: try = true
+	:: atomic { me == 1 -> try = false; steady = true }
+	fi;
+	atomic {
+		if
+		:: try && empty(behind[PROCESS]) /* passes by */
+		:: try && nempty(behind[PROCESS]) -> goto leave
+		:: !try && place[PROCESS] == 0 -> place[PROCESS] = me
+		:: !try && place[PROCESS] != 0 -> behind[PROCESS]!me
+		fi
+	}
+	if
+	:: try || place[PROCESS] == me
+	:: atomic { !try && MAYFAIL && place[PROCESS] != me -> /* gives up */
+		behind[PROCESS]??eval(me); goto leave }
+	fi;
+
+#ifdef SKIPS_THE_HEAD
+	atomic {
+		if
+		:: permit[0] == 0 -> p = 0
+		:: permit[0] != 0 && permit[1] == 0 -> p = 1
+		:: else -> goto queue
+		fi;
+		arrived!me;
+		take(p);
+		goto got
+	}
+queue:
+#endif
+	atomic {
+		if
+		:: head == 0 -> head = me
+		:: else ->
+			if
+			:: try -> goto leave
+			:: else -> line!me
+			fi
+		fi;
+		arrived!me
+	}
+	if
+	:: head == me
+	:: atomic { MAYFAIL && head != me -> goto failed }
+	fi;
+
+look:
+	mayFail();
+#ifdef HEAD_GIVES_UP_FIRST
+	atomic { giveHeadBack() }
+#endif
+	p = 0;
+	do
+	:: atomic { p < K && permit[p] == 0 ->
+#ifdef COUNTS
+		goto got
+#else
+		take(p);
+		goto got
+#endif
+	}
+	:: atomic { p < K && permit[p] != 0 -> p++ }
+	:: atomic { p == K -> break }
+	od;
+	if
+	:: try -> goto failed
+	:: atomic { !try -> p = 0 }
+	:: atomic { !try -> p = 1 }
+	fi;
+	if
+	:: atomic { permit[p] == 0 -> take(p) }
+#ifndef WAITS_AT_ONE
+	:: atomic { permit[p] != 0 -> goto look } /* the moment is over */
+#endif
+	:: MAYFAIL -> goto failed
+	fi;
+
+got:
+#ifdef COUNTS
+	atomic { giveHeadBack() }
+	take(p);
+#endif
+	mayFail();
+	atomic {
+#ifndef HOLDS_AS_HEAD
+		giveHeadBack();
+#endif
+		assert(inside[p] == 0);
+#ifndef COUNTS
+		assert(arrived?[eval(me)]);
+#endif
+		leaveQueue();
+		inside[p] = me;
+		steady = (me == 1 -> false : steady);
+#ifndef HOLDS_PLACE
+		leavePlace()
+#endif
+	}
+
+held:
+	if
+	:: goto held
+	:: true
+	fi;
+	atomic {
+		inside[p] = 0;
+		endTransaction();
+#ifdef HOLDS_AS_HEAD
+		giveHeadBack();
+#endif
+		goto leave
+	}
+
+failed: /* The transaction is undone. The client, or the end of the session, does the rest. */
+	atomic { endTransaction(); leaveQueue() }
+#ifndef KEEPS_HEAD
+	atomic { giveHeadBack() }
+#endif
+
+leave: /* the connection goes back to the pool */
+	atomic {
+		assert(head != me);
+		leavePlace();
+		p = 0;
+		try = false;
+		goto outside
+	}
+}
+
+init { atomic { run caller(1); run caller(2); run caller(3); run caller(4) } }

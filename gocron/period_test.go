@@ -1,0 +1,35 @@
+package txlockgocron_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	txlockgocron "github.com/txlock/txlock/gocron"
+)
+
+// A job with a period runs once in it, on whichever instance, also when the lock is not kept and
+// the instance that ran it is closed. Another job is not held up.
+func TestPeriod(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		label := ""
+		options := func() []txlockgocron.Option {
+			return []txlockgocron.Option{
+				txlockgocron.WithLockAtLeastFor(0), txlockgocron.WithPeriod(label, 100*365*24*time.Hour),
+			}
+		}
+		probe := e.start(t)
+		label = probe.label
+		first, second := e.start(t, options()...), e.start(t, options()...)
+		require.NoError(t, first.add(label, everyMinute()))
+		require.NoError(t, second.add(label, everyMinute()))
+		first.ran(t)
+		second.missed(t)
+		first.missed(t)
+		runs, _ := e.runs(t, label)
+		require.Equal(t, 1, runs)
+		require.NoError(t, first.locker.Close())
+		second.missed(t)
+	})
+}

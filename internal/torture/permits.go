@@ -1,0 +1,65 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// There are a few semaphores of so many permits. Their keys come behind those of the elections, and
+// then a key for each permit: an operation that waits has the semaphore's, and one that holds has
+// the permit's and the semaphore's. So what is claimed of locks is claimed of permits.
+const (
+	semaphores = 2
+	permits    = 3
+)
+
+func semaphoreKey(keys, semaphore int) int { return keys + elections + semaphore }
+
+func permitKey(keys, semaphore, permit int) int {
+	return keys + elections + semaphores + semaphore*permits + permit
+}
+
+// allKeys is the number of all of them, in a run with so many keys of locks.
+func allKeys(keys int) int { return permitKey(keys, semaphores, 0) }
+
+func isSemaphore(keys, key int) bool {
+	return key >= semaphoreKey(keys, 0) && key < semaphoreKey(keys, semaphores)
+}
+
+// checkPermits checks that no more operations certainly held a semaphore at once than it has
+// permits, and that each had one of its permits. It returns how many held it at the most.
+func (e *epoch) checkPermits(key int, holds []hold) (most int, violations []violation) {
+	semaphore := key - semaphoreKey(e.keys, 0)
+	report := func(operations []*operation, format string, args ...any) {
+		violations = append(violations, violation{
+			rulePermits, fmt.Sprintf("semaphore %d: ", semaphore) + fmt.Sprintf(format, args...),
+			operations,
+		})
+	}
+	var inside []hold // by their ends
+	for _, h := range holds {
+		if h.Permit < 0 || h.Permit >= permits || h.Keys[0] != permitKey(e.keys, semaphore, h.Permit) {
+			report([]*operation{h.operation}, "%d is no permit of it", h.Permit)
+		}
+		gone := 0
+		for gone < len(inside) && inside[gone].end <= h.Granted {
+			gone++
+		}
+		inside = inside[gone:]
+		if h.end <= h.Granted {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(inside, h, func(a, b hold) int { return cmp.Compare(a.end, b.end) })
+		inside = slices.Insert(slices.Clone(inside), at, h)
+		most = max(most, len(inside))
+		if len(inside) > permits {
+			var operations []*operation
+			for _, h := range inside {
+				operations = append(operations, h.operation)
+			}
+			report(operations, "%d held it at once", len(inside))
+		}
+	}
+	return most, violations
+}

@@ -1,0 +1,213 @@
+package txlock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Once is work that must not be done twice, by whichever process: an order, a message that is
+// delivered again, a job of each day. A marker in the database says that it was done. It holds no
+// state: many goroutines may use one value.
+type Once[Tx any] struct {
+	mutex  *Mutex[Tx] // of a key of its own; it has the marker
+	key    string
+	period time.Duration // 0: for ever
+}
+
+// Once names work that is to be done once. A key is any bytes, at least one, of any length. The
+// database keeps a hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. The key
+// shows in [Locker.Inspect] while it is locked, behind "once:". An empty key is an error from the
+// first call. Once sends nothing.
+//
+// What must be done once has to be in this database, in the transaction of the work or in that of
+// DoTx. Work that calls another system may run again after a crash: send the key there, too.
+func (l *Locker[Tx]) Once(key string) *Once[Tx] { return l.once(key, 0, nil) }
+
+func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx] {
+	shown := "once:" + key
+	if period > 0 {
+		shown = "once:" + period.String() + ":" + key
+	}
+	m := l.Mutex(shown)
+	m.name = nameOf([]string{key})
+	m.marker = &dialects.Marker{Table: l.config.table, Hash: markerOf(key, period), Period: period}
+	if m.err = err; err == nil && key == "" {
+		m.err = errors.New("the key is empty")
+	}
+	return &Once[Tx]{mutex: m, key: key, period: period}
+}
+
+// markerOf hashes what is done once. The hash is part of what all clients agree on: changing it
+// would let two versions of a program do one thing twice.
+func markerOf(key string, period time.Duration) [32]byte {
+	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
+	return sha256.Sum256(append(encoded, key...))
+}
+
+// Per returns a copy for work that is to be done once in each window of length d: a day, say.
+// Windows are counted from the Unix epoch, by the database's clock in UTC, which is read after the
+// lock was granted: who waited across the end of a window belongs to the next one. The clocks of
+// clients do not matter. When the database's clock is set back, nothing runs a second time: what
+// was done later than now counts as done. A clock that was far ahead for a while has left markers
+// that keep the work from running until then, see [Once.Forget].
+//
+// There is one marker for each key and d, whatever the number of windows. Once(k), Once(k).Per(d)
+// and Once(k).Per(e) are different work. d must be at least a second, and whole microseconds.
+func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
+	err := o.mutex.err
+	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
+		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
+	}
+	per := o.mutex.locker.once(o.key, max(d, 0), err)
+	per.mutex.within = o.mutex.within
+	return per
+}
+
+// Within returns a copy that waits at most d for another that does the work, and for a connection
+// of the pool. d must be positive.
+func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] {
+	limited := *o
+	limited.mutex = o.mutex.Within(d)
+	return &limited
+}
+
+// Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
+// true when that is committed. It is false without an error when the work was done before, which
+// costs one round trip, and no lock. Who comes while the work runs waits for it: then it was done,
+// or has failed, and the next one runs it.
+//
+// After an error ran is false, and there is no marker: work has returned an error, or the session
+// was lost, see [Mutex.Do]. A panic of work leaves no marker either, and goes on. When the
+// connection breaks during COMMIT, nobody can say whether both are committed or none; call again to
+// learn it.
+//
+// In the work of a Do, both are part of that Do's transaction, and are committed with it. In a
+// session that a Lock began it is [ErrInsideLock].
+func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
+	return o.do(ctx, "Once.Do", false, work)
+}
+
+// TryDo is Do without waiting: while another does the work, it is [ErrNotAcquired].
+func (o *Once[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
+	return o.do(ctx, "Once.TryDo", true, work)
+}
+
+func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) (ran bool,
+	err error,
+) {
+	m := o.mutex
+	if work == nil {
+		return false, m.failed(verb, errors.New("nil work"))
+	}
+	outer, _ := m.locker.carried(ctx)
+	err = m.do(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+		// A session that was begun for this has the marker already. In another, the marker belongs
+		// into the savepoint of the work: both are kept, or none. The session's turn is ours.
+		if s, _ := m.locker.carried(ctx); s == outer {
+			switch err := s.inner.Mark(ctx, *m.marker); {
+			case errors.Is(err, dialects.ErrDone):
+				return nil
+			case err != nil:
+				return err
+			}
+		}
+		ran = true
+		return work(ctx, tx)
+	})
+	return ran && err == nil, err
+}
+
+// enterOnce is what comes before enter for a Once. What was done is found without waiting: in the
+// flight of the lock, where that may be asked for at once, else in one of its own.
+func (m *Mutex[Tx]) enterOnce(ctx, wait context.Context, request dialects.Request) (g grant[Tx], entered bool,
+	err error,
+) {
+	if !request.Try {
+		place, ok, err := m.locker.lines().Try(lineOf(request))
+		if err != nil {
+			return g, false, err
+		}
+		if ok {
+			g, err = m.begin(ctx, wait, request, place)
+			return g, true, err
+		}
+	}
+	at, err := m.locker.driver.Done(wait, *request.Marker)
+	if err == nil && !at.IsZero() {
+		err = dialects.ErrDone
+	}
+	return g, false, err
+}
+
+// DoTx marks the work in a transaction that the caller began and will end. First is true when it
+// was not done before: do it then, in the same transaction. Of several transactions that get true,
+// one can commit: DoTx waits for the others to end, as [Mutex.LockTx] does, whose errors and
+// conditions it has. A rollback takes the marker away, so the next one is first. A second DoTx in
+// the same transaction is false, in the same window of Per.
+//
+// On MySQL and MariaDB, the key stays locked until the end of the transaction also when first is
+// false.
+func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
+	const verb = "Once.DoTx"
+	ctx, trace := o.mutex.asked(ctx, verb, false)
+	err = o.mutex.lockIn(ctx, verb, tx, false)
+	first = err == nil
+	if errors.Is(err, dialects.ErrDone) {
+		err = nil
+	}
+	trace.answer(err)
+	return first, err
+}
+
+// Done tells whether the work was done, with Per in the present window, and when, by the database's
+// clock. It asks the server each time, in one round trip on a connection of the pool, and waits for
+// nobody: work that is under way was not done, also that of the caller's own transaction.
+func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
+	m := o.mutex
+	wait, cancel, err := m.limitWait(ctx)
+	if err != nil {
+		return at, false, m.failed("Once.Done", err)
+	}
+	defer cancel()
+	at, err = m.locker.driver.Done(wait, *m.marker)
+	return at, err == nil && !at.IsZero(), m.failed("Once.Done", m.judge(ctx, wait, err))
+}
+
+// Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
+// under way. In the work of a Do, it is part of that Do's transaction. It is [ErrInsideLock] where
+// Do is.
+func (o *Once[Tx]) Forget(ctx context.Context) error {
+	m := *o.mutex
+	m.marker = nil // it is not to be written
+	return m.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+		s, _ := m.locker.carried(ctx)
+		return s.inner.Unmark(ctx, *o.mutex.marker)
+	})
+}
+
+// Sweep deletes the markers of work that was done longer ago than age, by the database's clock, and
+// returns how many. What they marked is not done any more. So age must be longer than duplicates
+// may take to come, and than every period of [Once.Per]. With an age of 0 all markers go that are
+// there. Negative ages are errors.
+//
+// It works in small transactions, one after the other: nobody waits for it for long, and it waits
+// for nobody. Many replicas may sweep at once. After an error, the deleted ones are deleted.
+func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
+	err = l.ready()
+	if err == nil && age < 0 {
+		err = fmt.Errorf("the age is negative: %v", age)
+	}
+	if err == nil {
+		deleted, err = l.driver.Sweep(ctx, l.config.table, age)
+	}
+	if err != nil {
+		err = fmt.Errorf("txlock: sweep: %w", err)
+	}
+	return deleted, err
+}

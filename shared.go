@@ -1,0 +1,106 @@
+package txlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/lifecycle"
+)
+
+// Shared returns a copy that shares: any number of sessions hold it at the same time, while no
+// session holds the same rows without Shared. It is for readers beside writers. All verbs work with
+// it, several keys, and [Locker.Rows]. The work of a Do may write elsewhere, and commits as ever.
+//
+// Both kinds wait in one queue of the server, first come, first served: a shared call that comes
+// behind a waiting exclusive one waits, and a shared try misses then. On MySQL the readers that
+// came while a writer held the row all come in together after it, also past a writer that waits,
+// who is next. On PostgreSQL shared Rows, and keys beyond the 32nd, may keep a writer waiting as
+// long as readers overlap.
+//
+// Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
+// connection of the pool while it waits and holds. [WithHandOff] does not hand them anything.
+//
+// A session that holds a row alone may share it as well: that sends nothing where the session is
+// known to hold it. A session that shares a row cannot have it alone: that is [ErrUpgrade]. Keys
+// whose slots collide count as one key here. [Mutex.LockTx] does not know what its caller's
+// transaction has locked: there the request waits until the others that share the row are gone, and
+// of two transactions that do so at once, one gets [ErrDeadlock].
+//
+// A fencing token of a shared lock is compared with tokens of exclusive ones only.
+//
+// On PostgreSQL a shared lock of up to 32 keys writes nothing and holds back neither vacuum nor
+// CREATE INDEX CONCURRENTLY, but for a token, whose Lock is renewed. Shared Rows, and more than 32
+// keys, write to each row. An exclusive lock of more than 32 keys excludes every shared lock of the
+// lock table, whatever its keys: two sessions that hold one and ask for the other meet in a
+// deadlock. A standby, and on MySQL and MariaDB a server that is read_only,
+// would grant shared locks that exclude nobody elsewhere. There a call is an error that matches
+// [ErrUnsafeEngine].
+func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
+	sharing := *m
+	sharing.shared = true
+	if sharing.target.permits > 0 && sharing.err == nil {
+		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
+	}
+	return &sharing
+}
+
+// hold is how a session holds a row.
+type hold struct {
+	token  int64 // 0 without
+	shared bool
+	// scope is where it was locked while work runs. It is nil for what stays locked until the
+	// session ends.
+	scope *lifecycle.Scope
+}
+
+// upgraded is ErrUpgrade when the session shares a row that request wants alone. It is called with
+// the mutex held.
+func (s *session[Tx]) upgraded(request dialects.Request) error {
+	if request.Shared {
+		return nil
+	}
+	for _, value := range request.Values {
+		if s.held[rowIn(request, value)].shared {
+			return fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+		}
+	}
+	return nil
+}
+
+// forget forgets what was locked in a scope whose savepoint is rolled back. PostgreSQL releases it.
+// On MySQL and MariaDB it stays locked: there a session that goes on to ask for such a row alone
+// waits for the others that share it.
+func (s *session[Tx]) forget(scope *lifecycle.Scope) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for row, held := range s.held {
+		if held.scope != nil && held.scope.Within(scope) {
+			delete(s.held, row)
+		}
+	}
+}
+
+// readersOf are the sessions that share a row. Of suspects, those do that say so themselves, unless
+// more of them say so than share it. For each of the others there is an empty Session.
+func readersOf(row dialects.RowState, slots int) (readers []Session) {
+	for _, party := range row.Readers {
+		reader, claim := sessionOf(party, row, slots)
+		reader.grantedBy(claim)
+		readers = append(readers, reader)
+	}
+	var telling []Session
+	for _, party := range row.Suspects {
+		reader, claim := sessionOf(party, row, slots)
+		if claim != nil && !strings.HasSuffix(reader.Key, "…") {
+			reader.grantedBy(claim)
+			telling = append(telling, reader)
+		}
+	}
+	if len(telling) > row.Sharing {
+		telling = nil
+	}
+	return slices.Concat(readers, telling, slices.Repeat([]Session{{Shared: true}}, row.Sharing-len(telling)))
+}
