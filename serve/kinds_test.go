@@ -1,0 +1,44 @@
+package serve
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+// Readers and permits are shown one by one, and the one that was chosen is ended.
+func TestSeveralHolders(t *testing.T) {
+	t.Parallel()
+	shared, permits := held("sku:42", "", "9"), held("api", "")
+	shared.Readers = []txlock.Session{*held("sku:42", "1").Holder, *held("sku:42", "2").Holder}
+	for _, s := range []*txlock.Session{&shared.Readers[0], &shared.Readers[1], &shared.Waiters[0]} {
+		s.Shared = true
+	}
+	permits.Column, permits.Row = "semaphore", "api"
+	permits.Permits = []txlock.Session{*held("api", "3").Holder, *held("api", "4").Holder}
+	permits.Permits[1].Permit = 7
+	locks := &still{holdings: []txlock.Holding{shared, permits}}
+	p := pageOf(t, locks, AllowBreak())
+	list := get(p, "/").Body.String()
+	for _, told := range []string{"shared", "permit 0", "permit 7", "waits to share"} {
+		require.Contains(t, list, "<td>"+told+"</td>")
+	}
+	require.Contains(t, get(p, "/lock?"+idOf(shared).query().Encode()).Body.String(), "kind: shared, shared by 2")
+	require.Contains(t, get(p, "/lock?"+idOf(permits).query().Encode()).Body.String(), "kind: permits, 2 permits held")
+	require.Equal(t, 2, strings.Count(get(p, "/graph").Body.String(), "<td>session"))
+	for _, c := range []struct {
+		h       txlock.Holding
+		session string
+	}{{shared, "2"}, {permits, "4"}} {
+		q := idOf(c.h).query()
+		q.Set("session", c.session)
+		found := inForm.FindStringSubmatch(get(p, "/break?"+q.Encode()).Body.String())
+		w := asked(p, "POST", "/break", url.Values{"shown": {found[1]}}, "Sec-Fetch-Site", "same-origin")
+		require.Equal(t, 200, w.Code)
+	}
+	require.Equal(t, []string{"2", "4"}, locks.ended)
+}
