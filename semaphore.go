@@ -138,12 +138,14 @@ func (s *session[Tx]) holdPermit(permit *dialects.Permit, token int64) {
 	s.permits[permit.Semaphore] = heldPermit{permit.Taken, token}
 }
 
-// permitHeld is the permit that the session has taken of a semaphore. Certain says that it still
-// has it: a savepoint that was rolled back in the work of a Do may have released it.
-func (s *session[Tx]) permitHeld(semaphore string) (held heldPermit, some, certain bool) {
+// permitHeld is the permit that the session has taken of a semaphore, if it is one of those that
+// permit asks for. Certain says that it still has it: a savepoint that was rolled back in the work
+// of a Do may have released it.
+func (s *session[Tx]) permitHeld(permit *dialects.Permit) (held heldPermit, some, certain bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held, some = s.permits[semaphore]
+	held, some = s.permits[permit.Semaphore]
+	some = some && held.number < len(permit.Rows)
 	return held, some, some && !s.work
 }
 

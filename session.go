@@ -82,14 +82,14 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	for {
+	for again := false; ; again = true {
 		request, err := m.request(wait, try, false)
 		if err == nil {
 			request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
 			request.Marker = m.marker
 			g, err = m.enter(ctx, wait, request)
 		}
-		if !m.outdated(err) {
+		if again || !m.outdated(err) {
 			return g, m.judge(ctx, wait, err)
 		}
 	}
@@ -241,7 +241,7 @@ func (s *session[Tx]) has(request dialects.Request, token int64) bool {
 	if request.Permit == nil {
 		return len(request.Values) == 0
 	}
-	held, some, certain := s.permitHeld(request.Permit.Semaphore)
+	held, some, certain := s.permitHeld(request.Permit)
 	if !some {
 		return false
 	}
@@ -259,7 +259,10 @@ func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if request.Permit != nil {
-		return s.permits[request.Permit.Semaphore].token, nil
+		if held := s.permits[request.Permit.Semaphore]; held.number < len(request.Permit.Rows) {
+			token = held.token
+		}
+		return token, nil
 	}
 	if s.held == nil {
 		s.held = make(map[row]hold, len(s.first.Values))

@@ -139,7 +139,7 @@ var (
 
 	// ErrUnsafeEngine occurs when Check finds that the database does not exclude, and when a call
 	// of Shared comes to a server whose shared locks exclude nobody: a standby, or one that is read
-	// only.
+	// only. On a PostgreSQL standby it occurs for a Semaphore as well.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
@@ -420,13 +420,13 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		return m.failed(verb, err)
 	}
 	defer cancel()
-	for {
+	for again := false; ; again = true {
 		request, err := m.request(wait, try, true)
 		if err == nil {
 			request.Marker = m.marker
 			err = m.locker.driver.LockTx(wait, tx, request)
 		}
-		if !m.outdated(err) {
+		if again || !m.outdated(err) {
 			return m.failed(verb, m.judge(ctx, wait, err))
 		}
 	}

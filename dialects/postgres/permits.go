@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -87,10 +86,10 @@ const takenSetting = "txlock.taken"
 
 // Answers of probeSQL besides the number of a row.
 const (
-	gotHead     = "head" // but no permit is free
-	queueTaken  = "busy"
-	onStandby   = "standby"
-	oldSnapshot = "snapshot"
+	gotHead    = "head" // but no permit is free
+	queueTaken = "busy"
+	unsuitable = "unsuitable" // transaction; see primarySQL and errSnapshot
+	otherRows  = "others"
 )
 
 // taken notes a permit of the transaction. Two lock tables may have rows of one number.
@@ -99,19 +98,20 @@ func taken(table, row string) string {
 		"', true), ''), " + numberSQL(table) + " || ':' || " + row + "), true)"
 }
 
-// probeSQL takes a free permit, unless somebody is in the queue. It has no row where the permits
-// are those of another semaphore. $1 is the semaphore, and $2 are the rows. A try asks for the
-// queue again: one that finds a permit at once has the queue for some microseconds.
+// probeSQL takes a free permit, unless somebody is in the queue. $1 is the semaphore, and $2 are the
+// rows. An unsuitable transaction comes before rows that are missing: its snapshot may be older
+// than they are. A try asks for the queue again: one that finds a permit at once has the queue for
+// some microseconds.
 func probeSQL(table string, as role, try bool) string {
 	quoted, _ := quoteTable(table)
 	number := numberSQL(table)
 	queue := number + ", -($2::int[])[1]"
-	cases := "when pg_is_in_recovery() then '" + onStandby + "' "
+	cases := ""
 	if as == foreign {
-		cases += "when not (" + isolationSQL + ") then '" + oldSnapshot + "' "
+		cases = "when not (" + isolationSQL + " and " + primarySQL + ") then '" + unsuitable + "' "
 	}
 	ask := "when pg_try_advisory_lock(" + queue + ") then '" + gotHead + "' "
-	cases += ask
+	cases += "when own.id is null then '" + otherRows + "' " + ask
 	if try {
 		cases += strings.Repeat("when pg_sleep(0.001) is null then '' "+ask, 3)
 	}
@@ -123,7 +123,8 @@ func probeSQL(table string, as role, try bool) string {
 	return "select coalesce(p.n::text, head.state), " +
 		"case when p.n is not null then " + taken(table, "p.n") + " end, " +
 		"case when head.state = '" + gotHead + "' then pg_advisory_unlock(" + queue + ") end " +
-		"from (select " + state + " as state from " + quoted + " where id = ($2::int[])[1] and semaphore = $1) head " +
+		"from (select " + state + " as state from (select) one " +
+		"left join " + quoted + " own on own.id = ($2::int[])[1] and own.semaphore = $1) head " +
 		"left join lateral (select n from unnest($2::int[]) n where head.state = '" + gotHead + "' " +
 		"and pg_try_advisory_xact_lock(" + number + ", n) limit 1) p on true"
 }
@@ -235,13 +236,10 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 
 // probed is the row that probeSQL took, or empty.
 func probed(request dialects.Request, answer []string) (row string, err error) {
-	if len(answer) == 0 {
-		return "", fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, request.Permit.Semaphore)
-	}
 	switch answer[0] {
-	case onStandby:
-		return "", errors.New("this server is a standby, where a permit would exclude nobody on the primary")
-	case oldSnapshot:
+	case otherRows:
+		return "", fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, request.Permit.Semaphore)
+	case unsuitable:
 		return "", errSnapshot
 	case gotHead, queueTaken:
 		return "", nil

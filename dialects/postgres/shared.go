@@ -45,10 +45,16 @@ func locksRows(request dialects.Request) bool {
 // its primary. A transaction of ours is READ WRITE, which a standby refuses.
 const primarySQL = "not pg_is_in_recovery()"
 
-// explainStandby is failed, unless request shares and the server is a standby.
+// explainStandby is failed, unless request asks for an advisory lock that excludes, and the server
+// is a standby.
 func (q querier) explainStandby(ctx context.Context, request dialects.Request, failed error) error {
-	const featureNotSupported = "0A000" // BEGIN READ WRITE
-	if !request.Shared || !errors.Is(failed, dialects.ErrIsolation) && sqlState(failed) != featureNotSupported {
+	const (
+		featureNotSupported = "0A000" // BEGIN READ WRITE
+		readOnly            = "25006" // FOR SHARE
+	)
+	state := sqlState(failed)
+	if !request.Shared && request.Permit == nil ||
+		!errors.Is(failed, dialects.ErrIsolation) && state != featureNotSupported && state != readOnly {
 		return failed
 	}
 	columns, err := q.run(ctx, script{{sql: "select coalesce(host(inet_server_addr()) || ':' || inet_server_port(), " +
@@ -56,6 +62,6 @@ func (q querier) explainStandby(ctx context.Context, request dialects.Request, f
 	if err != nil || len(columns[0]) == 0 {
 		return failed
 	}
-	return fmt.Errorf("%w: the server %s is a standby, where a shared lock excludes nobody: connect to the primary, "+
-		"with target_session_attrs=read-write say", dialects.ErrUnsafeEngine, columns[0][0])
+	return fmt.Errorf("%w: the server %s is a standby, where this lock excludes nobody: connect to the primary, with "+
+		"target_session_attrs=read-write say", dialects.ErrUnsafeEngine, columns[0][0])
 }

@@ -208,6 +208,9 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, again.Unlock(background))
 	require.ErrorIs(t, two.TryDo(background, work), txlock.ErrNotAcquired, "it is still held")
 	require.ErrorIs(t, two.Do(outer.Context(), work), txlock.ErrInsideLock)
+	one := f.Locks.Semaphore(key, 1)
+	_, err = one.TryLock(outer.Context())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired, "what it holds is none of its permits")
 	require.NoError(t, outer.Unlock(background))
 
 	failed := errors.New("failed")
@@ -387,7 +390,7 @@ func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	if f.Tells {
 		require.Equal(t, key, h.Permits[0].Key)
 	}
-	require.ErrorContains(t, f.Locks.Break(background, h), "set Holder")
+	require.ErrorContains(t, f.Locks.Break(background, h), "making it the Holder")
 	h.Holder = &h.Permits[ends.Permit()]
 	require.NoError(t, f.Locks.Break(background, h))
 	require.ErrorIs(t, ends.Unlock(background), txlock.ErrLost)

@@ -190,6 +190,9 @@ func TestStandbyRefusesShared(t *testing.T) {
 				testbed.Owned(t, standby)
 				first := testbed.Owned(t, primary)
 				f := testbed.NewFixture(t, first, testbed.PgxOpened())
+				permit, err := f.Locks.Semaphore("k", 2).Lock(background)
+				require.NoError(t, err)
+				require.NoError(t, permit.Unlock(background))
 				held, err := f.Locks.Mutex("k").Lock(background)
 				require.NoError(t, err)
 				eventually.Every(t, "the table on the standby", testbed.PollEvery, func() bool {
@@ -242,7 +245,11 @@ func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c
 	t.Cleanup(pool.Close)
 	locks := txlock.New(driver, txlock.WithTable(table))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	for _, m := range []*txlock.Mutex[Tx]{locks.Mutex("k").Shared(), locks.Mutex("k", "l").Shared()} {
+	refused := []*txlock.Mutex[Tx]{locks.Mutex("k").Shared(), locks.Mutex("k", "l").Shared()}
+	if e.Postgres {
+		refused = append(refused, locks.Rows(table+"_permits", "id", 1).Shared(), locks.Semaphore("k", 2))
+	}
+	for _, m := range refused {
 		_, locked := m.Lock(background)
 		_, tried := m.TryLock(background)
 		done := m.Within(time.Minute).Do(background, func(context.Context, Tx) error { return nil })
