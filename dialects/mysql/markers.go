@@ -128,7 +128,7 @@ func (d *Driver) Done(ctx context.Context, marker dialects.Marker) (at time.Time
 	if marker.Period > 0 {
 		condition = " AND " + inWindow(marker)
 	}
-	query := "SELECT CONCAT_WS(' ', @@autocommit + 0, (SELECT " + microseconds("done_at") + " FROM " + markers +
+	query := "SELECT CONCAT_WS(' ', " + readsNow + ", (SELECT " + microseconds("done_at") + " FROM " + markers +
 		" WHERE marker = " + hashOf(marker) + condition + "))"
 	conn, err := d.acquire(ctx)
 	if err != nil {
@@ -148,23 +148,36 @@ func (d *Driver) Done(ctx context.Context, marker dialects.Marker) (at time.Time
 	return time.UnixMicro(micros), err
 }
 
+const (
+	// readsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
+	// others have not committed.
+	readsNow = "IF(@@autocommit AND " + isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
+	// readCommitted is for the next transaction.
+	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+)
+
 // readNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
-// begins with @@autocommit: where that is 0, the answer may be an older transaction's, which is
-// committed, as guardSQL does, and the query runs again.
+// begins with readsNow: where that is 0, an older transaction is committed, as guardSQL does, and
+// the query runs again.
 func (d *Driver) readNow(ctx context.Context, conn *sql.Conn, query string) (answer []string, err error) {
 	s := &session{driver: d, conn: conn}
 	s.look()
-	if s.several {
+	switch {
+	case s.owned != nil:
 		return firstColumn(ctx, conn, joined("COMMIT", query, "ROLLBACK"))
+	case s.several:
+		return firstColumn(ctx, conn, joined("COMMIT", readCommitted, query, "ROLLBACK"))
 	}
 	answer, err = firstColumn(ctx, conn, query)
 	if err != nil || len(answer) != 1 || !strings.HasPrefix(answer[0], "0") {
 		return answer, err
 	}
-	if _, err = conn.ExecContext(ctx, "COMMIT"); err == nil {
-		answer, err = firstColumn(ctx, conn, query)
+	for _, text := range []string{"COMMIT", readCommitted} {
+		if _, err = conn.ExecContext(ctx, text); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
+	if answer, err = firstColumn(ctx, conn, query); err == nil {
 		_, err = conn.ExecContext(ctx, "ROLLBACK")
 	}
 	return answer, err
