@@ -98,7 +98,7 @@ func taken(table, row string) string {
 		"', true), ''), " + numberSQL(table) + " || ':' || " + row + "), true)"
 }
 
-// probeSQL takes a free permit, unless somebody is in the queue. $1 is the semaphore, and $2 are the
+// probeSQL takes a free permit, unless somebody is in the queue. $1 is the semaphore, $2 has the
 // rows. An unsuitable transaction comes before rows that are missing: its snapshot may be older
 // than they are. A try asks for the queue again: one that finds a permit at once has the queue for
 // some microseconds.

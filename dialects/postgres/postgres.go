@@ -90,8 +90,19 @@ func newDriver[Tx any](p pool[Tx]) *driver[Tx] {
 // System implements dialects.Driver.
 func (d *driver[Tx]) System() string { return "postgresql" }
 
-// Begin implements dialects.Driver.
-func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], int64, error) {
+// Begin implements dialects.Driver. A wait for a permit that gave way may have spoiled its
+// connection. It goes on with another.
+func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx], token int64,
+	err error,
+) {
+	for {
+		if s, token, err = d.begin(ctx, request); !errors.Is(err, errGaveWay) {
+			return s, token, err
+		}
+	}
+}
+
+func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], int64, error) {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err
