@@ -59,21 +59,35 @@ func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (relea
 }
 
 // Waiters returns when at least n calls wait for one of keys: at the server, of whichever process,
-// or in the queue of locks. It asks the server again and again, and does not guess by time.
+// or in the queue of locks. It asks the server again and again, and does not guess by time. Calls
+// that wait in a process for several of keys are counted once. So of calls that wait there for
+// different keys, those of the key with most are counted.
 func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...string) {
 	t.Helper()
 	waiting := 0
 	err := until(func(ctx context.Context) (done bool, err error) {
 		holdings, err := locks.Inspect(ctx, keys...)
-		waiting = 0
-		for _, h := range holdings {
-			waiting += len(h.Waiters) + h.Behind
+		if err == nil {
+			waiting = waitersOf(holdings)
 		}
 		return waiting >= n, err
 	})
 	if err != nil {
 		t.Fatalf("txlocktest: %d calls wait for %q, not %d: %v%s", waiting, keys, n, err, seen(locks, keys))
 	}
+}
+
+// waitersOf never counts a call twice. Inspect does not say which of those in a process wait for
+// several keys.
+func waitersOf(holdings []txlock.Holding) int {
+	sessions, behind := map[string]bool{}, 0
+	for _, h := range holdings {
+		for _, waiter := range h.Waiters {
+			sessions[waiter.ID] = true
+		}
+		behind = max(behind, h.Behind)
+	}
+	return len(sessions) + behind
 }
 
 // Lose ends the sessions that hold keys at the server: alone, by Shared, or by a permit. So does an

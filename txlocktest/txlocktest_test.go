@@ -137,6 +137,21 @@ func TestKitFailsTests(t *testing.T) {
 	})
 	require.NoError(t, group.Wait())
 
+	crowd := testbed.NewSizedFixture(t, e, c, 4, "")
+	keys := []string{crowd.Key("a"), crowd.Key("b")}
+	release := txlocktest.Hold(t, crowd.Locks, keys...)
+	var waiters errgroup.Group
+	for range 2 { // one at the server, the other in the process, and both of them for two keys
+		waiters.Go(func() error {
+			return crowd.Locks.Mutex(keys...).Do(background, func(context.Context, pgx.Tx) error { return nil })
+		})
+	}
+	txlocktest.Waiters(t, crowd.Locks, 2, keys...)
+	fails("2 calls wait", func(t testing.TB) { txlocktest.Waiters(t, crowd.Locks, 3, keys...) })
+	require.NoError(t, group.Wait())
+	release()
+	require.NoError(t, waiters.Wait())
+
 	txlocktest.Hold(t, f.Locks, key)
 	fails("held by session", func(t testing.TB) { txlocktest.Hold(t, f.Locks, key) })
 	require.NoError(t, group.Wait())
