@@ -111,6 +111,7 @@ type taking struct {
 	place
 	request dialects.Request
 	permit  *dialects.Permit
+	awaited int    // the permit that the last wait was for
 	table   string // quoted
 	locks   string // the result of a statement that locks
 	comment string
@@ -262,7 +263,7 @@ func (t *taking) await(ctx context.Context, head bool) (locked string, err error
 	}
 	rested := time.Now()
 	for {
-		rows, err := t.send(ctx, t.anySQL("", t.permit.Rows, ""))
+		rows, err := t.send(ctx, t.anySQL("", t.inTurn(), ""))
 		if err == nil && len(rows) > 0 {
 			_, err = t.send(ctx, joined(t.unqueueSQL(), t.showLater()))
 			return rows[0], err
@@ -314,14 +315,20 @@ func (t *taking) queue(ctx context.Context) error {
 	return err
 }
 
+// inTurn are the rows, of which the one that was waited for comes first. When it came free in the
+// moment in which that wait ended, the session has it in spite of the error, and takes no other.
+func (t *taking) inTurn() []int {
+	return slices.Concat(t.permit.Rows[t.awaited:], t.permit.Rows[:t.awaited])
+}
+
 // pass waits for a moment, at one of the permits. A transaction that holds other locks does not
 // wait for a row: InnoDB would see a deadlock where another permit comes free.
 func (t *taking) pass(ctx context.Context) (rows []string, err error) {
 	if t.role != owner {
 		return nil, pause(ctx, lookEvery)
 	}
-	row := t.permit.Rows[rand.IntN(len(t.permit.Rows))]
-	query := t.oneSQL(row)
+	t.awaited = rand.IntN(len(t.permit.Rows))
+	query := t.oneSQL(t.permit.Rows[t.awaited])
 	if t.several {
 		query = joined(query, t.unqueueSQL(), t.showSQL(""))
 	}

@@ -78,7 +78,8 @@ const (
 	// 1180 for a held row and undoes what the transaction has written. The transaction goes on, and
 	// commits what is left of it.
 	someWait = "innodb_lock_wait_timeout=1"
-	longWait = "innodb_lock_wait_timeout=1073741824"
+	// longWait is the most that MariaDB takes: with the sql_mode TRADITIONAL, more is an error.
+	longWait = "innodb_lock_wait_timeout=100000000"
 )
 
 // onMariaDB sets variables for the statement behind it. To MySQL it is a comment.

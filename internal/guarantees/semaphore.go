@@ -390,7 +390,7 @@ func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	if f.Tells {
 		require.Equal(t, key, h.Permits[0].Key)
 	}
-	require.ErrorContains(t, f.Locks.Break(background, h), "making it the Holder")
+	require.ErrorContains(t, f.Locks.Break(background, h), "2 sessions hold it together")
 	h.Holder = &h.Permits[ends.Permit()]
 	require.NoError(t, f.Locks.Break(background, h))
 	require.ErrorIs(t, ends.Unlock(background), txlock.ErrLost)
