@@ -272,14 +272,19 @@ func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error
 		return 0, err
 	}
 	missing := request.Values[:0:0]
+	alone := true
 	for _, value := range request.Values {
 		former, held := s.held[rowIn(*request, value)]
 		token = max(token, former.token)
 		if !held || former.scope != nil || request.Fence != "" && former.token == 0 {
 			missing = append(missing, value)
+			alone = alone && held && !former.shared
 		}
 	}
 	request.Values = missing
+	// What is asked for as it is held is granted at once. To share it would wait behind others on
+	// PostgreSQL, or miss.
+	request.Shared = request.Shared && !alone
 	return token, nil
 }
 

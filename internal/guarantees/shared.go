@@ -218,17 +218,15 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	for _, key := range []*txlock.Mutex[Tx]{f.Locks.Mutex(a), f.Locks.Rows(table, "id", 1)} {
 		both := f.Locks.Mutex(a, b)
-		if key != nil && key.Shared() != nil {
-			lock, err := key.Shared().Lock(background)
-			require.NoError(t, err)
-			ctx := lock.Context()
-			silent(txlock.ErrUpgrade,
-				func() error { _, err := key.Lock(ctx); return err },
-				func() error { _, err := key.TryLock(ctx); return err })
-			again := locked(t, key.Shared(), ctx)
-			require.NoError(t, ctx.Err())
-			unlock(t, again, lock)
-		}
+		lock, err := key.Shared().Lock(background)
+		require.NoError(t, err)
+		ctx := lock.Context()
+		silent(txlock.ErrUpgrade,
+			func() error { _, err := key.Lock(ctx); return err },
+			func() error { _, err := key.TryLock(ctx); return err })
+		again := locked(t, key.Shared(), ctx)
+		require.NoError(t, ctx.Err())
+		unlock(t, again, lock)
 
 		alone, err := key.Lock(background)
 		require.NoError(t, err)
@@ -257,6 +255,7 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		}))
 		// What a nested Do locked is shared as long as that has not failed.
 		other := f.Locks.Mutex(b)
+		var writer <-chan error
 		require.NoError(t, other.Do(background, func(ctx context.Context, _ Tx) error {
 			require.ErrorIs(t, other.Do(ctx, func(ctx context.Context, _ Tx) error {
 				require.NoError(t, key.Shared().Do(ctx, nothing))
@@ -266,8 +265,12 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.NoError(t, key.Do(ctx, nothing))
 			require.NoError(t, key.Shared().Do(ctx, nothing))
 			require.NoError(t, key.Do(ctx, nothing), "the session has it alone")
+			writer = testbed.LockLater(key)
+			f.Waiters(t, 1)
+			require.NoError(t, key.Shared().TryDo(ctx, nothing), "nobody is in front of who has it")
 			return nil
 		}))
+		require.NoError(t, testbed.Receive(t, writer))
 		unlock(t, locked(t, both, background))
 	}
 	// Of several keys, one is shared, or one is held alone.
