@@ -263,11 +263,11 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 				return errWork
 			}), errWork)
 			require.NoError(t, key.Do(ctx, nothing))
-			require.NoError(t, key.Shared().Do(ctx, nothing))
-			require.NoError(t, key.Do(ctx, nothing), "the session has it alone")
 			writer = testbed.LockLater(key)
 			f.Waiters(t, 1)
 			require.NoError(t, key.Shared().TryDo(ctx, nothing), "nobody is in front of who has it")
+			require.NoError(t, key.Shared().Do(ctx, nothing))
+			require.NoError(t, key.Do(ctx, nothing), "the session has it alone")
 			return nil
 		}))
 		require.NoError(t, testbed.Receive(t, writer))
