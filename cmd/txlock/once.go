@@ -101,7 +101,11 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 	leave(locks)
 	switch {
 	case errors.Is(err, txlock.ErrNotAcquired) && ctx.Err() == nil:
-		return &ending{code: j.conflict, own: true, text: j.name() + " was not acquired: another marks it just now"}
+		end := &ending{code: j.conflict, own: true}
+		if j.conflict != 0 || j.verbose {
+			end.text = j.name() + " was not acquired: another marks it just now"
+		}
+		return end
 	case err != nil:
 		return j.failed(ctx, "marking "+j.name(), err)
 	case !ran:

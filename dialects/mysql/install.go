@@ -174,7 +174,7 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	return tx.Rollback()
 }
 
-// tablesBeside stand beside the lock table: the fence, leaders, markers, permits.
+// tablesBeside are the tables beside the lock table: the fence, leaders, markers, permits.
 func tablesBeside(locks string) ([]table, error) {
 	f, err := fenceOf(locks)
 	if err != nil {

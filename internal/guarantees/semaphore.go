@@ -338,9 +338,10 @@ func SemaphoreCosts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	more.waits(t, waiters-1)
 	headWaits(t, here, key, 1)
 	const span = 500 * time.Millisecond
-	before := proxy.Bursts()
+	before, begin := proxy.Bursts(), time.Now()
 	<-time.After(span)
-	require.LessOrEqual(t, proxy.Bursts()-before, 55, "round trips in %v", span)
+	sent := proxy.Bursts() - before // and a busy machine may have waited for longer
+	require.LessOrEqual(t, float64(sent), 110*time.Since(begin).Seconds(), "round trips in a second")
 	for _, lock := range holders {
 		require.NoError(t, lock.Unlock(background))
 	}
