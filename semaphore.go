@@ -27,6 +27,9 @@ const semaphoreColumn = "semaphore"
 // can be changed while programs run. Whoever says 3 and is first in the queue keeps others waiting,
 // also if a later permit is free.
 //
+// The database keeps a row for each permit that was ever named, and the Locker their numbers. So
+// take few keys: "supplier", not one for each user.
+//
 // Waiters of all processes are served in order, as those of a lock are. One session at a time looks
 // for a permit, and finds a free one within some 25 ms, or two round trips more on MySQL and
 // MariaDB. The others wait asleep, one of each process at the server, and the rest of the callers
