@@ -16,7 +16,8 @@ type Semaphores interface {
 	Permits(ctx context.Context, table, semaphore string, n int) (Permits, error)
 
 	// InspectPermits returns the semaphores whose permits are held or awaited. Only limits them, by
-	// their names in the table; nil means all. A table that is missing has none.
+	// their names in the table; nil means all. A table that is missing, or that this user may not
+	// read, has none.
 	InspectPermits(ctx context.Context, table string, only []string) ([]RowState, error)
 }
 

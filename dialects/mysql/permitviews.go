@@ -30,10 +30,11 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 	}
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		rows, err := permitRows(ctx, conn, permits, only)
-		if number(err) == noSuchTable || err == nil && len(rows) == 0 { // an older version, or none was used yet
+		switch number(err) {
+		case noSuchTable, noPrivilege: // an older version, whose users were granted only what they needed
 			return nil
 		}
-		if err != nil {
+		if err != nil || len(rows) == 0 { // none was used yet
 			return err
 		}
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // it may have begun a transaction
