@@ -26,8 +26,7 @@ import (
 // A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
 // somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that
 // join a session pass by, so what holds a session never waits in the process, and the server sees
-// every deadlock. LockTx, and callers of
-// [Mutex.Shared], pass by as well. n is at least 1.
+// every deadlock. LockTx, and callers of [Mutex.Shared], pass by as well. n is at least 1.
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n
