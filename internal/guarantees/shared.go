@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
