@@ -3,6 +3,7 @@ package guarantees
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -355,10 +356,17 @@ func killReader[Tx any](t *testing.T, f *testbed.Fixture[Tx], spare string) {
 		f.AsAdmin(t, fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", id))
 		return
 	}
-	f.Apart(func() {
-		require.NoError(t, f.Admin.QueryRow("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx x "+
-			"JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id WHERE trx_state <> 'LOCK WAIT' "+
-			"AND p.db = ? AND p.id <> ?", f.Label, spare).Scan(&id))
+	eventually.Every(t, "the reader in InnoDB's list, which may be a moment old", testbed.PollEvery, func() bool {
+		var err error
+		f.Apart(func() {
+			err = f.Admin.QueryRow("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx x "+
+				"JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id WHERE trx_state <> 'LOCK WAIT' "+
+				"AND p.db = ? AND p.id <> ?", f.Label, spare).Scan(&id)
+		})
+		if !errors.Is(err, sql.ErrNoRows) {
+			require.NoError(t, err)
+		}
+		return err == nil
 	})
 	f.AsAdmin(t, fmt.Sprintf("KILL %d", id))
 }
