@@ -41,7 +41,8 @@
 // # Connections
 //
 // A running job, and a kept lock, each need a connection with an open transaction. Give locks a
-// pool of its own, with room for all jobs that begin within the minimum. (On PostgreSQL set
+// pool of its own, with room for all jobs that begin within the minimum, and for one more where
+// jobs have periods: that one marks them. (On PostgreSQL set
 // pool_max_conns: its default may be as small as 4.) A job that gets no connection in time is left
 // out, and only [WithLogger] and gocron.AfterLockError tell.
 //
@@ -93,6 +94,9 @@ type Locker struct {
 	try    func(ctx context.Context, name string) (*txlock.Lock, error)
 	mark   func(ctx context.Context, name string) (first bool, err error) // of a job with a period
 	config config
+	// marking has room for one. A call that marks a job asks for a second connection while its lock
+	// keeps one: several at once could keep all of the pool from each other.
+	marking chan struct{}
 
 	mu      sync.Mutex
 	closed  bool
@@ -123,7 +127,7 @@ func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 		return once.Do(ctx, func(context.Context, Tx) error { return nil })
 	}
 	return &Locker{
-		try: try, mark: mark, config: c,
+		try: try, mark: mark, config: c, marking: make(chan struct{}, 1),
 		running: make(map[string]*run), kept: make(map[string]*kept), leaving: make(map[string]chan struct{}),
 	}, nil
 }
@@ -157,9 +161,18 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 
 // hold locks a job that no kept lock is there for, and marks it if it has a period.
 func (l *Locker) hold(ctx context.Context, name string) (*txlock.Lock, error) {
+	if l.config.periods[name] == 0 {
+		return l.try(ctx, name)
+	}
+	select {
+	case l.marking <- struct{}{}:
+		defer func() { <-l.marking }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: other jobs wait for a connection to be marked: %w", txlock.ErrNotAcquired, ctx.Err())
+	}
 	held, err := l.try(ctx, name)
-	if err != nil || l.config.periods[name] == 0 {
-		return held, err
+	if err != nil {
+		return nil, err
 	}
 	first, err := l.mark(ctx, name)
 	if err == nil && first {

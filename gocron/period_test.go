@@ -1,6 +1,8 @@
 package txlockgocron_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,5 +33,38 @@ func TestPeriod(t *testing.T) {
 		require.Equal(t, 1, runs)
 		require.NoError(t, first.locker.Close())
 		second.missed(t)
+	})
+}
+
+// Jobs with a period that are due together do not keep the pool's connections from each other.
+func TestPeriodsAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine) {
+		if !e.postgres {
+			t.Skip("the pool of mysql.Open has no limit")
+		}
+		options := []txlockgocron.Option{txlockgocron.WithLockAtLeastFor(0)}
+		var names []string
+		for range 8 {
+			names = append(names, newLabel())
+			options = append(options, txlockgocron.WithPeriod(names[len(names)-1], 100*365*24*time.Hour))
+		}
+		i, err := e.connect(newLabel(), 2, options...)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, i.close()) }()
+		ctx, cancel := context.WithTimeout(context.Background(), patient)
+		defer cancel()
+		var group sync.WaitGroup
+		for _, name := range names {
+			group.Go(func() {
+				lock, err := i.locker.Lock(ctx, name)
+				if err == nil {
+					err = lock.Unlock(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
 	})
 }

@@ -41,7 +41,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			require.Equal(t, keys[0], reader.Key)
 		}
 	}
-	require.ErrorContains(t, f.Locks.Break(background, h), "3 sessions share it")
+	require.ErrorContains(t, f.Locks.Break(background, h), "3 sessions hold it together")
 	if e.Kind == servers.MariaDB && ids[""] { // neighbours share other rows, and the server does not say who
 		for _, reader := range h.Readers {
 			if h.Holder = &reader; reader.ID == "" {
@@ -62,6 +62,14 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.Len(t, h.Waiters, 2)
 	require.False(t, h.Waiters[0].Shared)
 	require.True(t, h.Waiters[1].Shared)
+	if h.Readers[1].ID == "" { // as above, by now
+		require.Equal(t, servers.MariaDB, e.Kind)
+		unlock(t, readers...)
+		for _, waited := range waits {
+			require.NoError(t, testbed.Receive(t, waited))
+		}
+		return
+	}
 
 	broken := h.Readers[1]
 	h.Holder = &broken
@@ -86,7 +94,9 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		readers = append(readers, locked(t, m.Shared(), background))
 	}
 	for _, former := range h.Readers {
-		h.Holder = &former
+		if h.Holder = &former; e.Kind == servers.MariaDB && former.ID == "" {
+			continue
+		}
 		require.ErrorIs(t, f.Locks.Break(background, h), txlock.ErrNotHeld, "another transaction of the session")
 	}
 	unlock(t, readers...)
