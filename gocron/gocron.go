@@ -168,7 +168,7 @@ func (l *Locker) hold(ctx context.Context, name string) (*txlock.Lock, error) {
 	case l.marking <- struct{}{}:
 		defer func() { <-l.marking }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: other jobs wait for a connection to be marked: %w", txlock.ErrNotAcquired, ctx.Err())
+		return nil, fmt.Errorf("%w: other jobs wait to be marked: %w", txlock.ErrNotAcquired, ctx.Err())
 	}
 	held, err := l.try(ctx, name)
 	if err != nil {
