@@ -89,7 +89,7 @@ var fatal = []string{
 
 // sqlState is the SQLSTATE of an error of the server. Drivers have two ways to tell it.
 func sqlState(err error) string {
-	var stated interface{ SQLState() string } // pgx, lib/pq
+	var stated stated // pgx, lib/pq
 	if errors.As(err, &stated) {
 		return stated.SQLState()
 	}
@@ -98,4 +98,19 @@ func sqlState(err error) string {
 		return fielded.Field('C')
 	}
 	return ""
+}
+
+// stated is an error of the server, which has a SQLSTATE.
+type stated interface {
+	error
+	SQLState() string
+}
+
+// serverError is the error of the server in err, without what we have said of it.
+func serverError(err error) error {
+	var server stated
+	if errors.As(err, &server) {
+		return server
+	}
+	return err
 }

@@ -151,7 +151,7 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 	columns, err := q.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
 		"to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
-		return locktable.NoFence(request.Fence, missing)
+		return locktable.NoFence(request.Fence, serverError(missing))
 	}
 	return missing
 }

@@ -266,17 +266,36 @@ func (l *plainLink) ask(ctx context.Context) byte {
 // busy is false: database/sql closes the rows that work has left open, before the COMMIT.
 func (l *plainLink) busy() bool { return false }
 
-// returnsRows tells whether the server describes rows for a statement of ours.
+// returnsRows tells whether the server describes rows for a statement of ours. Of a WITH, that is
+// for the statement behind its parentheses.
 func returnsRows(text string) bool {
-	changes := max(strings.LastIndex(text, "insert into "), strings.LastIndex(text, "update "),
-		strings.LastIndex(text, "delete from "))
-	switch {
-	case strings.HasPrefix(text, "select "):
-		return true
-	case changes >= 0:
-		return strings.LastIndex(text, " returning ") > changes
+	if strings.HasPrefix(text, "with ") {
+		depth, quoted := 0, false
+		for i, c := range text {
+			switch {
+			case c == '\'':
+				quoted = !quoted
+			case quoted:
+			case c == '(':
+				depth++
+			case c == ')':
+				depth--
+			case depth == 0 && hasVerb(text[i:]):
+				return returnsRows(text[i:])
+			}
+		}
 	}
-	return strings.HasPrefix(text, "with ")
+	return strings.HasPrefix(text, "select ") || hasVerb(text) && strings.Contains(text, " returning ")
+}
+
+// hasVerb tells whether text begins with a statement that reads or writes rows.
+func hasVerb(text string) bool {
+	for _, verb := range []string{"select ", "insert into ", "update ", "delete from "} {
+		if strings.HasPrefix(text, verb) {
+			return true
+		}
+	}
+	return false
 }
 
 // query is the first column of each statement that returns rows.
