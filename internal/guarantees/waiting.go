@@ -21,7 +21,7 @@ import (
 
 // promptly is how long a wait that has ended may take to return on a busy test machine. On an idle
 // machine it takes a few milliseconds: see the benchmark.
-const promptly = time.Second
+const promptly = 2 * time.Second
 
 // endsPromptly ends waits of one kind until one returns promptly, three times at most. Each says
 // how late it returned. A machine that stalls makes one of them late, a slow Locker all of them.
