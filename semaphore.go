@@ -128,33 +128,6 @@ func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.R
 	return g, err
 }
 
-// heldPermit is a permit that a session has taken, and the token that was drawn with it.
-type heldPermit struct {
-	number int
-	token  int64
-}
-
-// holdPermit notes a permit of the session.
-func (s *session[Tx]) holdPermit(permit *dialects.Permit, token int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.permits == nil {
-		s.permits = make(map[string]heldPermit)
-	}
-	s.permits[permit.Semaphore] = heldPermit{permit.Taken, token}
-}
-
-// permitHeld is the permit that the session has taken of a semaphore, if it is one of those that
-// permit asks for. Certain says that it still has it: a savepoint that was rolled back in the work
-// of a Do may have released it.
-func (s *session[Tx]) permitHeld(permit *dialects.Permit) (held heldPermit, some, certain bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	held, some = s.permits[permit.Semaphore]
-	some = some && held.number < len(permit.Rows)
-	return held, some, some && !s.work
-}
-
 // inspectPermits returns the semaphores of keys, or all, that are held or awaited.
 func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map[row]int) (holdings []Holding,
 	err error,

@@ -51,13 +51,6 @@ type session[Tx any] struct {
 	streak  streak
 }
 
-// row is what a session holds.
-type row struct{ table, column, value string }
-
-func rowIn(request dialects.Request, value dialects.Value) row {
-	return row{request.Table, request.Column, value.Text}
-}
-
 // grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
 type grant[Tx any] struct {
 	*session[Tx]
@@ -233,85 +226,6 @@ func (m *Mutex[Tx]) fence(work bool) string {
 		return m.locker.config.table
 	}
 	return ""
-}
-
-// has tells whether nothing of request is to be locked, after missing. A Do whose permit may be
-// released again has the driver look.
-func (s *session[Tx]) has(request dialects.Request, token int64) bool {
-	if request.Permit == nil {
-		return len(request.Values) == 0
-	}
-	held, some, certain := s.permitHeld(request.Permit)
-	if !some {
-		return false
-	}
-	request.Permit.Held = held.number
-	if certain && (request.Fence == "" || token > 0) {
-		request.Permit.Taken = held.number
-		return true
-	}
-	return false
-}
-
-// missing leaves in request the rows that are to be locked, and returns the largest token of the
-// others. The error is ErrUpgrade.
-func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if request.Permit != nil {
-		if held := s.permits[request.Permit.Semaphore]; held.number < len(request.Permit.Rows) {
-			token = held.token
-		}
-		return token, nil
-	}
-	if s.held == nil {
-		s.held = make(map[row]hold, len(s.first.Values))
-		s.note(s.first, s.token, nil)
-	}
-	if err := s.upgraded(*request); err != nil {
-		return 0, err
-	}
-	missing := request.Values[:0:0]
-	alone := true
-	for _, value := range request.Values {
-		former, held := s.held[rowIn(*request, value)]
-		token = max(token, former.token)
-		if !held || former.scope != nil || request.Fence != "" && former.token == 0 {
-			missing = append(missing, value)
-			alone = alone && held && !former.shared
-		}
-	}
-	request.Values = missing
-	// What is asked for as it is held is granted at once. To share it would wait behind others on
-	// PostgreSQL, or miss.
-	request.Shared = request.Shared && !alone
-	return token, nil
-}
-
-// hold notes further rows as held, while work runs as those of a scope.
-func (s *session[Tx]) hold(request dialects.Request, token int64, scope *lifecycle.Scope) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.work {
-		scope = nil
-	}
-	s.note(request, token, scope)
-}
-
-// note is called with the mutex held. What was held before stays as it was: an exclusive lock is
-// not shared because its session asked for less later, and a savepoint that is rolled back takes
-// nothing of what was locked before it.
-func (s *session[Tx]) note(request dialects.Request, token int64, scope *lifecycle.Scope) {
-	for _, value := range request.Values {
-		held, known := s.held[rowIn(request, value)]
-		if !known {
-			held = hold{shared: request.Shared, scope: scope}
-		}
-		if held.scope == nil {
-			held.token = token
-		}
-		s.held[rowIn(request, value)] = held
-	}
 }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.

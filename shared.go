@@ -2,12 +2,10 @@ package txlock
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/lifecycle"
 )
 
 // Shared returns a copy that shares: any number of sessions hold it at the same time, while no
@@ -45,42 +43,6 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
 	}
 	return &sharing
-}
-
-// hold is how a session holds a row.
-type hold struct {
-	token  int64 // 0 without
-	shared bool
-	// scope is where it was locked while work runs. It is nil for what stays locked until the
-	// session ends.
-	scope *lifecycle.Scope
-}
-
-// upgraded is ErrUpgrade when the session shares a row that request wants alone. It is called with
-// the mutex held.
-func (s *session[Tx]) upgraded(request dialects.Request) error {
-	if request.Shared {
-		return nil
-	}
-	for _, value := range request.Values {
-		if s.held[rowIn(request, value)].shared {
-			return fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		}
-	}
-	return nil
-}
-
-// forget forgets what was locked in a scope whose savepoint is rolled back. PostgreSQL releases it.
-// On MySQL and MariaDB it stays locked: there a session that goes on to ask for such a row alone
-// waits for the others that share it.
-func (s *session[Tx]) forget(scope *lifecycle.Scope) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for row, held := range s.held {
-		if held.scope != nil && held.scope.Within(scope) {
-			delete(s.held, row)
-		}
-	}
 }
 
 // readersOf are the sessions that share a row. Of suspects, those do that say so themselves, unless
