@@ -1,5 +1,5 @@
-// Readmostly measures a lock that many share: 64 callers of one process, of whose calls nine in ten
-// read. It compares a shared lock of txlock with an exclusive one, with PostgreSQL's own shared lock
+// Readmostly measures a lock that many share: 64 callers of one process, of whose calls nine in
+// ten read. It compares a shared lock of txlock with an exclusive one, with PostgreSQL's own shared lock
 // by hand, and with a sync.RWMutex, which is the limit. It prints a table.
 //
 //	go run ./readmostly
@@ -82,7 +82,8 @@ func run(ctx context.Context) error {
 		defer end()
 		all = append(all, more...)
 	}
-	fmt.Println("| | sections in a second, hold 0 | a writer waits | hold 1 ms | a writer waits |\n|---|--:|--:|--:|--:|")
+	fmt.Println("| | sections in a second, hold 0 | a writer waits | hold 1 ms | a writer waits |")
+	fmt.Println("|---|--:|--:|--:|--:|")
 	turns := map[string]map[time.Duration][]figures{}
 	holds := []time.Duration{0, time.Millisecond}
 	for range rounds {
@@ -173,7 +174,9 @@ func ofTxlock[Tx any](ctx context.Context, server string, driver dialects.Driver
 			}
 			return write(ctx, work)
 		}},
-		{"exclusive for all, " + server, func(ctx context.Context, _ bool, work func()) error { return write(ctx, work) }},
+		{"exclusive for all, " + server, func(ctx context.Context, _ bool, work func()) error {
+			return write(ctx, work)
+		}},
 	}, func() { _ = locks.Close() }, nil
 }
 
