@@ -1,6 +1,6 @@
 // Readmostly measures a lock that many share: 64 callers of one process, of whose calls nine in
-// ten read. It compares a shared lock of txlock with an exclusive one, with PostgreSQL's own shared lock
-// by hand, and with a sync.RWMutex, which is the limit. It prints a table.
+// ten read. It compares a shared lock of txlock with an exclusive one, with PostgreSQL's own shared
+// lock by hand, and with a sync.RWMutex, which is the limit. It prints a table.
 //
 //	go run ./readmostly
 //
