@@ -3,7 +3,6 @@ package txlock
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -45,24 +44,12 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	return &sharing
 }
 
-// readersOf are the sessions that share a row. Of suspects, those do that say so themselves, unless
-// more of them say so than share it. For each of the others there is an empty Session.
-func readersOf(row dialects.RowState, slots int) (readers []Session) {
-	for _, party := range row.Readers {
-		reader, claim := sessionOf(party, row, slots)
+// readersOf are the sessions that share a row, and an empty Session for each that nobody knows.
+func readersOf(state dialects.RowState, slots int) (readers []Session) {
+	for _, party := range state.Readers {
+		reader, claim := sessionOf(party, state, slots)
 		reader.grantedBy(claim)
 		readers = append(readers, reader)
 	}
-	var telling []Session
-	for _, party := range row.Suspects {
-		reader, claim := sessionOf(party, row, slots)
-		if claim != nil && !strings.HasSuffix(reader.Key, "…") {
-			reader.grantedBy(claim)
-			telling = append(telling, reader)
-		}
-	}
-	if len(telling) > row.Sharing {
-		telling = nil
-	}
-	return slices.Concat(readers, telling, slices.Repeat([]Session{{Shared: true}}, row.Sharing-len(telling)))
+	return append(readers, slices.Repeat([]Session{{Shared: true}}, state.Sharing)...)
 }

@@ -31,11 +31,9 @@ type RowState struct {
 	Value   string  // of Column, or the slot's number
 	Holder  *Party  // nil: nobody known; without a Session: the row is held, and the server does not say by whom
 	Readers []Party // who shares it
-	// Suspects are sessions of which Sharing share the row as well. The server does not say which
-	// ones. Sessions may claim it.
-	Suspects []Party
-	Sharing  int
-	Waiters  []Party // in the order of the queue
+	// Sharing is how many more share it, of whom the server does not say who they are.
+	Sharing int
+	Waiters []Party // in the order of the queue
 	// Semaphore is the name of a semaphore in the table of permits, and empty for a row. Table is
 	// the lock table then, and Permits are the sessions that hold a permit each.
 	Semaphore string

@@ -60,13 +60,15 @@ type suspects struct {
 const sharingSQL = `(SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
 	WHERE w.blocking_lock_id = l.lock_id GROUP BY w.requesting_trx_id ORDER BY 1 LIMIT 1)`
 
-// settle gives the readers to a state: all suspects, if so many share the row.
+// settle gives the readers to a state: all suspects, if so many share the row. Otherwise it gives
+// their number alone. What sessions show of their keys would not do: another lock table may have
+// the same key, and Break must not end a session of that.
 func (s suspects) settle(state *dialects.RowState) {
 	if len(s.parties) <= s.sharing {
 		state.Readers = append(state.Readers, s.parties...)
 		return
 	}
-	state.Suspects, state.Sharing = s.parties, s.sharing
+	state.Sharing = s.sharing
 }
 
 // eventIs tells whether a session of MySQL is in the transaction with that event.

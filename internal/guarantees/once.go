@@ -71,7 +71,7 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	var group errgroup.Group
 	group.SetLimit(testbed.PoolSize)
 	for n := range keys {
-		key := f.OnceKey(oncePrefix, fmt.Sprint("each", n))
+		key := f.OnceKey(fmt.Sprint("each", n), oncePrefix)
 		for i := range callers {
 			o := fixtures[i%2].Locks.Once(key)
 			group.Go(func() error {
@@ -91,7 +91,7 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.Equal(t, 1, f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE n = %d", table, n)))
 	}
 	for n := range keys { // of several tries at the same moment one gets the lock
-		o := fixtures[n%2].Locks.Once(f.OnceKey(oncePrefix, fmt.Sprint("tries", n)))
+		o := fixtures[n%2].Locks.Once(f.OnceKey(fmt.Sprint("tries", n), oncePrefix))
 		var tried atomic.Int64
 		for range callers {
 			group.Go(func() error {
@@ -108,7 +108,7 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, group.Wait())
 		require.EqualValues(t, 1, tried.Load())
 	}
-	strange := f.OnceKey(oncePrefix, "\x00\xff"+strings.Repeat("long", 1000))
+	strange := f.OnceKey("\x00\xff"+strings.Repeat("long", 1000), oncePrefix)
 	for _, want := range []bool{true, false} {
 		did, err := f.Locks.Once(strange).Do(background, idle[Tx])
 		require.NoError(t, err)
@@ -120,7 +120,7 @@ func OnceEach[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // found without the lock.
 func OnceWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	key := f.OnceKey(oncePrefix, "waits")
+	key := f.OnceKey("waits", oncePrefix)
 	o := f.Locks.Once(key)
 	for _, failed := range []error{errWork, nil} {
 		first := startOnce(t, o)
@@ -157,7 +157,7 @@ func OnceWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func OnceFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "n int")
-	o := f.Locks.Once(f.OnceKey(oncePrefix, "fails"))
+	o := f.Locks.Once(f.OnceKey("fails", oncePrefix))
 	insert := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)") }
 	failing := func(ctx context.Context, then func(tx Tx) error) (bool, error) {
 		return o.Do(ctx, func(ctx context.Context, tx Tx) error {
@@ -195,7 +195,7 @@ func OnceFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func OnceNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	outer := f.Locks.Mutex(f.Key("outer"))
-	o, failing := f.Locks.Once(f.OnceKey(oncePrefix, "kept")), f.Locks.Once(f.OnceKey(oncePrefix, "failing"))
+	o, failing := f.Locks.Once(f.OnceKey("kept", oncePrefix)), f.Locks.Once(f.OnceKey("failing", oncePrefix))
 	done := func(o *txlock.Once[Tx]) bool {
 		_, done, err := o.Done(background)
 		require.NoError(t, err)

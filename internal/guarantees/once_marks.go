@@ -29,7 +29,8 @@ func clock[Tx any](t *testing.T, f *testbed.Fixture[Tx]) int64 {
 func OncePer[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	fixtures := []*testbed.Fixture[Tx]{testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)}
 	f := fixtures[0]
-	key := f.OnceKey(oncePrefix+"1s:", "per")
+	const day, longest = 24 * time.Hour, 292 * 365 * 24 * time.Hour
+	key := f.OnceKey("per", oncePrefix+"1s:", oncePrefix, oncePrefix+day.String()+":", oncePrefix+longest.String()+":")
 	var runs atomic.Int64
 	var group errgroup.Group
 	begin := clock(t, f)
@@ -69,8 +70,7 @@ func OncePer[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, onceResult{true, nil}, testbed.Receive(t, second))
 
 	// Windows of another length, and none, are other work.
-	const day = 24 * time.Hour
-	for _, other := range []*txlock.Once[Tx]{o.Per(day), o.Per(292 * 365 * day), f.Locks.Once(key)} {
+	for _, other := range []*txlock.Once[Tx]{o.Per(day), o.Per(longest), f.Locks.Once(key)} {
 		for _, want := range []bool{true, false} {
 			ran, err := other.Do(background, idle[Tx])
 			require.NoError(t, err)
@@ -96,12 +96,12 @@ func OnceTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			if period > 0 {
 				prefix += period.String() + ":"
 			}
-			name := f.OnceKey(prefix, level.String())
+			names := make([]string, 9)
+			for i := range names {
+				names[i] = f.OnceKey(level.String(), prefix)
+			}
 			key := func(i int) *txlock.Once[Tx] {
-				o := f.Locks.Once(fmt.Sprint(name, i))
-				if i == 0 {
-					o = f.Locks.Once(name)
-				}
+				o := f.Locks.Once(names[i])
 				if period > 0 {
 					o = o.Per(period)
 				}
@@ -154,7 +154,7 @@ func OnceTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	if f.Postgres {
 		tx := f.Begin(t, dsn, sql.LevelRepeatableRead)
-		_, err := f.Locks.Once(f.OnceKey(oncePrefix, "stale")).DoTx(background, tx)
+		_, err := f.Locks.Once(f.OnceKey("stale", oncePrefix)).DoTx(background, tx)
 		require.ErrorIs(t, err, txlock.ErrIsolation)
 		require.NoError(t, f.Exec(background, tx, "SELECT 1"))
 		require.NoError(t, f.End(background, tx, true))
