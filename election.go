@@ -40,7 +40,7 @@ const maxIdentity = 255
 // Every election that is led or awaited takes a connection of the process, and another for a moment
 // when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
-	e := &Election[Tx]{locker: l, name: name, identity: identity, key: electionKey(name)}
+	e := &Election[Tx]{locker: l, name: name, identity: identity, key: asciiKey(name)}
 	switch {
 	case name == "":
 		e.err = errors.New("the name of the election is empty")
@@ -54,9 +54,9 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	return e
 }
 
-// electionKey writes a name in ASCII, so that different names differ in every collation: bytes that
+// asciiKey writes a name in ASCII, so that different names differ in every collation: bytes that
 // are not plain as in =2A. The end of a long name is replaced by a hash of all of it.
-func electionKey(name string) string {
+func asciiKey(name string) string {
 	const longest, hashed = 191, 100
 	var b strings.Builder
 	for _, c := range []byte(name) {

@@ -259,7 +259,7 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
 			case row.Semaphore != "":
-				if claim.Permits > 0 && (electionKey(item) == row.Semaphore || cut &&
+				if claim.Permits > 0 && (asciiKey(item) == row.Semaphore || cut &&
 					strings.HasPrefix(semaphoreKey(row.Semaphore), item)) {
 					return semaphoreKey(row.Semaphore), claim
 				}

@@ -62,7 +62,7 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 // takes a connection for a moment: see slotCount.
 func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (dialects.Request, error) {
 	l, key, n := m.locker, m.target.keys[0], m.target.permits
-	name := electionKey(key)
+	name := asciiKey(key)
 	known, ok := l.permits.Load(name)
 	if !ok || len(known.(dialects.Permits).Rows) < n {
 		if holding {
@@ -92,7 +92,7 @@ func (m *Mutex[Tx]) outdated(err error) bool {
 	if m.target.permits == 0 || !errors.Is(err, ErrNoRow) && !errors.Is(err, ErrNotInstalled) {
 		return false
 	}
-	_, known := m.locker.permits.LoadAndDelete(electionKey(m.target.keys[0]))
+	_, known := m.locker.permits.LoadAndDelete(asciiKey(m.target.keys[0]))
 	return known && errors.Is(err, ErrNoRow)
 }
 
@@ -134,7 +134,7 @@ func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map
 ) {
 	var only []string
 	for _, key := range keys {
-		only = append(only, electionKey(key))
+		only = append(only, asciiKey(key))
 	}
 	rows, err := l.driver.InspectPermits(ctx, l.config.table, only)
 	for _, state := range rows {
@@ -158,7 +158,7 @@ func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map
 	return holdings, err
 }
 
-// semaphoreKey undoes electionKey. Of a long key it is the beginning, and "…".
+// semaphoreKey undoes asciiKey. Of a long key it is the beginning, and "…".
 func semaphoreKey(name string) string {
 	name, _, cut := strings.Cut(name, "#")
 	var b strings.Builder
