@@ -66,6 +66,27 @@ func (i *instance) whileRunning(do func(*process) error) error {
 	return do(i.process)
 }
 
+// rebuild replaces the data of a server that has ended by what a command line creates.
+func (i *instance) rebuild(ctx context.Context, setup []string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.removed || i.process != nil && i.process.running() {
+		return errors.New("the server still runs, or was stopped for good")
+	}
+	releaseMemory(i.folder)
+	if err := os.RemoveAll(dataIn(i.folder)); err != nil {
+		return err
+	}
+	return i.setUp(ctx, setup)
+}
+
+func (i *instance) setUp(ctx context.Context, line []string) error {
+	if text, err := command(ctx, i.folder, line).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line[0], err, lastLines(text))
+	}
+	return nil
+}
+
 // remove ends the server and removes its data.
 func (i *instance) remove() error {
 	i.mu.Lock()

@@ -6,94 +6,233 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
-// StartPair starts a PostgreSQL server and a hot standby that streams from it. If synchronous, a
-// commit on the primary returns after the standby has received it. Both are private instances, even
-// if an address is given.
-func StartPair(ctx context.Context, kind Kind, synchronous bool) (primary, standby *Server, err error) {
-	if !kind.postgres() {
-		return nil, nil, fmt.Errorf("a pair of %v is not supported", kind)
-	}
-	found, err := privatePrograms(ctx, kind)
-	if err != nil {
-		return nil, nil, err
-	}
-	if primary, err = found.start(ctx, kind, Options{}); err != nil {
-		return nil, nil, err
-	}
-	if standby, err = found.startStandby(ctx, primary); err == nil {
-		err = replicate(ctx, primary, synchronous)
-	}
-	if err != nil {
-		err = errors.Join(err, primary.Stop())
-		if standby != nil {
-			err = errors.Join(err, standby.Stop())
-		}
-		return nil, nil, err
-	}
-	return primary, standby, nil
+// Pair is a primary and a standby that copies it. They change places by Switch. Both are private
+// instances, even if an address is given.
+type Pair struct {
+	Kind        Kind
+	Synchronous bool // a commit on the primary returns after the standby has received it
+
+	flow replication
+
+	mu               sync.Mutex
+	primary, standby *Server
 }
 
-func (p programs) startStandby(ctx context.Context, primary *Server) (*Server, error) {
+// Way is how a primary ends.
+type Way int
+
+// The ways in which a primary ends.
+const (
+	// Planned: the primary ends its clients' sessions and takes no more writes. What it has
+	// committed reaches the standby before that is promoted. A PostgreSQL is shut down for it, the
+	// others become read only and go on running.
+	Planned Way = iota
+	// Killed: the primary is killed with all its processes. What it holds and the standby never got
+	// is discarded when it comes back.
+	Killed
+)
+
+// String is the way's name, as messages print it.
+func (w Way) String() string { return [...]string{Planned: "planned", Killed: "killed"}[w] }
+
+// replication is what differs between the databases.
+type replication interface {
+	// settings are for the server with this number, in whichever role it is.
+	settings(number int) []string
+	// first copies a primary for a new standby, which has the settings.
+	first(ctx context.Context, found programs, primary *Server, settings []string) (*Server, error)
+	// opens is the probe that makes a new server a primary with a database.
+	opens(url string) probe
+	// wait sets whether commits wait for the standby, and returns when the standby is ready.
+	wait(ctx context.Context, primary, standby *Server, synchronous bool) error
+	// demote ends the primary as Planned says.
+	demote(ctx context.Context, primary, standby *Server) error
+	// promote makes a standby a primary, and returns when it takes writes.
+	promote(ctx context.Context, standby *Server) error
+	// rejoin makes a former primary a standby.
+	rejoin(ctx context.Context, former, primary *Server) error
+	// leads is a query whether the server is a primary.
+	leads() string
+}
+
+// StartPair starts a server and a standby that copies it: by streaming on PostgreSQL, by GTIDs on
+// MySQL and MariaDB, there semi-synchronous with AFTER_SYNC and a time limit that never comes.
+func StartPair(ctx context.Context, kind Kind, synchronous bool) (*Pair, error) {
+	found, err := privatePrograms(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pair{Kind: kind, Synchronous: synchronous, flow: replicationOf(kind, found)}
+	if p.primary, err = found.startPrimary(ctx, kind, p.flow); err != nil {
+		return nil, err
+	}
+	if p.standby, err = p.flow.first(ctx, found, p.primary, p.flow.settings(2)); err == nil {
+		err = p.flow.wait(ctx, p.primary, p.standby, synchronous)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+func replicationOf(kind Kind, found programs) replication {
+	switch kind {
+	case MySQL:
+		return mysqlReplication{}
+	case MariaDB:
+		return mariadbReplication{}
+	}
+	return &postgresReplication{found}
+}
+
+func (p programs) startPrimary(ctx context.Context, kind Kind, flow replication) (*Server, error) {
 	return startPrivate(ctx, func(folder string, port int) plan {
-		standby := p.plan(folder, port, primary.Kind, Options{})
-		standby.name += " standby"
-		// The slot makes the primary keep what the standby misses while it is down.
-		standby.setup = append(slices.Clone(p.backup), "-d", primary.DSN, "-D", dataIn(folder), "--write-recovery-conf",
-			"--create-slot", "--slot=standby", "--checkpoint=fast", "--no-sync")
-		standby.first = nil
-		return standby
+		made := p.plan(folder, port, kind, Options{Settings: flow.settings(1)})
+		made.first = flow.opens(urlOf(kind, port))
+		return made
 	})
 }
 
-// replicate waits until the standby streams from the primary. Only then does it make commits
-// synchronous. So the standby has a copy of the earlier configuration, and does not wait for a
-// standby of its own when it is promoted.
-func replicate(ctx context.Context, primary *Server, synchronous bool) error {
-	db, err := sql.Open(primary.Kind.driver(), primary.DSN)
-	if err != nil {
+// Primary is the server that takes writes.
+func (p *Pair) Primary() *Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.primary
+}
+
+// Standby is the server that copies the primary.
+func (p *Pair) Standby() *Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.standby
+}
+
+// Servers are both, in an order that stays.
+func (p *Pair) Servers() []*Server {
+	both := []*Server{p.Primary(), p.Standby()}
+	slices.SortFunc(both, func(a, b *Server) int { return slices.Compare([]byte(a.DSN), []byte(b.DSN)) })
+	return both
+}
+
+// Switch makes the standby the primary, and the primary its standby. It returns when the new pair
+// is as the old was.
+func (p *Pair) Switch(ctx context.Context, way Way) error {
+	if err := p.End(ctx, way); err != nil {
+		return fmt.Errorf("end the primary (%v): %w", way, err)
+	}
+	if err := p.Promote(ctx); err != nil {
 		return err
 	}
-	defer db.Close()
-	if !synchronous {
-		return until(ctx, db, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
+	return p.Rejoin(ctx)
+}
+
+// End ends the primary. Nobody can write until Promote.
+func (p *Pair) End(ctx context.Context, way Way) error {
+	if way == Killed {
+		return p.Primary().Kill()
 	}
-	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
+	return p.flow.demote(ctx, p.Primary(), p.Standby())
+}
+
+// Promote makes the standby the primary, which has no standby until Rejoin. It returns when the
+// server takes writes. They wait for nobody yet.
+func (p *Pair) Promote(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.flow.promote(ctx, p.standby); err != nil {
+		return fmt.Errorf("promote %s: %w", p.standby.Name, err)
+	}
+	p.primary, p.standby = p.standby, p.primary
+	return nil
+}
+
+// Rejoin makes the former primary the standby of the new one, and commits wait for it again, if
+// the pair is synchronous.
+func (p *Pair) Rejoin(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.flow.rejoin(ctx, p.standby, p.primary); err != nil {
+		return fmt.Errorf("make the former primary a standby: %w", err)
+	}
+	return p.flow.wait(ctx, p.primary, p.standby, p.Synchronous)
+}
+
+// Leads says whether a server of the pair takes writes, as the server says itself.
+func (p *Pair) Leads(ctx context.Context, server *Server) (leads bool, err error) {
+	db, err := sql.Open(p.Kind.driver(), server.DSN)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	err = db.QueryRowContext(ctx, p.flow.leads()).Scan(&leads)
+	return leads, err
+}
+
+// Stop stops both servers and removes their data.
+func (p *Pair) Stop() (err error) {
+	for _, server := range []*Server{p.Primary(), p.Standby()} {
+		if server != nil {
+			err = errors.Join(err, server.Stop())
+		}
+	}
+	return err
+}
+
+// asks is a connection to a server for a few statements.
+type asks struct{ *sql.DB }
+
+// ask connects. On MySQL and MariaDB it does so without a database: a new standby has none yet.
+func ask(server *Server) (asks, error) {
+	dsn := server.DSN
+	if !server.Kind.postgres() {
+		dsn = strings.TrimSuffix(dsn, "txlock")
+	}
+	db, err := sql.Open(server.Kind.driver(), dsn)
+	return asks{db}, err
+}
+
+// do runs statements.
+func (a asks) do(ctx context.Context, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := a.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	return until(ctx, db, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = "+
-		"'sync')")
+	return nil
 }
 
-// Promote makes a standby a primary, and returns when the server takes writes.
-func (s *Server) Promote(ctx context.Context) error {
-	if _, err := s.private(); err != nil {
-		return err
+// text is the answer to a query.
+func (a asks) text(ctx context.Context, query string, arguments ...any) (answer string, err error) {
+	if err = a.QueryRowContext(ctx, query, arguments...).Scan(&answer); err != nil {
+		err = fmt.Errorf("%s: %w", query, err)
 	}
-	db, err := sql.Open(s.Kind.driver(), s.DSN)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if _, err := db.ExecContext(ctx, "SELECT pg_promote()"); err != nil {
-		return fmt.Errorf("promote %s: %w", s.Name, err)
-	}
-	return until(ctx, db, "SELECT NOT pg_is_in_recovery()")
+	return answer, err
 }
 
 // until waits until a query returns true.
-func until(ctx context.Context, db *sql.DB, query string) error {
+func (a asks) until(ctx context.Context, query string) error {
 	ctx, cancel := context.WithTimeout(ctx, startUp)
 	defer cancel()
 	return poll(ctx, 10*time.Millisecond, func() error {
 		var yes bool
-		if err := db.QueryRowContext(ctx, query).Scan(&yes); err != nil || yes {
+		if err := a.QueryRowContext(ctx, query).Scan(&yes); err != nil || yes {
 			return err
 		}
 		return fmt.Errorf("%s: no", query)
 	})
+}
+
+// on runs do with a connection to a server.
+func on(server *Server, do func(asks) error) error {
+	a, err := ask(server)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return do(a)
 }

@@ -76,8 +76,8 @@ func (i *instance) create(ctx context.Context, planFor func(folder string, port 
 		}
 	}
 	if plan.setup != nil {
-		if text, err := command(ctx, i.folder, plan.setup).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s", plan.setup[0], err, lastLines(text))
+		if err := i.setUp(ctx, plan.setup); err != nil {
+			return nil, err
 		}
 	}
 	i.run, i.ending = plan.run, plan.ending
@@ -117,8 +117,8 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 			"-c", "max_connections="+options.connections(), "-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
 			"-c", "dynamic_shared_memory_type=mmap") // in the data folder: nothing else is left of a killed server
 		made.run = append(made.run, options.Settings...)
-		url := "postgres://postgres@127.0.0.1:" + at + "/%s?sslmode=disable"
-		made.dsn, made.first = fmt.Sprintf(url, "txlock"), kind.creates(fmt.Sprintf(url, "postgres"))
+		made.dsn = strings.Replace(urlOf(kind, port), "/postgres?", "/txlock?", 1)
+		made.first = kind.creates(urlOf(kind, port))
 		return made
 	case MySQL:
 		made.setup = append(slices.Clone(p.setup), append(
@@ -143,9 +143,16 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		"--innodb-flush-log-at-trx-commit="+flush,
 		"--innodb-buffer-pool-size=128M", noNativeAIO)
 	made.run = slices.Insert(append(made.run, options.Settings...), len(p.server), "--no-defaults")
-	url := "root@tcp(127.0.0.1:" + at + ")/"
-	made.dsn, made.first = url+"txlock", kind.creates(url)
+	made.dsn, made.first = urlOf(kind, port)+"txlock", kind.creates(urlOf(kind, port))
 	return made
+}
+
+// urlOf is the address of a new server, in which only its own databases are.
+func urlOf(kind Kind, port int) string {
+	if kind.postgres() {
+		return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	}
+	return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port)
 }
 
 // noNativeAIO does without native asynchronous I/O: the kernel limits it for all servers of a user

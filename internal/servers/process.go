@@ -71,6 +71,19 @@ func (p *process) quit() {
 	}
 }
 
+// end makes the server end in order, and returns when it has.
+func (p *process) end(ending syscall.Signal) error {
+	if err := p.command.Process.Signal(ending); err != nil {
+		return err
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("it has not ended %v after signal %v", patience, ending)
+	}
+}
+
 // kill ends the server without a chance to clean up. It stops all processes first: otherwise those
 // of PostgreSQL would end by themselves, and new ones would be missed.
 func (p *process) kill() error {

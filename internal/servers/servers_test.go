@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/txlock/txlock/internal/eventually"
 )
 
 // A helper process starts a server, pauses it if told to, and waits to be killed.
@@ -243,7 +241,7 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	ctx := context.Background()
 	_, cpu := given.CPU()
 	for _, err := range []error{
-		given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), given.Promote(ctx),
+		given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(),
 		cpu,
 	} {
 		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
@@ -261,65 +259,6 @@ func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
 			})
 		}
 	}
-}
-
-func TestStandbyHasWhatThePrimaryWritesAndCanBePromoted(t *testing.T) {
-	t.Parallel()
-	for _, synchronous := range []bool{false, true} {
-		t.Run(fmt.Sprintf("synchronous %v", synchronous), func(t *testing.T) {
-			t.Parallel()
-			postgres(t, func(t *testing.T, kind Kind) {
-				ctx := context.Background()
-				primary, standby, err := StartPair(ctx, kind, synchronous)
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, errors.Join(primary.Stop(), standby.Stop())) })
-				written, copied := open(t, primary), open(t, standby)
-				do(t, written, "CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1)")
-				arrives := func(want int) {
-					t.Helper()
-					require.Eventually(t, func() bool {
-						var n int
-						return copied.QueryRow("SELECT count(*) FROM t").Scan(&n) == nil && n == want
-					}, time.Minute, 10*time.Millisecond)
-				}
-				arrives(1)
-				_, err = copied.Exec("INSERT INTO t VALUES (2)")
-				require.ErrorContains(t, err, "read-only")
-
-				require.NoError(t, standby.Pause())
-				late := make(chan error, 1)
-				go func() {
-					_, err := written.Exec("INSERT INTO t VALUES (2)")
-					late <- err
-				}()
-				if synchronous {
-					waits := "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-					eventually.True(t, "the commit waits for the standby",
-						func() bool { return number(t, written, waits) == 1 })
-					require.Empty(t, late)
-				} else {
-					require.NoError(t, <-late)
-				}
-				require.NoError(t, standby.Continue())
-				if synchronous {
-					require.NoError(t, <-late)
-				}
-				arrives(2)
-
-				require.NoError(t, standby.Kill())
-				require.NoError(t, standby.Restart(ctx))
-				back(t, copied)
-				do(t, written, "INSERT INTO t VALUES (3)")
-				arrives(3)
-				require.NoError(t, primary.Kill())
-				require.NoError(t, standby.Promote(ctx))
-				do(t, copied, "INSERT INTO t VALUES (4)")
-				require.ErrorContains(t, standby.Promote(ctx), "recovery is not in progress")
-			})
-		})
-	}
-	_, _, err := StartPair(context.Background(), MySQL, false)
-	require.Error(t, err)
 }
 
 func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {

@@ -185,8 +185,9 @@ func TestStandbyRefusesShared(t *testing.T) {
 		if e.Postgres {
 			t.Run(e.Name, func(t *testing.T) {
 				t.Parallel()
-				primary, standby, err := servers.StartPair(background, e.Kind, true)
+				pair, err := servers.StartPair(background, e.Kind, true)
 				require.NoError(t, err)
+				primary, standby := pair.Primary(), pair.Standby()
 				testbed.Owned(t, standby)
 				first := testbed.Owned(t, primary)
 				f := testbed.NewFixture(t, first, testbed.PgxOpened())

@@ -145,9 +145,10 @@ func TestFailover(t *testing.T) {
 // The primary dies and its synchronous standby is promoted. The same Locker goes on there, and
 // tokens go on increasing.
 func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
-	primary, standby, err := servers.StartPair(background, kind, true)
+	pair, err := servers.StartPair(background, kind, true)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, primary.Stop()); require.NoError(t, standby.Stop()) })
+	t.Cleanup(func() { require.NoError(t, pair.Stop()) })
+	primary, standby := pair.Primary(), pair.Standby()
 	first, err := testbed.NewEngine(primary)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = first.Admin.Close() })
@@ -191,7 +192,7 @@ func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	require.NoError(t, primary.Kill())
 	<-lock.Context().Done()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	require.NoError(t, standby.Promote(background))
+	require.NoError(t, pair.Promote(background))
 	next, err := locks.Mutex("a").Lock(background)
 	require.NoError(t, err)
 	require.Greater(t, testbed.RunOf(next.Token()), testbed.RunOf(lock.Token()))

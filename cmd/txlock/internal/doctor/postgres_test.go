@@ -349,12 +349,10 @@ func TestPostgresConnectionString(t *testing.T) {
 
 func TestStandby(t *testing.T) {
 	t.Parallel()
-	primary, standby, err := servers.StartPair(background, servers.Postgres(), false)
+	pair, err := servers.StartPair(background, servers.Postgres(), false)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, standby.Stop())
-		require.NoError(t, primary.Stop())
-	})
+	t.Cleanup(func() { require.NoError(t, pair.Stop()) })
+	primary, standby := pair.Primary(), pair.Standby()
 	e, err := newEngine(primary)
 	require.NoError(t, err)
 	defer e.admin.Close()
@@ -375,7 +373,7 @@ func TestStandby(t *testing.T) {
 		ailing(findings))
 	require.Contains(t, find(t, findings, "read-only").Found, "standby")
 
-	require.NoError(t, standby.Promote(background))
+	require.NoError(t, pair.Promote(background))
 	findings, err = doctor.Postgres(background, standby.DSN, "txlock_slots")
 	require.NoError(t, err)
 	require.Equal(t, ailing(healthy), ailing(findings))
