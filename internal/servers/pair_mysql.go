@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -49,11 +50,11 @@ func startEmpty(ctx context.Context, found programs, primary *Server, settings [
 }
 
 func portOf(server *Server) (string, error) {
-	config, err := mysql.ParseDSN(server.DSN)
+	address, err := addressOf(server)
 	if err != nil {
 		return "", err
 	}
-	_, port, err := net.SplitHostPort(config.Addr)
+	_, port, err := net.SplitHostPort(address)
 	return port, err
 }
 
@@ -135,12 +136,12 @@ func (mysqlReplication) reach(ctx context.Context, standby *Server, set string) 
 	})
 }
 
-// demote ends the clients' sessions first. Otherwise those that hold locks would go on holding them
-// on a server that is no longer the primary: read_only ends none.
+// demote ends the clients' sessions first. read_only ends none: those that hold locks would go on
+// holding them on a server that is no longer the primary. Also, it waits until no statement waits
+// for a row, and keeps all new ones waiting meanwhile.
 func (r mysqlReplication) demote(ctx context.Context, primary, standby *Server) error {
 	err := on(primary, func(a asks) error {
-		return a.do(ctx, "SET GLOBAL offline_mode = ON", "SET GLOBAL super_read_only = ON",
-			"SET GLOBAL rpl_semi_sync_source_enabled = OFF")
+		return a.do(ctx, "SET GLOBAL offline_mode = ON", "SET GLOBAL super_read_only = ON")
 	})
 	if err != nil {
 		return err
@@ -179,6 +180,12 @@ func (r mysqlReplication) promote(ctx context.Context, standby *Server) error {
 // binary log, and commits it when it starts.
 func (r mysqlReplication) rejoin(ctx context.Context, former, primary *Server) error {
 	if err := former.running(ctx); err != nil {
+		return err
+	}
+	// Otherwise it would wait for a standby of its own when it applies what it gets. This takes a
+	// second.
+	err := on(former, func(a asks) error { return a.do(ctx, "SET GLOBAL rpl_semi_sync_source_enabled = OFF") })
+	if err != nil {
 		return err
 	}
 	mine, err := r.position(ctx, former)
@@ -303,12 +310,21 @@ func (mariadbReplication) reach(ctx context.Context, standby *Server, position s
 	})
 }
 
-// demote ends the clients' sessions, as on MySQL, but after it has become read only: MariaDB has no
-// other way to keep them out.
+// demote ends the clients' sessions, as on MySQL. It does so again and again while the server
+// becomes read only: that waits until no statement waits for a row, and MariaDB cannot keep clients
+// out.
 func (r mariadbReplication) demote(ctx context.Context, primary, standby *Server) error {
 	err := on(primary, func(a asks) error {
-		return a.do(ctx, "SET GLOBAL read_only = ON", "KILL USER "+Client,
-			"SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+		closed := make(chan error, 1)
+		go func() { closed <- a.do(ctx, "SET GLOBAL read_only = ON") }()
+		for {
+			err := a.do(ctx, "KILL USER "+Client)
+			select {
+			case failed := <-closed: // those that have come meanwhile may hold locks
+				return errors.Join(err, failed, a.do(ctx, "KILL USER "+Client))
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
 	})
 	if err != nil {
 		return err
@@ -365,6 +381,10 @@ func (mariadbReplication) received(ctx context.Context, standby *Server) (positi
 
 func (r mariadbReplication) rejoin(ctx context.Context, former, primary *Server) error {
 	if err := former.running(ctx); err != nil {
+		return err
+	}
+	err := on(former, func(a asks) error { return a.do(ctx, "SET GLOBAL rpl_semi_sync_master_enabled = OFF") })
+	if err != nil {
 		return err
 	}
 	return r.follow(ctx, former, primary, ", MASTER_DEMOTE_TO_SLAVE = 1")

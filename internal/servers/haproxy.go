@@ -1,0 +1,162 @@
+package servers
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// StartHAProxy starts a private HAProxy before a pair, as people run it: in TCP mode, to whichever
+// server says that it is the primary. Its DSN is for clients, and stays the same in a switchover.
+// Settings are lines of its section for the pair. They come last, so they win.
+//
+// The health check is over HTTP, as with Patroni: beside each server, a process answers whether
+// that is the primary. Here this process does.
+func StartHAProxy(ctx context.Context, pair *Pair, settings ...string) (*Server, error) {
+	program, origin, err := findHAProxy(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("no HAProxy to run: %w", err)
+	}
+	var roles []*role
+	stop := func() (err error) {
+		for _, r := range roles {
+			err = errors.Join(err, r.close())
+		}
+		return err
+	}
+	for _, server := range pair.Servers() {
+		r, err := listenRole(pair, server)
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		roles = append(roles, r)
+	}
+	proxy, err := startPrivate(ctx, func(folder string, port int) plan {
+		file := filepath.Join(folder, "haproxy.cfg")
+		return plan{
+			kind: pair.Kind, name: "HAProxy before " + pair.Primary().Name, origin: origin,
+			run:   append(program, "-db", "-f", file),
+			files: map[string]string{file: haproxyFile(port, roles, settings)}, dsn: clientDSN(pair, port),
+			answers: pair.Kind.answers, ending: quickly,
+		}
+	})
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	for _, r := range roles { // before its first check, it takes any server for a primary
+		for range 2 {
+			select {
+			case <-r.asked:
+			case <-ctx.Done():
+				return nil, errors.Join(ctx.Err(), proxy.Stop(), stop())
+			}
+		}
+	}
+	proxy.stop = func() error { return errors.Join(proxy.own.remove(), stop()) }
+	return proxy, nil
+}
+
+// haproxyFile is the configuration. The checks are more often than people have them, so that a test
+// does not wait for them.
+func haproxyFile(port int, roles []*role, settings []string) string {
+	lines := []string{
+		"global", "maxconn 2000",
+		"listen pair", "mode tcp", fmt.Sprintf("bind 127.0.0.1:%d", port),
+		"timeout connect 1s", "timeout check 1s", "timeout client 1h", "timeout server 1h",
+		"option httpchk GET /primary", "http-check expect status 200",
+		"default-server inter 100ms fall 1 rise 1 on-marked-down shutdown-sessions",
+	}
+	lines = append(lines, settings...)
+	for i, r := range roles {
+		lines = append(lines, fmt.Sprintf("server server%d %s check port %d", i+1, r.of, r.port()))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// clientDSN is the address of a pair for clients.
+func clientDSN(pair *Pair, port int) string {
+	if !pair.Kind.postgres() {
+		return fmt.Sprintf("%s@tcp(127.0.0.1:%d)/txlock", Client, port)
+	}
+	return strings.Replace(urlOf(pair.Kind, port), "/postgres?", "/txlock?", 1)
+}
+
+func findHAProxy(ctx context.Context) (program []string, origin string, err error) {
+	if path, _, err := lookUp("haproxy"); err == nil {
+		return []string{path}, path, nil
+	}
+	from := Packages{"bookworm", []string{"haproxy"}, true}
+	root, err := unpacked(ctx, "HAProxy", from)
+	if err != nil {
+		return nil, "", err
+	}
+	return []string{filepath.Join(root, "run"), "usr/sbin/haproxy"}, unpackedOrigin(from.Suite, root), nil
+}
+
+// role answers over HTTP whether a server is the primary, as the server says itself: with 200 or
+// with 503.
+type role struct {
+	of       string // the server's address
+	listener net.Listener
+	server   http.Server
+	asked    chan struct{} // gets the first questions
+	db       *sql.DB
+}
+
+func listenRole(pair *Pair, server *Server) (*role, error) {
+	of, err := addressOf(server)
+	if err != nil {
+		return nil, err
+	}
+	r := &role{of: of, asked: make(chan struct{}, 2)}
+	if r.db, err = sql.Open(pair.Kind.driver(), server.DSN); err != nil {
+		return nil, err
+	}
+	r.db.SetMaxOpenConns(1)
+	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, errors.Join(err, r.db.Close())
+	}
+	r.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		ctx, cancel := context.WithTimeout(request.Context(), 500*time.Millisecond)
+		defer cancel()
+		var leads bool
+		if err := r.db.QueryRowContext(ctx, pair.flow.leads()).Scan(&leads); err != nil || !leads {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		select {
+		case r.asked <- struct{}{}:
+		default:
+		}
+	})
+	go func() { _ = r.server.Serve(r.listener) }()
+	return r, nil
+}
+
+func (r *role) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
+
+func (r *role) close() error { return errors.Join(r.server.Close(), r.db.Close()) }
+
+// addressOf is the address in a server's DSN.
+func addressOf(server *Server) (string, error) {
+	if server.Kind.postgres() {
+		u, err := url.Parse(server.DSN)
+		if err != nil {
+			return "", err
+		}
+		return u.Host, nil
+	}
+	config, err := mysql.ParseDSN(server.DSN)
+	if err != nil {
+		return "", err
+	}
+	return config.Addr, nil
+}
