@@ -117,6 +117,17 @@ func openDatabase(kind servers.Kind, dsn string) (*database, error) {
 	return &database{kind: kind, dsn: dsn, db: db}, nil
 }
 
+// redirect goes on with another server.
+func (d *database) redirect(dsn string) error {
+	next, err := openDatabase(d.kind, dsn)
+	if err != nil {
+		return err
+	}
+	former := d.db
+	d.dsn, d.db = dsn, next.db
+	return former.Close()
+}
+
 func (d *database) version(ctx context.Context) (version string, err error) {
 	err = d.db.QueryRowContext(ctx, "SELECT version()").Scan(&version)
 	if before, _, long := strings.Cut(version, " on "); long { // PostgreSQL adds the compiler that built it

@@ -25,12 +25,23 @@ const (
 	networkDelay faultKind = "network slow to answer"
 	networkThin  faultKind = "network of 1 KB/s"
 	networkReset faultKind = "network resets connections"
+
+	switchPlanned faultKind = "planned switchover"
+	switchKilled  faultKind = "failover after a kill"
 )
 
 // faultKinds are the faults that txlock must survive.
 var faultKinds = []faultKind{
 	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
 }
+
+// switchKinds are the faults of a pair.
+var switchKinds = []faultKind{switchPlanned, switchKilled}
+
+// tellsFirst says whether a holder must know of its loss before another can have the lock.
+func (k faultKind) tellsFirst() bool { return k == networkDrop || k.switches() }
+
+func (k faultKind) switches() bool { return k == switchPlanned || k == switchKilled }
 
 // everybody is the victim of a fault that hits more than one worker.
 const everybody = -1
@@ -40,7 +51,7 @@ type fault struct {
 	Kind   faultKind `json:"kind"`
 	Victim int       `json:"victim"`
 	Start  int64     `json:"start"`
-	Healed int64     `json:"healed"` // when its effect was undone
+	Healed int64     `json:"healed"` // when its effect was undone; of a switchover, when the new primary took writes
 }
 
 // adversary causes the faults, one at a time.
@@ -50,6 +61,7 @@ type adversary struct {
 	bag     []faultKind // those left in this round, so that short runs do not repeat a fault
 	lease   time.Duration
 	server  *servers.Server
+	pair    *servers.Pair // or nil
 	data    *database
 	network network
 	crew    *crew
@@ -92,10 +104,15 @@ func (a *adversary) strike(ctx context.Context) (fault, error) {
 	case endSession:
 		f.Victim = everybody
 		err = a.endSession(ctx)
+	case switchPlanned, switchKilled:
+		f.Victim = everybody
+		f.Healed, err = a.changePlaces(ctx, f.Kind)
 	default:
 		a.spoil(f)
 	}
-	f.Healed = now()
+	if f.Healed == 0 {
+		f.Healed = now()
+	}
 	if err != nil {
 		return f, fmt.Errorf("%s: %w", f.Kind, err)
 	}

@@ -4,6 +4,10 @@
 //
 //	go run ./internal/torture -for 60s -engine postgres18
 //
+// With -pair it runs on a primary and its standby, which change places again and again:
+//
+//	go run ./internal/torture -pair haproxy -switches 50 -engine mysql
+//
 // With -lock it tortures locks that people make by hand, to show that it finds violations.
 package main
 
@@ -51,6 +55,11 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&s.Keys, "keys", 16, "number of keys, at least 2")
 	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
 		"look-first")
+	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy, or, on "+
+		"PostgreSQL, by hosts: a connection string with both")
+	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
+	flags.BoolVar(&s.Asynchronous, "asynchronous", false, "with -pair, commits do not wait for the standby: "+
+		"acknowledged work will be lost")
 	expect := flags.Bool("expect-violations", false, "succeed only if there are violations")
 	file := flags.String("json", "", "file to write the results to")
 	if err := flags.Parse(args); err != nil {
@@ -83,7 +92,13 @@ func (s *settings) check(kinds []servers.Kind) error {
 	if s.Processes < 1 || s.Goroutines < 1 || s.Keys < 2 {
 		return errors.New("needed are a process, a goroutine and two keys at least")
 	}
+	if s.Pair == "" {
+		s.Switches = 0
+	}
 	for _, kind := range kinds {
+		if s.Pair != "" && s.Pair != pairHAProxy && (s.Pair != pairHosts || !isPostgres(kind)) {
+			return fmt.Errorf("no pair by %q on %v", s.Pair, kind)
+		}
 		if _, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil); s.Lock != lockTxlock &&
 			err != nil {
 			return err

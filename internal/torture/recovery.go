@@ -28,20 +28,20 @@ func (d *damage) quantile(q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// recovery is the time until the lock works again. For a fault of the server, it is the time from
-// the end of the fault to the next grant of any key. For a fault of a worker or a session, it is
+// recovery is the time until the lock works again. For a switchover, it is the time from its begin
+// to the first grant by the new primary. For another fault of the server, it is the time from the
+// end of the fault to the next grant of any key. For a fault of a worker or a session, it is
 // the time from the fault to the next grant of each key that the fault took from the victim, or
 // else that the victim waited for. It does not count the time while nobody asks for a key, or while
 // a holder that the fault did not hit has it. ok is false if the fault hit nothing, or nobody asked
 // in this epoch.
 func (e *epoch) recovery(f fault, holds map[int][]hold) (recovery time.Duration, ok bool) {
-	if f.Kind == killServer || f.Kind == pauseServer {
-		next := int64(never)
-		for _, list := range holds {
-			if h, ok := nextGrant(list, f.Healed); ok {
-				next = min(next, h.Granted)
-			}
-		}
+	switch {
+	case f.Kind.switches():
+		next := nextOfAny(holds, f.Healed)
+		return time.Duration(next - f.Start), next != never
+	case f.Kind == killServer || f.Kind == pauseServer:
+		next := nextOfAny(holds, f.Healed)
 		return time.Duration(next - f.Healed), next != never
 	}
 	keys, awaited := e.hit(f)
@@ -100,6 +100,17 @@ func nextGrant(holds []hold, from int64) (hold, bool) {
 	return hold{}, false
 }
 
+// nextOfAny is when the next holder of any key got it, or never.
+func nextOfAny(holds map[int][]hold, from int64) int64 {
+	next := int64(never)
+	for _, list := range holds {
+		if h, ok := nextGrant(list, from); ok {
+			next = min(next, h.Granted)
+		}
+	}
+	return next
+}
+
 // assess adds the faults of the epoch to the damages of their kinds.
 func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []violation {
 	for _, f := range e.Faults {
@@ -132,7 +143,7 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 			// If the server ends the session by its timer, WithLease promises that the holder
 			// learns of the loss a tenth of the lease earlier. A process that did not run at that
 			// time learns of it when it runs again.
-			if belief > 0 && f.Kind == networkDrop && belief > e.excused(h.operation, other) {
+			if belief > 0 && f.Kind.tellsFirst() && belief > e.excused(h.operation, other, f.Kind) {
 				violations = append(violations, violation{
 					ruleBelief, fmt.Sprintf("key %d: the lock was given to another %v before the holder was told "+
 						"that it is lost", key, belief),
@@ -148,8 +159,11 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 // process did not run. It should have learned of the loss a tenth of the lease earlier, so only a
 // stall beyond that tenth made it late. The clock misses short pauses: just before a stall, when
 // the notice was due, and just after it, when the holder was about to see the notice.
-func (e *epoch) excused(o, other *operation) time.Duration {
+func (e *epoch) excused(o, other *operation, kind faultKind) time.Duration {
 	margin := int64(e.lease / 10)
+	if kind.switches() {
+		margin = 0 // nothing but that all sessions end before another server takes writes
+	}
 	stalled := e.stalled(o.Process, other.Granted-margin, cmp.Or(o.Lost, o.Released))
 	return time.Duration(stalled-margin) + 2*shortestStall
 }

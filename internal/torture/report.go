@@ -56,6 +56,16 @@ func (r *result) count(e *epoch) {
 	}
 }
 
+// switches is how often a pair has changed places.
+func (r *result) switches() (n int) {
+	for _, kind := range switchKinds {
+		if d := r.Damages[kind]; d != nil {
+			n += d.Count
+		}
+	}
+	return n
+}
+
 // print prints the result as a table.
 func (r *result) print(out io.Writer) {
 	fmt.Fprintln(out)
@@ -63,6 +73,9 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(w, "%s\t%v %s\n", r.Lock, r.Kind, r.Version)
 	fmt.Fprintf(w, "date\t%s\n", r.Date.Format("2006-01-02 15:04 MST"))
 	fmt.Fprintf(w, "seed\t%d\n", r.Seed)
+	if r.Pair != "" {
+		fmt.Fprintf(w, "switchovers, the primary is found by\t%d, %s\n", r.switches(), r.Pair)
+	}
 	fmt.Fprintf(w, "duration\t%v\n", r.Duration.Round(100*time.Millisecond))
 	fmt.Fprintf(w, "terms of %d elections\t%d\n", elections, r.Terms)
 	fmt.Fprintf(w, "holders of %d permits, at the most\t%d\n", permits, r.Inside)

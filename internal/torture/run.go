@@ -24,6 +24,10 @@ type settings struct {
 	Goroutines int           `json:"goroutines"`
 	Keys       int           `json:"keys"`
 	Lock       string        `json:"lock"`
+
+	Pair         string `json:"pair,omitempty"` // how clients find the primary; empty: one server
+	Switches     int    `json:"switches,omitempty"`
+	Asynchronous bool   `json:"asynchronous,omitempty"`
 }
 
 const (
@@ -40,7 +44,8 @@ type trial struct {
 	settings
 	out     io.Writer
 	lease   time.Duration
-	server  *servers.Server
+	server  *servers.Server // the only one
+	pair    *site           // instead of server
 	data    *database
 	network network
 	crew    *crew
@@ -65,11 +70,11 @@ func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
 }
 
 func (t *trial) open(ctx context.Context) (err error) {
-	// Acknowledged changes must outlive a kill of the server, so it has to flush.
-	if t.server, err = servers.Start(ctx, t.Kind, servers.Options{Durable: true}); err != nil {
+	administrator, clients, err := t.start(ctx)
+	if err != nil {
 		return err
 	}
-	if t.data, err = openDatabase(t.Kind, t.server.DSN); err != nil {
+	if t.data, err = openDatabase(t.Kind, administrator); err != nil {
 		return err
 	}
 	if t.result.Version, err = t.data.version(ctx); err != nil {
@@ -78,18 +83,9 @@ func (t *trial) open(ctx context.Context) (err error) {
 	if err := t.data.prepare(ctx, t.Keys, t.lease); err != nil {
 		return err
 	}
-	address, err := addressOf(t.Kind, t.server.DSN)
+	dsns, err := t.connect(clients)
 	if err != nil {
 		return err
-	}
-	if t.network, err = openNetwork(t.Processes, address); err != nil {
-		return err
-	}
-	dsns := make([]string, t.Processes)
-	for process := range dsns {
-		if dsns[process], err = workerDSN(t.Kind, t.server.DSN, t.network[process].Addr(), process); err != nil {
-			return err
-		}
 	}
 	t.crew = newCrew(plan{
 		Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys,
@@ -99,7 +95,50 @@ func (t *trial) open(ctx context.Context) (err error) {
 		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
 		server: t.server, data: t.data, network: t.network, crew: t.crew,
 	}
+	if t.pair != nil {
+		t.enemy.pair = t.pair.servers
+	}
 	return nil
+}
+
+// start starts the server or the pair. It returns the address for the administrator, and that for
+// the workers.
+func (t *trial) start(ctx context.Context) (administrator, clients string, err error) {
+	if t.Pair != "" {
+		if t.pair, err = startSite(ctx, t.Kind, t.Pair, !t.Asynchronous); err != nil {
+			return "", "", err
+		}
+		return t.pair.servers.Primary().DSN, t.pair.dsn, nil
+	}
+	// Acknowledged changes must outlive a kill of the server, so it has to flush.
+	if t.server, err = servers.Start(ctx, t.Kind, servers.Options{Durable: true}); err != nil {
+		return "", "", err
+	}
+	return t.server.DSN, t.server.DSN, nil
+}
+
+// connect gives each worker a proxy and an address.
+func (t *trial) connect(clients string) ([]string, error) {
+	dsns := make([]string, t.Processes)
+	if t.Pair == pairHosts { // a proxy stands before one server
+		for process := range dsns {
+			dsns[process] = clients + fmt.Sprintf("&application_name=torture-%d", process)
+		}
+		return dsns, nil
+	}
+	address, err := addressOf(t.Kind, clients)
+	if err != nil {
+		return nil, err
+	}
+	if t.network, err = openNetwork(t.Processes, address); err != nil {
+		return nil, err
+	}
+	for process := range dsns {
+		if dsns[process], err = workerDSN(t.Kind, clients, t.network[process].Addr(), process); err != nil {
+			return nil, err
+		}
+	}
+	return dsns, nil
 }
 
 // faultKinds returns all kinds for txlock. For a handmade lock it returns only the kind that
@@ -110,6 +149,9 @@ func (t *trial) faultKinds() []faultKind {
 		return []faultKind{stopWorker}
 	case lockSwallowed, lockLookFirst:
 		return nil // deadlocks and races come by themselves
+	}
+	if t.pair != nil {
+		return switchKinds
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)
@@ -131,6 +173,9 @@ func (t *trial) close() error {
 	if t.server != nil {
 		failed = append(failed, t.server.Stop())
 	}
+	if t.pair != nil {
+		failed = append(failed, t.pair.close())
+	}
 	return errors.Join(failed...)
 }
 
@@ -150,6 +195,9 @@ func (t *trial) run(ctx context.Context) error {
 	}
 	for number := 1; ; number++ {
 		left := t.For - time.Since(begin)
+		if t.pair != nil {
+			left = epochLength
+		}
 		e := &epoch{
 			Number: number, Seed: t.Seed, Start: now(), lease: t.lease,
 			workers: t.Processes * t.Goroutines, keys: t.Keys, before: before,
@@ -162,7 +210,11 @@ func (t *trial) run(ctx context.Context) error {
 		}
 		before = e.after
 		t.result.Duration = time.Since(begin)
-		if t.result.Duration+t.lease > t.For || len(t.result.Violations) >= enough || ctx.Err() != nil {
+		over := t.result.Duration+t.lease > t.For
+		if t.pair != nil {
+			over = t.result.switches() >= t.Switches
+		}
+		if over || len(t.result.Violations) >= enough || ctx.Err() != nil {
 			return t.end(ctx)
 		}
 		if err := t.crew.tell(ctx, "work", "", 0); err != nil {
@@ -180,7 +232,7 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	case <-time.After(length / 5):
 	case <-active.Done():
 	}
-	for len(t.enemy.kinds) > 0 && active.Err() == nil {
+	for len(t.enemy.kinds) > 0 && active.Err() == nil && !t.switched(e) {
 		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // a fault is healed even if the run is interrupted
 		e.Faults = append(e.Faults, f)
 		if err != nil {
@@ -198,6 +250,11 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 		t.violate(e, violation{Rule: ruleRest, Text: err.Error(), Operations: unfinished(e.Operations)})
 	}
 	return err
+}
+
+// switched says whether a pair has changed places as often as it should.
+func (t *trial) switched(e *epoch) bool {
+	return t.pair != nil && t.result.switches()+len(e.Faults) >= t.Switches
 }
 
 func unfinished(operations []*operation) []*operation {
