@@ -25,6 +25,10 @@ import (
 // comes. The next holder then draws an epoch from epochs, an ordinary table. That is committed, and
 // replicated as far as the server waits for replicas, before the first token is made of it.
 //
+// Each run has a row of its own in runs, so that the key of a row is new everywhere. A server that
+// has restarted does not know which rows its replicas still have: one with a key of theirs would
+// stop their replication (error 1062).
+//
 // The session reads only tables in memory: a plain SELECT of an InnoDB table would take the
 // transaction's snapshot before the lock.
 type fence struct{ epochs, runs string }
@@ -100,8 +104,8 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 func (f fence) tables() []table {
 	return []table{
 		{f.epochs, " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB"},
-		{f.runs, " (\n    server BIGINT UNSIGNED NOT NULL PRIMARY KEY,\n" +
-			"    epoch BIGINT NOT NULL,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY"},
+		{f.runs, " (\n    server BIGINT UNSIGNED NOT NULL,\n" +
+			"    epoch BIGINT NOT NULL PRIMARY KEY,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY"},
 	}
 }
 

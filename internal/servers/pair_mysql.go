@@ -27,7 +27,7 @@ var clientUser = []string{
 const forever = 1 << 31
 
 // reached is how long a standby may take to apply what it has, in seconds.
-const reached = 60
+const reached = 30
 
 // opening makes a new server a primary with a database and a user for clients.
 func opening(url string) probe {
@@ -129,10 +129,13 @@ func (mysqlReplication) position(ctx context.Context, server *Server) (set strin
 func (mysqlReplication) reach(ctx context.Context, standby *Server, set string) error {
 	return on(standby, func(a asks) error {
 		late, err := a.text(ctx, "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)", set, reached)
-		if err == nil && late != "0" {
-			err = errors.New("the standby does not follow")
+		if err != nil || late == "0" {
+			return err
 		}
-		return err
+		why, err := a.text(ctx, "SELECT CONCAT_WS('; ', @@GLOBAL.gtid_executed, (SELECT CONCAT(LAST_ERROR_MESSAGE, "+
+			"' ', SERVICE_STATE) FROM performance_schema.replication_connection_status), (SELECT "+
+			"GROUP_CONCAT(LAST_ERROR_MESSAGE) FROM performance_schema.replication_applier_status_by_worker))")
+		return errors.Join(fmt.Errorf("the standby does not follow to %s: %s", set, why), err)
 	})
 }
 
