@@ -3,8 +3,6 @@ package faults
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // back waits until the administrator's pool has no dead connection left.
@@ -121,95 +118,4 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	next, err := f.Locks.Mutex(f.Key("held")).Within(5 * time.Second).Lock(background)
 	require.NoError(t, err)
 	require.NoError(t, next.Unlock(background))
-}
-
-func TestFailover(t *testing.T) {
-	for _, e := range testbed.Engines {
-		if !e.Postgres || strings.HasPrefix(e.Origin, "given") {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			t.Run("postgres.Open", func(t *testing.T) {
-				t.Parallel()
-				failover(t, e.Kind, testbed.PgxOpened())
-			})
-			t.Run("sql.DB", func(t *testing.T) {
-				t.Parallel()
-				failover(t, e.Kind, testbed.PostgresSQL[0])
-			})
-		})
-	}
-}
-
-// The primary dies and its synchronous standby is promoted. The same Locker goes on there, and
-// tokens go on increasing.
-func failover[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
-	pair, err := servers.StartPair(background, kind, true)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pair.Stop()) })
-	primary, standby := pair.Primary(), pair.Standby()
-	first, err := testbed.NewEngine(primary)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = first.Admin.Close() })
-	second, err := testbed.NewEngine(standby)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = second.Admin.Close() })
-
-	// One address for both, as in a program that survives a failover.
-	hosts := first.Address() + "," + second.Address()
-	dsn := strings.Replace(first.DSNFor("failover", "", url.Values{"target_session_attrs": {"read-write"}}),
-		first.Address(), hosts, 1)
-	driver, pool := c.Connect(t, dsn, 4)
-	t.Cleanup(pool.Close)
-	locks := txlock.New(driver, txlock.WithFencing(), txlock.WithSlots(16))
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	require.NoError(t, locks.Install(background))
-	first.AsAdmin(t, "CREATE TABLE done (id int primary key)")
-	work := func(id int) func(context.Context, Tx) error {
-		return func(ctx context.Context, tx Tx) error {
-			return c.Exec(ctx, tx, fmt.Sprintf("INSERT INTO done VALUES (%d)", id))
-		}
-	}
-	require.NoError(t, locks.Mutex("a").Do(background, work(1)))
-	var last int64
-	for range 100 { // more tokens than the sequence logs ahead
-		lock, err := locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
-		require.Greater(t, lock.Token(), last)
-		last = lock.Token()
-		require.NoError(t, lock.Unlock(background))
-	}
-	lock, err := locks.Mutex("a").Lock(background)
-	require.NoError(t, err)
-	term := leadOnce(t, locks)
-	standbyDriver, standbyPool := c.Connect(t, second.DSNFor("standby", "", nil), 2)
-	t.Cleanup(standbyPool.Close)
-	_, err = txlock.New(standbyDriver).Election("failover", "onlooker").Leader(background)
-	require.ErrorContains(t, err, "this server is a standby")
-	require.NotErrorIs(t, err, txlock.ErrNoLeader)
-
-	require.NoError(t, primary.Kill())
-	<-lock.Context().Done()
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	require.NoError(t, pair.Promote(background))
-	next, err := locks.Mutex("a").Lock(background)
-	require.NoError(t, err)
-	require.Greater(t, testbed.RunOf(next.Token()), testbed.RunOf(lock.Token()))
-	require.NoError(t, next.Unlock(background))
-	require.Greater(t, testbed.RunOf(leadOnce(t, locks)), testbed.RunOf(term))
-	require.NoError(t, locks.Mutex("a").Do(background, work(2)))
-	var n int
-	require.NoError(t, second.Admin.QueryRow("SELECT COUNT(*) FROM done").Scan(&n))
-	require.Equal(t, 2, n, "what was acknowledged is there")
-}
-
-// leadOnce leads for a moment.
-func leadOnce[Tx any](t *testing.T, locks *txlock.Locker[Tx]) (term int64) {
-	t.Helper()
-	require.NoError(t, locks.Election("failover", "me").Lead(background, func(_ context.Context, number int64) error {
-		term = number
-		return nil
-	}))
-	return term
 }
