@@ -32,6 +32,7 @@ const (
 	nodeNotReady        = 1047 // Galera
 	tooManyOfAccount    = 1226
 	noGlobalPrivilege   = 1227
+	severalRows         = 1242 // of a subquery that must have one
 	onlyReads           = 1290 // read_only
 	noSuchSavepoint     = 1305
 	queryInterrupted    = 1317 // KILL QUERY

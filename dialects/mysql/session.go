@@ -118,6 +118,8 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	switch number(err) {
 	case queryInterrupted, statementTimeout, queryTimeout:
 		return nil
+	case severalRows:
+		return errors.New("the server has become read_only, so another may grant the same lock")
 	}
 	return err
 }

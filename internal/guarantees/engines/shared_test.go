@@ -2,6 +2,7 @@ package engines
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -215,15 +216,28 @@ func TestStandbyRefusesShared(t *testing.T) {
 	}
 }
 
-// InnoDB would grant shared locks on a server that is read_only.
+// InnoDB would grant shared locks on a server that is read_only. Also, SET GLOBAL read_only ends no
+// session: a holder learns of it by its next heartbeat, for another server may be the primary.
 func TestReadOnlyServerRefusesShared(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			e := testbed.Owned(t, startOwn(t, kind))
-			f := testbed.NewFixture(t, e, testbed.MySQLOpened())
+			f := testbed.NewSizedFixture(t, e, testbed.MySQLOpened(), 4, "", txlock.WithLease(3*time.Second))
+			var held []*txlock.Lock
+			for _, m := range []*txlock.Mutex[*sql.Tx]{f.Locks.Mutex("alone"), f.Locks.Mutex("shared").Shared()} {
+				lock, err := m.Lock(background)
+				require.NoError(t, err)
+				held = append(held, lock)
+			}
 			e.AsAdmin(t, "SET GLOBAL read_only = ON")
+			for _, lock := range held {
+				testbed.Receive(t, lock.Context().Done())
+				err := lock.Unlock(background)
+				require.ErrorIs(t, err, txlock.ErrLost)
+				require.ErrorContains(t, err, "read_only")
+			}
 			for _, c := range testbed.MySQLSQL {
 				t.Run(c.Name, func(t *testing.T) { sharedRefused(t, e.Server, f.Table(), c, "read_only") })
 			}
