@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -46,7 +47,7 @@ func StartHAProxy(ctx context.Context, pair *Pair, settings ...string) (*Server,
 			kind: pair.Kind, name: "HAProxy before " + pair.Primary().Name, origin: origin,
 			run:   append(program, "-db", "-f", file),
 			files: map[string]string{file: haproxyFile(port, roles, settings)}, dsn: clientDSN(pair, port),
-			answers: pair.Kind.answers, ending: quickly,
+			answers: pair.Kind.answers, ending: syscall.SIGTERM,
 		}
 	})
 	if err != nil {
@@ -72,6 +73,7 @@ func haproxyFile(port int, roles []*role, settings []string) string {
 		"global", "maxconn 2000",
 		"listen pair", "mode tcp", fmt.Sprintf("bind 127.0.0.1:%d", port),
 		"timeout connect 1s", "timeout check 1s", "timeout client 1h", "timeout server 1h",
+		"retries 0", // else a client of a primary that is gone waits for three seconds, whoever is the next
 		"option httpchk GET /primary", "http-check expect status 200",
 		"default-server inter 100ms fall 1 rise 1 on-marked-down shutdown-sessions",
 	}

@@ -5,17 +5,20 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 func TestFailover(t *testing.T) {
@@ -26,7 +29,16 @@ func TestFailover(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			if !e.Postgres {
-				throughHAProxy(t, e.Kind, testbed.MySQLOpened())
+				t.Run("HAProxy", func(t *testing.T) {
+					t.Parallel()
+					throughHAProxy(t, e.Kind, testbed.MySQLOpened())
+				})
+				if e.Kind == servers.MariaDB || tier.Full() { // a pair of MySQL takes long to start
+					t.Run("dial", func(t *testing.T) {
+						t.Parallel()
+						byDial(t, e.Kind, testbed.MySQLOpened())
+					})
+				}
 				return
 			}
 			t.Run("postgres.Open", func(t *testing.T) {
@@ -95,6 +107,30 @@ func throughHAProxy(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) 
 	failover(t, s, c, locks)
 }
 
+// byDial: the program itself looks for the server that takes writes, as the documentation shows.
+func byDial(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
+	s := newSite(t, kind)
+	network := "pair" + strings.ReplaceAll(kind.String(), " ", "")
+	mysql.RegisterDialContext(network, func(ctx context.Context, _ string) (net.Conn, error) {
+		var failed []error
+		for _, server := range s.Servers() {
+			e := s.engine[server]
+			var readOnly bool
+			err := e.Admin.QueryRowContext(ctx, "SELECT @@read_only").Scan(&readOnly)
+			if err == nil && !readOnly {
+				return new(net.Dialer).DialContext(ctx, "tcp", e.Address())
+			}
+			failed = append(failed, err)
+		}
+		return nil, errors.Join(append(failed, errors.New("no server takes writes"))...)
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
+	s.dsn = servers.Client + "@" + network + "(both)/txlock?rejectReadOnly=true"
+	locks := lockerOf(t, s, c)
+	require.NoError(t, locks.Install(background))
+	failover(t, s, c, locks)
+}
+
 func lockerOf[Tx any](t *testing.T, s *site, c testbed.Client[Tx]) *txlock.Locker[Tx] {
 	t.Helper()
 	driver, pool := c.Connect(t, s.dsn, 4)
@@ -145,7 +181,7 @@ func failover[Tx any](t *testing.T, s *site, c testbed.Client[Tx], locks *txlock
 	}
 }
 
-// again locks on the new primary: at once by hosts, and otherwise as soon as the proxy has found it.
+// again locks on the new primary: at once by hosts, otherwise as soon as the proxy has found it.
 func again[Tx any](t *testing.T, s *site, locks *txlock.Locker[Tx]) (lock *txlock.Lock) {
 	t.Helper()
 	eventually.Every(t, "a lock on the new primary", 5*time.Millisecond, func() bool {
