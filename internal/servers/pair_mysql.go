@@ -22,6 +22,9 @@ var clientUser = []string{
 		Client + "@'%'",
 }
 
+// noClients asks whether no session of a client is left.
+const noClients = "SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE user = '" + Client + "'"
+
 // forever is a time limit in milliseconds that never comes. With a limit that does, a primary that
 // misses its standby goes on without it, and a failover after that loses acknowledged commits.
 const forever = 1 << 31
@@ -141,10 +144,14 @@ func (mysqlReplication) reach(ctx context.Context, standby *Server, set string) 
 
 // demote ends the clients' sessions first. read_only ends none: those that hold locks would go on
 // holding them on a server that is no longer the primary. Also, it waits until no statement waits
-// for a row, and keeps all new ones waiting meanwhile.
+// for a row, and keeps all new ones waiting meanwhile. A session that is told to end may go on for
+// a moment, and be granted what another has left: so demote waits until all are gone.
 func (r mysqlReplication) demote(ctx context.Context, primary, standby *Server) error {
 	err := on(primary, func(a asks) error {
-		return a.do(ctx, "SET GLOBAL offline_mode = ON", "SET GLOBAL super_read_only = ON")
+		if err := a.do(ctx, "SET GLOBAL offline_mode = ON", "SET GLOBAL super_read_only = ON"); err != nil {
+			return err
+		}
+		return a.until(ctx, noClients)
 	})
 	if err != nil {
 		return err
@@ -324,7 +331,10 @@ func (r mariadbReplication) demote(ctx context.Context, primary, standby *Server
 			err := a.do(ctx, "KILL USER "+Client)
 			select {
 			case failed := <-closed: // those that have come meanwhile may hold locks
-				return errors.Join(err, failed, a.do(ctx, "KILL USER "+Client))
+				if err := errors.Join(err, failed, a.do(ctx, "KILL USER "+Client)); err != nil {
+					return err
+				}
+				return a.until(ctx, noneKilled)
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
@@ -338,6 +348,10 @@ func (r mariadbReplication) demote(ctx context.Context, primary, standby *Server
 	}
 	return r.reach(ctx, standby, last)
 }
+
+// noneKilled asks whether no session is left of those that were told to end. Others may come, which
+// get no locks.
+const noneKilled = noClients + " AND command = 'Killed'"
 
 func (r mariadbReplication) promote(ctx context.Context, standby *Server) error {
 	err := on(standby, func(a asks) error {
