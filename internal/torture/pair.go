@@ -61,7 +61,7 @@ func (a *adversary) changePlaces(ctx context.Context, kind faultKind) (opened in
 	way := servers.Planned
 	if kind == switchKilled {
 		way = servers.Killed
-		if a.random.IntN(2) == 0 {
+		if !a.pair.Synchronous || a.random.IntN(2) == 0 {
 			silent := a.upTo(50 * time.Millisecond)
 			if err := a.pair.Standby().Pause(); err != nil {
 				return 0, err
@@ -70,8 +70,12 @@ func (a *adversary) changePlaces(ctx context.Context, kind faultKind) (opened in
 		}
 	}
 	err = a.pair.End(ctx, way)
-	if kind == switchKilled {
+	switch {
+	case kind != switchKilled:
+	case a.pair.Synchronous:
 		err = errors.Join(err, a.pair.Standby().Continue())
+	default: // what it has received and not read is lost with the process
+		err = errors.Join(err, a.pair.Standby().Kill(), a.pair.Standby().Restart(ctx))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("end the primary: %w", err)
