@@ -117,6 +117,9 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		// The limit of a MySQL session on a wait, 50 s by default, is not the caller's: wait on, in
 		// a new transaction, because with innodb_rollback_on_timeout the old one is gone.
 		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
+			if refusesWrites(err) { // the next call looks for the primary again
+				destroy(s.conn)
+			}
 			s.close()
 			return nil, 0, err
 		}

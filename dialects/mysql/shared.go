@@ -38,6 +38,15 @@ func andWritable(request dialects.Request) string {
 	return ""
 }
 
+// refusesWrites says whether err is that of a server which is read only, as a former primary is.
+func refusesWrites(err error) bool {
+	switch number(err) {
+	case onlyReads, readOnlyMode:
+		return true
+	}
+	return errors.Is(err, dialects.ErrUnsafeEngine)
+}
+
 // explainReadOnly is failed, unless request shares and the server is read only.
 func explainReadOnly(ctx context.Context, q querier, request dialects.Request, failed error) error {
 	if !request.Shared || !errors.Is(failed, missing.ErrRows) {

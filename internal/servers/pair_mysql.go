@@ -252,6 +252,7 @@ type mariadbReplication struct{}
 func (mariadbReplication) settings(number int) []string {
 	return []string{
 		"--server-id=" + strconv.Itoa(number), "--log-bin=binlog", "--log-slave-updates=ON", "--gtid-strict-mode=ON",
+		"--binlog-format=ROW", // the strictest: a row that a standby has otherwise stops it
 		"--sync-binlog=0", "--relay-log-recovery=ON", "--read-only=ON", "--init-rpl-role=SLAVE",
 		"--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--rpl-semi-sync-master-timeout=" + strconv.Itoa(forever),
 		"--rpl-semi-sync-slave-enabled=ON",

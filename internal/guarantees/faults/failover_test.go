@@ -125,7 +125,7 @@ func byDial(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
 		return nil, errors.Join(append(failed, errors.New("no server takes writes"))...)
 	})
 	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
-	s.dsn = servers.Client + "@" + network + "(both)/txlock?rejectReadOnly=true"
+	s.dsn = servers.Client + "@" + network + "(both)/txlock"
 	locks := lockerOf(t, s, c)
 	require.NoError(t, locks.Install(background))
 	failover(t, s, c, locks)
