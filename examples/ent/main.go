@@ -51,7 +51,8 @@ func within(tx *sql.Tx) *ent.Client {
 }
 
 // joined is a driver of ent that has a transaction for its pool. ent begins one around each update:
-// here that is the one that there is, and its commit does nothing.
+// here that is the one that there is. Its end does nothing, so return the error of an update: that
+// undoes it.
 type joined struct{ dialect.Driver }
 
 // Tx implements dialect.Driver.
