@@ -11,9 +11,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// maxPermitsShown bounds the rows of semaphores that are looked at on MariaDB, each by trying.
-const maxPermitsShown = dialects.DefaultSlots
-
 // permitRow is a row of the table of permits.
 type permitRow struct {
 	id, permit int
@@ -28,63 +25,18 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 	if err != nil {
 		return nil, err
 	}
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		rows, err := permitRows(ctx, conn, permits, only)
-		switch number(err) {
-		case noSuchTable, noPrivilege: // an older version, whose users were granted only what they needed
-			return nil
-		}
-		if err != nil || len(rows) == 0 { // none was used yet
-			return err
-		}
-		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // it may have begun a transaction
-			return err
-		}
-		p, err := newPicture(ctx, conn, permits)
-		if err != nil {
-			return err
-		}
-		p.column = "id"
-		if p.mariadb {
-			numbers := make([]int, len(rows))
-			for i, row := range rows {
-				numbers[i] = row.id
+	err = d.lookBeside(ctx, permits, "semaphore, permit", "permit >= 0", only,
+		func(ctx context.Context, conn *sql.Conn, p *picture, lines [][]string) (err error) {
+			rows := make([]permitRow, len(lines))
+			for i, line := range lines {
+				rows[i].semaphore = line[1]
+				rows[i].id, _ = strconv.Atoi(line[0])
+				rows[i].permit, _ = strconv.Atoi(line[2])
 			}
-			err = d.lookAtMariaDB(ctx, conn, p, 0, numbers)
-		} else {
-			err = lookAtMySQL(ctx, conn, p, false)
-		}
-		if err == nil {
 			states, err = p.semaphores(ctx, conn, table, permits, rows)
-		}
-		return explainPrivilege(err, p.mariadb)
-	})
+			return err
+		})
 	return states, err
-}
-
-// permitRows reads the rows of semaphores.
-func permitRows(ctx context.Context, conn *sql.Conn, permits string, only []string) (rows []permitRow, err error) {
-	which := "permit >= 0"
-	if only != nil {
-		names := []string{"NULL"}
-		for _, semaphore := range only {
-			name, err := literal(dialects.Value{Text: semaphore})
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, name)
-		}
-		which += " AND semaphore IN (" + strings.Join(names, ", ") + ")"
-	}
-	lines, err := grid(ctx, conn, "SELECT id, permit, semaphore FROM "+permits+" WHERE "+which+" ORDER BY id LIMIT "+
-		strconv.Itoa(maxPermitsShown))
-	for _, line := range lines {
-		row := permitRow{semaphore: line[2]}
-		row.id, _ = strconv.Atoi(line[0])
-		row.permit, _ = strconv.Atoi(line[1])
-		rows = append(rows, row)
-	}
-	return rows, err
 }
 
 // semaphores puts the picture together.

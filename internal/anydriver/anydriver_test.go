@@ -160,6 +160,10 @@ var sideBySide = []guarantee{
 		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
 		guarantees.SemaphoreInspected[*sql.Tx], false,
 	},
+	{
+		"Inspect shows who leads an election and who campaigns, and Break ends the leader",
+		guarantees.InspectElections[*sql.Tx], true,
+	},
 }
 
 // alone are those whose neighbours would disturb them.
