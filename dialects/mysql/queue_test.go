@@ -30,7 +30,8 @@ func TestMixedWaiters(t *testing.T) {
 			shares = 1
 		}
 		require.Equal(t, []string{"w1", "s1", "s2", "w2", "s3"}, order(append(holders,
-			lock("s3", true, true, shares+2, 1), lock("s2", true, true, shares+1, 5), lock("w2", false, true, held+3, 2),
-			lock("s1", true, true, shares+1, 4), lock("w1", false, true, held, 9))...))
+			lock("s3", true, true, shares+2, 1), lock("s2", true, true, shares+1, 5),
+			lock("w2", false, true, held+3, 2), lock("s1", true, true, shares+1, 4),
+			lock("w1", false, true, held, 9))...))
 	}
 }
