@@ -78,13 +78,13 @@ func graphOf(s *state) graph {
 		g.Circles = append(g.Circles, c)
 	}
 	for i, n := range nodes {
-		for _, e := range n.out {
+		for j, e := range n.out { // several at one lock that is shared
 			if len(g.Edges) == mostEdges {
 				g.More++
 				continue
 			}
 			g.Edges = append(g.Edges, edgeView{
-				ID: fmt.Sprint("e", e.lock.ID, "-", i), URL: e.lock.URL, Lock: e.lock.Name, For: e.For,
+				ID: fmt.Sprint("e", e.lock.ID, "-", i, "-", j), URL: e.lock.URL, Lock: e.lock.Name, For: e.For,
 				Waiter: n.label, WaiterClient: n.client, Holder: e.to.label, HolderClient: e.to.client,
 				Circle: e.InCircle(),
 			})

@@ -33,12 +33,16 @@ func TestKinds(t *testing.T) {
 	f.waitFor(t, background, f.locks.Semaphore("api", 2), "api")
 	leading := lead(t, program(t, "web-3").Election("scheduler", "web-3"))
 	alone := f.hold(t, "nightly")
+	marking(t, f.locks.Once("order:4711"))
 
 	b := f.open(t, "/")
 	b.rows("sku:42 shared|shared|reader-1", "|shared|reader-2", "1.|waits|txlock",
 		"api permits|permit 0|client", "|permit 1|client", "1.|waits|txlock",
-		"scheduler leader|leads|web-3", "nightly|held|txlock")
+		"scheduler leader|leads|web-3", "nightly|held|txlock", "once:order:4711 once|held|txlock")
 	b.everyLook("kinds")
+	b.go_("/graph") // who waits for one that is shared waits for all who share it
+	b.until("document.querySelectorAll('table tbody tr').length === 4")
+	b.everyLook("kinds-graph")
 
 	b.go_(f.lockPath(t, "sku:42"))
 	b.see("kind: shared, shared by 2, waiting: 1")
@@ -82,6 +86,26 @@ func lead(t *testing.T, e *txlock.Election[pgx.Tx]) (leading context.Context) {
 		<-ended
 	})
 	return <-began
+}
+
+// marking does what is to be done once until the test ends.
+func marking(t *testing.T, o *txlock.Once[pgx.Tx]) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(background)
+	began, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = o.Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
+			close(began)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	<-began
 }
 
 // rows waits until the list begins with these: name, state and application of each session.
