@@ -65,6 +65,9 @@ func together(h txlock.Holding, sessions int) string {
 	return fmt.Sprintf("held by %d", sessions)
 }
 
+// anyWillDo tells whether a wait for the row ends when any of those that hold it goes on.
+func anyWillDo(h txlock.Holding) bool { return h.Column == semaphore }
+
 // waits says what a session waits for.
 func waits(s txlock.Session) string {
 	if s.Shared {
