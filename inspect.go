@@ -86,9 +86,9 @@ type Session struct {
 //
 // MariaDB does not list a slot that nobody waits for. Inspect finds such slots by trying, and their
 // holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or
-// half of what ctx leaves; semaphores and elections take as long again. Calls at the same time take turns. A slot whose holder is not found, for
-// want of time or of connections, has a Holder without an ID. docs/operations.md has the
-// statements, and what each server does not show.
+// half of what ctx leaves; semaphores and elections take as long again. Calls at the same time take
+// turns. A slot whose holder is not found, for want of time or of connections, has a Holder without
+// an ID. docs/operations.md has the statements, and what each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
