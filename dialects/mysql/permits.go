@@ -77,8 +77,8 @@ func (d *Driver) Permits(ctx context.Context, table, semaphore string, n int) (p
 	return p, err
 }
 
-// queueName is the name of the lock that the head of the queue holds. The server has one list of names for all databases, of 64
-// characters at most.
+// queueName is the name of the lock that the head of the queue holds. The server has one list of
+// names for all databases, of 64 characters at most.
 func queueName(database, permits, row string) string {
 	if !strings.Contains(permits, "`.`") {
 		permits = "`" + database + "`." + permits
