@@ -17,32 +17,58 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// open connects to the PostgreSQL that the tests have started.
-func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] {
+// dsn is the address of the PostgreSQL that the tests have started.
+func dsn() string {
 	for _, e := range testbed.Engines {
 		if e.Kind == servers.Postgres18 {
-			driver, err := postgres.Open(ctx, e.DSN)
-			if err != nil {
-				log.Fatal(err)
-			}
-			return txlock.New(driver, options...)
+			return e.DSN
 		}
 	}
 	log.Fatal("no PostgreSQL")
-	return nil
+	return ""
+}
+
+// open returns a Locker whose tables are installed.
+func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] {
+	driver, err := postgres.Open(ctx, dsn())
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks := txlock.New(driver, options...)
+	if err := locks.Install(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return locks
+}
+
+// begin begins a transaction, on a connection of its own.
+func begin(ctx context.Context) pgx.Tx {
+	conn, err := pgx.Connect(ctx, dsn())
+	if err != nil {
+		log.Fatal(err)
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return tx
 }
 
 // A critical section inside a database transaction. Its writes are committed if and only if the
 // lock was held throughout.
 func Example() {
 	ctx := context.Background()
-	locks := open(ctx) // postgres.Open(ctx, "postgres://…") or postgres.New(pool), and txlock.New
+	driver, err := postgres.Open(ctx, dsn()) // or postgres.New(pool), mysql.New(db)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks := txlock.New(driver)
 	defer locks.Close()
 	if err := locks.Install(ctx); err != nil {
 		log.Fatal(err)
 	}
 
-	err := locks.Mutex("report:2026-11").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = locks.Mutex("report:2026-11").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var month string
 		if err := tx.QueryRow(ctx, "SELECT to_char(date '2026-11-21', 'Month')").Scan(&month); err != nil {
 			return err
@@ -235,6 +261,102 @@ func ExampleMutex_TryLock() {
 	// Output: this replica does it
 }
 
+// Work under the lock, if nobody else is at it.
+func ExampleMutex_TryDo() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	refresh := locks.Mutex("refresh view")
+
+	work := func(ctx context.Context, _ pgx.Tx) error {
+		other := refresh.TryDo(txlock.Apart(ctx), func(context.Context, pgx.Tx) error { return nil })
+		fmt.Println("another caller meanwhile:", errors.Is(other, txlock.ErrNotAcquired))
+		return nil
+	}
+	fmt.Println(refresh.TryDo(ctx, work))
+	// Output:
+	// another caller meanwhile: true
+	// <nil>
+}
+
+// A lock in a transaction of your own. It is held until that ends.
+func ExampleMutex_LockTx() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	account := locks.Mutex("account:7")
+
+	tx, other := begin(ctx), begin(ctx)
+	defer tx.Conn().Close(ctx)
+	defer other.Conn().Close(ctx)
+	if err := account.LockTx(ctx, tx); err != nil {
+		log.Fatal(err)
+	}
+	err := account.TryLockTx(ctx, other)
+	fmt.Println("held by another transaction:", errors.Is(err, txlock.ErrNotAcquired))
+	if err := tx.Commit(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(account.TryLockTx(ctx, other))
+	// Output:
+	// held by another transaction: true
+	// <nil>
+}
+
+// Work inside the lock joins it by its context. Apart gives up that ownership, for work that goes
+// on by itself.
+func ExampleApart() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	mutex := locks.Mutex("document")
+
+	err := mutex.Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
+		joined, err := mutex.TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		defer joined.Unlock(ctx)
+		_, err = mutex.TryLock(txlock.Apart(ctx))
+		fmt.Println("somebody else:", errors.Is(err, txlock.ErrNotAcquired))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// somebody else: true
+	// <nil>
+}
+
+// Who holds it? Break ends the session of a holder that will not come back, and the database undoes
+// its work.
+func ExampleLocker_Break() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	stuck, err := locks.Mutex("import").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	holdings, err := locks.Inspect(ctx, "import")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, holding := range holdings {
+		fmt.Printf("%s: %d waiting\n", holding.Key, len(holding.Waiters))
+		if err := locks.Break(ctx, holding); err != nil {
+			log.Fatal(err)
+		}
+	}
+	<-stuck.Context().Done() // the holder is told
+	fmt.Println(errors.Is(context.Cause(stuck.Context()), txlock.ErrLost))
+	fmt.Println(errors.Is(stuck.Unlock(ctx), txlock.ErrLost))
+	// Output:
+	// import: 0 waiting
+	// true
+	// true
+}
+
 // store is a system outside the lock's database. It remembers the largest token that it has seen,
 // and refuses older ones.
 type store struct {
@@ -261,9 +383,6 @@ func ExampleLock_Token() {
 	ctx := context.Background()
 	locks := open(ctx, txlock.WithFencing())
 	defer locks.Close()
-	if err := locks.Install(ctx); err != nil {
-		log.Fatal(err)
-	}
 	var s store
 
 	old, err := locks.Mutex("file").Lock(ctx)
@@ -289,9 +408,6 @@ func ExampleLocker_Semaphore() {
 	ctx := context.Background()
 	locks := open(ctx)
 	defer locks.Close()
-	if err := locks.Install(ctx); err != nil {
-		log.Fatal(err)
-	}
 
 	users := locks.Semaphore("payment interface", 3)
 	for range 3 {
@@ -317,9 +433,6 @@ func ExampleElection_Lead() {
 	ctx := context.Background()
 	locks := open(ctx)
 	defer locks.Close()
-	if err := locks.Install(ctx); err != nil {
-		log.Fatal(err)
-	}
 	var s store
 	var former int64
 
@@ -355,9 +468,6 @@ func ExampleOnce_Do() {
 	ctx := context.Background()
 	locks := open(ctx)
 	defer locks.Close()
-	if err := locks.Install(ctx); err != nil {
-		log.Fatal(err)
-	}
 	once := locks.Once("message:4711")
 	if err := once.Forget(ctx); err != nil { // of an earlier run of this example
 		log.Fatal(err)
@@ -378,14 +488,36 @@ func ExampleOnce_Do() {
 	// false <nil>
 }
 
+// In a transaction of your own. A webhook that comes twice is stored once.
+func ExampleOnce_DoTx() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	once := locks.Once("webhook:9001")
+	if err := once.Forget(ctx); err != nil { // of an earlier run of this example
+		log.Fatal(err)
+	}
+	for range 2 {
+		tx := begin(ctx)
+		first, err := once.DoTx(ctx, tx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if first {
+			_, err = tx.Exec(ctx, "SELECT 'store it'")
+		}
+		fmt.Println(first, errors.Join(err, tx.Commit(ctx), tx.Conn().Close(ctx)))
+	}
+	// Output:
+	// true <nil>
+	// false <nil>
+}
+
 // A job of each day, on every replica: one of them does it, whatever their clocks say.
 func ExampleOnce_Per() {
 	ctx := context.Background()
 	locks := open(ctx)
 	defer locks.Close()
-	if err := locks.Install(ctx); err != nil {
-		log.Fatal(err)
-	}
 	daily := locks.Once("report").Per(24 * time.Hour)
 	_, err := daily.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SELECT 'the report of today'")

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -31,6 +32,10 @@ type place struct {
 	several bool // it takes several statements in one query
 }
 
+// marks tells whether a marker travels with its lock: see lookUpSQL. In a transaction that has
+// begun before, the COMMIT there would end it.
+func (p place) marks() bool { return p.several && p.role == owner }
+
 // joined is a query of several statements, or of those of them that there are.
 func joined(statements ...string) string {
 	return strings.Join(slices.DeleteFunc(statements, func(text string) bool { return text == "" }), "; ")
@@ -53,21 +58,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return 0, err
 	}
-	var locked, answer []string
-	together := request.Marker != nil && at.several && !request.Try // a try might wait for another's marker
-	if together {
-		write, read, err := markSQL(*request.Marker)
-		if err != nil {
-			return 0, err
-		}
-		send = func(ctx context.Context, q querier, query string) (first []string, err error) {
-			columns, err := firstColumns(ctx, q, joined(query, write, read))
-			if err == nil {
-				first, answer = columns[0], columns[1]
-			}
-			return first, err
-		}
-	}
+	var locked []string
 	err = d.awaitTagged(ctx, limit > 0, tag, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
@@ -83,11 +74,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return 0, missing.ErrRows
 	}
-	switch {
-	case request.Marker == nil:
-	case together:
-		err = marked(answer)
-	default:
+	if request.Marker != nil && !at.marks() {
 		err = record(ctx, at, *request.Marker)
 	}
 	return token, err
@@ -119,7 +106,11 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
 	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
-	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Marker == nil {
+	once := request.Marker != nil && at.marks()
+	switch {
+	case once:
+		into = cmp.Or(value, "1")
+	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Marker == nil:
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
@@ -127,13 +118,18 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		clause = skipLocked
 	}
 	query, err = lockSQL(request, clause, limit, commentOf(label, tag), into, patient)
-	if into != "" {
-		return query, onlyRow(request), err
+	switch {
+	case err != nil:
+		return "", nil, err
+	case once:
+		return d.onceScript(request, query)
+	case into != "":
+		return query, onlyRow(request), nil
 	}
 	if at.several && value != "" {
 		query = joined(query, "SET @"+variable+" = "+value)
 	}
-	return query, firstColumn, err
+	return query, firstColumn, nil
 }
 
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
@@ -237,31 +233,26 @@ func onlyRow(request dialects.Request) func(ctx context.Context, q querier, quer
 	}
 }
 
-// firstColumn runs statements, and returns the first column of the rows of the first.
+// firstColumn runs statements, and returns the first column of the rows of the first that has rows.
 func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
-	columns, err := firstColumns(ctx, q, query)
-	return columns[0], err
-}
-
-// firstColumns runs statements, and returns the first column of the rows of each that has rows.
-func firstColumns(ctx context.Context, q querier, query string) (columns [2][]string, err error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
-		return columns, err
+		return nil, err
 	}
 	defer rows.Close()
-	for at := 0; ; at++ {
+	var values []string
+	for first := true; ; first = false {
 		for rows.Next() {
 			var value sql.RawBytes
 			if err := rows.Scan(&value); err != nil {
-				return columns, err
+				return nil, err
 			}
-			if at < len(columns) {
-				columns[at] = append(columns[at], string(value))
+			if first {
+				values = append(values, string(value))
 			}
 		}
 		if !rows.NextResultSet() { // reading its result shows the error of a later statement
-			return columns, rows.Err()
+			return values, rows.Err()
 		}
 	}
 }

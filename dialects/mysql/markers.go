@@ -45,11 +45,15 @@ func inWindow(marker dialects.Marker) string {
 
 func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.Hash) }
 
-// markSQL writes a marker, and reads in a second statement whether it was written. Both look at the
-// row itself, whatever snapshot the transaction has. A row that exists is found by its primary key,
-// so no gap is locked at REPEATABLE READ; a locking read of a missing row would lock one. The count
-// of rows would not tell: with clientFoundRows it is 1 in both cases.
-func markSQL(marker dialects.Marker) (write, read string, err error) {
+// markSQL writes a marker, and reads in a second statement whether it was written. Both do so where
+// condition holds. Both look at the row itself, whatever snapshot the transaction has. A row that
+// exists is found by its primary key, so no gap is locked at REPEATABLE READ; a locking read of a
+// missing row would lock one. The count of rows would not tell: with clientFoundRows it is 1 in
+// both cases.
+//
+// The values come from a SELECT of one row, for VALUES takes no condition. MariaDB notes 1592 for
+// that, unsafe, where the binary log takes statements only; the order of one row is safe.
+func markSQL(marker dialects.Marker, condition string) (write, read string, err error) {
 	markers, err := markersOf(marker.Table)
 	run := rand.Int64()
 	update := "run = run"
@@ -57,10 +61,16 @@ func markSQL(marker dialects.Marker) (write, read string, err error) {
 		window := inWindow(marker)
 		update = fmt.Sprintf("run = IF(%s, run, %d), done_at = IF(%[1]s, done_at, UTC_TIMESTAMP(6))", window, run)
 	}
-	write = fmt.Sprintf("INSERT INTO %s (marker, done_at, run) VALUES (%s, UTC_TIMESTAMP(6), %d) "+
-		"ON DUPLICATE KEY UPDATE %s", markers, hashOf(marker), run, update)
-	read = fmt.Sprintf("SELECT run = %d FROM %s WHERE marker = %s FOR UPDATE", run, markers, hashOf(marker))
-	return write, read, err
+	values := fmt.Sprintf("%s, UTC_TIMESTAMP(6), %d", hashOf(marker), run)
+	read = fmt.Sprintf("SELECT run = %d FROM %s WHERE marker = %s", run, markers, hashOf(marker))
+	if condition == "" {
+		values = "VALUES (" + values + ")"
+	} else {
+		values = "SELECT " + values + " FROM DUAL WHERE " + condition
+		read += " AND " + condition
+	}
+	write = fmt.Sprintf("INSERT INTO %s (marker, done_at, run) %s ON DUPLICATE KEY UPDATE %s", markers, values, update)
+	return write, read + " FOR UPDATE", err
 }
 
 // marked judges the answer of markSQL.
@@ -71,9 +81,20 @@ func marked(answer []string) error {
 	return nil
 }
 
+// doneSQL reads when the work was done.
+func doneSQL(marker dialects.Marker) (string, error) {
+	markers, err := markersOf(marker.Table)
+	condition := ""
+	if marker.Period > 0 {
+		condition = " AND " + inWindow(marker)
+	}
+	return "SELECT " + microseconds("done_at") + " FROM " + markers + " WHERE marker = " + hashOf(marker) + condition,
+		err
+}
+
 // record writes a marker in an open transaction.
 func record(ctx context.Context, at place, marker dialects.Marker) error {
-	write, read, err := markSQL(marker)
+	write, read, err := markSQL(marker, "")
 	if err != nil {
 		return err
 	}
@@ -120,25 +141,26 @@ func (s *session) Unmark(ctx context.Context, marker dialects.Marker) error {
 
 // Done implements dialects.Recorder.
 func (d *Driver) Done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
-	markers, err := markersOf(marker.Table)
-	if err != nil {
-		return at, err
-	}
-	condition := ""
-	if marker.Period > 0 {
-		condition = " AND " + inWindow(marker)
-	}
-	query := "SELECT CONCAT_WS(' ', " + readsNow + ", (SELECT " + microseconds("done_at") + " FROM " + markers +
-		" WHERE marker = " + hashOf(marker) + condition + "))"
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return at, err
 	}
-	defer conn.Close()
-	answer, err := d.readNow(ctx, conn, query)
+	s := &session{driver: d, conn: conn}
+	defer s.close()
+	s.look()
+	return s.done(ctx, marker)
+}
+
+// done reads before the session begins.
+func (s *session) done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
+	done, err := doneSQL(marker)
 	if err != nil {
-		destroy(conn) // with whatever was open on it
-		return at, classify(err, dialects.Request{Table: markers, Ours: true})
+		return at, err
+	}
+	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", ("+done+"))")
+	if err != nil {
+		destroy(s.conn) // with whatever was open on it
+		return at, classify(err, dialects.Request{Table: marker.Table, Ours: true})
 	}
 	fields := strings.Fields(strings.Join(answer, ""))
 	if len(fields) < 2 {
@@ -159,9 +181,8 @@ const (
 // readNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
 // begins with readsNow: where that is 0, an older transaction is committed, as guardSQL does, and
 // the query runs again.
-func (d *Driver) readNow(ctx context.Context, conn *sql.Conn, query string) (answer []string, err error) {
-	s := &session{driver: d, conn: conn}
-	s.look()
+func (s *session) readNow(ctx context.Context, query string) (answer []string, err error) {
+	conn := s.conn
 	switch {
 	case s.owned != nil:
 		return firstColumn(ctx, conn, joined("COMMIT", query, "ROLLBACK"))

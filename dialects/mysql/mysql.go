@@ -5,6 +5,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -84,25 +85,26 @@ func (d *Driver) System() string { return "mysql" }
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
-	if request.Marker != nil && !request.Try {
-		at, err := d.Done(ctx, *request.Marker)
-		if err == nil && !at.IsZero() {
-			err = dialects.ErrDone
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-	}
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	s := &session{driver: d, conn: conn}
 	s.look()
+	if request.Marker != nil && !s.several {
+		if at, err := s.done(ctx, *request.Marker); err != nil || !at.IsZero() {
+			s.close()
+			return nil, 0, cmp.Or(err, dialects.ErrDone)
+		}
+	}
 	for numbered := false; ; {
 		token, err := s.begin(ctx, request)
 		if err == nil {
 			return s, token, nil
+		}
+		if errors.Is(err, errFound) {
+			s.close()
+			return nil, 0, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		err = s.explain(clean, request, err)

@@ -42,6 +42,12 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	if err != nil {
 		return 0, err
 	}
+	look := ""
+	if request.Marker != nil && s.several {
+		if look, err = lookUpSQL(*request.Marker); err != nil {
+			return 0, err
+		}
+	}
 	const save = "SAVEPOINT " + mark
 	front := settings
 	switch {
@@ -51,11 +57,14 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 			return 0, err
 		}
 	case s.several && request.Work:
-		front = joined(settings, save)
+		front = joined(settings, look, save)
 	}
 	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
-		if errors.Is(err, errHeadKept) {
+		switch {
+		case errors.Is(err, errHeadKept):
 			destroy(s.conn)
+		case errors.Is(err, errFound) && s.owned != nil && settings != "":
+			s.settle(request)
 		}
 		return 0, err
 	}

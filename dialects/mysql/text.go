@@ -151,16 +151,20 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	case into != "":
 		result = into + " INTO @" + variable
 	}
+	condition := andWritable(request)
+	if request.Marker != nil && into != "" {
+		condition += " AND " + notFound
+	}
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
-			strconv.Itoa(request.Slots) + andWritable(request)
+			strconv.Itoa(request.Slots) + condition
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		numbers[i] = value.Text
 	}
 	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s",
-		result, table, column, strings.Join(numbers, ","), request.Slots, andWritable(request), column)
+		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column)
 }
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)

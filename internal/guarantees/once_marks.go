@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -272,7 +273,17 @@ func OnceNotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.ErrorContains(t, err, "negative")
 
 	require.NoError(t, f.Locks.Install(background))
-	f.AsAdmin(t, "DROP TABLE "+table+"_once") // as before Once came
+	for _, want := range []bool{true, false} {
+		ran, err := f.Locks.Once("k").Do(background, idle[Tx])
+		require.NoError(t, err)
+		require.Equal(t, want, ran)
+	}
+	// As before Once came. It waits for nobody: no transaction is left that has read the table. The
+	// pool of Open would end one after 15 s.
+	patience, cancel := context.WithTimeout(background, 10*time.Second)
+	defer cancel()
+	_, err = f.Admin.ExecContext(patience, "DROP TABLE "+table+"_once")
+	require.NoError(t, err)
 	f.Free(t, "k")
 	for verb, call := range verbs {
 		err := call(f.Locks.Once("k"))

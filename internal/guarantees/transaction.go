@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
@@ -152,6 +153,12 @@ func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			return lock.Unlock(background)
 		},
 		"commit": work(nil), "rollback": work(errWork),
+		"what was done before": func() error {
+			o := f.Locks.Once(f.OnceKey("settings", oncePrefix))
+			_, first := o.Do(background, idle[Tx])
+			_, second := o.Do(background, idle[Tx])
+			return errors.Join(first, second)
+		},
 	} {
 		if err := call(); err != nil {
 			require.Equal(t, errWork, err, what)

@@ -111,3 +111,26 @@ func TestTryRowsWhenSerializable(t *testing.T) {
 		require.ErrorIs(t, err, txlock.ErrNoRow)
 	})
 }
+
+// DDL does not wait for an idle connection whose lock is over, also where its settings include
+// autocommit=0. (On MySQL it does where the client sends one statement at a time, see commits in
+// dialects/mysql.)
+func TestNothingIsLeftForDDL(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		if f.Kind == servers.MySQL && f.Client.Name == testbed.MySQLSQL[0].Name {
+			return
+		}
+		locks, _ := callersPool(t, f, func(params map[string]string) { params["autocommit"] = "0" })
+		for _, fails := range []error{nil, errors.New("fails")} {
+			table := f.MakeTable(t, "n int")
+			require.Equal(t, fails, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+				return fails
+			}))
+			patience, cancel := context.WithTimeout(background, 10*time.Second)
+			_, err := f.Admin.ExecContext(patience, "DROP TABLE "+table)
+			cancel()
+			require.NoError(t, err)
+		}
+	})
+}

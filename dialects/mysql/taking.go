@@ -1,0 +1,349 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+)
+
+// The head of the queue holds a GET_LOCK of the server's. The wait for it has no transaction, and
+// the session can give it back while its own goes on. It outlives errors and rollbacks, so it is
+// given back on every way out. Exclusion does not depend on it: the row's lock is the truth.
+
+const (
+	// lookEvery is how long the head waits for one permit before it tries all.
+	lookEvery = 25 * time.Millisecond
+	// headRests is how often a head of ours ends its transaction, which holds nothing, but holds
+	// back purge on MariaDB.
+	headRests = time.Second
+	// triesForHead is how often a try asks for the queue: one that finds a permit at once has it
+	// for a moment.
+	triesForHead = 3
+)
+
+// taking is the taking of a permit.
+type taking struct {
+	driver *Driver
+	place
+	request dialects.Request
+	permit  *dialects.Permit
+	awaited int    // the permit that the last wait was for
+	table   string // quoted
+	locks   string // the result of a statement that locks
+	comment string
+}
+
+// takePermit takes a permit for request. Front travels in front, where several statements can.
+func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Request, front string) (
+	token int64, err error,
+) {
+	t := &taking{driver: d, place: at, request: request, permit: request.Permit, locks: "p.id"}
+	if t.table, err = quoteTable(request.Table); err != nil {
+		return 0, err
+	}
+	if request.Fence != "" {
+		t.locks = counted(t.locks, request.Tokens, "TRUE")
+	}
+	t.comment = commentOf(labelOf(request), "")
+	locked, err := t.take(ctx, front)
+	if err != nil {
+		if kept := t.leaveQueue(ctx); kept != nil {
+			err = errors.Join(err, kept)
+		}
+		return 0, classify(err, request)
+	}
+	return t.granted(locked)
+}
+
+// take returns what a statement that locks returned.
+func (t *taking) take(ctx context.Context, front string) (locked string, err error) {
+	if t.permit.Held >= 0 { // by this transaction, so it asks nobody
+		held, err := t.send(ctx, t.anySQL("", []int{t.permit.Rows[t.permit.Held]}, ""))
+		if err != nil || len(held) > 0 {
+			return strings.Join(held, ""), err
+		}
+	}
+	for tries := 1; ; tries++ {
+		head, locked, err := t.probe(ctx, front)
+		switch {
+		case err != nil || locked != "":
+			return locked, err
+		case !t.request.Try:
+			return t.await(ctx, head)
+		case head || tries == triesForHead:
+			return "", t.missed(ctx)
+		}
+		front = ""
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return "", err
+		}
+	}
+}
+
+// missed is why a try has failed. In a transaction of the caller's it looks no further: a plain
+// SELECT would take the snapshot.
+func (t *taking) missed(ctx context.Context) error {
+	if t.role == owner {
+		rows, err := t.send(ctx, fmt.Sprintf("SELECT 1 FROM %s AS p WHERE p.id = %d AND %s", t.table, t.permit.Rows[0],
+			t.ours()))
+		if err == nil && len(rows) == 0 {
+			err = t.gone()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: no permit is free, or another session waits for one", dialects.ErrNotAcquired)
+}
+
+func (t *taking) gone() error {
+	return fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, t.permit.Semaphore)
+}
+
+// ours is the condition that a row is the semaphore's: the table may have been made anew.
+func (t *taking) ours() string {
+	name, _ := literal(dialects.Value{Text: t.permit.Semaphore}) // it is ASCII
+	return "p.semaphore = " + name
+}
+
+// anySQL locks one of rows that nobody holds, and no other. The list comes first in the join, so
+// that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a range
+// would lock the gaps as well. By the other index, MariaDB would lock more than it returns. MySQL
+// wants to know that the list is not to be locked.
+func (t *taking) anySQL(into string, rows []int, condition string) string {
+	list := strings.Join(strings.Fields(fmt.Sprint(rows)), ",")
+	return onMariaDB(someWait) + "SELECT " + t.comment + t.locks + into + " FROM JSON_TABLE('" + list +
+		"', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + t.table +
+		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE " +
+		condition + t.ours() + " LIMIT 1 FOR UPDATE /*!80001 OF p */" + skipLocked
+}
+
+// oneSQL waits for a row as long as the head does.
+func (t *taking) oneSQL(row int) string {
+	return onMariaDB(fmt.Sprintf("max_statement_time=%.3f", lookEvery.Seconds())) +
+		fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %d "+
+			"AND %s FOR UPDATE", lookEvery.Milliseconds(), t.comment, t.locks, t.table, row, t.ours())
+}
+
+func (t *taking) unqueueSQL() string { return "DO RELEASE_LOCK('" + t.permit.Queue + "')" }
+
+// showSQL shows the lock in the session's variable, if the permit was taken.
+func (t *taking) showSQL(condition string) string {
+	value := t.driver.valueOf(labelOf(t.request), t.role)
+	if value == "" {
+		return ""
+	}
+	if condition != "" {
+		value = "IF(" + condition + ", " + value + ", @" + variable + ")"
+	}
+	return "SET @" + variable + " = " + value
+}
+
+// probe takes a free permit, unless somebody is in the queue. Where several statements can travel
+// together, it is one trip. Whoever is to wait keeps the head of the queue.
+func (t *taking) probe(ctx context.Context, front string) (head bool, locked string, err error) {
+	ask := "GET_LOCK('" + t.permit.Queue + "', 0)"
+	if !t.several {
+		asked, err := t.send(ctx, "SELECT "+ask)
+		if err != nil || asked[0] != "1" {
+			return false, "", err
+		}
+		rows, err := t.send(ctx, t.anySQL("", t.permit.Rows, ""))
+		if err == nil && (len(rows) > 0 || t.request.Try) {
+			_, err = t.send(ctx, t.unqueueSQL())
+		}
+		return true, strings.Join(rows, ""), err
+	}
+	const got = "@txlock_permit IS NOT NULL"
+	unqueue := t.unqueueSQL()
+	if !t.request.Try {
+		unqueue = strings.Replace(unqueue, "DO RELEASE", "DO "+got+" AND RELEASE", 1)
+	}
+	answer, err := t.send(ctx, joined(front, "SET @txlock_permit = NULL, @txlock_head = "+ask,
+		t.anySQL(" INTO @txlock_permit", t.permit.Rows, "@txlock_head = 1 AND "), unqueue, t.showSQL(got),
+		"SELECT CONCAT_WS(' ', COALESCE(@txlock_head, 0), @txlock_permit)",
+		"SET @txlock_permit = NULL, @txlock_head = NULL"))
+	if err != nil {
+		return false, "", err
+	}
+	first, locked, _ := strings.Cut(answer[0], " ")
+	return first == "1", locked, nil
+}
+
+// await waits in the queue, unless the session is its head, and then for a permit.
+func (t *taking) await(ctx context.Context, head bool) (locked string, err error) {
+	if !head {
+		if err := t.queue(ctx); err != nil {
+			return "", err
+		}
+	}
+	rested := time.Now()
+	for {
+		rows, err := t.send(ctx, t.anySQL("", t.inTurn(), ""))
+		if err == nil && len(rows) > 0 {
+			_, err = t.send(ctx, joined(t.unqueueSQL(), t.showLater()))
+			return rows[0], err
+		}
+		if err == nil {
+			err = waitEnded(ctx)
+		}
+		if err == nil && t.role == owner && time.Since(rested) > headRests {
+			err, rested = t.rest(ctx), time.Now()
+		}
+		if err == nil {
+			rows, err = t.pass(ctx)
+		}
+		if err != nil || len(rows) > 0 {
+			return strings.Join(rows, ""), err
+		}
+	}
+}
+
+// showLater is for a statement that follows the lock, where it may.
+func (t *taking) showLater() string {
+	if !t.several {
+		return ""
+	}
+	return t.showSQL("")
+}
+
+// queue waits for the head of the queue. The wait ends like any other.
+func (t *taking) queue(ctx context.Context) error {
+	limit := interrupt.Limit(ctx, t.request)
+	tag, prefix, hint := "", "", ""
+	if ctx.Done() != nil {
+		tag = newTag()
+	}
+	if limit > 0 {
+		prefix = onMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
+		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
+	}
+	query := prefix + "SELECT " + hint + commentOf(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue + "', " +
+		"100000000)"
+	var granted []string
+	err := t.driver.awaitTagged(ctx, limit > 0, tag, func(ctx context.Context) (err error) {
+		granted, err = firstColumn(ctx, t, query)
+		return err
+	})
+	if err == nil && granted[0] != "1" { // MariaDB has no error for the end of this wait
+		err = fmt.Errorf("%w: the wait in the queue was ended", dialects.ErrNotAcquired)
+	}
+	return err
+}
+
+// inTurn are the rows, of which the one that was waited for comes first. When it came free in the
+// moment in which that wait ended, the session has it in spite of the error, and takes no other.
+func (t *taking) inTurn() []int {
+	return slices.Concat(t.permit.Rows[t.awaited:], t.permit.Rows[:t.awaited])
+}
+
+// pass waits for a moment, at one of the permits. A transaction that holds other locks does not
+// wait for a row: InnoDB would see a deadlock where another permit comes free.
+func (t *taking) pass(ctx context.Context) (rows []string, err error) {
+	if t.role != owner {
+		return nil, pause(ctx, lookEvery)
+	}
+	t.awaited = rand.IntN(len(t.permit.Rows))
+	query := t.oneSQL(t.permit.Rows[t.awaited])
+	if t.several {
+		query = joined(query, t.unqueueSQL(), t.showSQL(""))
+	}
+	rows, err = t.send(ctx, query)
+	switch number(err) {
+	case queryTimeout, statementTimeout:
+		return nil, waitEnded(ctx)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rows) == 0:
+		return nil, t.gone()
+	case !t.several:
+		_, err = t.send(ctx, t.unqueueSQL())
+	}
+	return rows, err
+}
+
+// rest ends the transaction, which holds nothing. The next statement begins another.
+func (t *taking) rest(ctx context.Context) error {
+	_, err := t.send(ctx, "ROLLBACK")
+	if err == nil && t.request.Work && t.several { // which it was begun with
+		_, err = t.send(ctx, "SAVEPOINT "+mark)
+	}
+	return err
+}
+
+// send runs statements that are over at once. The end of ctx leaves them alone: the client library
+// would close the connection.
+func (t *taking) send(ctx context.Context, query string) (column []string, err error) {
+	if query == "" {
+		return nil, nil
+	}
+	err = interrupt.Await(ctx, false, func(context.Context) error { return nil },
+		func(ctx context.Context) (err error) {
+			column, err = firstColumn(ctx, t, query)
+			return err
+		})
+	return column, err
+}
+
+// errHeadKept occurs when the head of a queue may still be the session's.
+var errHeadKept = errors.New("the head of a semaphore's queue was not given back: end this connection")
+
+// leaveQueue gives the head of the queue back, whether the session has it or not.
+func (t *taking) leaveQueue(ctx context.Context) (err error) {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	for range 3 { // somebody may interrupt it, as the statement before
+		if _, err = t.ExecContext(clean, t.unqueueSQL()); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %w", errHeadKept, err)
+}
+
+// granted notes which permit was taken, and reads the token.
+func (t *taking) granted(locked string) (token int64, err error) {
+	rows := []string{locked}
+	if t.request.Fence != "" {
+		if rows, token, err = tokenOf(rows); err != nil {
+			return 0, err
+		}
+	}
+	row, err := strconv.Atoi(rows[0])
+	if err != nil {
+		return 0, err
+	}
+	if t.permit.Taken = slices.Index(t.permit.Rows, row); t.permit.Taken < 0 {
+		return 0, fmt.Errorf("bug: row %d is no permit of %v", row, t.permit.Rows)
+	}
+	return token, nil
+}
+
+// waitEnded is an error when ctx has ended.
+func waitEnded(ctx context.Context) error {
+	if !ended(ctx) {
+		return nil
+	}
+	return fmt.Errorf("%w: no permit came free in time", dialects.ErrNotAcquired)
+}
+
+// pause waits for d, or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return waitEnded(ctx)
+	}
+}
