@@ -65,9 +65,10 @@ func (r *postgresReplication) demote(_ context.Context, primary, _ *Server) erro
 	return primary.toProcess(func(p *process) error { return p.end(syscall.SIGINT) })
 }
 
+// promote does not wait within the statement: what the server replays might cancel that.
 func (r *postgresReplication) promote(ctx context.Context, standby *Server) error {
 	return on(standby, func(a asks) error {
-		if err := a.do(ctx, "SELECT pg_promote()"); err != nil {
+		if err := a.do(ctx, "SELECT pg_promote(false)"); err != nil {
 			return err
 		}
 		return a.until(ctx, r.leads())
