@@ -14,6 +14,7 @@ import (
 const (
 	found    = "txlock_done"
 	notFound = "@" + found + " IS NULL"
+	wasFound = "@" + found + " IS NOT NULL"    // sql_mode HIGH_NOT_PRECEDENCE reads NOT in front otherwise
 	granted  = "@" + variable + " IS NOT NULL" // the locking statement has put a value into it
 	isFound  = "found"
 )
@@ -25,18 +26,24 @@ var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 // lookUpSQL comes in front of the lock. It must not wait for a marker that is being written, so it
 // is not a SET, whose queries InnoDB reads in share mode. And what it has read must not be what the
 // work reads: COMMIT ends the snapshot that it has at REPEATABLE READ.
-func lookUpSQL(marker dialects.Marker) (string, error) {
+//
+// It has the comment of the lock, by which a wait is ended: DDL may hold the table of the markers.
+func lookUpSQL(marker dialects.Marker, comment string) (string, error) {
 	done, err := doneSQL(marker)
-	return "SELECT NULL, (" + done + ") INTO @" + variable + ", @" + found + "; COMMIT", err
+	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + variable + ", @" + found + "; COMMIT", err
 }
 
-// onceScript goes on behind lookUpSQL, with the statement that locks. Send returns the values of
-// the rows that it has locked, or errFound, or ErrDone when the marker came meanwhile.
-func (d *Driver) onceScript(request dialects.Request, lock string) (query string,
+// onceScript puts the statement that locks behind lookUpSQL. Send returns the values of the rows
+// that it has locked, or errFound, or ErrDone when the marker came meanwhile.
+func (d *Driver) onceScript(request dialects.Request, comment, lock string) (query string,
 	send func(context.Context, querier, string) ([]string, error), err error,
 ) {
+	look, err := lookUpSQL(*request.Marker, comment)
+	if err != nil {
+		return "", nil, err
+	}
 	write, read, err := markSQL(*request.Marker, granted)
-	answer := "(SELECT '" + isFound + "' FROM DUAL WHERE NOT " + notFound + ") UNION ALL (" + read + ")"
+	answer := "(SELECT '" + isFound + "' FROM DUAL WHERE " + wasFound + ") UNION ALL (" + read + ")"
 	send = func(ctx context.Context, q querier, query string) ([]string, error) {
 		answer, err := firstColumn(ctx, q, query)
 		switch {
@@ -47,14 +54,14 @@ func (d *Driver) onceScript(request dialects.Request, lock string) (query string
 		}
 		return []string{request.Values[0].Text}, marked(answer)
 	}
-	return joined(lock, write, answer, leaveFound(d.owned)), send, err
+	return joined(look, save, lock, write, answer, leaveFound(d.owned)), send, err
 }
 
 // leaveFound ends the transaction where the work was done, and gives a session of the caller's its
 // settings back. Else it changes nothing. The server commits when it is told to switch autocommit
 // on: see commits.
 func leaveFound(owned bool) string {
-	leave := "SET autocommit = NOT " + notFound + "; SET "
+	leave := "SET autocommit = " + wasFound + "; SET "
 	if owned {
 		return leave + "autocommit = 0"
 	}

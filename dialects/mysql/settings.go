@@ -25,7 +25,7 @@ const (
 		isolation + " = " + level + ", wait_timeout = "
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
-		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL"
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL, @" + found + " = NULL"
 
 	// isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
 	// by the same name.

@@ -134,3 +134,47 @@ func TestNothingIsLeftForDDL(t *testing.T) {
 		}
 	})
 }
+
+// What is sent behind COMMIT cannot make it an error. (Work spoils it here; in earnest it is a KILL
+// QUERY, which hits what follows the COMMIT.)
+func TestCommittedAllTheSame(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		table := f.MakeTable(t, "n int")
+		locks, db := callersPool(t, f, func(map[string]string) {})
+		err := locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			return f.Exec(ctx, tx, "SET @txlock_isolation = 'none'")
+		})
+		require.Equal(t, err == nil, f.Total(t, "SELECT COUNT(*) FROM "+table) == 1)
+		require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(context.Context, *sql.Tx) error { return nil }))
+		var left int
+		require.NoError(t, db.QueryRow("SELECT @@autocommit <> 1 OR @txlock_isolation IS NOT NULL").Scan(&left))
+		require.Zero(t, left)
+	})
+}
+
+// A Once that fails between its look at the marker and its end leaves nothing in the session.
+func TestNothingIsLeftOfOnce(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		f, table := testbed.NewFixtureWithTable(t, f.Engine, f.Client, txlock.WithSlots(64))
+		require.NoError(t, f.Locks.Install(background))
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+		t.Cleanup(pool.Close)
+		locks := txlock.New(driver, txlock.WithTable(table))
+		nothing := func(context.Context, *sql.Tx) error { return nil }
+		for _, key := range []string{"a", "b"} {
+			ran, err := locks.Once(key).Do(background, nothing)
+			require.NoError(t, err)
+			require.True(t, ran)
+		}
+		f.AsAdmin(t, "RENAME TABLE "+table+" TO "+table+"_gone")
+		_, err := locks.Once("b").Do(background, nothing)
+		f.AsAdmin(t, "RENAME TABLE "+table+"_gone TO "+table)
+		if err != nil {
+			require.ErrorIs(t, err, txlock.ErrNotInstalled)
+		}
+		var left int
+		require.NoError(t, pool.DB.QueryRow("SELECT @txlock IS NOT NULL OR @txlock_done IS NOT NULL").Scan(&left))
+		require.Zero(t, left)
+	})
+}
