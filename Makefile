@@ -6,7 +6,8 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with their own go.mod. go.work explains how they find each other.
 MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser internal/containers internal/torture \
-	internal/unsafeengine internal/migrations internal/anydriver examples/gorm examples/bun bench
+	internal/unsafeengine internal/migrations internal/anydriver examples/gorm examples/bun \
+	examples/sqlc examples/ent bench
 
 # What .ci/width.go checks besides Go code.
 PAGES = README.md docs/models/README.md
@@ -56,6 +57,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	cd internal/torture && GOOS=darwin go vet ./...
 	go run .ci/documented.go $(DOCUMENTED)
 	go run .ci/shown.go
+	.ci/generated
 	.ci/dependencies
 
 bench: ## every lock people use today, side by side: less than 6 minutes

@@ -34,7 +34,8 @@ type Holding struct {
 	Waiters []Session // in the order of the queue
 	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
 	// "semaphore", Row is its name in the table of permits, and Holder is nil. To break one, set
-	// Holder to it.
+	// Holder to it. Of a [Locker.Election], Column is "election", Row its name in the table of
+	// leaders, Key its name, and Holder leads it. [Election.Leader] has the identity.
 	Permits []Session
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
@@ -76,7 +77,8 @@ type Session struct {
 
 // Inspect returns the rows that are held or awaited, by whichever process, in the order of their
 // numbers: all slots of the lock table, and the rows of [Locker.Rows] that sessions of txlock lock.
-// With keys it returns their slots alone. It is a picture of a moment, and changes nothing.
+// Behind them come elections and semaphores. With keys it returns their slots alone, and elections
+// and semaphores of these names. It is a picture of a moment, and changes nothing.
 //
 // No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other
 // roles run, since when and from where. On MySQL it needs SELECT on performance_schema, which must
@@ -84,9 +86,9 @@ type Session struct {
 //
 // MariaDB does not list a slot that nobody waits for. Inspect finds such slots by trying, and their
 // holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or
-// half of what ctx leaves. Calls at the same time take turns. A slot whose holder is not found, for
-// want of time or of connections, has a Holder without an ID. docs/operations.md has the
-// statements, and what each server does not show.
+// half of what ctx leaves; semaphores and elections take as long again. Calls at the same time take
+// turns. A slot whose holder is not found, for want of time or of connections, has a Holder without
+// an ID. docs/operations.md has the statements, and what each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -128,7 +130,11 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	holdings = append(holdings, semaphores...)
+	elections, err := l.inspectElections(ctx, keys, here)
+	if err != nil {
+		return nil, err
+	}
+	holdings = slices.Concat(holdings, semaphores, elections)
 	forgetAmbiguous(holdings)
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
@@ -229,7 +235,7 @@ func forgetAmbiguous(holdings []Holding) {
 
 // nameKey is what the holder named, else the first other session that says so.
 func (h *Holding) nameKey() {
-	if h.Column == semaphoreColumn {
+	if h.Column == semaphoreColumn || h.Column == electionColumn {
 		return
 	}
 	h.Key = ""
@@ -260,8 +266,8 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 			switch {
 			case row.Semaphore != "":
 				if claim.Permits > 0 && (asciiKey(item) == row.Semaphore || cut &&
-					strings.HasPrefix(semaphoreKey(row.Semaphore), item)) {
-					return semaphoreKey(row.Semaphore), claim
+					strings.HasPrefix(keyOf(row.Semaphore), item)) {
+					return keyOf(row.Semaphore), claim
 				}
 			case claim.Permits > 0:
 			case row.Column != "":
@@ -322,6 +328,8 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
 	case holder.ID == "" && holding.Column == semaphoreColumn:
 		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
+	case holder.ID == "" && holding.Column == electionColumn:
+		return errors.New("the server did not say which session leads, so none was ended")
 	case holder.ID == "":
 		return fmt.Errorf("slot %s of %s was held, and the server did not say by which session, so none was ended: "+
 			"inspect this key alone, "+
@@ -344,6 +352,8 @@ func (h Holding) name() string {
 	switch {
 	case h.Column == semaphoreColumn:
 		return "semaphore " + nameOf([]string{h.Key})
+	case h.Column == electionColumn:
+		return "election " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":

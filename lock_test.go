@@ -554,6 +554,12 @@ var sideBySide = []guarantee{
 		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
 		guarantees.SemaphoreInspected[pgx.Tx], guarantees.SemaphoreInspected[*sql.Tx],
 	},
+
+	// Inspection of elections
+	{
+		"Inspect shows who leads an election and who campaigns, and Break ends the leader",
+		guarantees.InspectElections[pgx.Tx], guarantees.InspectElections[*sql.Tx],
+	},
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or

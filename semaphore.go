@@ -139,7 +139,7 @@ func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map
 	rows, err := l.driver.InspectPermits(ctx, l.config.table, only)
 	for _, state := range rows {
 		h := Holding{
-			Table: state.Table, Column: semaphoreColumn, Row: state.Semaphore, Key: semaphoreKey(state.Semaphore),
+			Table: state.Table, Column: semaphoreColumn, Row: state.Semaphore, Key: keyOf(state.Semaphore),
 		}
 		for _, party := range state.Permits {
 			holder, claim := sessionOf(party, state, 0)
@@ -158,8 +158,8 @@ func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map
 	return holdings, err
 }
 
-// semaphoreKey undoes asciiKey. Of a long key it is the beginning, and "…".
-func semaphoreKey(name string) string {
+// keyOf undoes asciiKey. Of a long key it is the beginning, and "…".
+func keyOf(name string) string {
 	name, _, cut := strings.Cut(name, "#")
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {

@@ -52,7 +52,7 @@ func main() {
 
 func check(path, text string) (wide int) {
 	code := strings.HasSuffix(path, ".go")
-	if code && strings.Contains(text, "\n// Code generated ") {
+	if code && strings.Contains("\n"+text, "\n// Code generated ") {
 		return 0
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")

@@ -38,6 +38,8 @@ type RowState struct {
 	// the lock table then, and Permits are the sessions that hold a permit each.
 	Semaphore string
 	Permits   []Party
+	// Election is the name of an election in the table of leaders, whose seat the row is.
+	Election string
 }
 
 // Party is a session that holds a row or waits for it. What the server does not show is empty.

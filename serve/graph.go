@@ -18,6 +18,9 @@ type node struct {
 	in     []*edge
 	circle int // its number, from 1; 0 outside of circles
 	// for the search for circles
+	needs      int  // how many must go on before it can
+	met        bool // one of those any of which will do goes on
+	goesOn     bool // in time
 	index, low int
 	open       bool
 }
@@ -26,6 +29,7 @@ type node struct {
 type edge struct {
 	from, to *node
 	lock     lockView
+	any      bool // any holder of the lock will do
 	For      string
 }
 
@@ -78,13 +82,13 @@ func graphOf(s *state) graph {
 		g.Circles = append(g.Circles, c)
 	}
 	for i, n := range nodes {
-		for _, e := range n.out {
+		for j, e := range n.out { // several at one lock that is shared
 			if len(g.Edges) == mostEdges {
 				g.More++
 				continue
 			}
 			g.Edges = append(g.Edges, edgeView{
-				ID: fmt.Sprint("e", e.lock.ID, "-", i), URL: e.lock.URL, Lock: e.lock.Name, For: e.For,
+				ID: fmt.Sprint("e", e.lock.ID, "-", i, "-", j), URL: e.lock.URL, Lock: e.lock.Name, For: e.For,
 				Waiter: n.label, WaiterClient: n.client, Holder: e.to.label, HolderClient: e.to.client,
 				Circle: e.InCircle(),
 			})
@@ -119,8 +123,10 @@ func connect(holdings []txlock.Holding) []*node {
 		for i, holder := range holdersOf(h) {
 			to := of(holder, fmt.Sprint("holder ", i, " of ", lock.ID))
 			for j, waiter := range h.Waiters {
-				e := &edge{from: of(waiter, fmt.Sprint("waiter ", j, " of ", lock.ID)), to: to, lock: lock}
-				e.For = sessionOf(waiter, h, j+1).For
+				e := &edge{
+					from: of(waiter, fmt.Sprint("waiter ", j, " of ", lock.ID)), to: to, lock: lock,
+					any: anyWillDo(h), For: sessionOf(waiter, h, j+1).For,
+				}
 				e.from.out, to.in = append(e.from.out, e), append(to.in, e)
 			}
 		}
@@ -136,9 +142,43 @@ func about(s txlock.Session) string {
 	return name + client
 }
 
+// findGoing finds who goes on in time: who waits for nobody, and who waits for such. A wait for a
+// permit ends when any of its holders goes on.
+func findGoing(nodes []*node) {
+	var going []*node
+	for _, n := range nodes {
+		some := 0
+		for _, e := range n.out {
+			if e.any {
+				some = 1
+			} else {
+				n.needs++
+			}
+		}
+		if n.needs += some; n.needs == 0 {
+			going = append(going, n)
+		}
+	}
+	for len(going) > 0 {
+		n := going[0]
+		going, n.goesOn = going[1:], true
+		for _, e := range n.in {
+			from := e.from
+			if e.any && from.met {
+				continue
+			}
+			from.met = from.met || e.any
+			if from.needs--; from.needs == 0 {
+				going = append(going, from)
+			}
+		}
+	}
+}
+
 // circlesOf finds the sets of sessions that wait for each other, and numbers them: the strongly
-// connected components of more than one node, by Tarjan's algorithm.
+// connected components of more than one node, by Tarjan's algorithm, among those that do not go on.
 func circlesOf(nodes []*node) (circles [][]*node) {
+	findGoing(nodes)
 	var stack []*node
 	next := 0
 	var visit func(n *node)
@@ -147,6 +187,9 @@ func circlesOf(nodes []*node) (circles [][]*node) {
 		n.index, n.low, n.open = next, next, true
 		stack = append(stack, n)
 		for _, e := range n.out {
+			if e.to.goesOn {
+				continue
+			}
 			if e.to.index == 0 {
 				visit(e.to)
 				n.low = min(n.low, e.to.low)
@@ -171,7 +214,7 @@ func circlesOf(nodes []*node) (circles [][]*node) {
 		}
 	}
 	for _, n := range nodes {
-		if n.index == 0 {
+		if n.index == 0 && !n.goesOn {
 			visit(n)
 		}
 	}

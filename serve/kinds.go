@@ -10,8 +10,11 @@ import (
 
 // What differs from one kind of lock to another is in this file.
 
-// semaphore is the column of a semaphore.
-const semaphore = "semaphore"
+// The columns of semaphores and of elections.
+const (
+	semaphore = "semaphore"
+	election  = "election"
+)
 
 // holdersOf are the sessions that hold a row.
 func holdersOf(h txlock.Holding) []txlock.Session {
@@ -28,7 +31,7 @@ func kindOf(h txlock.Holding) string {
 		return "permits"
 	case len(h.Readers) > 0:
 		return "shared"
-	case h.Column != "" && strings.HasSuffix(strings.Trim(h.Table, "`\""), "_leaders"):
+	case h.Column == election:
 		return "leader"
 	case h.Column != "":
 		return "row"
@@ -43,6 +46,8 @@ func holds(s txlock.Session, h txlock.Holding) string {
 	switch {
 	case h.Column == semaphore:
 		return fmt.Sprintf("permit %d", s.Permit)
+	case h.Column == election:
+		return "leads"
 	case s.Shared:
 		return "shared"
 	}
@@ -60,6 +65,9 @@ func together(h txlock.Holding, sessions int) string {
 	return fmt.Sprintf("held by %d", sessions)
 }
 
+// anyWillDo tells whether a wait for the row ends when any of those that hold it goes on.
+func anyWillDo(h txlock.Holding) bool { return h.Column == semaphore }
+
 // waits says what a session waits for.
 func waits(s txlock.Session) string {
 	if s.Shared {
@@ -71,7 +79,7 @@ func waits(s txlock.Session) string {
 // nameOf is what people call the lock.
 func nameOf(h txlock.Holding) string {
 	switch {
-	case h.Column == semaphore && h.Key != "":
+	case (h.Column == semaphore || h.Column == election) && h.Key != "":
 		return h.Key
 	case h.Column != "":
 		return fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row)

@@ -21,13 +21,16 @@ func TestSeveralHolders(t *testing.T) {
 	permits.Column, permits.Row = "semaphore", "api"
 	permits.Permits = []txlock.Session{*held("api", "3").Holder, *held("api", "4").Holder}
 	permits.Permits[1].Permit = 7
-	locks := &still{holdings: []txlock.Holding{shared, permits}}
+	leader := held("scheduler", "5")
+	leader.Column, leader.Row = "election", "scheduler"
+	locks := &still{holdings: []txlock.Holding{shared, permits, leader}}
 	p := pageOf(t, locks, AllowBreak())
 	list := get(p, "/").Body.String()
-	for _, told := range []string{"shared", "permit 0", "permit 7", "waits to share"} {
+	for _, told := range []string{"shared", "permit 0", "permit 7", "waits to share", "leads"} {
 		require.Contains(t, list, "<td>"+told+"</td>")
 	}
 	require.Contains(t, get(p, "/lock?"+idOf(shared).query().Encode()).Body.String(), "kind: shared, shared by 2")
+	require.Contains(t, get(p, "/lock?"+idOf(leader).query().Encode()).Body.String(), "kind: leader, leads")
 	require.Contains(t, get(p, "/lock?"+idOf(permits).query().Encode()).Body.String(), "kind: permits, 2 permits held")
 	require.Equal(t, 2, strings.Count(get(p, "/graph").Body.String(), "<td>session"))
 	for _, c := range []struct {

@@ -114,6 +114,22 @@ func TestCircles(t *testing.T) {
 	require.NotContains(t, get(pageOf(t, &still{holdings: []txlock.Holding{a, d}}), "/graph").Body.String(), "Circle")
 }
 
+// Who waits for a permit goes on when any of its holders does.
+func TestCircleOfPermits(t *testing.T) {
+	t.Parallel()
+	api, a := held("api", "", "1"), held("a", "2", "3")
+	api.Column, api.Row = "semaphore", "api"
+	api.Permits = []txlock.Session{*held("api", "2").Holder, *held("api", "3").Holder}
+	graph := func(holdings ...txlock.Holding) string {
+		return get(pageOf(t, &still{holdings: holdings}), "/graph").Body.String()
+	}
+	mine := held("b", "1", "2")
+	require.NotContains(t, graph(api, mine, held("c", "9", "3")), "Circle", "session 3 will go on")
+	require.Contains(t, graph(api, mine, a), "Circle", "session 3 waits for session 2")
+	mine.Waiters = append(mine.Waiters, *held("b", "3").Holder)
+	require.Contains(t, graph(api, mine), "Circle", "both wait for session 1")
+}
+
 // A chain stands in a row, a crowd in one box.
 func TestDrawing(t *testing.T) {
 	t.Parallel()

@@ -58,10 +58,10 @@ func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (relea
 	return release
 }
 
-// Waiters returns when at least n calls wait for one of keys: at the server, of whichever process,
-// or in the queue of locks. It asks the server again and again, and does not guess by time. Calls
-// that wait in a process for several of keys are counted once. So of calls that wait there for
-// different keys, those of the key with most are counted.
+// Waiters returns when at least n calls wait for one of keys, or in an election of that name: at
+// the server, of whichever process, or in the queue of locks. It asks the server again and again,
+// and does not guess by time. Calls that wait in a process for several of keys are counted once. So
+// of calls that wait there for different keys, those of the key with most are counted.
 func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...string) {
 	t.Helper()
 	waiting := 0
@@ -90,11 +90,11 @@ func waitersOf(holdings []txlock.Holding) int {
 	return len(sessions) + behind
 }
 
-// Lose ends the sessions that hold keys at the server: alone, by Shared, or by a permit. So does an
-// administrator, a failover, or a connection that is cut. When it returns, their transactions are
-// rolled back, and others may have the locks. The programs that held them learn of it as of any
-// other loss. It waits until somebody holds one of keys. On MariaDB sessions that share may stay
-// unknown, and then none is ended.
+// Lose ends the sessions that hold keys at the server: alone, by Shared, by a permit, or as leader
+// of an election of that name. So does an administrator, a failover, or a connection that is cut.
+// When it returns, their transactions are rolled back, and others may have the locks. The programs
+// that held them learn of it as of any other loss. It waits until somebody holds one of keys. On
+// MariaDB sessions that share may stay unknown, and then none is ended.
 func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 	t.Helper()
 	err := until(func(ctx context.Context) (done bool, err error) {

@@ -143,7 +143,7 @@ func (o *options) holding(ctx context.Context, locks locker, key, session string
 			return txlock.Holding{}, err
 		}
 		for _, h := range holdings {
-			if h.Column == semaphore {
+			if !isLock(h) {
 				continue
 			}
 			if h.Holder != nil && h.Holder.ID != "" && (session == "" || session == h.Holder.ID) {
@@ -230,7 +230,7 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 	free := 0
 	for {
 		holdings, err := locks.Inspect(ctx, key)
-		holdings = slices.DeleteFunc(holdings, func(h txlock.Holding) bool { return h.Column == semaphore })
+		holdings = slices.DeleteFunc(holdings, func(h txlock.Holding) bool { return !isLock(h) })
 		switch {
 		case err != nil:
 			return "Who has the lock now the server did not say."

@@ -32,7 +32,9 @@ can read, put a proxy with TLS in front, or rather a tunnel to 127.0.0.1, such a
 or the address itself are refused, unless --host allows the name.
 
 The page only reads. With --allow-break it can also end the session of a holder,
-as "txlock break" does: the one that it has shown, after asking.
+as "txlock break" does: the one that it has shown, after asking. Every process that
+can connect to the port can do that, on 127.0.0.1 those of all users of the machine:
+set a token there too.
 
 It runs until a signal ends it.`
 
@@ -53,7 +55,7 @@ func newServe(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve [flags]", Short: "Serve a page that shows who waits for whom", Long: serveHelp,
 		DisableFlagsInUseLine: true,
-		Example: "  txlock serve\n  txlock serve --allow-break\n" +
+		Example: "  txlock serve\n  TXLOCK_SERVE_TOKEN=$(cat token) txlock serve --allow-break\n" +
 			"  TXLOCK_SERVE_TOKEN=$(cat token) txlock serve --listen 10.0.0.7:8044 --host locks.example.com",
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context(), c.OutOrStdout()) },

@@ -95,6 +95,8 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 		}
 		switch {
 		case len(h.Permits) > 0:
+		case h.Holder != nil && h.Column == election:
+			t.add(kind, name, "leads", all, *h.Holder)
 		case h.Holder != nil:
 			t.add(kind, name, "held", all, *h.Holder)
 		case len(h.Readers) > 0:
@@ -185,6 +187,9 @@ func byBegin(a, b *txlock.Session) int {
 func lockName(h txlock.Holding, asked []string) string {
 	if h.Column == semaphore {
 		return terminal.Clean("permits of " + h.Key)
+	}
+	if h.Column == election {
+		return terminal.Clean("leader of " + h.Key)
 	}
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))

@@ -191,6 +191,10 @@ func TestLockOfAskedKey(t *testing.T) {
 	}
 	require.Equal(t, "inventory.sku=8", lockName(txlock.Holding{Table: "inventory", Column: "sku", Row: "8"},
 		[]string{"sku:42"}))
+	leader := tableOf([]txlock.Holding{
+		{Column: election, Row: "scheduler", Key: "scheduler", Holder: &txlock.Session{ID: "4711"}},
+	}, nil)
+	require.Regexp(t, `^leader of scheduler +leads .*4711`, leader.lines(0, 0, false)[1])
 }
 
 // JSON says what is not known. It escapes what would command a terminal.

@@ -15,8 +15,14 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
-// semaphore is the Column of a semaphore's Holding.
-const semaphore = "semaphore"
+// The Column of a semaphore's Holding, and of an election's.
+const (
+	semaphore = "semaphore"
+	election  = "election"
+)
+
+// isLock tells whether a row is that of a lock, and not of a semaphore or an election.
+func isLock(h txlock.Holding) bool { return h.Column != semaphore && h.Column != election }
 
 // patience is how long a wait lasts before it is announced.
 const patience = time.Second
@@ -132,7 +138,7 @@ func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) st
 // rows. In containers many processes have the same number. A row that was held before this process
 // asked belongs to another.
 func (j *job) holder(h txlock.Holding) string {
-	if (h.Column == semaphore) != (j.permits > 0) { // another lock of the same name
+	if h.Column == election || (h.Column == semaphore) != (j.permits > 0) { // something else of the same name
 		return ""
 	}
 	waited := time.Since(j.asked)

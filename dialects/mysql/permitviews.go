@@ -11,9 +11,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// maxPermitsShown bounds the rows of semaphores that are looked at on MariaDB, each by trying.
-const maxPermitsShown = dialects.DefaultSlots
-
 // permitRow is a row of the table of permits.
 type permitRow struct {
 	id, permit int
@@ -28,8 +25,28 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 	if err != nil {
 		return nil, err
 	}
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		rows, err := permitRows(ctx, conn, permits, only)
+	err = d.lookBeside(ctx, permits, "semaphore, permit", "permit >= 0", only,
+		func(ctx context.Context, conn *sql.Conn, p *picture, lines [][]string) (err error) {
+			rows := make([]permitRow, len(lines))
+			for i, line := range lines {
+				rows[i].semaphore = line[1]
+				rows[i].id, _ = strconv.Atoi(line[0])
+				rows[i].permit, _ = strconv.Atoi(line[2])
+			}
+			states, err = p.semaphores(ctx, conn, table, permits, rows)
+			return err
+		})
+	return states, err
+}
+
+// lookBeside looks at the locks of a table beside the lock table: of the rows for which condition
+// is true, and of names in only, if it is not nil. Work gets the number of each and its name, and
+// the other columns that were asked for with the name.
+func (d *Driver) lookBeside(ctx context.Context, table, columns, condition string, only []string,
+	work func(ctx context.Context, conn *sql.Conn, p *picture, rows [][]string) error,
+) error {
+	return d.withConn(ctx, func(conn *sql.Conn) error {
+		rows, err := rowsBeside(ctx, conn, table, columns, condition, only)
 		switch number(err) {
 		case noSuchTable, noPrivilege: // an older version, whose users were granted only what they needed
 			return nil
@@ -40,7 +57,7 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // it may have begun a transaction
 			return err
 		}
-		p, err := newPicture(ctx, conn, permits)
+		p, err := newPicture(ctx, conn, table)
 		if err != nil {
 			return err
 		}
@@ -48,43 +65,39 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 		if p.mariadb {
 			numbers := make([]int, len(rows))
 			for i, row := range rows {
-				numbers[i] = row.id
+				numbers[i], _ = strconv.Atoi(row[0])
 			}
 			err = d.lookAtMariaDB(ctx, conn, p, 0, numbers)
 		} else {
 			err = lookAtMySQL(ctx, conn, p, false)
 		}
 		if err == nil {
-			states, err = p.semaphores(ctx, conn, table, permits, rows)
+			err = work(ctx, conn, p, rows)
 		}
 		return explainPrivilege(err, p.mariadb)
 	})
-	return states, err
 }
 
-// permitRows reads the rows of semaphores.
-func permitRows(ctx context.Context, conn *sql.Conn, permits string, only []string) (rows []permitRow, err error) {
-	which := "permit >= 0"
+// maxShownBeside bounds the rows that are looked at, on MariaDB each by trying.
+const maxShownBeside = dialects.DefaultSlots
+
+func rowsBeside(ctx context.Context, conn *sql.Conn, table, columns, condition string, only []string) (
+	rows [][]string, err error,
+) {
+	name, _, _ := strings.Cut(columns, ",")
 	if only != nil {
 		names := []string{"NULL"}
-		for _, semaphore := range only {
-			name, err := literal(dialects.Value{Text: semaphore})
+		for _, text := range only {
+			quoted, err := literal(dialects.Value{Text: text})
 			if err != nil {
 				return nil, err
 			}
-			names = append(names, name)
+			names = append(names, quoted)
 		}
-		which += " AND semaphore IN (" + strings.Join(names, ", ") + ")"
+		condition += " AND " + name + " IN (" + strings.Join(names, ", ") + ")"
 	}
-	lines, err := grid(ctx, conn, "SELECT id, permit, semaphore FROM "+permits+" WHERE "+which+" ORDER BY id LIMIT "+
-		strconv.Itoa(maxPermitsShown))
-	for _, line := range lines {
-		row := permitRow{semaphore: line[2]}
-		row.id, _ = strconv.Atoi(line[0])
-		row.permit, _ = strconv.Atoi(line[1])
-		rows = append(rows, row)
-	}
-	return rows, err
+	return grid(ctx, conn, "SELECT id, "+columns+" FROM "+table+" WHERE "+condition+" ORDER BY id LIMIT "+
+		strconv.Itoa(maxShownBeside))
 }
 
 // semaphores puts the picture together.

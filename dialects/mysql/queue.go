@@ -75,12 +75,10 @@ func (p *picture) rowOf(lock rowLock, names map[tableColumn]map[string]rowName) 
 
 func state(name rowName, locks []rowLock) dialects.RowState {
 	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value}
-	mixed := slices.ContainsFunc(locks, func(l rowLock) bool { return l.shared && l.waiting })
+	compareWaits := byPlace(locks)
 	slices.SortFunc(locks, func(a, b rowLock) int {
-		if mixed && a.waiting && b.waiting && a.party != nil && b.party != nil {
-			// Who shares is not blocked by those in front that share too: the places do not
-			// compare.
-			if first := a.party.Since.Compare(b.party.Since); first != 0 {
+		if a.waiting && b.waiting {
+			if first := compareWaits(a, b); first != 0 {
 				return first
 			}
 		}
@@ -118,6 +116,39 @@ func state(name rowName, locks []rowLock) dialects.RowState {
 		unsure.settle(&state)
 	}
 	return state
+}
+
+// byPlace compares waits for one row. Who wants it alone has everybody in front, and who shares has
+// those in front that want it alone: their places do not compare. So the former are numbered, and
+// the latter come behind as many of them as they have in front. The times tell those apart that
+// share: of others they may be off, for the server reads one session after the other.
+func byPlace(locks []rowLock) func(a, b rowLock) int {
+	var alone []int // places
+	holders := 0
+	for _, lock := range locks {
+		switch {
+		case lock.shared:
+		case lock.waiting:
+			alone = append(alone, lock.place)
+		default:
+			holders = 1
+		}
+	}
+	slices.Sort(alone)
+	position := func(lock rowLock) int {
+		if lock.shared {
+			return 2 * (lock.place - holders)
+		}
+		number, _ := slices.BinarySearch(alone, lock.place)
+		return 2*number + 1
+	}
+	return func(a, b rowLock) int {
+		first := cmp.Compare(position(a), position(b))
+		if first == 0 && a.shared && b.shared && a.party != nil && b.party != nil {
+			first = a.party.Since.Compare(b.party.Since)
+		}
+		return first
+	}
 }
 
 // compareBool puts false first.

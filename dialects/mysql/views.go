@@ -159,12 +159,17 @@ func (p *picture) readIndexes(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// tables are the tables that sessions say they lock rows of, with the values of the rows.
+// tables are the tables that sessions say they lock rows of, with the values of the rows. That of
+// leaders is not among them: it is looked at apart.
 func (p *picture) tables() map[tableName][]string {
 	values := map[tableName][]string{}
+	var seats tableName
+	if leaders, err := leadersOf(p.table); err == nil {
+		seats = p.parsed(leaders, p.database)
+	}
 	for of, rows := range p.claimed() {
 		_, err := of.is("", "") // no table has an invalid name
-		if err != nil || of.database == "" || of.name == "" || of.tableName == p.slots() {
+		if err != nil || of.database == "" || of.name == "" || of.tableName == p.slots() || of.tableName == seats {
 			continue
 		}
 		for value := range rows {

@@ -37,6 +37,18 @@ func (d *driver[Tx]) InspectPermits(ctx context.Context, table string, only []st
 	if err != nil {
 		return nil, err
 	}
+	var locks []permitLock
+	p, err := d.lookBeside(ctx, quoted, permitLocksSQL(quoted), only, &locks)
+	if err != nil {
+		return nil, err
+	}
+	return p.semaphores(table, locks), nil
+}
+
+// lookBeside reads locks of a table beside the lock table, and the sessions.
+func (d *driver[Tx]) lookBeside(ctx context.Context, quoted, query string, only []string, locks any) (
+	p picture, err error,
+) {
 	err = d.withConn(ctx, func(q querier) error {
 		// An older version has not installed it, or its roles were granted only what they needed.
 		// That is asked for first, because the server would log an error.
@@ -45,22 +57,16 @@ func (d *driver[Tx]) InspectPermits(ctx context.Context, table string, only []st
 		if err != nil || readable[0][0] != "true" {
 			return err
 		}
-		columns, err := q.run(ctx, script{{permitLocksSQL(quoted), []any{arrayOf(only)}}, {sql: sessionsSQL}})
+		columns, err := q.run(ctx, script{{query, []any{arrayOf(only)}}, {sql: sessionsSQL}})
 		if err != nil {
 			return classify(err, dialects.Request{Table: quoted, Ours: true})
 		}
-		var locks []permitLock
-		var p picture
-		if err := readJSON(columns[0], &locks); err != nil {
+		if err := readJSON(columns[0], locks); err != nil {
 			return err
 		}
-		if err := readJSON(columns[1], &p.sessions); err != nil {
-			return err
-		}
-		states = p.semaphores(table, locks)
-		return nil
+		return readJSON(columns[1], &p.sessions)
 	})
-	return states, err
+	return p, err
 }
 
 // semaphores puts the picture together.

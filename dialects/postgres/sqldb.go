@@ -131,8 +131,13 @@ const (
 )
 
 // tell has the server interrupt or end a session, from another connection, if the pool has one to
-// give.
+// give. The session stands in the text: with arguments, some drivers prepare the statement in a
+// round trip of its own, and a pooler may then execute what somebody else has prepared.
 func (p *sqlPool) tell(ctx context.Context, query, session string) error {
+	text, err := textOf(script{{query, []any{session}}})
+	if err != nil {
+		return err
+	}
 	brief, stop := context.WithTimeout(ctx, interrupt.PatienceWith(p.DB))
 	defer stop()
 	conn, err := p.Conn(brief)
@@ -140,7 +145,7 @@ func (p *sqlPool) tell(ctx context.Context, query, session string) error {
 		return interrupt.ErrNoConnection
 	}
 	defer conn.Close()
-	_, err = conn.ExecContext(ctx, query, session)
+	_, err = conn.ExecContext(ctx, text)
 	return err
 }
 

@@ -160,6 +160,10 @@ var sideBySide = []guarantee{
 		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
 		guarantees.SemaphoreInspected[*sql.Tx], false,
 	},
+	{
+		"Inspect shows who leads an election and who campaigns, and Break ends the leader",
+		guarantees.InspectElections[*sql.Tx], true,
+	},
 }
 
 // alone are those whose neighbours would disturb them.
@@ -179,28 +183,40 @@ type line struct {
 }
 
 // lines are all engines and clients in the full tier. The usual one has lib/pq on the newest
-// PostgreSQL, and otelsql around pgx and around go-sql-driver/mysql.
-func lines() (lines []line) {
+// PostgreSQL, and otelsql around pgx and around go-sql-driver/mysql. Both have lib/pq through a
+// pooler.
+func lines(t *testing.T) (lines []line) {
 	for _, e := range testbed.Engines {
 		openings, newDriver := MySQL, onMySQL
 		if e.Postgres {
 			openings, newDriver = Postgres, onPostgres
 		}
 		for _, o := range openings {
-			l := line{e, testbed.SQLOnPool(o.Name, o.Open, newDriver), sideBySide, alone}
-			if o.Unseen {
-				unseen := func(g guarantee) bool { return g.watched }
-				l.sideBySide = slices.DeleteFunc(slices.Clone(sideBySide), unseen)
-				l.alone = slices.DeleteFunc(slices.Clone(alone), unseen)
-			}
-			if wrapper := o.Name != "lib pq"; wrapper && !tier.Full() {
-				l.sideBySide, l.alone = slices.DeleteFunc(slices.Clone(sideBySide), func(g guarantee) bool {
-					return !slices.Contains(onWrappers, g.says)
-				}), nil
-			}
 			if tier.Full() || usual[e.Kind] == o.Name {
-				lines = append(lines, l)
+				lines = append(lines, lineOf(e, o, newDriver, tier.Full() || o.Name == "lib pq"))
 			}
+		}
+	}
+	return append(lines, pooled(t)...)
+}
+
+// lineOf has all guarantees that hold on a client, or those of onWrappers.
+func lineOf(e *testbed.Engine, o Opening, newDriver func(*sql.DB) dialects.Driver[*sql.Tx], all bool) line {
+	left := func(g guarantee) bool {
+		return o.Unseen && g.watched || !all && !slices.Contains(onWrappers, g.says)
+	}
+	return line{
+		e, testbed.SQLOnPool(o.Name, o.Open, newDriver),
+		slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left),
+	}
+}
+
+// pooled are clients without pgx, each through a pooler of its own. That gives a session to one
+// client after the other.
+func pooled(t *testing.T) (lines []line) {
+	for _, o := range Postgres {
+		if o.Name == "lib pq" || o.Name == "opaque around lib pq" && tier.Full() {
+			lines = append(lines, lineOf(testbed.PgBouncer(t), o, onPostgres, tier.Full()))
 		}
 	}
 	return lines
@@ -233,8 +249,9 @@ func onPostgres(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db
 func onMySQL(db *sql.DB) dialects.Driver[*sql.Tx]    { return mysql.New(db) }
 
 func TestGuarantees(t *testing.T) {
+	lines := lines(t)
 	t.Run("alone", func(t *testing.T) {
-		for _, l := range lines() {
+		for _, l := range lines {
 			t.Run(l.engine.Name+" "+l.client.Name, func(t *testing.T) {
 				for _, g := range l.alone {
 					t.Run(g.says, func(t *testing.T) {
@@ -246,12 +263,14 @@ func TestGuarantees(t *testing.T) {
 		}
 	})
 	t.Run("side by side", func(t *testing.T) {
-		for _, l := range lines() {
+		for _, l := range lines {
 			t.Run(l.engine.Name+" "+l.client.Name, func(t *testing.T) {
 				t.Parallel()
 				for _, g := range l.sideBySide {
 					t.Run(g.says, func(t *testing.T) {
-						t.Parallel()
+						if !l.engine.Pooled { // some spoil sessions, which the next client gets
+							t.Parallel()
+						}
 						g.show(t, l.engine, l.client)
 					})
 				}

@@ -91,16 +91,7 @@ type fixture struct {
 
 func serving(t *testing.T, options ...serve.Option) *fixture {
 	t.Helper()
-	address, err := url.Parse(database.DSN)
-	require.NoError(t, err)
-	query := address.Query()
-	query.Set("pool_max_conns", "20")
-	address.RawQuery = query.Encode()
-	driver, err := postgres.Open(background, address.String())
-	require.NoError(t, err)
-	f := &fixture{locks: txlock.New(driver, txlock.WithQueue(10),
-		txlock.WithTable(strings.ToLower(t.Name())+fmt.Sprint(os.Getpid())), txlock.WithSlots(slots))}
-	t.Cleanup(func() { _ = f.locks.Close() }) // some tests end the server under it
+	f := &fixture{locks: program(t, "txlock")}
 	require.NoError(t, f.locks.Install(background))
 	page, err := serve.New(f.locks, append([]serve.Option{
 		serve.Every(time.Second), serve.Timeout(4 * time.Second), serve.Name("PostgreSQL of the tests"),
@@ -112,6 +103,23 @@ func serving(t *testing.T, options ...serve.Option) *fixture {
 		f.server.Close()
 	})
 	return f
+}
+
+// program has locks of this test, under the name of an application.
+func program(t *testing.T, application string) *txlock.Locker[pgx.Tx] {
+	t.Helper()
+	address, err := url.Parse(database.DSN)
+	require.NoError(t, err)
+	query := address.Query()
+	query.Set("pool_max_conns", "20")
+	query.Set("application_name", application)
+	address.RawQuery = query.Encode()
+	driver, err := postgres.Open(background, address.String())
+	require.NoError(t, err)
+	locks := txlock.New(driver, txlock.WithQueue(10),
+		txlock.WithTable(strings.ToLower(t.Name())+fmt.Sprint(os.Getpid())), txlock.WithSlots(slots))
+	t.Cleanup(func() { _ = locks.Close() }) // some tests end the server under it
+	return locks
 }
 
 func (f *fixture) hold(t *testing.T, keys ...string) *txlock.Lock {
@@ -126,6 +134,12 @@ func (f *fixture) hold(t *testing.T, keys ...string) *txlock.Lock {
 // does.
 func (f *fixture) wait(t *testing.T, ctx context.Context, key string) {
 	t.Helper()
+	f.waitFor(t, ctx, f.locks.Mutex(key), key)
+}
+
+// waitFor does so for any lock.
+func (f *fixture) waitFor(t *testing.T, ctx context.Context, m *txlock.Mutex[pgx.Tx], key string) {
+	t.Helper()
 	waiters := func() (n int) {
 		holdings, err := f.locks.Inspect(background, key)
 		require.NoError(t, err)
@@ -139,7 +153,7 @@ func (f *fixture) wait(t *testing.T, ctx context.Context, key string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if lock, err := f.locks.Mutex(key).Lock(ctx); err == nil {
+		if lock, err := m.Lock(ctx); err == nil {
 			_ = lock.Unlock(background)
 		}
 	}()

@@ -41,6 +41,7 @@ func (b *tab) everyLook(name string) {
 			b.size(width)
 			b.scheme(scheme)
 			b.fits()
+			require.Empty(b.t, is[[]string](b, pale), "hard to read, in %s colours", scheme)
 			grounds[scheme] = is[string](b, "getComputedStyle(document.body).backgroundColor")
 			b.shot(fmt.Sprint(name, "-", width, "-", scheme))
 		}
@@ -48,6 +49,33 @@ func (b *tab) everyLook(name string) {
 	require.NotEqual(b.t, grounds["light"], grounds["dark"])
 	b.accessible()
 }
+
+// pale are texts whose colour has less than 4.5 times the contrast to the ground below it that WCAG
+// asks for (2.2, 1.4.3). In a picture the ground is the box in front of the text, if there is one.
+const pale = `(() => {
+	const rgb = text => text.match(/[\d.]+/g).map(Number)
+	const light = text => rgb(text).slice(0, 3).map(c => c / 255)
+		.map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0)
+	const clear = text => text === 'none' || rgb(text).length === 4 && rgb(text)[3] === 0
+	const ground = e => {
+		const box = e.closest('svg') && e.parentElement.querySelector('rect')
+		if (box && !clear(getComputedStyle(box).fill)) return getComputedStyle(box).fill
+		for (; e; e = e.parentElement) {
+			if (!clear(getComputedStyle(e).backgroundColor)) return getComputedStyle(e).backgroundColor
+		}
+		return 'rgb(255, 255, 255)'
+	}
+	return [...document.body.querySelectorAll('*')]
+		.filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && e.getClientRects().length)
+		.filter(e => !['SCRIPT', 'STYLE'].includes(e.tagName))
+		.map(e => {
+			const style = getComputedStyle(e)
+			const two = [light(e.closest('svg') ? style.fill : style.color), light(ground(e))].sort((a, b) => b - a)
+			return [(two[0] + 0.05) / (two[1] + 0.05), e.textContent.trim()]
+		})
+		.filter(([ratio]) => ratio < 4.5).map(([ratio, text]) => ratio.toFixed(2) + ' ' + text)
+})()`
 
 // accessible checks what a screen reader and a keyboard need.
 func (b *tab) accessible() {

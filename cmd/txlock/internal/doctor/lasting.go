@@ -51,6 +51,8 @@ func locksOf(holdings []txlock.Holding) map[string]string {
 	for _, h := range holdings {
 		what := fmt.Sprintf("%q", h.Key)
 		switch {
+		case h.Column == "election":
+			what = "the election " + what
 		case h.Column != "":
 			what = fmt.Sprintf("%s.%s %s", h.Table, h.Column, h.Row)
 		case h.Key == "":

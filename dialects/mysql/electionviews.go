@@ -1,0 +1,45 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// InspectElections implements dialects.Electorate. It looks for held rows as Inspect does.
+func (d *Driver) InspectElections(ctx context.Context, table string, only []string) (
+	states []dialects.RowState, err error,
+) {
+	leaders, err := leadersOf(table)
+	if err != nil {
+		return nil, err
+	}
+	err = d.lookBeside(ctx, leaders, "election", "part = 'seat'", only,
+		func(_ context.Context, _ *sql.Conn, p *picture, rows [][]string) error {
+			states = p.elections(leaders, rows)
+			return nil
+		})
+	return states, err
+}
+
+// elections puts the picture together.
+func (p *picture) elections(leaders string, rows [][]string) (states []dialects.RowState) {
+	bySeat := map[string][]rowLock{}
+	for _, lock := range p.locks {
+		if lock.table == p.slots() && lock.index == primary {
+			bySeat[lock.value] = append(bySeat[lock.value], lock)
+		}
+	}
+	for _, row := range rows {
+		seat, election := row[0], row[1]
+		state := state(rowName{leaders, "id", seat}, bySeat[seat])
+		if state.Election = election; state.Holder != nil || len(state.Waiters) > 0 {
+			states = append(states, state)
+		}
+	}
+	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Election, b.Election) })
+	return states
+}

@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// seatLock is the turnstile in front of a seat, that a session has or waits for.
+type seatLock struct {
+	turnstile
+	Election string `json:"election"`
+	Seat     string `json:"seat"`
+}
+
+// seatLocksSQL reads them. $1 are elections, none for all.
+func seatLocksSQL(quoted string) string {
+	return `select row_to_json(s)::text from (
+	select l.pid, l.virtualtransaction, l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub,
+		l.granted, extract(epoch from l.waitstart) as since, p.election, p.id::text as seat,
+		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
+	from pg_locks l join ` + quoted + ` p on p.id = l.objid::int and p.part = 'seat'
+	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
+		and l.` + inThisDatabase + ` and l.classid = ` + literal(quoted) + `::regclass
+		and (cardinality($1::text[]) = 0 or p.election = any($1::text[]))) s`
+}
+
+// InspectElections implements dialects.Electorate.
+func (d *driver[Tx]) InspectElections(ctx context.Context, table string, only []string) (
+	states []dialects.RowState, err error,
+) {
+	leaders, err := leadersOf(table)
+	if err != nil {
+		return nil, err
+	}
+	var locks []seatLock
+	p, err := d.lookBeside(ctx, leaders, seatLocksSQL(leaders), only, &locks)
+	if err != nil {
+		return nil, err
+	}
+	byElection := map[string][]seatLock{}
+	for _, l := range locks {
+		if a := p.session(l.PID); a != nil && a.Transaction == l.Transaction { // else that has ended since
+			byElection[l.Election] = append(byElection[l.Election], l)
+		}
+	}
+	for election, locks := range byElection {
+		q := &queue{}
+		for _, l := range locks {
+			if l.Granted {
+				q.turnstileHolder, q.turnstile = l.PID, l.id()
+			} else {
+				q.waiting = append(q.waiting, l.waiter)
+			}
+		}
+		state := p.state(rowName{leaders, "id", locks[0].Seat}, q)
+		state.Election = election
+		states = append(states, state)
+	}
+	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Election, b.Election) })
+	return states, nil
+}
