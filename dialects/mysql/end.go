@@ -36,7 +36,7 @@ func (s *session) commit(ctx context.Context) error {
 		s.owned.ending.Store(&ctx)
 		return s.tx.Commit()
 	case s.several: // as well: where the release fails, the server does not run the statement behind it
-		return s.committed(ctx, s.restore(ctx, release+"; "+s.commits()))
+		return s.restore(ctx, release+"; SET "+commits)
 	}
 	if err := s.exec(ctx, release); err != nil {
 		if number(err) == 0 {
@@ -45,28 +45,7 @@ func (s *session) commit(ctx context.Context) error {
 		}
 		return err
 	}
-	return s.restore(ctx, s.commits())
-}
-
-// committed is nil where the query of commit has failed behind COMMIT, otherwise its error: a KILL
-// QUERY that comes during COMMIT hits what follows. Autocommit is on if COMMIT took place, see
-// commits.
-func (s *session) committed(ctx context.Context, failed error) error {
-	if number(failed) == 0 || number(failed) == noSuchSavepoint {
-		return failed
-	}
-	on, err := firstColumn(ctx, s.conn, "SELECT @@autocommit")
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: the session was interrupted before or during COMMIT, and whether it took place is "+
-			"unknown: %w", dialects.ErrLost, failed)
-	case len(on) != 1 || on[0] != "1":
-		return failed
-	}
-	if err := s.restore(ctx, "SET "); err != nil {
-		destroy(s.conn)
-	}
-	return nil
+	return s.restore(ctx, "SET "+commits)
 }
 
 // Rollback implements dialects.Session.
@@ -119,7 +98,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 			_, err = s.conn.ExecContext(ctx, "ROLLBACK")
 		}
 	case s.loan == nil: // and nothing was written
-		err = s.restore(ctx, s.commits())
+		err = s.restore(ctx, "SET "+commits)
 	case s.several:
 		err = s.restore(ctx, "ROLLBACK; SET ")
 	default:

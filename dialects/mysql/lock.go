@@ -120,7 +120,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	case err != nil:
 		return "", nil, err
 	case once:
-		return d.onceScript(request, comment, query)
+		return onceScript(request, comment, query)
 	case into != "":
 		return query, onlyRow(request), nil
 	}

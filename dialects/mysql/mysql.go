@@ -106,7 +106,11 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return s, token, nil
 		}
 		if errors.Is(err, errFound) {
-			s.close()
+			go func() {
+				clean, cancel := interrupt.Detached(ctx)
+				defer cancel()
+				_ = s.Rollback(clean)
+			}()
 			return nil, 0, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
