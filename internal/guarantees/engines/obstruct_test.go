@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
@@ -72,15 +73,19 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	key := f.Key("long")
 	held, err := f.Locks.Mutex(key, f.Key("other")).Lock(background)
 	require.NoError(t, err)
-	granted := make(chan error, 3)
-	m := f.Locks.Mutex(key)
-	go func() {
+	api := f.Key("api")
+	permit, err := f.Locks.Semaphore(api, 1).Lock(held.Context())
+	require.NoError(t, err)
+	granted := make(chan error, 5)
+	lockLater := func(m *txlock.Mutex[Tx]) {
 		lock, err := m.Lock(background)
 		if err == nil {
 			err = lock.Unlock(background)
 		}
 		granted <- err
-	}()
+	}
+	m := f.Locks.Mutex(key)
+	go lockLater(m)
 	go func() { granted <- m.Do(background, func(context.Context, Tx) error { return nil }) }()
 	go func() {
 		outer, err := f.Locks.Mutex(f.Key("outer")).Lock(background)
@@ -94,6 +99,13 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		granted <- err
 	}()
 	f.Waiters(t, 3)
+	kinds := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(shortLease))
+	go lockLater(kinds.Locks.Semaphore(api, 1))
+	go lockLater(kinds.Locks.Mutex(key).Shared())
+	eventually.Every(t, "a wait for a permit, and one to share", testbed.PollEvery, func() bool {
+		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND "+
+			"split_part(application_name, '#', 1) = '"+kinds.Label+"'") == 2
+	})
 	resign := leaderWithCandidate(t, e, c)
 
 	// An index that is made concurrently waits for all snapshots that are older than its own.
@@ -125,8 +137,9 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, held.Context().Err())
 	require.Empty(t, granted)
 	resign()
+	require.NoError(t, permit.Unlock(background))
 	require.NoError(t, held.Unlock(background))
-	for range 3 {
+	for range 5 {
 		require.NoError(t, testbed.Receive(t, granted))
 	}
 }
