@@ -36,7 +36,7 @@ func (s *session) commit(ctx context.Context) error {
 		s.owned.ending.Store(&ctx)
 		return s.tx.Commit()
 	case s.several: // as well: where the release fails, the server does not run the statement behind it
-		return s.restore(ctx, release+"; "+s.commits())
+		return s.restore(ctx, release+"; SET "+commits)
 	}
 	if err := s.exec(ctx, release); err != nil {
 		if number(err) == 0 {
@@ -45,7 +45,7 @@ func (s *session) commit(ctx context.Context) error {
 		}
 		return err
 	}
-	return s.restore(ctx, s.commits())
+	return s.restore(ctx, "SET "+commits)
 }
 
 // Rollback implements dialects.Session.
@@ -98,7 +98,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 			_, err = s.conn.ExecContext(ctx, "ROLLBACK")
 		}
 	case s.loan == nil: // and nothing was written
-		err = s.restore(ctx, s.commits())
+		err = s.restore(ctx, "SET "+commits)
 	case s.several:
 		err = s.restore(ctx, "ROLLBACK; SET ")
 	default:

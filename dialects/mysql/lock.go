@@ -30,11 +30,8 @@ type place struct {
 	querier
 	role    role
 	several bool // it takes several statements in one query
+	marks   bool // a marker travels with its lock: see lookUpSQL
 }
-
-// marks tells whether a marker travels with its lock: see lookUpSQL. In a transaction that has
-// begun before, the COMMIT there would end it.
-func (p place) marks() bool { return p.several && p.role == owner }
 
 // joined is a query of several statements, or of those of them that there are.
 func joined(statements ...string) string {
@@ -74,7 +71,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return 0, missing.ErrRows
 	}
-	if request.Marker != nil && !at.marks() {
+	if request.Marker != nil && !at.marks {
 		err = record(ctx, at, *request.Marker)
 	}
 	return token, err
@@ -106,7 +103,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
 	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
-	once := request.Marker != nil && at.marks()
+	once := request.Marker != nil && at.marks
 	switch {
 	case once:
 		into = cmp.Or(value, "1")
@@ -117,12 +114,13 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	if request.Try {
 		clause = skipLocked
 	}
-	query, err = lockSQL(request, clause, limit, commentOf(label, tag), into, patient)
+	comment := commentOf(label, tag)
+	query, err = lockSQL(request, clause, limit, comment, into, patient)
 	switch {
 	case err != nil:
 		return "", nil, err
 	case once:
-		return d.onceScript(request, query)
+		return onceScript(request, comment, query)
 	case into != "":
 		return query, onlyRow(request), nil
 	}

@@ -51,8 +51,9 @@ func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.
 // missing row would lock one. The count of rows would not tell: with clientFoundRows it is 1 in
 // both cases.
 //
-// The values come from a SELECT of one row, for VALUES takes no condition. MariaDB notes 1592 for
-// that, unsafe, where the binary log takes statements only; the order of one row is safe.
+// With a condition, the values come from a SELECT of one row, for VALUES takes none. Where the
+// binary log takes statements only, both servers would call that unsafe, in their logs, each time.
+// So no marker travels with its lock there.
 func markSQL(marker dialects.Marker, condition string) (write, read string, err error) {
 	markers, err := markersOf(marker.Table)
 	run := rand.Int64()
@@ -157,16 +158,21 @@ func (s *session) done(ctx context.Context, marker dialects.Marker) (at time.Tim
 	if err != nil {
 		return at, err
 	}
-	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", ("+done+"))")
+	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", IF("+byStatement+", 1, 0), ("+done+"))")
 	if err != nil {
 		destroy(s.conn) // with whatever was open on it
 		return at, classify(err, dialects.Request{Table: marker.Table, Ours: true})
 	}
 	fields := strings.Fields(strings.Join(answer, ""))
 	if len(fields) < 2 {
+		return at, fmt.Errorf("bug: no answer of the markers: %q", answer)
+	}
+	statements := fields[1] == "1"
+	s.driver.format.Store(&statements)
+	if len(fields) < 3 {
 		return at, nil
 	}
-	micros, err := strconv.ParseInt(fields[1], 10, 64)
+	micros, err := strconv.ParseInt(fields[2], 10, 64)
 	return time.UnixMicro(micros), err
 }
 

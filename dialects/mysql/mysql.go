@@ -91,7 +91,10 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	}
 	s := &session{driver: d, conn: conn}
 	s.look()
-	if request.Marker != nil && !s.several {
+	if format := d.format.Load(); format != nil { // else done asks for it
+		s.marks = s.several && !*format // see markSQL
+	}
+	if request.Marker != nil && !s.marks {
 		if at, err := s.done(ctx, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
 			return nil, 0, cmp.Or(err, dialects.ErrDone)
@@ -103,7 +106,11 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return s, token, nil
 		}
 		if errors.Is(err, errFound) {
-			s.close()
+			go func() {
+				clean, cancel := interrupt.Detached(ctx)
+				defer cancel()
+				_ = s.Rollback(clean)
+			}()
 			return nil, 0, err
 		}
 		clean, cancel := interrupt.Detached(ctx)

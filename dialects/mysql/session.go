@@ -15,7 +15,10 @@ import (
 // mark is a savepoint that is set in the transaction that took the lock, before work runs in it. It
 // can be released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and
 // DDL end it, and no later one has the savepoint.
-const mark = "txlock"
+const (
+	mark = "txlock"
+	save = "SAVEPOINT " + mark
+)
 
 // session is a pooled connection with its transaction.
 type session struct {
@@ -23,6 +26,7 @@ type session struct {
 	conn       *sql.Conn
 	socket     net.Conn   // of conn; nil when it cannot be seen
 	several    bool       // conn takes several statements in one query
+	marks      bool       // a marker travels with the lock: see onceScript
 	owned      *ownedConn // of conn; nil on a caller's pool
 	tx         *sql.Tx    // nil when no work runs in the session
 	loan       *loan      // that tx belongs to, on a caller's pool
@@ -42,13 +46,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	if err != nil {
 		return 0, err
 	}
-	look := ""
-	if request.Marker != nil && s.several {
-		if look, err = lookUpSQL(*request.Marker); err != nil {
-			return 0, err
-		}
-	}
-	const save = "SAVEPOINT " + mark
 	front := settings
 	switch {
 	case !s.several && settings != "":
@@ -56,8 +53,8 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		if err := s.exec(ctx, settings); err != nil {
 			return 0, err
 		}
-	case s.several && request.Work:
-		front = joined(settings, look, save)
+	case s.several && request.Work && (request.Marker == nil || !s.marks): // see onceScript
+		front = joined(settings, save)
 	}
 	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
 		switch {
@@ -97,7 +94,7 @@ func (s *session) borrow() (err error) {
 
 // place is where the session locks rows.
 func (s *session) place(as role) place {
-	return place{querier: s.statements(), role: as, several: s.several}
+	return place{querier: s.statements(), role: as, several: s.several, marks: s.marks && as == owner}
 }
 
 // statements is where the session's own statements go. On a pool of Open that is tx, if there is

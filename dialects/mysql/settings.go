@@ -25,7 +25,7 @@ const (
 		isolation + " = " + level + ", wait_timeout = "
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
-		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL"
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL, @" + found + " = NULL"
 
 	// isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
 	// by the same name.
@@ -39,22 +39,17 @@ const (
 
 	// byStatement is whether the session's writes are logged as statements and in no other way.
 	byStatement = "@@log_bin AND @@session.binlog_format = 'STATEMENT'"
-)
 
-// commits begins the query that restores the settings, and ends the transaction: a server that is
-// told to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
-// refuses is the query's error.
-//
-// MySQL keeps the transaction's metadata locks, for which DDL waits, where autocommit is off again
-// at the end of that statement. So what switches it back is a statement of its own. Where that
-// would be a round trip, for a caller whose connections have autocommit=0, the locks stay until the
-// connection is used again.
-func (s *session) commits() string {
-	if s.several {
-		return "SET autocommit = 1; SET "
-	}
-	return "SET autocommit = 1, "
-}
+	// commits ends a transaction in the statement that restores the settings: a server that is told
+	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
+	// refuses is the statement's error.
+	//
+	// Nothing may follow COMMIT in the query: a KILL QUERY that comes during COMMIT would hit that,
+	// and its error be taken for that of COMMIT. Callers whose connections have autocommit=0 pay
+	// for it on MySQL: the statement switches it off again, and the server keeps the transaction's
+	// metadata locks, for which DDL waits, until the connection is used again.
+	commits = "autocommit = 1, "
+)
 
 // settings is the statement that gives the session the settings that a lock needs. On a pool of
 // Open they stay, so it is empty for all locks but a connection's first.

@@ -85,6 +85,22 @@ func TestAWaitWithAShortLeaseGivesWayEarlier(t *testing.T) {
 	})
 }
 
+// VACUUM is to be less than two minutes behind an election, and five behind anybody else who waits.
+func TestHowLongAWaitKeepsItsSnapshot(t *testing.T) {
+	const lease = 30 * time.Second
+	slot := dialects.Request{Ours: true, Slots: 64, Lease: lease}
+	permit := dialects.Request{Ours: true, Permit: &dialects.Permit{}, Lease: lease}
+	seat := dialects.Request{Ours: true, Lease: lease}
+	rows := dialects.Request{Lease: lease}
+	for _, request := range []dialects.Request{slot, permit, rows} {
+		require.Equal(t, 150*time.Second, maxWaitOf(request))
+	}
+	require.Equal(t, 45*time.Second, maxWaitOf(seat))
+	slot.Lease, seat.Lease = 4*time.Second, 4*time.Second
+	require.Equal(t, 20*time.Second, maxWaitOf(slot))
+	require.Equal(t, 20*time.Second, maxWaitOf(seat))
+}
+
 // Who waits for snapshots waits for those that are older than its own wait.
 func TestWaitsGiveWayToWhoCameLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,6 +33,8 @@ func TestLongHoldsAndWaits(t *testing.T) {
 				key := holds.Key("a")
 				held, err := holds.Locks.Mutex(key).Lock(background)
 				require.NoError(t, err)
+				require.Zero(t, holds.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL "+
+					"AND split_part(application_name, '#', 1) = '"+holds.Label+"'"), "an idle holder has a snapshot")
 				granted := waits.Waits(t, key)
 				since := func(f *testbed.Fixture[*sql.Tx]) int {
 					return f.Total(t, "SELECT coalesce(max(extract(epoch from xact_start) * 1000)::bigint, 0) "+

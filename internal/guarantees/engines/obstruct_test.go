@@ -10,12 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// Locks that are held and awaited for long keep neither CREATE INDEX CONCURRENTLY nor VACUUM from
-// their ends. The server is the test's own: on a shared one they would wait for other tests too.
+// Locks that are held and awaited for long, and elections, keep neither CREATE INDEX CONCURRENTLY
+// nor VACUUM from their ends. The server is the test's own: on a shared one they would wait for
+// other tests too.
 func TestNothingWaitsForALock(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, shared *testbed.Engine) {
@@ -71,15 +73,19 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	key := f.Key("long")
 	held, err := f.Locks.Mutex(key, f.Key("other")).Lock(background)
 	require.NoError(t, err)
-	granted := make(chan error, 3)
-	m := f.Locks.Mutex(key)
-	go func() {
+	api := f.Key("api")
+	permit, err := f.Locks.Semaphore(api, 1).Lock(held.Context())
+	require.NoError(t, err)
+	granted := make(chan error, 5)
+	lockLater := func(m *txlock.Mutex[Tx]) {
 		lock, err := m.Lock(background)
 		if err == nil {
 			err = lock.Unlock(background)
 		}
 		granted <- err
-	}()
+	}
+	m := f.Locks.Mutex(key)
+	go lockLater(m)
 	go func() { granted <- m.Do(background, func(context.Context, Tx) error { return nil }) }()
 	go func() {
 		outer, err := f.Locks.Mutex(f.Key("outer")).Lock(background)
@@ -93,14 +99,24 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		granted <- err
 	}()
 	f.Waiters(t, 3)
+	kinds := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(shortLease))
+	go lockLater(kinds.Locks.Semaphore(api, 1))
+	go lockLater(kinds.Locks.Mutex(key).Shared())
+	eventually.Every(t, "a wait for a permit, and one to share", testbed.PollEvery, func() bool {
+		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND "+
+			"split_part(application_name, '#', 1) = '"+kinds.Label+"'") == 2
+	})
+	resign := leaderWithCandidate(t, e, c)
 
 	// An index that is made concurrently waits for all snapshots that are older than its own.
 	table := f.MakeTable(t, "id int")
 	f.AsAdmin(t, "INSERT INTO "+table+" SELECT generate_series(1, 10000)")
 	begun := time.Now()
-	f.AsAdmin(t, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
+	ctx, cancel := context.WithTimeout(background, 15*time.Second)
+	defer cancel()
+	_, err = e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
+	require.NoError(t, err)
 	took := time.Since(begun)
-	require.Less(t, took, 15*time.Second)
 	require.NoError(t, held.Context().Err())
 	select {
 	case err := <-granted:
@@ -120,8 +136,45 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	t.Logf("CREATE INDEX CONCURRENTLY took %v, VACUUM could remove the rows after %v", took, time.Since(begun))
 	require.NoError(t, held.Context().Err())
 	require.Empty(t, granted)
+	resign()
+	require.NoError(t, permit.Unlock(background))
 	require.NoError(t, held.Unlock(background))
-	for range 3 {
+	for range 5 {
 		require.NoError(t, testbed.Receive(t, granted))
+	}
+}
+
+// leaderWithCandidate has one process lead, and another wait to do so, until resign is called. It
+// fails if the leadership has changed by then.
+func leaderWithCandidate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (resign func()) {
+	ctx, cancel := context.WithCancel(background)
+	leading, over := make(chan struct{}, 2), make(chan error, 2)
+	var name string
+	for i := range 2 {
+		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(shortLease))
+		if i == 0 {
+			name = f.Key("election")
+		}
+		go func() {
+			over <- f.Locks.Election(name, "me").Lead(ctx, func(ctx context.Context, _ int64) error {
+				leading <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		if i == 0 {
+			testbed.Receive(t, leading)
+		} else {
+			f.Waiters(t, 1)
+		}
+	}
+	t.Cleanup(cancel) // before the fixtures close
+	return func() {
+		require.Empty(t, leading)
+		require.Empty(t, over)
+		cancel()
+		for range 2 {
+			require.ErrorIs(t, testbed.Receive(t, over), context.Canceled)
+		}
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
@@ -36,5 +39,32 @@ func TestOnceAtReadUncommitted(t *testing.T) {
 		_, done, err := once.Done(background)
 		require.NoError(t, err)
 		require.True(t, done)
+	})
+}
+
+// A wait for the table of the markers, which DDL has, ends as any other: the connection stays.
+// (Where the client sends one statement at a time the look comes first, and its connection is
+// closed.)
+func TestOnceBesideDDL(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		several := f.Client.Name != testbed.MySQLSQL[0].Name
+		f, table := testbed.NewFixtureWithTable(t, f.Engine, f.Client, txlock.WithSlots(64))
+		require.NoError(t, f.Locks.Install(background))
+		once := f.Locks.Once("k")
+		nothing := func(context.Context, *sql.Tx) error { return nil }
+		_, err := once.Do(background, nothing)
+		require.NoError(t, err)
+		ddl, err := f.Admin.Conn(background)
+		require.NoError(t, err)
+		defer ddl.Close()
+		_, err = ddl.ExecContext(background, "LOCK TABLES "+table+"_once WRITE")
+		require.NoError(t, err)
+		_, err = once.Within(50*time.Millisecond).Do(background, nothing)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var interrupted *mysql.MySQLError
+		require.Equal(t, several, errors.As(err, &interrupted), err)
+		_, err = ddl.ExecContext(background, "UNLOCK TABLES")
+		require.NoError(t, err)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 // eachPostgresClient runs a test with every client of PostgreSQL, side by side.
@@ -236,6 +238,36 @@ func pings[Tx any](t *testing.T, f *testbed.Fixture[Tx], session string, n int) 
 		begun[at] = true
 		return len(begun) > n
 	}
+}
+
+// The lease goes on in the next transaction, also where settings are those of a transaction.
+func TestRenewedLeaseIsKept(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { renewedLease(t, e, testbed.PgxOnPool("")) })
+}
+
+func renewedLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(shortLease))
+	lock, err := f.Locks.Mutex(f.Key("silent")).Lock(background)
+	require.NoError(t, err)
+	session := f.Look(t, f.Key("silent"))[0].Holder.ID
+	before := horizonOf(t, f, session).xid
+	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
+		xid := horizonOf(t, f, session).xid
+		return xid != "" && xid != before
+	})
+	require.NoError(t, lock.Context().Err())
+	rival := testbed.NewSizedFixture(t, e, c, 4, "")
+	granted := rival.Waits(t, f.Key("silent"))
+	release := sync.OnceFunc(proxy.Hold()) // the server hears nothing, not even that the owner gives up
+	t.Cleanup(release)
+	testbed.Receive(t, granted)
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	release()
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 }
 
 // A renewal that fails is a loss. Its session keeps the turnstile until its owner is told: here a

@@ -109,7 +109,7 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 
 // countOnce counts the round trips of a Once, whose work sends nothing: of the first time, and when
 // the work was done before. There is one connection, so that each call meets the end of the last
-// one: on PostgreSQL what was found is answered before its transaction has ended.
+// one: what was found is answered before its transaction has ended.
 func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], proxy *wire.Proxy, want trips) {
 	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
 	do := func(o *txlock.Once[Tx], first bool) {
@@ -135,9 +135,7 @@ func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], pr
 		}
 		counted++
 		require.Equal(t, want.once, first)
-		if e.Postgres { // the end of the second transaction, and of its settings
-			both -= min(both-want.once-1, 2)
-		}
+		both -= min(both-want.once-1, 2) // the end of the second transaction, and of its settings
 		require.Equal(t, want.once+1, both)
 	}
 	require.Positive(t, counted)
