@@ -29,7 +29,8 @@ GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
 	@echo "left to make test-full: the clients of PostgreSQL on its other version, most of internal/anydriver, 800 of"
-	@echo "1000 races between a cancel and the grant, and each guarantee alone, with a look at what goroutines it leaves"
+	@echo "1000 races between a cancel and the grant, switchovers in the torture program, a pair of MySQL by itself, and"
+	@echo "each guarantee alone, with a look at what goroutines it leaves"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes
