@@ -11,13 +11,19 @@ import (
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
-// A shared lock says so, an exclusive one has no kind.
+// An exclusive lock has no kind, all others say what they are.
 func TestKind(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := txlockotel.NewTracer(txlockotel.WithTracerProvider(
 		sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))))
-	for _, shared := range []bool{false, true} {
-		tracer.Answered(tracer.Asked(background, txlock.Call{Name: "Lock", Shared: shared}), txlock.ErrNotAcquired)
+	for _, call := range []txlock.Call{
+		{Name: "Lock"},
+		{Name: "Lock", Shared: true},
+		{Name: "Do", Column: "semaphore"},
+		{Name: "Lead", Column: "election"},
+		{Name: "Once.Do"},
+	} {
+		tracer.Answered(tracer.Asked(background, call), txlock.ErrNotAcquired)
 	}
 	var kinds []string
 	for _, span := range spans.Ended() {
@@ -29,5 +35,5 @@ func TestKind(t *testing.T) {
 		}
 		kinds = append(kinds, kind)
 	}
-	require.Equal(t, []string{"", "shared"}, kinds)
+	require.Equal(t, []string{"", "shared", "semaphore", "election", "once"}, kinds)
 }

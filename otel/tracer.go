@@ -60,6 +60,21 @@ type series struct {
 	errorType                string  // empty unless the outcome is an error
 }
 
+// kindOf is what is asked for. Rows of the caller's by a column named semaphore are taken for one.
+func kindOf(call txlock.Call) string {
+	switch {
+	case call.Shared:
+		return "shared"
+	case call.Column == "semaphore":
+		return "semaphore"
+	case call.Name == "Lead":
+		return "election"
+	case strings.HasPrefix(call.Name, "Once."):
+		return "once"
+	}
+	return ""
+}
+
 // labels are the attributes of a series, in the forms that spans and instruments take.
 type labels struct {
 	attributes []attribute.KeyValue
@@ -108,9 +123,7 @@ func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
 		series: series{system: call.System, operation: call.Name, table: call.Table, nested: call.Nested},
 		since:  time.Now(),
 	}
-	if call.Shared {
-		s.kind = "shared"
-	}
+	s.kind = kindOf(call)
 	known := t.labelled(s.series)
 	options := []trace.SpanStartOption{trace.WithTimestamp(s.since), trace.WithAttributes(known.attributes...)}
 	if t.keys {

@@ -6,8 +6,10 @@
 // A label begins with the number of the client's process. Behind it may follow how many more
 // callers of that process wait for what the first bracket shows, without a session. Keys of slots
 // are in brackets, rows of a caller's table in parentheses. So is the key of a semaphore, behind
-// the number of its permits: (10 api). Behind a bracket may follow when the lock was granted: how
-// long after the begin of the transaction (+), or in seconds since 1970 (@).
+// the number of its permits: (10 api). What is shared has an s in front: s[sku:42]. Behind a
+// bracket may follow when the lock was granted: how long after the begin of the transaction (+), or
+// in seconds since 1970 (@).
+//
 // Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
 // written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
 // lock tables say what is locked.
@@ -26,6 +28,8 @@ import (
 // longest bounds a bracket, in bytes: it travels with every lock.
 const longest = 256
 
+const sharedMark = "s"
+
 // Process begins every label of this process.
 var Process = "#" + strconv.Itoa(os.Getpid())
 
@@ -39,8 +43,12 @@ func Begin(behind int) string {
 
 // Of is the bracket of a label that shows request.
 func Of(request dialects.Request) string {
+	shared := ""
+	if request.Shared {
+		shared = sharedMark
+	}
 	if request.Slots > 0 {
-		return bracket("[", request.Keys, "]")
+		return bracket(shared+"[", request.Keys, "]")
 	}
 	if request.Permit != nil {
 		return bracket("("+strconv.Itoa(len(request.Permit.Rows))+" ", request.Keys, ")")
@@ -50,7 +58,7 @@ func Of(request dialects.Request) string {
 		values = append(values, value.Text)
 	}
 	column := strings.ReplaceAll(escape(request.Column), ".", "%2E")
-	return bracket("("+escape(request.Table)+"."+column+" ", values, ")")
+	return bracket(shared+"("+escape(request.Table)+"."+column+" ", values, ")")
 }
 
 // bracket leaves the bracket open when there is no room for all items.
@@ -126,7 +134,11 @@ func Read(text string) (before string, process int, claims []dialects.Claim) {
 	if at < 0 || err != nil {
 		return text, 0, nil
 	}
-	for len(rest) > 1 && (rest[0] == '[' || rest[0] == '(') {
+	for {
+		rest = strings.TrimPrefix(rest, sharedMark) // the server says who shares
+		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
+			break
+		}
 		var c dialects.Claim
 		c, rest = readClaim(rest)
 		claims = append(claims, c)

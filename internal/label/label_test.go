@@ -29,15 +29,21 @@ func FuzzLabel(f *testing.F) {
 		behind := cut & math.MaxInt32
 		for _, request := range []dialects.Request{
 			{Slots: 1, Keys: []string{first, second}},
+			{Slots: 1, Keys: []string{first, second}, Shared: true},
 			{Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}}},
+			{
+				Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}},
+				Shared: true,
+			},
 		} {
 			shown := label.Of(request)
+			require.Equal(t, request.Shared, shown[0] == 's')
 			require.NotContains(t, shown, "*/")
 			require.NotContains(t, shown, "'")
 			require.NotContains(t, shown, `\`)
 			require.LessOrEqual(t, len(shown), 256)
 			before, process, claims := label.Read(
-				"an app" + label.Begin(behind) + shown + "+12ms [more]@1.5")
+				"an app" + label.Begin(behind) + shown + "+12ms s[more]@1.5")
 			require.Equal(t, "an app", before)
 			require.Equal(t, os.Getpid(), process)
 			require.Len(t, claims, 2)
@@ -53,7 +59,7 @@ func FuzzLabel(f *testing.F) {
 				require.Equal(t, []string{first, second}, claims[0].Items)
 			}
 
-			name := len(label.Process) + len(" (shop.inventory.%22a%2Eb%22 ") // which is not cut
+			name := len(label.Process) + len(" s(shop.inventory.%22a%2Eb%22 ") // which is not cut
 			text := label.Process + " " + shown
 			_, _, claims = label.Read(text[:min(max(cut, name), len(text))])
 			require.Len(t, claims, 1)
@@ -92,7 +98,7 @@ func TestSince(t *testing.T) {
 	for text, since := range map[string]string{
 		"app#1 [a]":                      "app#1 [a]@1795361282.4",
 		"#1+37 [a b]+1600ms":             "#1+37 [a b]@1795361284.0",
-		"#1 [a]@1795361200.1 [b]+5ms":    "#1 [a]@1795361200.1 [b]@1795361282.4",
+		"#1 [a]@1795361200.1 s[b]+5ms":   "#1 [a]@1795361200.1 s[b]@1795361282.4",
 		"#1 [" + strings.Repeat("k", 50): "#1 [" + strings.Repeat("k", 50), // there is no room
 		"psql":                           "psql",
 		"a#b":                            "a#b",

@@ -44,9 +44,11 @@ func (l *library[Tx]) mutex(o *operation) *txlock.Mutex[Tx] {
 func semaphoreName(semaphore int) string { return "torture:" + strconv.Itoa(semaphore) }
 
 // again asks for what the lock has already. That must not wait. A semaphore gives the same permit,
-// and who shares a key cannot have it alone.
+// and who shares a key cannot have it alone. The limit of the wait for the lock does not count any
+// more.
 func (l *library[Tx]) again(m *txlock.Mutex[Tx], lock *txlock.Lock, o *operation) error {
-	inner, err := m.TryLock(lock.Context())
+	owner := context.WithoutCancel(lock.Context())
+	inner, err := m.TryLock(owner)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (l *library[Tx]) again(m *txlock.Mutex[Tx], lock *txlock.Lock, o *operation
 	}
 	if o.Verb.shares() {
 		alone := l.locks.Mutex(keyName(o.Keys[0]))
-		if upgrade, refused := alone.TryLock(lock.Context()); !errors.Is(refused, txlock.ErrUpgrade) &&
+		if upgrade, refused := alone.TryLock(owner); !errors.Is(refused, txlock.ErrUpgrade) &&
 			!errors.Is(refused, txlock.ErrLost) {
 			err = errors.Join(err, fmt.Errorf("who shares got it alone: %w", refused))
 			if refused == nil {
