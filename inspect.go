@@ -75,10 +75,10 @@ type Session struct {
 	party dialects.Party
 }
 
-// Inspect returns the rows that are held or awaited, by whichever process, in the order of their
-// numbers: all slots of the lock table, and the rows of [Locker.Rows] that sessions of txlock lock.
-// Behind them come elections and semaphores. With keys it returns their slots alone, and elections
-// and semaphores of these names. It is a picture of a moment, and changes nothing.
+// Inspect returns what is held or awaited, by whichever process: slots of the lock table, in the
+// order of their numbers, and then, by column, rows of [Locker.Rows] that sessions of txlock lock,
+// elections and semaphores. With keys it returns their slots alone, and elections and semaphores of
+// these names. It is a picture of a moment, and changes nothing.
 //
 // No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other
 // roles run, since when and from where. On MySQL it needs SELECT on performance_schema, which must
@@ -86,9 +86,9 @@ type Session struct {
 //
 // MariaDB does not list a slot that nobody waits for. Inspect finds such slots by trying, and their
 // holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or
-// half of what ctx leaves; semaphores and elections take as long again. Calls at the same time take
-// turns. A slot whose holder is not found, for want of time or of connections, has a Holder without
-// an ID. docs/operations.md has the statements, and what each server does not show.
+// half of what ctx leaves; semaphores and elections may each take as long. Calls at the same time
+// take turns. A slot whose holder is not found, for want of time or of connections, has a Holder
+// without an ID. docs/operations.md has the statements, and what each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -233,9 +233,13 @@ func forgetAmbiguous(holdings []Holding) {
 	}
 }
 
+// isSemaphore and isElection look at the key as well: rows may have columns of these names.
+func (h *Holding) isSemaphore() bool { return h.Column == semaphoreColumn && h.Key != "" }
+func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Key != "" }
+
 // nameKey is what the holder named, else the first other session that says so.
 func (h *Holding) nameKey() {
-	if h.Column == semaphoreColumn || h.Column == electionColumn {
+	if h.isSemaphore() || h.isElection() {
 		return
 	}
 	h.Key = ""
@@ -326,9 +330,9 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 			"as in holding.Holder = &holding.Readers[0], or of Permits", len(several))
 	case holder == nil:
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
-	case holder.ID == "" && holding.Column == semaphoreColumn:
+	case holder.ID == "" && holding.isSemaphore():
 		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
-	case holder.ID == "" && holding.Column == electionColumn:
+	case holder.ID == "" && holding.isElection():
 		return errors.New("the server did not say which session leads, so none was ended")
 	case holder.ID == "":
 		return fmt.Errorf("slot %s of %s was held, and the server did not say by which session, so none was ended: "+
@@ -350,9 +354,9 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 // name says what is locked, for errors.
 func (h Holding) name() string {
 	switch {
-	case h.Column == semaphoreColumn:
+	case h.isSemaphore():
 		return "semaphore " + nameOf([]string{h.Key})
-	case h.Column == electionColumn:
+	case h.isElection():
 		return "election " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})

@@ -10,7 +10,7 @@ import (
 
 // What differs from one kind of lock to another is in this file.
 
-// The columns of semaphores and of elections.
+// The columns of semaphores and of elections. Rows may have columns of these names, but no key.
 const (
 	semaphore = "semaphore"
 	election  = "election"
@@ -27,11 +27,11 @@ func holdersOf(h txlock.Holding) []txlock.Session {
 // kindOf says what kind of lock a row is.
 func kindOf(h txlock.Holding) string {
 	switch {
-	case h.Column == semaphore:
+	case h.Column == semaphore && h.Key != "":
 		return "permits"
 	case len(h.Readers) > 0:
 		return "shared"
-	case h.Column == election:
+	case h.Column == election && h.Key != "":
 		return "leader"
 	case h.Column != "":
 		return "row"
@@ -44,9 +44,9 @@ func kindOf(h txlock.Holding) string {
 // holds says how a session holds a row.
 func holds(s txlock.Session, h txlock.Holding) string {
 	switch {
-	case h.Column == semaphore:
+	case h.Column == semaphore && h.Key != "":
 		return fmt.Sprintf("permit %d", s.Permit)
-	case h.Column == election:
+	case h.Column == election && h.Key != "":
 		return "leads"
 	case s.Shared:
 		return "shared"
@@ -57,7 +57,7 @@ func holds(s txlock.Session, h txlock.Holding) string {
 // together says how several sessions hold a row.
 func together(h txlock.Holding, sessions int) string {
 	switch {
-	case h.Column == semaphore:
+	case h.Column == semaphore && h.Key != "":
 		return fmt.Sprintf("%d permits held", sessions)
 	case len(h.Readers) > 0:
 		return fmt.Sprintf("shared by %d", sessions)
@@ -66,7 +66,7 @@ func together(h txlock.Holding, sessions int) string {
 }
 
 // anyWillDo tells whether a wait for the row ends when any of those that hold it goes on.
-func anyWillDo(h txlock.Holding) bool { return h.Column == semaphore }
+func anyWillDo(h txlock.Holding) bool { return h.Column == semaphore && h.Key != "" }
 
 // waits says what a session waits for.
 func waits(s txlock.Session) string {

@@ -95,7 +95,7 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 		}
 		switch {
 		case len(h.Permits) > 0:
-		case h.Holder != nil && h.Column == election:
+		case h.Holder != nil && h.Column == election && h.Key != "":
 			t.add(kind, name, "leads", all, *h.Holder)
 		case h.Holder != nil:
 			t.add(kind, name, "held", all, *h.Holder)
@@ -185,10 +185,10 @@ func byBegin(a, b *txlock.Session) int {
 // lockName is the name of a lock in the table: its key, if a session names it. It adds other keys
 // by which the command line named the slot.
 func lockName(h txlock.Holding, asked []string) string {
-	if h.Column == semaphore {
+	if h.Column == semaphore && h.Key != "" { // rows may have a column of that name, and have no key
 		return terminal.Clean("permits of " + h.Key)
 	}
-	if h.Column == election {
+	if h.Column == election && h.Key != "" {
 		return terminal.Clean("leader of " + h.Key)
 	}
 	if h.Column != "" {

@@ -22,7 +22,9 @@ const (
 )
 
 // isLock tells whether a row is that of a lock, and not of a semaphore or an election.
-func isLock(h txlock.Holding) bool { return h.Column != semaphore && h.Column != election }
+func isLock(h txlock.Holding) bool {
+	return h.Key == "" || h.Column != semaphore && h.Column != election
+}
 
 // patience is how long a wait lasts before it is announced.
 const patience = time.Second

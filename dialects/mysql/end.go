@@ -85,7 +85,8 @@ func (s *session) endLoan() {
 }
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
-// on which that cannot be confirmed is closed.
+// on which that cannot be confirmed is closed. So is one of a server that was read only: it may
+// have the run of the server that its tokens were of, and another has taken over since.
 func (s *session) rollback(ctx context.Context) (err error) {
 	switch {
 	case s.owned != nil:
@@ -106,7 +107,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 			err = s.restore(ctx, "SET ")
 		}
 	}
-	if err != nil {
+	if err != nil || s.readOnly {
 		destroy(s.conn)
 	}
 	return err

@@ -158,9 +158,9 @@ func leaderSQL(seats dialects.Seats) (string, error) {
 	row, err := literal(dialects.Value{Text: seats.Election + " record"})
 	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Office +
 		" /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
-		"(SELECT CONCAT_WS(' ', @@autocommit + 0, @@read_only + 0, term, since, HEX(identity)) FROM " + seats.Table +
-		" WHERE id BETWEEN " + seats.Record + " AND " + seats.Record + " + 0 AND CONCAT(election, ' ', part) = " + row +
-		")", err
+		"(SELECT CONCAT_WS(' ', @@autocommit + 0, IF(" + writable + ", 0, 1), term, since, HEX(identity)) FROM " +
+		seats.Table + " WHERE id BETWEEN " + seats.Record + " AND " + seats.Record +
+		" + 0 AND CONCAT(election, ' ', part) = " + row + ")", err
 }
 
 const freeMark = "free"

@@ -32,6 +32,7 @@ type session struct {
 	loan       *loan      // that tx belongs to, on a caller's pool
 	settled    bool       // on a caller's pool: its settings have changed, or may have
 	fence      string     // whose run is in the session's variable; empty: none
+	readOnly   bool       // the server was, at a heartbeat
 	savepoints int
 }
 
@@ -125,7 +126,8 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	case queryInterrupted, statementTimeout, queryTimeout:
 		return nil
 	case severalRows:
-		return errors.New("the server has become read_only, so another may grant the same lock")
+		s.readOnly = true
+		return errors.New("the server is read_only, so another may grant the same lock")
 	}
 	return err
 }

@@ -231,6 +231,10 @@ func TestReadOnlyServerRefusesShared(t *testing.T) {
 				require.NoError(t, err)
 				held = append(held, lock)
 			}
+			holdings, err := f.Locks.Inspect(background, "alone")
+			require.NoError(t, err)
+			require.Len(t, holdings, 1)
+			holder := holdings[0].Holder.ID
 			e.AsAdmin(t, "SET GLOBAL read_only = ON")
 			for _, lock := range held {
 				testbed.Receive(t, lock.Context().Done())
@@ -238,6 +242,11 @@ func TestReadOnlyServerRefusesShared(t *testing.T) {
 				require.ErrorIs(t, err, txlock.ErrLost)
 				require.ErrorContains(t, err, "read_only")
 			}
+			over := time.Now()
+			eventually.True(t, "its connection is closed: it has the tokens of before", func() bool {
+				return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = "+holder) == 0
+			})
+			require.Less(t, time.Since(over), 2*time.Second, "not by the server's wait_timeout")
 			for _, c := range testbed.MySQLSQL {
 				t.Run(c.Name, func(t *testing.T) { sharedRefused(t, e.Server, f.Table(), c, "read_only") })
 			}

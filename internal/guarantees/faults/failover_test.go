@@ -116,7 +116,7 @@ func byDial(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
 		for _, server := range s.Servers() {
 			e := s.engine[server]
 			var readOnly bool
-			err := e.Admin.QueryRowContext(ctx, "SELECT @@read_only").Scan(&readOnly)
+			err := e.Admin.QueryRowContext(ctx, "SELECT CONCAT(@@read_only) NOT IN ('0', 'OFF')").Scan(&readOnly)
 			if err == nil && !readOnly {
 				return new(net.Dialer).DialContext(ctx, "tcp", e.Address())
 			}

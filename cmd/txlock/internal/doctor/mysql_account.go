@@ -185,7 +185,8 @@ func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
 		if m.mariaDB {
 			privilege = "CONNECTION ADMIN"
 		}
-		add(m.account+" has no "+privilege, "txlock break ends sessions of this user only",
+		add(m.account+" has no "+privilege, "txlock break ends sessions of this user only; give the privilege to a "+
+			"user who breaks, and not to one who locks: read_only does not stop who has it",
 			statements("GRANT "+privilege+" ON *.* TO "+m.account))
 	}
 	if len(findings) == 0 {
