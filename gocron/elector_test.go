@@ -86,6 +86,7 @@ func TestElector(t *testing.T) {
 		second := e.elect(t, election)
 		ended := make(chan error, 100)
 		for _, m := range []*member{first, second} {
+			m.jobs = len(jobs)
 			for _, job := range jobs {
 				require.NoError(t, m.add(job, everyMinute(), func(ctx context.Context) {
 					if m == first && m.elector.Context(ctx).Err() != nil {

@@ -39,6 +39,7 @@ type instance struct {
 	log       *journal
 	clock     *clockwork.FakeClock
 	scheduler gocron.Scheduler
+	jobs      int          // that tick waits for; 0: one
 	outcomes  chan outcome // one for each tick, sent when it is over
 }
 
@@ -155,11 +156,11 @@ func (i *instance) add(name string, when gocron.JobDefinition, work ...func(cont
 
 // tick moves the instance's clock to the next minute. The clock must never stand exactly at a tick:
 // gocron tidies its list of times a little after a tick that it left out, and could then run the
-// job twice.
+// job twice. And all jobs must wait for it already: one that comes later waits for the next.
 func (i *instance) tick() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
-	if err := i.clock.BlockUntilContext(ctx, 1); err != nil {
+	if err := i.clock.BlockUntilContext(ctx, max(i.jobs, 1)); err != nil {
 		return fmt.Errorf("no job is due: %w", err)
 	}
 	i.clock.Advance(interval)
