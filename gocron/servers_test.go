@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/url"
 	"os"
@@ -19,6 +20,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 )
@@ -181,5 +183,14 @@ func onEach(t *testing.T, test func(t *testing.T, e *engine)) {
 var labels atomic.Int64
 
 // newLabel is short and not a prefix of another label. A session on PostgreSQL that holds locks may
-// append to its label.
-func newLabel() string { return fmt.Sprintf("gc_%d_%d_", os.Getpid(), labels.Add(1)) }
+// append to its label. As a key, it has a slot of its own: tests run beside each other.
+func newLabel() string {
+	for {
+		label := fmt.Sprintf("gc_%d_%d_", os.Getpid(), labels.Add(1))
+		if _, taken := slots.LoadOrStore(crc32.ChecksumIEEE([]byte(label))%dialects.DefaultSlots, true); !taken {
+			return label
+		}
+	}
+}
+
+var slots sync.Map // those of labels
