@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -67,7 +66,7 @@ func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (diale
 	if !ok || len(known.(dialects.Permits).Rows) < n {
 		if holding {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Second)
+			ctx, cancel = context.WithTimeout(ctx, lookUpLimit)
 			defer cancel()
 		}
 		found, err := l.driver.Permits(ctx, l.config.table, name, n)

@@ -156,15 +156,18 @@ func slotValues(sums []uint32, n int) []dialects.Value {
 	return values
 }
 
-// slotCount reads the number of slots from the table, once. That takes a connection for a moment. A
-// caller that holds one already waits a second at most: in a full pool it might wait for itself.
+// lookUpLimit bounds what takes another connection for a moment, for a caller that holds one
+// already: in a full pool it might wait for itself.
+const lookUpLimit = 3 * time.Second
+
+// slotCount reads the number of slots from the table, once. That takes a connection for a moment.
 func (l *Locker[Tx]) slotCount(ctx context.Context, holding bool) (int, error) {
 	if n := l.slots.Load(); n > 0 {
 		return int(n), nil
 	}
 	if holding {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Second)
+		ctx, cancel = context.WithTimeout(ctx, lookUpLimit)
 		defer cancel()
 	}
 	n, err := l.driver.Slots(ctx, l.config.table)
