@@ -284,31 +284,29 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	if commit = commit && loss == nil; commit {
 		timeout = commitTimeout
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
+	by := time.Now().Add(timeout)
 
 	// A call may still be under way in the session: one that came with the context of a Do that has
 	// returned, or a ping that is not answered. The context of that Do has ended, so the call soon
 	// gives its turn back, unless it went on without its cancellation. The connection is the call's
 	// until then.
-	if !s.turns.Close(bounded) {
+	if !s.turns.Close(timeout) {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
 		s.place.Leave()
 		go func() {
 			defer s.over()
-			s.turns.Close(context.Background())
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-			defer cancel()
-			_ = s.inner.Rollback(last)
+			for !s.turns.Close(releaseTimeout) { // the call has the connection, however long it takes
+			}
+			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
 		}()
 		s.unconfirmed(ctx, loss, errUnderWay)
 		return lost(errUnderWay)
 	}
 	defer s.over()
 	if commit {
-		return s.inner.Commit(bounded)
+		return s.inner.Commit(ctx, by)
 	}
-	err := s.inner.Rollback(bounded)
+	err := s.inner.Rollback(ctx, by)
 	if err != nil {
 		s.unconfirmed(ctx, loss, err)
 	}

@@ -117,13 +117,15 @@ type Session[Tx any] interface {
 	Marking
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
-	// ends the session in any case.
-	Commit(ctx context.Context) error
+	// ends the session in any case. When it is not confirmed by that time, the connection is closed.
+	// Of ctx it uses the values alone.
+	Commit(ctx context.Context, by time.Time) error
 
-	// Rollback undoes the work, releases the locks and ends the session in any case: a connection
-	// that does not confirm is closed, and the server then releases. An error means that the
-	// session was lost, or that the release was not confirmed.
-	Rollback(ctx context.Context) error
+	// Rollback undoes the work, releases the locks and ends the session in any case. When that is
+	// not confirmed by that time, the connection is closed, and the server then releases. Of ctx it
+	// uses the values alone. An error means that the session was lost, or that the release was not
+	// confirmed.
+	Rollback(ctx context.Context, by time.Time) error
 }
 
 // DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,

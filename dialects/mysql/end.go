@@ -6,17 +6,19 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Commit implements dialects.Session.
-func (s *session) Commit(ctx context.Context) error {
+func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	defer s.close()
-	ctx, stop := s.closeSocketAfter(ctx)
-	defer stop()
+	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	defer func() { err = s.unlessCut(stop(), err) }()
 	s.endLoan()
-	err := s.commit(ctx)
+	err = s.commit(ctx)
 	switch {
 	case err == nil:
 		return nil
@@ -49,27 +51,21 @@ func (s *session) commit(ctx context.Context) error {
 }
 
 // Rollback implements dialects.Session.
-func (s *session) Rollback(ctx context.Context) error {
+func (s *session) Rollback(ctx context.Context, by time.Time) (err error) {
 	defer s.close()
-	ctx, stop := s.closeSocketAfter(ctx)
-	defer stop()
+	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	defer func() { err = s.unlessCut(stop(), err) }()
 	s.endLoan()
 	return lost(s.rollback(ctx))
 }
 
-// closeSocketAfter is a context for the statements before the call of stop. When ctx ends, they
-// are not cancelled: the socket is closed under them instead. go-sql-driver would wake a goroutine
-// twice for each statement whose context can end, which is a tenth of what a lock costs.
-func (s *session) closeSocketAfter(ctx context.Context) (statements context.Context, stop func()) {
-	if s.socket == nil {
-		return ctx, func() {}
+// unlessCut sees to it that a connection whose socket was closed is not another's.
+func (s *session) unlessCut(cut bool, err error) error {
+	if !cut {
+		return err
 	}
-	keepOpen := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
-	return context.WithoutCancel(ctx), func() {
-		if !keepOpen() { // the socket is being closed: the connection must not be another's
-			destroy(s.conn)
-		}
-	}
+	destroy(s.conn)
+	return interrupt.Unanswered(err)
 }
 
 // close gives the connection back.

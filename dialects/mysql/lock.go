@@ -31,6 +31,9 @@ type place struct {
 	role    role
 	several bool // it takes several statements in one query
 	marks   bool // a marker travels with its lock: see lookUpSQL
+	// cut closes the connection under a statement that interrupts do not end; nil: the end of the
+	// statement's context does.
+	cut func()
 }
 
 // joined is a query of several statements, or of those of them that there are.
@@ -56,7 +59,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return 0, err
 	}
 	var locked []string
-	err = d.awaitTagged(ctx, limit > 0, tag, func(ctx context.Context) (err error) {
+	err = d.awaitTagged(ctx, limit > 0, tag, at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
@@ -79,7 +82,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 
 // awaitTagged runs a statement that carries tag, and ends it on the server when ctx ends. Told says
 // that the server knows ctx's deadline.
-func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string,
+func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string, cut func(),
 	statement func(context.Context) error,
 ) error {
 	unreached := false
@@ -87,7 +90,7 @@ func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string,
 		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
 		unreached = errors.Is(err, interrupt.ErrNoConnection)
 		return err
-	}, statement)
+	}, cut, statement)
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.

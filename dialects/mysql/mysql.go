@@ -107,9 +107,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		}
 		if errors.Is(err, errFound) {
 			go func() {
-				clean, cancel := interrupt.Detached(ctx)
-				defer cancel()
-				_ = s.Rollback(clean)
+				_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 			}()
 			return nil, 0, err
 		}

@@ -25,6 +25,7 @@ type session struct {
 	driver     *Driver
 	conn       *sql.Conn
 	socket     net.Conn   // of conn; nil when it cannot be seen
+	cut        func()     // closes the socket; nil without
 	several    bool       // conn takes several statements in one query
 	marks      bool       // a marker travels with the lock: see onceScript
 	owned      *ownedConn // of conn; nil on a caller's pool
@@ -95,7 +96,7 @@ func (s *session) borrow() (err error) {
 
 // place is where the session locks rows.
 func (s *session) place(as role) place {
-	return place{querier: s.statements(), role: as, several: s.several, marks: s.marks && as == owner}
+	return place{querier: s.statements(), role: as, several: s.several, marks: s.marks && as == owner, cut: s.cut}
 }
 
 // statements is where the session's own statements go. On a pool of Open that is tx, if there is

@@ -14,6 +14,11 @@ import (
 // on several of them. With another driver, or a version with other names for the fields, there is
 // no socket, and statements travel alone.
 func (s *session) look() {
+	defer func() {
+		if s.socket != nil {
+			s.cut = func() { _ = s.socket.Close() }
+		}
+	}()
 	_ = s.conn.Raw(func(pooled any) error {
 		if s.owned, _ = pooled.(*ownedConn); s.owned != nil {
 			s.socket, s.several = s.owned.socket, true

@@ -44,7 +44,7 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string) (int, 
 	c.begun = true
 	columns, err := c.run(ctx, script{
 		{sql: beginSQL},
-		{"select slot from " + c.table + " where slot = $1 for update " + clause, []any{strconv.Itoa(slot)}},
+		{"select slot from " + c.table + " where slot = $1 for update " + clause, []string{strconv.Itoa(slot)}},
 	})
 	if sqlState(err) == lockNotAvailable {
 		return 0, true, nil
@@ -65,7 +65,7 @@ func (c *checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted
 	c.begun = true
 	columns, err := c.run(ctx, script{
 		{sql: beginSQL},
-		{"select " + passSQL(request, form(request, trying), "$1") + "::text", []any{strconv.Itoa(slot)}},
+		{"select " + passSQL(request, form(request, trying), "$1") + "::text", []string{strconv.Itoa(slot)}},
 	})
 	if state := sqlState(err); err != nil && (state == "" || state == noPrivilege) {
 		err = exclusion.NoVerdict(err)

@@ -40,6 +40,9 @@ func classify(err error, request dialects.Request) error {
 	case serialization:
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
 	case unknownStatement, knownStatement:
+		if errors.Is(err, errUnprepared) { // and pgx is to try
+			return err
+		}
 		return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is "+
 			"in between; let it track them (PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
 			"default_query_exec_mode=simple_protocol: %w", err)
@@ -89,6 +92,9 @@ var fatal = []string{
 
 // sqlState is the SQLSTATE of an error of the server. Drivers have two ways to tell it.
 func sqlState(err error) string {
+	if err == nil {
+		return ""
+	}
 	var stated stated // pgx, lib/pq
 	if errors.As(err, &stated) {
 		return stated.SQLState()

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
 // Commit implements dialects.Session.
-func (s *session[Tx]) Commit(ctx context.Context) error {
+func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	defer s.conn.giveBack()
-	defer s.closeSocketAfter(ctx)()
+	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	defer func() { err = s.unlessCut(stop(), err) }()
 	if s.mark == "" {
 		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
 	}
@@ -26,7 +29,7 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err := s.conn.commit(ctx, s.mark, s.settled)
+	err = s.conn.commit(ctx, s.mark, s.settled)
 	switch {
 	case err == nil:
 		return nil
@@ -46,9 +49,10 @@ func (s *session[Tx]) Commit(ctx context.Context) error {
 }
 
 // Rollback implements dialects.Session.
-func (s *session[Tx]) Rollback(ctx context.Context) error {
+func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
 	defer s.conn.giveBack()
-	defer s.closeSocketAfter(ctx)()
+	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	defer func() { err = s.unlessCut(stop(), err) }()
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
@@ -56,19 +60,13 @@ func (s *session[Tx]) Rollback(ctx context.Context) error {
 	return lost(s.rollback(ctx))
 }
 
-// closeSocketAfter closes the socket when ctx ends before the call of stop. While a statement runs
-// on a connection, one that the work has left behind, say, database/sql lets nobody else look at
-// it.
-func (s *session[Tx]) closeSocketAfter(ctx context.Context) (stop func()) {
-	if s.mark == "" {
-		return func() {}
+// unlessCut sees to it that a connection whose socket was closed is not another's.
+func (s *session[Tx]) unlessCut(cut bool, err error) error {
+	if !cut {
+		return err
 	}
-	keepOpen := context.AfterFunc(ctx, func() { _ = s.socket.Close() })
-	return func() {
-		if !keepOpen() { // the socket is being closed: the connection must not be another's
-			s.conn.destroy(ctx)
-		}
-	}
+	s.conn.destroy(ended)
+	return interrupt.Unanswered(err)
 }
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection

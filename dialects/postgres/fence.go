@@ -58,7 +58,7 @@ func (f fence) token(tokens int) statement {
 	}
 	return statement{
 		"select epoch || ' ' || min(count) - start from " + f.runs + ", (select nextval(" + literal(f.sequence) +
-			") count from generate_series(1, $1::int)) counts group by epoch, start", []any{strconv.Itoa(tokens)},
+			") count from generate_series(1, $1::int)) counts group by epoch, start", []string{strconv.Itoa(tokens)},
 	}
 }
 
@@ -135,7 +135,7 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 			f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
 			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
 			"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " returning epoch) " +
-			"update " + f.epochs + " set begun = true where epoch in (select epoch from run)", []any{epoch}},
+			"update " + f.epochs + " set begun = true where epoch in (select epoch from run)", []string{epoch}},
 		{sql: "commit"},
 		{sql: "select epoch::text from " + f.runs},
 	})
@@ -149,7 +149,7 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 		return err
 	}
 	columns, err := q.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
-		"to_regclass($3) is not null", []any{f.epochs, f.runs, f.sequence}}})
+		"to_regclass($3) is not null", []string{f.epochs, f.runs, f.sequence}}})
 	if err == nil && !isTrue(columns[0][0]) {
 		return locktable.NoFence(request.Fence, serverError(missing))
 	}

@@ -226,7 +226,7 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
 	defer cancel()
 	var column []string
-	ask := statement{awaitedSnapshotSQL, []any{label.Process}}
+	ask := statement{awaitedSnapshotSQL, []string{label.Process}}
 	err = d.withConn(brief, func(q querier) error {
 		columns, err := q.run(ctx, script{ask})
 		if err == nil {

@@ -80,11 +80,11 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	h := heldOf(party)
 	return d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, script{{endSQL, []any{party.Session, h.transaction, h.turnstile}}})
+		columns, err := q.run(ctx, script{{endSQL, []string{party.Session, h.transaction, h.turnstile}}})
 		if err == nil && len(columns[0]) == 0 {
 			var now string
 			if now, err = q.renewedAs(ctx, party.Session, h); err == nil && now != "" {
-				columns, err = q.run(ctx, script{{endSQL, []any{party.Session, now, h.turnstile}}})
+				columns, err = q.run(ctx, script{{endSQL, []string{party.Session, now, h.turnstile}}})
 			}
 		}
 		switch {

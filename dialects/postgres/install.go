@@ -43,7 +43,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 		}()
 		if _, err := q.run(ctx, script{
 			{sql: beginSQL},
-			{"select pg_advisory_xact_lock($1)", []any{strconv.FormatInt(int64(installLock.Sum64()), 10)}},
+			{"select pg_advisory_xact_lock($1)", []string{strconv.FormatInt(int64(installLock.Sum64()), 10)}},
 		}); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 
 func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int, error) {
 	create, _ := schema(quoted, slots)
-	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []any{quoted}}})
+	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []string{quoted}}})
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func (q querier) create(ctx context.Context, table string, beside []string) erro
 	if err != nil {
 		return err
 	}
-	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []any{markers}}})
+	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []string{markers}}})
 	if err != nil {
 		return err
 	}

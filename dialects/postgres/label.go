@@ -55,13 +55,13 @@ func told(claims []dialects.Claim, query string) []dialects.Claim {
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of
 // a further lock is noted if that lock is the last that the name shows.
-func granted(request dialects.Request, as role, argument string) (column string, args []any) {
+func granted(request dialects.Request, as role, argument string) (column string, args []string) {
 	switch as {
 	case owner:
 		return grantedSQL, nil
 	case guest:
 		return "case when right(" + nameSQL + ", length(" + argument + "::text)) = " + argument + "::text then " +
-			markSQL + " end", []any{furtherLabelOf(request)}
+			markSQL + " end", []string{furtherLabelOf(request)}
 	}
 	return "null", nil
 }

@@ -47,7 +47,7 @@ func (l *lasting) due(request dialects.Request) bool {
 }
 
 func (l *lasting) set(request dialects.Request) statement {
-	return statement{lastingSQL, []any{milliseconds(request.Lease), milliseconds(clientCheck), l.pid}}
+	return statement{lastingSQL, []string{milliseconds(request.Lease), milliseconds(clientCheck), l.pid}}
 }
 
 // forget notes that nothing is known of the settings.

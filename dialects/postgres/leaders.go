@@ -37,9 +37,9 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 		return s, err
 	}
 	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
-		" where election = $1", []any{election}}
+		" where election = $1", []string{election}}
 	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record'), " +
-		"($1, 'office') on conflict do nothing", []any{election}}
+		"($1, 'office') on conflict do nothing", []string{election}}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
 			columns, err := q.run(ctx, attempt)
@@ -75,15 +75,15 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 	return d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{
 			{sql: beginSQL},
-			{"select " + setSQL("lock_timeout", "$1"), []any{milliseconds(recordWait)}},
+			{"select " + setSQL("lock_timeout", "$1"), []string{milliseconds(recordWait)}},
 			{
 				"update " + seats.Table + " set identity = $1, term = $2, since = clock_timestamp() where id = $3 " +
 					"and election = $4 and term < $2 returning id::text",
-				[]any{identity, strconv.FormatInt(term, 10), seats.Record, seats.Election},
+				[]string{identity, strconv.FormatInt(term, 10), seats.Record, seats.Election},
 			},
 			{
 				"select id::text from " + seats.Table + " where id = $1 and election = $2",
-				[]any{seats.Record, seats.Election},
+				[]string{seats.Record, seats.Election},
 			},
 			{sql: "commit"},
 		})
@@ -109,11 +109,11 @@ func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader d
 	err = d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, script{
 			{sql: "begin isolation level read committed"},
-			{"select " + office, []any{seats.Office}},
+			{"select " + office, []string{seats.Office}},
 			{
 				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
 					seats.Table + " where id = $1 and election = $2 and part = 'record'",
-				[]any{seats.Record, seats.Election},
+				[]string{seats.Record, seats.Election},
 			},
 			{sql: "select pg_is_in_recovery()"},
 			{sql: "commit"},

@@ -42,7 +42,7 @@ func (s statement) writeTo(b *strings.Builder) error {
 			if err != nil || number < 1 || number > len(s.args) {
 				return fmt.Errorf("bug: no argument for %s in %s", s.sql[i:end], s.sql)
 			}
-			text := fmt.Sprint(s.args[number-1])
+			text := s.args[number-1]
 			if strings.ContainsRune(text, 0) {
 				return errors.New("text in PostgreSQL is without NUL")
 			}

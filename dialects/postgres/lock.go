@@ -25,7 +25,7 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	func() {
 		w := q.waits.enter(request, q)
 		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = interrupt.Await(ctx, on.limit > 0, q.interrupt, func(ctx context.Context) (err error) {
+		err = interrupt.Await(ctx, on.limit > 0, q.interrupt, q.cut, func(ctx context.Context) (err error) {
 			columns, err = sendLock(ctx, p)
 			return err
 		})

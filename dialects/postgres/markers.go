@@ -138,7 +138,7 @@ func (s *session[Tx]) Unmark(ctx context.Context, marker dialects.Marker) error 
 	markers, _, err := markersOf(marker.Table)
 	if err == nil {
 		_, err = s.runDetached(ctx, marker,
-			statement{"delete from " + markers + " where marker = $1", []any{hashOf(marker)}})
+			statement{"delete from " + markers + " where marker = $1", []string{hashOf(marker)}})
 	}
 	return err
 }
@@ -177,7 +177,7 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 	err = d.withConn(ctx, func(q querier) error {
 		limits, err := q.run(ctx, script{{
 			"select " + isoSQL("clock_timestamp() - $1::interval"),
-			[]any{strconv.FormatInt(age.Microseconds(), 10) + " microseconds"},
+			[]string{strconv.FormatInt(age.Microseconds(), 10) + " microseconds"},
 		}})
 		if err != nil {
 			return err
@@ -187,7 +187,7 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		for {
 			most, begun := size.Next(), time.Now()
 			columns, err := q.run(ctx, script{
-				{sql: beginSQL}, {sweep, []any{from, until, strconv.Itoa(most)}}, {sql: "commit"},
+				{sql: beginSQL}, {sweep, []string{from, until, strconv.Itoa(most)}}, {sql: "commit"},
 			})
 			if err != nil {
 				q.abandon(ctx)

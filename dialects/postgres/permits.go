@@ -32,7 +32,7 @@ func (d *driver[Tx]) Permits(ctx context.Context, table, semaphore string, n int
 	if err != nil {
 		return p, err
 	}
-	args := []any{semaphore, strconv.Itoa(n)}
+	args := []string{semaphore, strconv.Itoa(n)}
 	find := statement{
 		"select id::text from " + permits + " where semaphore = $1 and permit < $2::int order by permit", args,
 	}
@@ -203,7 +203,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 	first, next func(context.Context, plan) ([][]string, error),
 ) (token int64, unsure bool, err error) {
 	rows := arrayOf(request.Permit.Rows)
-	probe := statement{probeSQL(request.Table, as, request.Try), []any{request.Permit.Semaphore, rows}}
+	probe := statement{probeSQL(request.Table, as, request.Try), []string{request.Permit.Semaphore, rows}}
 	p := plan{turnstiles: -1, settings: -1}
 	if as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
@@ -214,7 +214,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		return 0, false, err
 	}
 	var columns [][]string
-	err = interrupt.Await(ctx, false, q.interrupt, func(ctx context.Context) (err error) {
+	err = interrupt.Await(ctx, false, q.interrupt, q.cut, func(ctx context.Context) (err error) {
 		columns, err = first(ctx, p)
 		return err
 	})
@@ -264,7 +264,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	}
 	p.add(statement{
 		"select " + setSQL(rowsSetting, "$1") + ", " + setSQL(limitSetting, "$2"),
-		[]any{arrayOf(request.Permit.Rows), within},
+		[]string{arrayOf(request.Permit.Rows), within},
 	})
 	p.add(statement{sql: queueSQL(request.Table)})
 	note, args := granted(request, as, "$1")
@@ -278,7 +278,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	func() {
 		w := q.waits.enter(request, q)
 		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = interrupt.Await(ctx, limit > 0, q.interrupt, func(ctx context.Context) (err error) {
+		err = interrupt.Await(ctx, limit > 0, q.interrupt, q.cut, func(ctx context.Context) (err error) {
 			columns, err = run(ctx, p)
 			return err
 		})

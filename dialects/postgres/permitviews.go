@@ -57,7 +57,7 @@ func (d *driver[Tx]) lookBeside(ctx context.Context, quoted, query string, only 
 		if err != nil || readable[0][0] != "true" {
 			return err
 		}
-		columns, err := q.run(ctx, script{{query, []any{arrayOf(only)}}, {sql: sessionsSQL}})
+		columns, err := q.run(ctx, script{{query, []string{arrayOf(only)}}, {sql: sessionsSQL}})
 		if err != nil {
 			return classify(err, dialects.Request{Table: quoted, Ours: true})
 		}

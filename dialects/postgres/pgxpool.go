@@ -39,10 +39,10 @@ func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, erro
 		if err != nil {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		c := &pgxConn{pgxLink: linkOf(conn.Conn()), pooled: conn, Conn: conn.Conn(), owned: p.owned}
-		q, _ := c.querier()
-		if !peer.Gone(q.socket) {
-			return c, q, nil
+		kept := p.keptOf(conn.Conn())
+		c := &pgxConn{pgxLink: kept.link, pooled: conn, Conn: conn.Conn(), kept: kept}
+		if kept.prepared.isFresh() || !peer.Gone(kept.querier.socket) {
+			return c, kept.querier, nil
 		}
 		c.destroy(ctx)
 		c.giveBack()
@@ -74,27 +74,38 @@ type pgxConn struct {
 	pgxLink
 	pooled *pgxpool.Conn
 	*pgx.Conn
-	owned bool
-	begun pgx.Tx
+	kept  *kept
+	begun pgx.Tx // nil: pgx did not begin it
+}
+
+// kept is what the library knows of a connection as long as the connection lives.
+type kept struct {
+	link     pgxLink
+	querier  querier
+	lasting  *lasting  // nil: the connection is the caller's
+	prepared *prepared // nil: pgx sends everything
+}
+
+func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
+	const key = "txlock"
+	data := conn.PgConn().CustomData()
+	k, known := data[key].(*kept)
+	if !known {
+		k = &kept{link: linkOf(conn), prepared: newPrepared(conn)}
+		k.querier, _ = k.link.querier()
+		if p.owned {
+			k.lasting = &lasting{pid: strconv.FormatUint(uint64(conn.PgConn().PID()), 10)}
+		}
+		data[key] = k
+	}
+	return k
 }
 
 func linkOf(conn *pgx.Conn) pgxLink {
 	return pgxLink{use: func(work func(*pgx.Conn) error) error { return work(conn) }}
 }
 
-func (c *pgxConn) lasting() *lasting {
-	if !c.owned {
-		return nil
-	}
-	const key = "txlock"
-	data := c.PgConn().CustomData() // lives as long as the connection
-	kept, ok := data[key].(*lasting)
-	if !ok {
-		kept = &lasting{pid: strconv.FormatUint(uint64(c.PgConn().PID()), 10)}
-		data[key] = kept
-	}
-	return kept
-}
+func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
 
 // begin sends BEGIN and the script together.
 func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
@@ -102,8 +113,42 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 	if mark != "" {
 		options.CommitQuery = commitSQL(mark)
 	}
-	columns, c.begun, err = send(ctx, c.Conn, &options, s)
-	return columns, err
+	ours := c.kept.prepared
+	if !ours.serves(c.PgConn()) {
+		columns, c.begun, err = send(ctx, c.Conn, &options, s)
+		return columns, err
+	}
+	if mark != "" {
+		if err := knowHandle(ctx, c.Conn); err != nil {
+			return nil, err
+		}
+	}
+	columns, err = ours.send(ctx, c.PgConn(), append(script{{sql: beginSQL}}, s...))
+	if errors.Is(err, errUnprepared) && !ours.forget() {
+		c.kept.prepared = nil
+	}
+	if mark != "" && c.status() != idle {
+		c.begun = handleOf(c.Conn, mark)
+	}
+	return columns[min(1, len(columns)):], err
+}
+
+// handleOf is pgx's handle of a transaction that was begun without pgx. It comes with a batch that
+// begins one. This batch is not sent, because its context has ended.
+func handleOf(conn *pgx.Conn, mark string) pgx.Tx {
+	var batch pgx.Batch
+	batch.BeginTx(pgx.TxOptions{BeginQuery: handleSQL, CommitQuery: commitSQL(mark)})
+	return conn.SendBatch(ended, &batch).Tx()
+}
+
+// handleSQL is never executed.
+const handleSQL = "begin /* txlock */"
+
+// knowHandle lets pgx know handleSQL, once, so that it does not think of preparing it with a batch
+// that is not sent.
+func knowHandle(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Prepare(ctx, handleSQL, handleSQL)
+	return err
 }
 
 func (c *pgxConn) tx() pgx.Tx { return workTx{c.begun} }
@@ -159,10 +204,27 @@ func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) error {
 var ended, _ = context.WithDeadline(context.Background(), time.Time{})
 
 func (c *pgxConn) rollback(ctx context.Context) error {
-	if c.begun == nil || c.PgConn().TxStatus() == idle {
+	switch {
+	case c.status() == idle:
 		return nil
+	case c.begun != nil:
+		return c.begun.Rollback(ctx)
 	}
-	return c.begun.Rollback(ctx)
+	return c.exec(ctx, "rollback")
+}
+
+func (c *pgxConn) exec(ctx context.Context, statements string) error {
+	if c.kept.prepared.serves(c.PgConn()) {
+		return c.kept.prepared.exec(ctx, c.PgConn(), statements)
+	}
+	return c.pgxLink.exec(ctx, statements)
+}
+
+func (c *pgxConn) status() byte {
+	if c.IsClosed() {
+		return closed
+	}
+	return c.PgConn().TxStatus()
 }
 
 func (c *pgxConn) destroy(ctx context.Context) { _ = c.Close(ctx) }

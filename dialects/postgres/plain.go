@@ -59,6 +59,7 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 			return q, err
 		}
 	}
+	q.cut = func() { _ = q.socket.Close() }
 	several := p.several.Load()
 	if several == nil {
 		can, err := l.takesSeveral(ctx)
@@ -299,7 +300,7 @@ func hasVerb(text string) bool {
 }
 
 // query is the first column of each statement that returns rows.
-func query(ctx context.Context, conn sqldriver.Conn, text string, args []any) ([][]string, error) {
+func query(ctx context.Context, conn sqldriver.Conn, text string, args []string) ([][]string, error) {
 	values := valuesOf(args)
 	if queryer, ok := conn.(sqldriver.QueryerContext); ok {
 		rows, err := queryer.QueryContext(ctx, text, values)
@@ -344,7 +345,7 @@ func prepare(ctx context.Context, conn sqldriver.Conn, text string) (sqldriver.S
 	return conn.Prepare(text)
 }
 
-func valuesOf(args []any) []sqldriver.NamedValue {
+func valuesOf(args []string) []sqldriver.NamedValue {
 	values := make([]sqldriver.NamedValue, len(args))
 	for i, arg := range args {
 		values[i] = sqldriver.NamedValue{Ordinal: i + 1, Value: arg}

@@ -48,9 +48,12 @@ type querier struct {
 	run func(ctx context.Context, s script) ([][]string, error)
 	// interrupt ends the statement that is running, from outside the connection.
 	interrupt func(ctx context.Context) error
-	socket    net.Conn
-	conn      *pgx.Conn // whose settings are to be read, and nothing else; nil: not known
-	waits     *waits    // of the driver
+	// cut closes the connection under a statement that interrupts do not end; nil: the end of the
+	// statement's context does.
+	cut    func()
+	socket net.Conn
+	conn   *pgx.Conn // whose settings are to be read, and nothing else; nil: not known
+	waits  *waits    // of the driver
 }
 
 // link is how the own statements of the library travel on a connection. Nobody else uses it then.
@@ -90,6 +93,7 @@ func (l pgxLink) querier() (q querier, err error) {
 		q.socket = conn.PgConn().Conn()
 		q.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
 		q.conn = conn
+		q.cut = func() { _ = conn.PgConn().Conn().Close() }
 		return nil
 	})
 	q.run = l.run
@@ -155,7 +159,7 @@ func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]s
 		batch.BeginTx(*begin)
 	}
 	for _, statement := range s {
-		batch.Queue(statement.sql, statement.args...)
+		batch.Queue(statement.sql, statement.values()...)
 	}
 	results := to.SendBatch(ctx, &batch)
 	var err error

@@ -120,9 +120,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (diale
 	}
 	if errors.Is(err, errFound) {
 		go func() {
-			clean, cancel := interrupt.Detached(ctx)
-			defer cancel()
-			_ = s.Rollback(clean)
+			_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 		}()
 		return nil, 0, err
 	}

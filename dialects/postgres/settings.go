@@ -44,7 +44,7 @@ func proofSQL(mark string) string {
 // commitScript commits only the transaction that holds the mark: in any other, COMMIT is not
 // reached. Guarded says that guardSQL is to be undone.
 func commitScript(mark string, guarded bool) script {
-	proof := statement{proofSQL("$1"), []any{mark}}
+	proof := statement{proofSQL("$1"), []string{mark}}
 	if guarded {
 		proof.sql += ", " + unguardColumns
 	}

@@ -134,7 +134,7 @@ const (
 // give. The session stands in the text: with arguments, some drivers prepare the statement in a
 // round trip of its own, and a pooler may then execute what somebody else has prepared.
 func (p *sqlPool) tell(ctx context.Context, query, session string) error {
-	text, err := textOf(script{{query, []any{session}}})
+	text, err := textOf(script{{query, []string{session}}})
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string,
 }
 
 func firstColumn(ctx context.Context, tx *sql.Tx, statement statement) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, statement.sql, statement.args...)
+	rows, err := tx.QueryContext(ctx, statement.sql, statement.values()...)
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,22 @@ import (
 )
 
 // script is what one round trip carries. Texts are few and constant, so that prepared statements
-// serve them. What varies is in the arguments, which are strings: PostgreSQL infers a parameter's
-// type from the column that it is compared with.
+// serve them. What varies is in the arguments, which are text: PostgreSQL infers a parameter's type
+// from the column that it is compared with.
 type script []statement
 
 type statement struct {
 	sql  string
-	args []any
+	args []string
+}
+
+// values are the arguments as client libraries take them.
+func (s statement) values() []any {
+	values := make([]any, len(s.args))
+	for i, arg := range s.args {
+		values[i] = arg
+	}
+	return values
 }
 
 // bind adds an argument, and returns its placeholder.
@@ -135,7 +144,7 @@ func isShort(request dialects.Request) bool { return len(request.Values) == 1 &&
 // statement. The snapshot of that statement is older than the wait. That does not matter for slots,
 // which nobody changes; but a row of the caller's that came meanwhile would be missed.
 func shortScript(request dialects.Request, on terms) (script, error) {
-	args := make([]any, 0, 3)
+	args := make([]string, 0, 3)
 	args = append(args, strconv.FormatInt(turnstileOf(request, request.Values[0]), 10), labelOf(request))
 	if on.mark != "" {
 		args = append(args, on.mark)
@@ -218,7 +227,7 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	numbers := turnstilesOf(request)
 	note, args := granted(request, as, "$2")
 	if len(numbers) == 1 && !request.Try {
-		args = append([]any{strconv.FormatInt(numbers[0], 10)}, args...)
+		args = append([]string{strconv.FormatInt(numbers[0], 10)}, args...)
 		return statement{"select " + passSQL(request, form(request, passing), "$1") + ", " + note + where, args}
 	}
 	pass := "count(" + passSQL(request, form(request, passing), "t") + ")" // in the order of the list
@@ -226,7 +235,7 @@ func turnstileStatement(request dialects.Request, as role) statement {
 		pass = "set_config('" + passedSetting + "', bool_and(" + passSQL(request, form(request, trying), "t") +
 			")::text, true)"
 	}
-	args = append([]any{arrayOf(numbers)}, args...)
+	args = append([]string{arrayOf(numbers)}, args...)
 	return statement{
 		"select " + pass + ", " + note + " from unnest($1::" + numberType(request) + "[]) t" + where +
 			" having count(*) > 0", args,
@@ -248,7 +257,7 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	if request.Try && locksRows(request) {
 		lock += " skip locked"
 	}
-	return statement{lock, []any{rows.values}}
+	return statement{lock, []string{rows.values}}
 }
 
 // rowLock lets rows be inserted that refer to a row of the caller's: their foreign keys ask for KEY
@@ -276,7 +285,7 @@ func existScript(request dialects.Request) (script, error) {
 	if err != nil {
 		return nil, err
 	}
-	return script{{"select " + rows.column + "::text from " + rows.table + rows.where, []any{rows.values}}}, nil
+	return script{{"select " + rows.column + "::text from " + rows.table + rows.where, []string{rows.values}}}, nil
 }
 
 type rowSet struct {

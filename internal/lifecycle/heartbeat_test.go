@@ -391,7 +391,7 @@ func TestCut(t *testing.T) {
 		p.life.BeginEnd(errReturned)
 		p.Stop()
 		p.Cut()
-		require.True(t, p.turns.Close(background), "the ping has ended")
+		require.True(t, p.turns.Close(time.Minute), "the ping has ended")
 		require.Zero(t, time.Since(start))
 		require.False(t, p.kernel.closed.IsZero())
 	})

@@ -159,13 +159,17 @@ func (t *Turns) Unnest(inner *Scope, patience time.Duration, overdue func()) {
 }
 
 // Close takes the last turn of the session, and lets nobody have one again. It returns false, and
-// does nothing, when ctx ends before.
-func (t *Turns) Close(ctx context.Context) bool {
-	select {
-	case t.whole.taken <- struct{}{}:
-		close(t.whole.ended)
-		return true
-	case <-ctx.Done():
-		return false
+// has done nothing, when somebody else has had the turn for as long as patience.
+func (t *Turns) Close(patience time.Duration) bool {
+	if _, free := t.Try(); !free {
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case t.whole.taken <- struct{}{}:
+		case <-late.C:
+			return false
+		}
 	}
+	close(t.whole.ended)
+	return true
 }

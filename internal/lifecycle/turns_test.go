@@ -97,16 +97,14 @@ func TestTheLastTurn(t *testing.T) {
 		turns, whole := lifecycle.NewTurns()
 		call, err := turns.Take(background, whole)
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(background, time.Second)
-		defer cancel()
-		require.False(t, turns.Close(ctx), "a call is under way")
+		require.False(t, turns.Close(time.Second), "a call is under way")
 		waits := taking(background, turns, whole)
 		synctest.Wait()
 		go call.Give()
 		if err := <-waits; err == nil { // it may have been first in the queue
 			(&lifecycle.Turn{Scope: whole}).Give()
 		}
-		require.True(t, turns.Close(background))
+		require.True(t, turns.Close(time.Second))
 		require.ErrorIs(t, <-taking(background, turns, whole), lifecycle.ErrEnded)
 		require.False(t, free(turns))
 	})
@@ -130,7 +128,7 @@ func TestACallThatANestedDoLeftBehindGoesOnAroundIt(t *testing.T) {
 		outer.Give()
 		require.NoError(t, <-waits)
 		(&lifecycle.Turn{Scope: whole}).Give()
-		require.True(t, turns.Close(background))
+		require.True(t, turns.Close(time.Second))
 		require.ErrorIs(t, <-taking(background, turns, inner), lifecycle.ErrEnded)
 	})
 }

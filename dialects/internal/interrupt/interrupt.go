@@ -6,6 +6,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -35,38 +37,84 @@ var ErrNoConnection = errors.New("no connection to interrupt the statement from"
 // that the server knows ctx's deadline, so that an interrupt is needed only if the server is late.
 //
 // The context that statement gets does not end with ctx. Client libraries would close the
-// connection, and the waiter would stay in the server's queue. It ends when interrupts do not help
-// for two seconds.
+// connection, and the waiter would stay in the server's queue. When interrupts do not help for two
+// seconds, cut is called, which closes the connection. Cut may be nil: then that context ends. With
+// it the context never ends, so that no library has to watch it.
 //
 // Await returns the error of statement, which is nil also when it succeeded after the end of ctx.
-// No interrupt is under way then: a late one would hit the connection's next statement.
-func Await(ctx context.Context, told bool, interrupt func(context.Context) error,
+// No interrupt is under way then, nor cut: a late one would hit the connection's next statement.
+func Await(ctx context.Context, told bool, interrupt func(context.Context) error, cut func(),
 	statement func(context.Context) error,
 ) error {
 	if ctx.Done() == nil {
 		return statement(ctx)
 	}
-	running, abandon := context.WithCancel(context.WithoutCancel(ctx))
-	defer abandon()
-
-	ended := make(chan struct{})
-	watched := make(chan struct{})
+	w := waited{abandon: cut}
+	running := context.WithoutCancel(ctx)
+	if cut == nil {
+		var cancel context.CancelFunc
+		running, cancel = context.WithCancel(running)
+		defer cancel()
+		w.abandon = cancel
+	}
+	w.watch.Add(1)
 	stop := context.AfterFunc(ctx, func() {
-		defer close(watched)
+		defer w.watch.Done()
+		ended := w.whenOver()
 		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
 		if byServer && closedWithin(ended, serverGrace) {
 			return
 		}
-		if !Repeat(running, interrupt, ended, byServer) {
-			abandon()
+		if !Repeat(context.WithoutCancel(ctx), interrupt, ended, byServer) {
+			w.giveUp()
 		}
 	})
-	err := statement(running)
-	close(ended)
-	if !stop() {
-		<-watched
+	defer func() { // also when the client library panics
+		w.end()
+		if !stop() {
+			w.watch.Wait()
+		}
+	}()
+	return statement(running)
+}
+
+// waited is a statement that runs.
+type waited struct {
+	watch   sync.WaitGroup // over when nobody interrupts the statement any more
+	abandon func()
+
+	mu    sync.Mutex
+	over  bool
+	ended chan struct{} // closed when over; nil: nobody has asked for it
+}
+
+// whenOver is closed when the statement is over.
+func (w *waited) whenOver() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = make(chan struct{})
+	if w.over {
+		close(w.ended)
 	}
-	return err
+	return w.ended
+}
+
+func (w *waited) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	if w.ended != nil {
+		close(w.ended)
+	}
+}
+
+// giveUp abandons a statement that is not over: its connection may be another's afterwards.
+func (w *waited) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.abandon()
+	}
 }
 
 // Repeat calls interrupt until ended is closed, which it tells, or for two seconds. Where interrupt
@@ -106,6 +154,29 @@ func closedWithin(event <-chan struct{}, d time.Duration) bool {
 	case <-timer.C:
 		return false
 	}
+}
+
+// Bound bounds statements that must be sent also after the end of ctx: cut, which closes the
+// connection, is called at that time, unless stop is called before. Stop tells whether it was. The
+// context for the statements never ends: go-sql-driver wakes a goroutine twice for each statement
+// whose context can end, and that is a tenth of what a lock costs. Where cut is nil it ends at that
+// time.
+func Bound(ctx context.Context, by time.Time, cut func()) (statements context.Context, stop func() (wasCut bool)) {
+	ctx = context.WithoutCancel(ctx)
+	if cut == nil {
+		ctx, cancel := context.WithDeadline(ctx, by)
+		return ctx, func() bool { cancel(); return false }
+	}
+	late := time.AfterFunc(time.Until(by), cut)
+	return ctx, func() bool { return !late.Stop() }
+}
+
+// Unanswered adds to the error of a statement that its connection was cut.
+func Unanswered(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("no answer came in time, so the connection was closed: %w: %w", context.DeadlineExceeded, err)
 }
 
 // Detached is a context for what must be sent also after the end of ctx.
