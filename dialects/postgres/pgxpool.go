@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/peer"
@@ -84,6 +85,7 @@ type kept struct {
 	querier  querier
 	lasting  *lasting  // nil: the connection is the caller's
 	prepared *prepared // nil: pgx sends everything
+	handle   *pgconn.StatementDescription
 }
 
 func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
@@ -119,7 +121,7 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 		return columns, err
 	}
 	if mark != "" {
-		if err := knowHandle(ctx, c.Conn); err != nil {
+		if err := c.kept.known(ctx, c.Conn); err != nil {
 			return nil, err
 		}
 	}
@@ -137,17 +139,21 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 // begins one. This batch is not sent, because its context has ended.
 func handleOf(conn *pgx.Conn, mark string) pgx.Tx {
 	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{BeginQuery: handleSQL, CommitQuery: commitSQL(mark)})
+	batch.BeginTx(pgx.TxOptions{BeginQuery: handle, CommitQuery: commitSQL(mark)})
 	return conn.SendBatch(ended, &batch).Tx()
 }
 
-// handleSQL is never executed.
-const handleSQL = "begin /* txlock */"
+// handle is the name of a statement that pgx knows, and that is never executed.
+const handle = "txlock_handle"
 
-// knowHandle lets pgx know handleSQL, once, so that it does not think of preparing it with a batch
-// that is not sent.
-func knowHandle(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Prepare(ctx, handleSQL, handleSQL)
+// known sees to it that pgx knows the handle. That takes a round trip at first, and when the caller
+// has called DeallocateAll: then the statements of prepared are gone too.
+func (k *kept) known(ctx context.Context, conn *pgx.Conn) error {
+	description, err := conn.Prepare(ctx, handle, beginSQL)
+	if err == nil && k.handle != nil && description != k.handle {
+		k.prepared.forget()
+	}
+	k.handle = description
 	return err
 }
 
@@ -184,19 +190,25 @@ func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(cont
 	return nested, release, err
 }
 
-// commit sends the proof as a prepared statement where no tracer of the caller's would see how the
-// handle is closed: by a Commit for which pgx sends nothing, because its context has ended.
-func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) error {
-	if settled {
-		_, _, err := send(ctx, c.Conn, nil, commitScript(mark, false))
-		if c.PgConn().TxStatus() == idle { // also when the server has refused the COMMIT
-			_ = c.begun.Commit(ended)
+// commit closes the handle by a Commit for which pgx sends nothing, because its context has ended.
+func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) (err error) {
+	ours := c.kept.prepared
+	switch {
+	case ours.serves(c.PgConn()):
+		if err := c.kept.known(ctx, c.Conn); err != nil {
+			return err
+		}
+		_, err = ours.send(ctx, c.PgConn(), commitScript(mark, !settled))
+	case settled:
+		_, _, err = send(ctx, c.Conn, nil, commitScript(mark, false))
+	default:
+		if err = c.begun.Commit(ctx); errors.Is(err, pgx.ErrTxClosed) {
+			err = lost(err)
 		}
 		return err
 	}
-	err := c.begun.Commit(ctx)
-	if errors.Is(err, pgx.ErrTxClosed) {
-		return lost(err)
+	if c.PgConn().TxStatus() == idle { // also when the server has refused the COMMIT
+		_ = c.begun.Commit(ended)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,7 +110,8 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 
 // countOnce counts the round trips of a Once, whose work sends nothing: of the first time, and when
 // the work was done before. There is one connection, so that each call meets the end of the last
-// one: what was found is answered before its transaction has ended.
+// one: what was found is answered before its transaction has ended. A pool without a limit connects
+// meanwhile, which adds to a count. So the least of several rounds is what a call takes.
 func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], proxy *wire.Proxy, want trips) {
 	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
 	do := func(o *txlock.Once[Tx], first bool) {
@@ -117,8 +119,9 @@ func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], pr
 		require.NoError(t, err)
 		require.Equal(t, first, ran)
 	}
-	const rounds = 8
-	counted, answered := 0, 0
+	const rounds = 12
+	answered := 0
+	var firsts, both []int
 	for i := range rounds {
 		o := f.Locks.Once(f.OnceKey("once:", fmt.Sprint("trips", i)))
 		begun, before := time.Now(), proxy.Bursts()
@@ -129,16 +132,16 @@ func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], pr
 			answered++
 		}
 		f.Free(t, f.Key("other"))
-		both := proxy.Bursts() - before - want.lock
+		all := proxy.Bursts() - before - want.lock
 		if i < 3 || time.Since(begun) > time.Second { // it connects, prepares, and is pinged
 			continue
 		}
-		counted++
-		require.Equal(t, want.once, first)
-		both -= min(both-want.once-1, 2) // the end of the second transaction, and of its settings
-		require.Equal(t, want.once+1, both)
+		firsts = append(firsts, first)
+		both = append(both, all-min(all-want.once-1, 2)) // without the end of what was found, and of its settings
 	}
-	require.Positive(t, counted)
+	require.NotEmpty(t, both)
+	require.Equal(t, want.once, slices.Min(firsts))
+	require.Equal(t, want.once+1, slices.Min(both))
 	require.Positive(t, answered, "after one round trip")
 }
 
