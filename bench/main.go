@@ -136,6 +136,7 @@ type measurement struct {
 
 var measurements = []measurement{
 	{"uncontended", (*measure.Lab).MeasureUncontended},
+	{"turns", (*measure.Lab).MeasureTurns},
 	{"contended", (*measure.Lab).MeasureContended},
 	{"keys", (*measure.Lab).MeasureManyKeys},
 	{"orders", (*measure.Lab).MeasureOrders},

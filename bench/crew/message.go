@@ -12,12 +12,13 @@ import (
 
 // Job is what a worker does next. Exactly one of the pointers is set.
 type Job struct {
-	Cycle   *Cycle   `json:",omitempty"`
-	Contend *Contend `json:",omitempty"`
-	Replay  *Replay  `json:",omitempty"`
-	Guard   *Guard   `json:",omitempty"`
-	Crowd   *Crowd   `json:",omitempty"`
-	Sell    *Sell    `json:",omitempty"`
+	Cycle     *Cycle     `json:",omitempty"`
+	Alternate *Alternate `json:",omitempty"`
+	Contend   *Contend   `json:",omitempty"`
+	Replay    *Replay    `json:",omitempty"`
+	Guard     *Guard     `json:",omitempty"`
+	Crowd     *Crowd     `json:",omitempty"`
+	Sell      *Sell      `json:",omitempty"`
 }
 
 // Entrant is a contestant and the environment of its client.
@@ -43,6 +44,14 @@ type Cycle struct {
 	Least    int           // smallest number of cycles in a block
 	WarmUp   time.Duration // of each server, before the first round: Java programs become faster as they run; 0: none
 	Seed     uint64
+}
+
+// Alternate locks and unlocks without contention, two contestants call by call in turns.
+type Alternate struct {
+	First, Second Entrant
+	Key           string
+	Rounds        int
+	Calls         int // of each in each round
 }
 
 // Contend is a share of the contenders for one key or several.
@@ -125,6 +134,7 @@ type Message struct {
 	Error string `json:",omitempty"` // why the job could not be done
 
 	Cycles       []Cycled      `json:",omitempty"`
+	Alternated   *Alternated   `json:",omitempty"`
 	Acquisitions []Acquisition `json:",omitempty"`
 	Failed       int           `json:",omitempty"` // calls that returned an error
 	Failure      string        `json:",omitempty"` // the text of one of them
@@ -133,6 +143,9 @@ type Message struct {
 	Crowded      *Crowded      `json:",omitempty"`
 	Sold         *Sold         `json:",omitempty"`
 }
+
+// Alternated has the median of each round, in nanoseconds.
+type Alternated struct{ First, Second []float64 }
 
 // Cycled is the result of Cycle for one entrant.
 type Cycled struct {

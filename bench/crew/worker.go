@@ -74,6 +74,8 @@ func (w *worker) do(job Job) (Message, error) {
 	switch {
 	case job.Cycle != nil:
 		return w.cycle(*job.Cycle)
+	case job.Alternate != nil:
+		return w.alternate(*job.Alternate)
 	case job.Contend != nil:
 		return w.contend(*job.Contend)
 	case job.Replay != nil:

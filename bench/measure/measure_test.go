@@ -70,6 +70,7 @@ func brief() measure.Plan {
 	plan := measure.Short()
 	plan.Seed = 1
 	plan.Uncontended = measure.UncontendedPlan{Rounds: 2, Block: 5 * time.Millisecond, Least: 2}
+	plan.Turns = measure.TurnsPlan{Rounds: 2, Calls: 3}
 	plan.Contended = plan.Contended[:1]
 	plan.Contended[0].Rounds = rounds
 	// Even the shares of a queue are not equal until each of the 16 contenders has entered a few
@@ -95,7 +96,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	for _, name := range []string{
 		ours, polling, noLock, noSale, "txlock Lock, pgx", "txlock Lock, pgx, slots: 1",
 		"txlock Lock, pgx, no queue", "txlock Lock, pgx, WithHandOff", combined, "transaction by hand, PostgreSQL",
-		"go-zookeeper",
+		"go-zookeeper", "by hand: Lock, pgx",
 	} {
 		if c, err := contest.Find(name); err == nil {
 			entrants = append(entrants, c)
@@ -113,6 +114,15 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.Len(t, u.Rounds, 2)
 		require.GreaterOrEqual(t, u.P99, u.P50)
 		require.Positive(t, u.Allocs)
+	})
+	t.Run("turns", func(t *testing.T) {
+		require.NoError(t, lab.MeasureTurns(ctx))
+		require.Len(t, run.Turns, 1)
+		turns := run.Turns[0]
+		require.Equal(t, "by hand: Lock, pgx", turns.With)
+		require.Len(t, turns.Rounds, 2)
+		require.Len(t, turns.WithRounds, 2)
+		require.Positive(t, results.Ratio(turns.Rounds, turns.WithRounds).Center)
 	})
 	t.Run("contended", func(t *testing.T) {
 		require.NoError(t, lab.MeasureContended(ctx))

@@ -15,6 +15,7 @@ type Plan struct {
 	Seed uint64
 
 	Uncontended UncontendedPlan
+	Turns       TurnsPlan
 	Contended   []ContendedPlan
 	ManyKeys    ManyKeysPlan
 	Orders      OrdersPlan
@@ -31,6 +32,12 @@ type UncontendedPlan struct {
 	Block  time.Duration // of each contestant in each round
 	Least  int           // smallest number of cycles in a block
 	WarmUp time.Duration // of each contestant, before the first round
+}
+
+// TurnsPlan is for two clients that call in turns.
+type TurnsPlan struct {
+	Rounds int
+	Calls  int // of each in each round
 }
 
 // ContendedPlan is combinations of contenders and hold times.
@@ -119,6 +126,7 @@ func Short() Plan {
 	return Plan{
 		Mode:        "short",
 		Uncontended: UncontendedPlan{Rounds: 8, Block: 20 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
+		Turns:       TurnsPlan{Rounds: 6, Calls: 60},
 		Contended: []ContendedPlan{{
 			Rejoin: results.AfterNext, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Window: window,
@@ -153,6 +161,7 @@ func Full() Plan {
 			Rounds: 32, Block: 30 * time.Millisecond, Least: 5,
 			WarmUp: 150 * time.Millisecond,
 		},
+		Turns: TurnsPlan{Rounds: 16, Calls: 200},
 		Contended: []ContendedPlan{{
 			Rejoin: results.AfterNext, Contenders: []int{8, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 			Compared: 6, Window: window,

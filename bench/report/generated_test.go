@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,6 +129,12 @@ func generated() results.Run {
 			u.Rounds = append(u.Rounds, float64(vary(e.cycle))*(1+float64(i%2))) // two kinds of rounds
 		}
 		run.Uncontended = append(run.Uncontended, u)
+		if e.Floor != "" {
+			run.Turns = append(run.Turns, results.Turns{
+				Contestant: e.Name, With: e.Floor,
+				Rounds: slices.Repeat([]float64{107}, 6), WithRounds: slices.Repeat([]float64{100}, 6),
+			})
+		}
 		run.Contended = append(run.Contended, e.contended(vary)...)
 		run.ManyKeys = append(run.ManyKeys, e.manyKeys()...)
 		complaint := ""

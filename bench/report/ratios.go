@@ -10,8 +10,9 @@ import (
 
 // comparison is a contestant of txlock beside another one.
 type comparison struct {
-	contestant, with string
-	results.Interval
+	contestant, with  string
+	results.Interval  // of calls in turns if these were measured, else of rounds
+	inTurns, inRounds results.Interval
 	// fast and slow are of the rounds in which a round trip was fast, and slow, with both. They are
 	// empty where the rounds are not of two kinds.
 	fast, slow results.Interval
@@ -54,11 +55,24 @@ func (x *index) comparisons(with beside) (all []comparison) {
 		}
 		if other, found := with(c); found {
 			if one := compare(x.Uncontended, c.Name, other); one.Center > 0 {
+				one.inRounds, one.inTurns = one.Interval, x.inTurns(c.Name, other)
+				if one.inTurns.Center > 0 {
+					one.Interval = one.inTurns
+				}
 				all = append(all, one)
 			}
 		}
 	}
 	return all
+}
+
+func (x *index) inTurns(name, with string) results.Interval {
+	for _, t := range x.Turns {
+		if t.Contestant == name && t.With == with {
+			return results.Ratio(t.Rounds, t.WithRounds)
+		}
+	}
+	return results.Interval{}
 }
 
 func (x *index) toFloor() []comparison { return x.comparisons(besideFloor) }
@@ -91,13 +105,13 @@ const few, many = 8, 64
 // the contestant's name.
 func (x *index) ratioTable() (head []string, rows [][]string) {
 	head = []string{
-		"beside", "uncontended", "fast round trips", "slow round trips",
+		"beside", "in turns", "in rounds", "fast round trips", "slow round trips",
 		fmt.Sprintf("hand-off, %d", few), fmt.Sprintf("hand-off, %d", many), "over a network",
 	}
 	for _, with := range []beside{besideFloor, besideBare} {
 		for _, c := range x.comparisons(with) {
 			rows = append(rows, []string{
-				c.contestant, c.with, brief(c.Interval), brief(c.fast), brief(c.slow),
+				c.contestant, c.with, brief(c.inTurns), brief(c.inRounds), brief(c.fast), brief(c.slow),
 				brief(x.handOffRatio(c.contestant, c.with, few)), brief(x.handOffRatio(c.contestant, c.with, many)),
 				brief(compare(x.Network.Uncontended, c.contestant, c.with).Interval),
 			})
@@ -126,7 +140,8 @@ func (x *index) ratioTableBlock() block {
 		t.Rows = append(t.Rows, x.row(row[0], figures(row[1:]...)...))
 	}
 	return block{Table: t, Folded: "All ratios, with their intervals", Text: "A round trip takes one of two times " +
-		"here, by whether both ends of a connection share a core. Fast and slow compare the rounds of one kind: " +
+		"here, by whether both ends of a connection share a core. In turns means call by call, so that both meet the same " +
+		"machine. Fast and slow compare the rounds of one kind: " +
 		"ratios of medians, with the interval of a bootstrap. The others are medians of the ratios of rounds that " +
 		"were measured side by side; their interval has 95 %, or is the whole range of fewer than six rounds."}
 }

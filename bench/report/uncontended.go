@@ -104,8 +104,8 @@ func (x *index) ratioBlock() (b block, err error) {
 		return b, nil
 	}
 	b.Heading = "What the library adds"
-	b.Text = "Ratios of rounds that were measured side by side: the mark is their median, the line its confidence " +
-		"interval."
+	b.Text = "Ratios of rounds that were measured side by side, where possible call by call in turns: the mark is " +
+		"their median, the line its confidence interval."
 	return b, nil
 }
 

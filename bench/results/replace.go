@@ -13,6 +13,8 @@ func (r *Run) Replace(measurement string, with *Run) {
 	switch measurement {
 	case "uncontended":
 		r.Uncontended = with.Uncontended
+	case "turns":
+		r.Turns = with.Turns
 	case "contended":
 		r.Contended = with.Contended
 	case "keys":

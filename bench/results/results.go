@@ -20,6 +20,7 @@ type Run struct {
 	Missing     []Missing
 
 	Uncontended []Uncontended
+	Turns       []Turns
 	Contended   []Contended
 	ManyKeys    []ManyKeys
 	Orders      []Orders
@@ -72,6 +73,13 @@ type Uncontended struct {
 	RoundTrips float64 // per cycle, counted on the wire
 	Allocs     float64 // per cycle
 	AllocBytes float64 // per cycle
+}
+
+// Turns is a contestant of txlock and another one, call by call in turns. Rounds are the medians of
+// the rounds, in nanoseconds.
+type Turns struct {
+	Contestant, With   string
+	Rounds, WithRounds []float64
 }
 
 // Rejoin is when a contender that has released the lock asks for it again.

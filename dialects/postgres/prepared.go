@@ -166,7 +166,9 @@ func (p *prepared) flush(conn *pgconn.PgConn, statements int) (columns [][]strin
 			p.names[p.unparsed[0]] = p.nameOf(p.unparsed[0])
 			p.unparsed = p.unparsed[1:]
 		case *pgproto3.DataRow:
-			column = append(column, string(m.Values[0]))
+			if len(m.Values) > 0 {
+				column = append(column, string(m.Values[0]))
+			}
 		case *pgproto3.CommandComplete, *pgproto3.EmptyQueryResponse:
 			columns, column = append(columns, column), nil
 		case *pgproto3.ErrorResponse:
