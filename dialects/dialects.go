@@ -117,8 +117,8 @@ type Session[Tx any] interface {
 	Marking
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
-	// ends the session in any case. When it is not confirmed by that time, the connection is closed.
-	// Of ctx it uses the values alone.
+	// ends the session in any case. When it is not confirmed by that time, the connection is
+	// closed. Of ctx it uses the values alone.
 	Commit(ctx context.Context, by time.Time) error
 
 	// Rollback undoes the work, releases the locks and ends the session in any case. When that is

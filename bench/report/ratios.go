@@ -140,8 +140,8 @@ func (x *index) ratioTableBlock() block {
 		t.Rows = append(t.Rows, x.row(row[0], figures(row[1:]...)...))
 	}
 	return block{Table: t, Folded: "All ratios, with their intervals", Text: "A round trip takes one of two times " +
-		"here, by whether both ends of a connection share a core. In turns means call by call, so that both meet the same " +
-		"machine. Fast and slow compare the rounds of one kind: " +
+		"here, by whether both ends of a connection share a core. In turns means call by call, so that both meet the " +
+		"same machine. Fast and slow compare the rounds of one kind: " +
 		"ratios of medians, with the interval of a bootstrap. The others are medians of the ratios of rounds that " +
 		"were measured side by side; their interval has 95 %, or is the whole range of fewer than six rounds."}
 }
