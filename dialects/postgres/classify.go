@@ -18,6 +18,7 @@ const (
 	divisionByZero   = "22012" // proofSQL raises it on purpose
 	noTransaction    = "25P01"
 	abortedBefore    = "25P02"
+	notSupported     = "0A000"
 	serialization    = "40001"
 	deadlockDetected = "40P01"
 	unknownStatement = "26000" // prepared, as the client library believes
@@ -32,6 +33,9 @@ const (
 
 // classify adds to err what it means for a lock in request.
 func classify(err error, request dialects.Request) error {
+	if errors.Is(err, errUnprepared) { // it is tried anew, in the end by pgx
+		return err
+	}
 	switch sqlState(err) {
 	case lockNotAvailable, queryCanceled:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
@@ -40,12 +44,7 @@ func classify(err error, request dialects.Request) error {
 	case serialization:
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
 	case unknownStatement, knownStatement:
-		if errors.Is(err, errUnprepared) { // and pgx is to try
-			return err
-		}
-		return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is "+
-			"in between; let it track them (PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
-			"default_query_exec_mode=simple_protocol: %w", err)
+		return mixedUp(err)
 	case undefinedTable, undefinedColumn, undefinedSchema:
 		if request.Slots > 0 || request.Ours {
 			return locktable.NotInstalled(request.Table, err)
@@ -55,6 +54,13 @@ func classify(err error, request dialects.Request) error {
 		return dialects.RefusedError{Err: err}
 	}
 	return err
+}
+
+// mixedUp says what it means that a prepared statement is not as it was.
+func mixedUp(err error) error {
+	return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is in "+
+		"between; let it track them (PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
+		"default_query_exec_mode=simple_protocol: %w", err)
 }
 
 // lost says that the session has lost the transaction that took the locks.

@@ -65,7 +65,7 @@ func (s *session[Tx]) unlessCut(cut bool, err error) error {
 	if !cut {
 		return err
 	}
-	s.conn.destroy(ended)
+	s.conn.destroy(over)
 	return interrupt.Unanswered(err)
 }
 

@@ -76,7 +76,7 @@ type pgxConn struct {
 	pooled *pgxpool.Conn
 	*pgx.Conn
 	kept  *kept
-	begun pgx.Tx // nil: pgx did not begin it
+	begun pgx.Tx // the handle of the transaction; nil: there is none, or no work runs in it
 }
 
 // kept is what the library knows of a connection as long as the connection lives.
@@ -111,50 +111,66 @@ func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
 
 // begin sends BEGIN and the script together.
 func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	options := pgx.TxOptions{BeginQuery: beginSQL}
-	if mark != "" {
-		options.CommitQuery = commitSQL(mark)
-	}
-	ours := c.kept.prepared
-	if !ours.serves(c.PgConn()) {
+	if !c.kept.prepared.serves(c.PgConn()) {
+		options := pgx.TxOptions{BeginQuery: beginSQL}
+		if mark != "" {
+			options.CommitQuery = commitSQL(mark)
+		}
 		columns, c.begun, err = send(ctx, c.Conn, &options, s)
 		return columns, err
 	}
 	if mark != "" {
-		if err := c.kept.known(ctx, c.Conn); err != nil {
+		if err := c.kept.prepareHandle(ctx, c.Conn); err != nil {
 			return nil, err
 		}
 	}
-	columns, err = ours.send(ctx, c.PgConn(), append(script{{sql: beginSQL}}, s...))
-	if errors.Is(err, errUnprepared) && !ours.forget() {
-		c.kept.prepared = nil
-	}
+	columns, err = c.sendPrepared(ctx, append(script{{sql: beginSQL}}, s...))
 	if mark != "" && c.status() != idle {
 		c.begun = handleOf(c.Conn, mark)
 	}
 	return columns[min(1, len(columns)):], err
 }
 
+func (c *pgxConn) sendPrepared(ctx context.Context, s script) ([][]string, error) {
+	columns, err := c.kept.prepared.send(ctx, c.PgConn(), s)
+	if errors.Is(err, errUnprepared) && !c.kept.prepared.renew() {
+		c.kept.prepared = nil
+	}
+	return columns, err
+}
+
 // handleOf is pgx's handle of a transaction that was begun without pgx. It comes with a batch that
 // begins one. This batch is not sent, because its context has ended.
 func handleOf(conn *pgx.Conn, mark string) pgx.Tx {
 	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{BeginQuery: handle, CommitQuery: commitSQL(mark)})
-	return conn.SendBatch(ended, &batch).Tx()
+	batch.BeginTx(pgx.TxOptions{BeginQuery: handleName, CommitQuery: commitSQL(mark)})
+	return conn.SendBatch(over, &batch).Tx()
 }
 
-// handle is the name of a statement that pgx knows, and that is never executed.
-const handle = "txlock_handle"
+// handleName is that of a statement which pgx knows, and which is never executed.
+const handleName = "txlock_handle"
 
-// known sees to it that pgx knows the handle. That takes a round trip at first, and when the caller
-// has called DeallocateAll: then the statements of prepared are gone too.
-func (k *kept) known(ctx context.Context, conn *pgx.Conn) error {
-	description, err := conn.Prepare(ctx, handle, beginSQL)
-	if err == nil && k.handle != nil && description != k.handle {
-		k.prepared.forget()
+// prepareHandle takes a round trip at first, and when the caller has called DeallocateAll: then the
+// statements of prepared are gone too.
+func (k *kept) prepareHandle(ctx context.Context, conn *pgx.Conn) error {
+	handle, err := conn.Prepare(ctx, handleName, beginSQL)
+	if err != nil {
+		return err
 	}
-	k.handle = description
-	return err
+	if k.handle != nil && handle != k.handle {
+		k.prepared.renew()
+	}
+	k.handle = handle
+	return nil
+}
+
+// closeHandle closes the handle of a transaction that is over: by a Commit for which pgx sends
+// nothing, because its context has ended.
+func (c *pgxConn) closeHandle() {
+	_ = c.begun.Commit(over)
+	if err := c.begun.Commit(over); !errors.Is(err, pgx.ErrTxClosed) {
+		c.destroy(over) // what goes on to use the handle must not get at the connection of another
+	}
 }
 
 func (c *pgxConn) tx() pgx.Tx { return workTx{c.begun} }
@@ -190,30 +206,38 @@ func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(cont
 	return nested, release, err
 }
 
-// commit closes the handle by a Commit for which pgx sends nothing, because its context has ended.
+// commit sends the proof as a prepared statement, unless a tracer of the caller's would not see how
+// the handle is closed.
 func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) (err error) {
-	ours := c.kept.prepared
+	s := commitScript(mark, !settled)
 	switch {
-	case ours.serves(c.PgConn()):
-		if err := c.kept.known(ctx, c.Conn); err != nil {
+	case c.kept.prepared.serves(c.PgConn()):
+		if err := c.kept.prepareHandle(ctx, c.Conn); err != nil {
 			return err
 		}
-		_, err = ours.send(ctx, c.PgConn(), commitScript(mark, !settled))
+		if _, err = c.sendPrepared(ctx, s); errors.Is(err, errUnprepared) {
+			err = mixedUp(err)
+		}
 	case settled:
-		_, _, err = send(ctx, c.Conn, nil, commitScript(mark, false))
+		_, _, err = send(ctx, c.Conn, nil, s)
 	default:
 		if err = c.begun.Commit(ctx); errors.Is(err, pgx.ErrTxClosed) {
 			err = lost(err)
 		}
 		return err
 	}
-	if c.PgConn().TxStatus() == idle { // also when the server has refused the COMMIT
-		_ = c.begun.Commit(ended)
+	switch {
+	case c.status() == idle: // also when the server has refused the COMMIT
+		c.closeHandle()
+	case err == nil:
+		c.destroy(over)
+		err = lost(errors.New("the server has not ended the transaction"))
 	}
 	return err
 }
 
-var ended, _ = context.WithDeadline(context.Background(), time.Time{})
+// over is a context that has ended.
+var over, _ = context.WithDeadline(context.Background(), time.Time{})
 
 func (c *pgxConn) rollback(ctx context.Context) error {
 	switch {

@@ -91,12 +91,16 @@ func newDriver[Tx any](p pool[Tx]) *driver[Tx] {
 func (d *driver[Tx]) System() string { return "postgresql" }
 
 // Begin implements dialects.Driver. A wait for a permit that gave way may have spoiled its
-// connection. It goes on with another.
+// connection, or a statement of it that was not prepared as it should be. It goes on with another.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx], token int64,
 	err error,
 ) {
-	for {
-		if s, token, err = d.begin(ctx, request); !errors.Is(err, errGaveWay) {
+	for again := false; ; again = true {
+		s, token, err = d.begin(ctx, request)
+		switch {
+		case errors.Is(err, errUnprepared) && again:
+			return nil, 0, mixedUp(err)
+		case !errors.Is(err, errGaveWay) && !errors.Is(err, errUnprepared):
 			return s, token, err
 		}
 	}

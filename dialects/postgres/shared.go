@@ -48,13 +48,10 @@ const primarySQL = "not pg_is_in_recovery()"
 // explainStandby is failed, unless request asks for an advisory lock that excludes, and the server
 // is a standby.
 func (q querier) explainStandby(ctx context.Context, request dialects.Request, failed error) error {
-	const (
-		featureNotSupported = "0A000" // BEGIN READ WRITE
-		readOnly            = "25006" // FOR SHARE
-	)
+	const readOnly = "25006" // FOR SHARE
 	state := sqlState(failed)
 	if !request.Shared && request.Permit == nil ||
-		!errors.Is(failed, dialects.ErrIsolation) && state != featureNotSupported && state != readOnly {
+		!errors.Is(failed, dialects.ErrIsolation) && state != notSupported && state != readOnly { // BEGIN READ WRITE
 		return failed
 	}
 	columns, err := q.run(ctx, script{{sql: "select coalesce(host(inet_server_addr()) || ':' || inet_server_port(), " +

@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -31,7 +32,20 @@ func TestOldPgBouncer(t *testing.T) {
 		}
 		require.NoError(t, cycle(testbed.NewFixture(t, through, testbed.PgxOpened())))
 		// Another client gets the server's session in which the first has prepared its statements.
-		require.ErrorContains(t, cycle(testbed.NewFixture(t, through, testbed.PgxOpened())), "max_prepared_statements")
+		second := testbed.NewFixture(t, through, testbed.PgxOpened())
+		require.ErrorContains(t, cycle(second), "max_prepared_statements")
+		for range 3 {
+			err := second.Locks.Mutex(second.Key("a")).Do(background, func(context.Context, pgx.Tx) error { return nil })
+			if err != nil {
+				require.ErrorContains(t, err, "max_prepared_statements")
+			}
+			permit, err := second.Locks.Semaphore(second.Key("permits"), 2).Lock(background)
+			if err == nil {
+				require.NoError(t, permit.Unlock(background))
+			} else {
+				require.ErrorContains(t, err, "max_prepared_statements")
+			}
+		}
 		require.NoError(t, cycle(testbed.NewFixture(t, through, testbed.PgxOnPool("simple protocol"))))
 	}
 }

@@ -2,6 +2,7 @@ package engines
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,9 @@ func TestPreparedStatements(t *testing.T) {
 			t.Parallel()
 			f := testbed.NewFixture(t, e, testbed.PgxOpened())
 			t.Run("on the way", func(t *testing.T) { preparesOnTheWay(t, f) })
+			t.Run("once", func(t *testing.T) { preparesOnce(t, f) })
 			t.Run("forgotten", func(t *testing.T) { forgetsStatements(t, f) })
+			t.Run("outdated", func(t *testing.T) { outdatesStatements(t, f) })
 			t.Run("traced", func(t *testing.T) { tracedStatements(t, f) })
 		})
 	}
@@ -66,6 +69,66 @@ func preparesOnTheWay(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	require.Equal(t, 2, proxy.Bursts()-before)
 }
 
+// statements counts those that the server keeps for the only connection of pool.
+func statements(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(background, "select count(*) from pg_prepared_statements where "+
+		"starts_with(name, 'txlock')").Scan(&n))
+	return n
+}
+
+// preparesOnce shows that later calls prepare nothing, and that the server forgets what is not used
+// any more.
+func preparesOnce(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+	m := locks.Mutex(f.Key("once"))
+	do := func() {
+		require.NoError(t, m.Do(background, func(context.Context, pgx.Tx) error { return nil }))
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+	}
+	do()
+	before := statements(t, pool)
+	require.Positive(t, before)
+	for range 10 {
+		do()
+	}
+	require.Equal(t, before, statements(t, pool))
+	table := f.MakeTable(t, "id int primary key")
+	for range 10 {
+		_, err := locks.Rows(table, "id", "no number").Lock(background)
+		require.ErrorContains(t, err, "no number")
+	}
+	require.LessOrEqual(t, statements(t, pool), before+3, "of the rows' two and those of the lock")
+	for i := range 300 {
+		_, err := locks.Rows(fmt.Sprint(table, i), "id", 1).TryLock(background)
+		require.Error(t, err)
+	}
+	do()
+	require.LessOrEqual(t, statements(t, pool), 300)
+}
+
+// outdatesStatements shows that a lock goes on when a column gets another type.
+func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	_, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
+	lock := func() error {
+		lock, err := locks.Rows(table, "id", 7).Lock(background)
+		if err != nil {
+			return err
+		}
+		return lock.Unlock(background)
+	}
+	require.NoError(t, lock())
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE bigint")
+	require.NoError(t, lock(), "the result has another type")
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE text")
+	_ = lock() // text = integer
+	require.NoError(t, lock(), "once is enough")
+}
+
 // forgetsStatements shows that a caller may have the server forget all prepared statements, between
 // the calls of the library and in the work of a Do.
 func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
@@ -95,6 +158,15 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		}))
 	}
 	require.Equal(t, 2, f.Total(t, "SELECT count(*) FROM "+table))
+	// In SQL, pgx does not know.
+	do := func(forget string) error {
+		return locks.Mutex(f.Key("forgotten")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, forget, pgx.QueryExecModeSimpleProtocol)
+			return err
+		})
+	}
+	require.ErrorContains(t, do("deallocate all"), "prepared statement")
+	require.NoError(t, do("select 1"))
 }
 
 // tracedStatements shows that a tracer of the caller's sees what is sent on its connection.
