@@ -58,9 +58,9 @@ func classify(err error, request dialects.Request) error {
 
 // mixedUp says what it means that a prepared statement is not as it was.
 func mixedUp(err error) error {
-	return fmt.Errorf("a pooler that shares the server's connections, and does not track prepared statements, is in "+
-		"between; let it track them (PgBouncer 1.21 or later: max_prepared_statements), or connect with "+
-		"default_query_exec_mode=simple_protocol: %w", err)
+	return fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
+		"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
+		"max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
 }
 
 // lost says that the session has lost the transaction that took the locks.

@@ -131,9 +131,10 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 }
 
 // dropSnapshotSQL comes last in the lock of a session that then is idle. The server keeps the
-// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
-// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
-// the transaction.
+// snapshot of the last statement until the next one comes; a SET has none. Where prepared sends the
+// script, it closes the portal of that statement instead. A heartbeat would be too late: who has
+// begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the
+// transaction.
 const dropSnapshotSQL = "set local txlock.idle = ''"
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any

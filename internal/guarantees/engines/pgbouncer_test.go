@@ -35,8 +35,8 @@ func TestOldPgBouncer(t *testing.T) {
 		second := testbed.NewFixture(t, through, testbed.PgxOpened())
 		require.ErrorContains(t, cycle(second), "max_prepared_statements")
 		for range 3 {
-			err := second.Locks.Mutex(second.Key("a")).Do(background, func(context.Context, pgx.Tx) error { return nil })
-			if err != nil {
+			m := second.Locks.Mutex(second.Key("a"))
+			if err := m.Do(background, func(context.Context, pgx.Tx) error { return nil }); err != nil {
 				require.ErrorContains(t, err, "max_prepared_statements")
 			}
 			permit, err := second.Locks.Semaphore(second.Key("permits"), 2).Lock(background)
