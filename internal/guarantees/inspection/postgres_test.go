@@ -190,7 +190,7 @@ func heartbeats(t *testing.T, e *testbed.Engine) {
 		Lease:  time.Minute, Behind: 7,
 	})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, session.Rollback(background)) }()
+	defer func() { require.NoError(t, session.Rollback(background, time.Now().Add(time.Minute))) }()
 	require.Equal(t, 7, f.Look(t, key)[0].Holder.Behind)
 	require.NoError(t, session.Ping(background, 37))
 	holder := f.Look(t, key)[0].Holder
