@@ -95,13 +95,16 @@ func (d *driver[Tx]) System() string { return "postgresql" }
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx], token int64,
 	err error,
 ) {
-	for again := false; ; again = true {
+	for again := false; ; {
 		s, token, err = d.begin(ctx, request)
 		switch {
-		case errors.Is(err, errUnprepared) && again:
-			return nil, 0, mixedUp(err)
-		case !errors.Is(err, errGaveWay) && !errors.Is(err, errUnprepared):
+		case errors.Is(err, errGaveWay):
+		case !errors.Is(err, errUnprepared):
 			return s, token, err
+		case again:
+			return nil, 0, mixedUp(err)
+		default:
+			again = true
 		}
 	}
 }

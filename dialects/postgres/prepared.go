@@ -93,6 +93,15 @@ func (p *prepared) distrust(s script) {
 	p.generation++
 }
 
+// discard has all statements prepared anew. The server, which has them, is to forget them.
+func (p *prepared) discard() {
+	for text, name := range p.names {
+		p.outdated = append(p.outdated, name)
+		delete(p.names, text)
+	}
+	p.generation++
+}
+
 // The errors that say nothing of a statement.
 var usual = []string{
 	lockNotAvailable, queryCanceled, deadlockDetected, serialization, divisionByZero, abortedBefore,
@@ -102,16 +111,15 @@ var usual = []string{
 // ctx ends, the connection is closed.
 func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s script) ([][]string, error) {
 	if len(p.names)+len(s) > maxPrepared {
-		for text, name := range p.names {
-			p.outdated = append(p.outdated, name)
-			delete(p.names, text)
-		}
-		p.generation++
+		p.discard()
 	}
 	results := 0
 	columns, err := p.exchange(ctx, conn, func(to *pgproto3.Frontend) { results = p.write(to, s) })
 	switch state := sqlState(err); {
-	case state == unknownStatement, state == knownStatement, isOutdated(err):
+	case isOutdated(err):
+		p.discard()
+		fallthrough
+	case state == unknownStatement, state == knownStatement:
 		return columns, fmt.Errorf("%w: %w", errUnprepared, err)
 	case err == nil && len(columns) != results:
 		_ = conn.Close(over)

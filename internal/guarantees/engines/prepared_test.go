@@ -121,7 +121,7 @@ func preparesOnce(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 
 // outdatesStatements shows that a lock goes on when a column gets another type.
 func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
-	_, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+	pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
 	table := f.MakeTable(t, "id int primary key")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
 	lock := func() error {
@@ -132,8 +132,10 @@ func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		return lock.Unlock(background)
 	}
 	require.NoError(t, lock())
+	before := statements(t, pool)
 	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE bigint")
 	require.NoError(t, lock(), "the result has another type")
+	require.LessOrEqual(t, statements(t, pool), before, "the server has forgotten the old ones")
 	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE text")
 	_ = lock() // text = integer
 	require.NoError(t, lock(), "once is enough")
