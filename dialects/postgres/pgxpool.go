@@ -83,9 +83,9 @@ type pgxConn struct {
 type kept struct {
 	link     pgxLink
 	querier  querier
-	lasting  *lasting  // nil: the connection is the caller's
-	prepared *prepared // nil: pgx sends everything
-	handle   *pgconn.StatementDescription
+	lasting  *lasting                     // nil: the connection is the caller's
+	prepared *prepared                    // nil: pgx sends everything
+	handle   *pgconn.StatementDescription // of handleName, as pgx has it; nil before the first work
 }
 
 func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
@@ -176,8 +176,8 @@ func (c *pgxConn) closeHandle() {
 func (c *pgxConn) tx() pgx.Tx { return workTx{c.begun} }
 
 // workTx is the transaction as work sees it. When work commits it, the session stays read only, so
-// that what work sends afterwards cannot commit without the lock. The library's own commit sends
-// commitSQL, which makes the session writable again.
+// that what work sends afterwards cannot commit without the lock. The library's own commit makes
+// the session writable again.
 type workTx struct{ pgx.Tx }
 
 // Commit implements pgx.Tx.

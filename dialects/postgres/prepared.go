@@ -85,24 +85,27 @@ func (p *prepared) renew() bool {
 // a pooler all the same.
 func (p *prepared) distrust(s script) {
 	for _, statement := range s {
-		if name, known := p.names[statement.sql]; known {
-			p.outdated = append(p.outdated, name)
-			delete(p.names, statement.sql)
-		}
+		p.drop(statement.sql)
 	}
 	p.generation++
 }
 
 // discard has all statements prepared anew. The server, which has them, is to forget them.
 func (p *prepared) discard() {
-	for text, name := range p.names {
-		p.outdated = append(p.outdated, name)
-		delete(p.names, text)
+	for text := range p.names {
+		p.drop(text)
 	}
 	p.generation++
 }
 
-// The errors that say nothing of a statement.
+func (p *prepared) drop(text string) {
+	if name, known := p.names[text]; known {
+		p.outdated = append(p.outdated, name)
+		delete(p.names, text)
+	}
+}
+
+// usual are errors that say nothing of a statement.
 var usual = []string{
 	lockNotAvailable, queryCanceled, deadlockDetected, serialization, divisionByZero, abortedBefore,
 }

@@ -38,11 +38,11 @@ var ErrNoConnection = errors.New("no connection to interrupt the statement from"
 //
 // The context that statement gets does not end with ctx. Client libraries would close the
 // connection, and the waiter would stay in the server's queue. When interrupts do not help for two
-// seconds, cut is called, which closes the connection. Cut may be nil: then that context ends. With
-// it the context never ends, so that no library has to watch it.
+// seconds, cut is called, which closes the connection. With cut that context never ends, so that no
+// library has to watch it. Where cut is nil, the context ends instead.
 //
 // Await returns the error of statement, which is nil also when it succeeded after the end of ctx.
-// No interrupt is under way then, nor cut: a late one would hit the connection's next statement.
+// No interrupt is under way then, nor a cut: a late one would hit the connection's next statement.
 func Await(ctx context.Context, told bool, interrupt func(context.Context) error, cut func(),
 	statement func(context.Context) error,
 ) error {
