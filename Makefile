@@ -23,8 +23,7 @@ DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
-# Tests wait far more than they compute, so many run at once, and two modules run side by side. Nothing runs beside a
-# measurement of bench. -short and TXLOCK_FULL choose the tier: see internal/tier.
+# Tests wait far more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/tier.
 GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
@@ -42,8 +41,7 @@ test-full: export TXLOCK_FULL = yes
 test-full: ## the whole matrix and the long figures
 	@$(TEST_MODULES)
 
-TEST_MODULES = printf '%s\n' $(filter-out bench,$(MODULES)) | xargs -P 2 -I{} sh -c 'cd {} && $(GO_TEST) ./...' && \
-	cd bench && $(GO_TEST) -p 1 ./...
+TEST_MODULES = .ci/test "$(GO_TEST)" $(filter-out bench,$(MODULES)) alone bench
 
 models: ## proves the models of the protocols, and breaks each: about a minute. Needs spin, or Debian
 	@docs/models/check

@@ -27,9 +27,23 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// Patience is how long a function waits for what it is for. A TestMain may set it, before the tests
-// run.
-var Patience = 10 * time.Second
+// Patience is how long a function waits for what it is for, unless [Within] says otherwise.
+const Patience = 10 * time.Second
+
+// Within returns t for functions that are to wait for at most d, and not for [Patience].
+func Within(t testing.TB, d time.Duration) testing.TB { return patient{t, d} }
+
+type patient struct {
+	testing.TB
+	patience time.Duration
+}
+
+func patienceOf(t testing.TB) time.Duration {
+	if p, ok := t.(patient); ok {
+		return p.patience
+	}
+	return Patience
+}
 
 // pause is how long a function waits before it looks again.
 const pause = 5 * time.Millisecond
@@ -40,7 +54,7 @@ const pause = 5 * time.Millisecond
 // say, is no failure.
 func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (release func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOf(t))
 	defer cancel()
 	lock, err := locks.Mutex(keys...).Lock(ctx)
 	if err != nil {
@@ -65,7 +79,7 @@ func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (relea
 func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...string) {
 	t.Helper()
 	waiting := 0
-	err := until(func(ctx context.Context) (done bool, err error) {
+	err := until(patienceOf(t), func(ctx context.Context) (done bool, err error) {
 		holdings, err := locks.Inspect(ctx, keys...)
 		if err == nil {
 			waiting = waitersOf(holdings)
@@ -97,7 +111,7 @@ func waitersOf(holdings []txlock.Holding) int {
 // MariaDB sessions that share may stay unknown, and then none is ended.
 func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 	t.Helper()
-	err := until(func(ctx context.Context) (done bool, err error) {
+	err := until(patienceOf(t), func(ctx context.Context) (done bool, err error) {
 		holdings, err := locks.Inspect(ctx, keys...)
 		if err != nil {
 			return false, err
@@ -124,7 +138,7 @@ func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 }
 
 // Overlap runs section n times at the same time, and fails the test when two are inside together, a
-// section returns an error, or one has not returned after Patience: its ctx ends then. Section
+// section returns an error, or one has not returned after [Patience]: its ctx ends then. Section
 // calls enter when it has the lock, and the function that enter returns before it gives the lock
 // back. Enter waits for a moment, so that others may come in.
 //
@@ -133,7 +147,8 @@ func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 // pool is used up, and to all at once.
 func Overlap(t testing.TB, n int, section func(ctx context.Context, enter func() (leave func())) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	patience := patienceOf(t)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var mu sync.Mutex
 	inside, together, entered := 0, 0, 0
@@ -174,7 +189,7 @@ func Overlap(t testing.TB, n int, section func(ctx context.Context, enter func()
 		case <-grace:
 			grace = nil // they learn of it now
 			continue
-		case <-time.After(Patience + releaseTime):
+		case <-time.After(patience + releaseTime):
 		}
 		break
 	}
@@ -201,10 +216,10 @@ const (
 
 var errGoexit = errors.New("the section panicked, or called runtime.Goexit")
 
-// until calls look until it is done, for Patience at most. An error of look does not end it: the
+// until calls look until it is done, for patience at most. An error of look does not end it: the
 // server may just have been started.
-func until(look func(ctx context.Context) (done bool, err error)) error {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+func until(patience time.Duration, look func(ctx context.Context) (done bool, err error)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var last error
 	for {
@@ -217,7 +232,7 @@ func until(look func(ctx context.Context) (done bool, err error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("waited %v", Patience), last)
+			return errors.Join(fmt.Errorf("waited %v", patience), last)
 		case <-time.After(pause):
 		}
 	}

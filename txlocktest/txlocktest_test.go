@@ -102,8 +102,6 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // TestKitFailsTests shows that each function fails the test that deserves it.
 func TestKitFailsTests(t *testing.T) {
-	txlocktest.Patience = 2 * time.Second
-	t.Cleanup(func() { txlocktest.Patience = 10 * time.Second })
 	e := testbed.Engines[0]
 	c := testbed.PgxOpened()
 	f := testbed.NewSizedFixture(t, e, c, 2, "")
@@ -175,7 +173,7 @@ func recorded(t *testing.T, test func(t testing.TB)) (said string, failed bool) 
 				r.cleanups[i-1]()
 			}
 		}()
-		test(r)
+		test(txlocktest.Within(r, 2*time.Second))
 	}()
 	<-done
 	return r.said.String(), r.failed

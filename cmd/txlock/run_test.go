@@ -3,7 +3,9 @@
 package main_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"net/url"
 	"os"
 	"regexp"
@@ -13,12 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -322,16 +324,14 @@ func TestSameProcess(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
 		c.Path = "/bin/sh"
 		p := start(t, c)
-		label.Process = "#" + strconv.Itoa(p.Process.Pid) // no other session of this process locks
-		holder, err := locks.Mutex("k").Lock(background)
-		require.NoError(t, err)
-		ahead := make(chan error, 1)
+		held, ahead := make(chan error, 1), make(chan error, 1)
+		locked, release := make(chan struct{}), make(chan struct{})
+		go func() { held <- as(p.Process.Pid, locks, "k", locked, release) }()
+		<-locked
 		go func() {
-			lock, err := locks.Mutex("k").Lock(background)
-			if err == nil {
-				err = lock.Unlock(background)
-			}
-			ahead <- err
+			joins := make(chan struct{})
+			close(joins)
+			ahead <- as(p.Process.Pid, locks, "first", make(chan struct{}), joins, "k")
 		}()
 		f.waiters(t, 1)
 		began := time.Now()
@@ -341,11 +341,26 @@ func TestSameProcess(t *testing.T) {
 		eventually.True(t, "a word about both", func() bool {
 			return regexp.MustCompile(`held for \S+ by session .*, 1 waiting ahead`).MatchString(p.stderr.String())
 		})
-		require.NoError(t, holder.Unlock(background))
+		close(release)
+		require.NoError(t, <-held)
 		require.NoError(t, <-ahead)
 		require.Equal(t, "mine", p.line(t))
 		require.Zero(t, p.wait(t))
 	}
+}
+
+// as locks a key in a session that shows another process number, closes locked, waits for release,
+// and then locks further keys.
+func as(process int, locks *txlock.Locker[pgx.Tx], key string, locked, release chan struct{}, further ...string) error {
+	return locks.Mutex(key).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("set local application_name = '#%d [%s]'", process, key))
+		close(locked)
+		<-release
+		if err == nil && further != nil {
+			_, err = locks.Mutex(further...).Lock(ctx) // ends with the Do
+		}
+		return err
+	})
 }
 
 // A lease that the server cannot keep is refused before anything is sent.

@@ -100,7 +100,7 @@ func TestOffice(t *testing.T) {
 			done := make(chan struct{})
 			go func() { // a test may leave its goroutine
 				defer close(done)
-				test.run(judge, newHouse(t, test.conns), func(h house) Office { return broken{h} })
+				test.run(txlocktest.Within(judge, 5*time.Second), newHouse(t, test.conns), func(h house) Office { return broken{h} })
 			}()
 			<-done
 			require.Equal(t, test.finds, judge.failed)
@@ -127,7 +127,6 @@ func (j *judge) Fatalf(format string, args ...any) {
 var dsn string
 
 func TestMain(m *testing.M) {
-	txlocktest.Patience = 5 * time.Second
 	ctx := context.Background()
 	os.Exit(servers.RunOn(ctx, []servers.Kind{servers.Postgres()}, func(s *servers.Server) (io.Closer, error) {
 		dsn = s.DSN
