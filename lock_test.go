@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/internal/guarantees"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/tier"
 )
 
@@ -588,17 +589,18 @@ var alone = []guarantee{
 	},
 }
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Further()...) }
 
 func TestGuarantees(t *testing.T) {
 	lines := lines(t)
-	if tier.Full() { // a goroutine that is left behind shows at the guarantee that left it
-		alone, sideBySide = slices.Concat(alone, sideBySide), nil
-	}
 	t.Run("alone", func(t *testing.T) {
 		for _, line := range lines {
 			t.Run(line.name, func(t *testing.T) {
-				for _, g := range alone {
+				one := alone
+				if !line.together { // a goroutine that is left behind shows at the guarantee that left it
+					one = slices.Concat(alone, sideBySide)
+				}
+				for _, g := range one {
 					t.Run(g.says, func(t *testing.T) {
 						testbed.NoGoroutines(t)
 						line.show(t, g)
@@ -611,6 +613,9 @@ func TestGuarantees(t *testing.T) {
 		for _, line := range lines {
 			t.Run(line.name, func(t *testing.T) {
 				t.Parallel()
+				if !line.together {
+					return
+				}
 				for _, g := range sideBySide {
 					t.Run(g.says, func(t *testing.T) {
 						if !line.inTurn {
@@ -626,9 +631,10 @@ func TestGuarantees(t *testing.T) {
 
 // line is an engine and a client, and shows guarantees with them.
 type line struct {
-	name   string
-	inTurn bool // one guarantee after the other
-	show   func(*testing.T, guarantee)
+	name     string
+	inTurn   bool // one guarantee after the other
+	together bool // shows those of sideBySide at the same time, and not alone
+	show     func(*testing.T, guarantee)
 }
 
 // lines are those of the tier, and a pooler's.
@@ -646,9 +652,13 @@ func lines(t *testing.T) (lines []line) {
 // A pooler gives a session to one client after the other. Guarantees that kill or spoil sessions
 // would spoil those of their neighbours there. So each line has a pooler of its own.
 func onPgx(e *testbed.Engine, c testbed.Client[pgx.Tx]) line {
-	return line{e.Name + " " + c.Name, e.Pooled, func(t *testing.T, g guarantee) { g.pgx(t, e, c) }}
+	return lineOf(e, c.Name, func(t *testing.T, g guarantee) { g.pgx(t, e, c) })
 }
 
 func onSQL(e *testbed.Engine, c testbed.Client[*sql.Tx]) line {
-	return line{e.Name + " " + c.Name, e.Pooled, func(t *testing.T, g guarantee) { g.sql(t, e, c) }}
+	return lineOf(e, c.Name, func(t *testing.T, g guarantee) { g.sql(t, e, c) })
+}
+
+func lineOf(e *testbed.Engine, client string, show func(*testing.T, guarantee)) line {
+	return line{e.Name + " " + client, e.Pooled, e.Further || !tier.Full(), show}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // InspectReaders shows that Inspect shows all that share a lock, and who waits to share, and that
@@ -20,7 +19,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	for range 3 {
 		readers = append(readers, locked(t, m.Shared(), background))
 	}
-	if e.Kind == servers.MariaDB { // it tells two transactions of a session apart by the second
+	if e.MariaDB { // it tells two transactions of a session apart by the second
 		<-time.After(1100 * time.Millisecond)
 	}
 	look := func() txlock.Holding {
@@ -42,7 +41,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		}
 	}
 	require.ErrorContains(t, f.Locks.Break(background, h), "3 sessions hold it together")
-	if e.Kind == servers.MariaDB && ids[""] { // neighbours share other rows, and the server does not say who
+	if e.MariaDB && ids[""] { // neighbours share other rows, and the server does not say who
 		for _, reader := range h.Readers {
 			if h.Holder = &reader; reader.ID == "" {
 				require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
@@ -63,7 +62,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.False(t, h.Waiters[0].Shared)
 	require.True(t, h.Waiters[1].Shared)
 	if h.Readers[1].ID == "" { // as above, by now
-		require.Equal(t, servers.MariaDB, e.Kind)
+		require.True(t, e.MariaDB)
 		unlock(t, readers...)
 		for _, waited := range waits {
 			require.NoError(t, testbed.Receive(t, waited))
@@ -94,7 +93,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		readers = append(readers, locked(t, m.Shared(), background))
 	}
 	for _, former := range h.Readers {
-		if h.Holder = &former; e.Kind == servers.MariaDB && former.ID == "" {
+		if h.Holder = &former; e.MariaDB && former.ID == "" {
 			continue
 		}
 		require.ErrorIs(t, f.Locks.Break(background, h), txlock.ErrNotHeld, "another transaction of the session")

@@ -26,7 +26,7 @@ func (k Kind) answers(ctx context.Context, dsn string) error {
 // creates is the probe of a new server: it creates the database txlock. That it exists is no error,
 // because an earlier try may have succeeded without an answer in time.
 func (k Kind) creates(dsn string) probe {
-	if !k.postgres() {
+	if !k.Postgres() {
 		return statement(k.driver(), dsn, "CREATE DATABASE IF NOT EXISTS txlock")
 	}
 	return func(ctx context.Context) error {

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 )
 
@@ -28,9 +28,9 @@ type Image struct {
 }
 
 func (k Kind) image(options Options) Image {
-	if k.postgres() {
+	if k.Postgres() {
 		return Image{
-			Repository: "postgres", Tag: strings.TrimPrefix(k.String(), "PostgreSQL "), Port: "5432/tcp",
+			Repository: "postgres", Tag: k.version(), Port: "5432/tcp",
 			DSN:         "postgres://postgres@%s/txlock?sslmode=disable",
 			Environment: []string{"POSTGRES_HOST_AUTH_METHOD=trust", "POSTGRES_DB=txlock"},
 			Command:     []string{"-c", "max_connections=" + options.connections()},
@@ -41,8 +41,8 @@ func (k Kind) image(options Options) Image {
 		Environment: []string{"MYSQL_ALLOW_EMPTY_PASSWORD=1", "MYSQL_DATABASE=txlock"},
 		Command:     []string{"--max-connections=" + options.connections()},
 	}
-	if k == MariaDB {
-		image.Repository, image.Tag = "mariadb", "10.11"
+	if k.MariaDB() {
+		image.Repository, image.Tag = "mariadb", cmp.Or(k.version(), "10.11")
 		image.Environment = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1", "MARIADB_DATABASE=txlock"}
 	}
 	return image

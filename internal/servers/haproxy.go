@@ -86,7 +86,7 @@ func haproxyFile(port int, roles []*role, settings []string) string {
 
 // clientDSN is the address of a pair for clients.
 func clientDSN(pair *Pair, port int) string {
-	if !pair.Kind.postgres() {
+	if !pair.Kind.Postgres() {
 		return fmt.Sprintf("%s@tcp(127.0.0.1:%d)/txlock", Client, port)
 	}
 	return strings.Replace(urlOf(pair.Kind, port), "/postgres?", "/txlock?", 1)
@@ -149,7 +149,7 @@ func (r *role) close() error { return errors.Join(r.server.Close(), r.db.Close()
 
 // addressOf is the address in a server's DSN.
 func addressOf(server *Server) (string, error) {
-	if server.Kind.postgres() {
+	if server.Kind.Postgres() {
 		u, err := url.Parse(server.DSN)
 		if err != nil {
 			return "", err

@@ -20,13 +20,13 @@ type programs struct {
 
 // installed finds the programs of a kind on the machine.
 func installed(kind Kind) (programs, error) {
-	switch kind {
-	case Postgres15, Postgres18:
-		return installedPostgres(strings.TrimPrefix(kind.String(), "PostgreSQL "))
-	case MySQL:
-		return installedMySQL()
+	switch {
+	case kind.Postgres():
+		return installedPostgres(kind.version())
+	case kind.MariaDB():
+		return installedMariaDB(kind.version())
 	}
-	return installedMariaDB()
+	return installedMySQL()
 }
 
 func installedPostgres(major string) (programs, error) {
@@ -55,11 +55,13 @@ func installedMySQL() (programs, error) {
 	return programs{origin: server, server: []string{server}, setup: []string{server}}, nil
 }
 
-func installedMariaDB() (programs, error) {
+// installedMariaDB takes any version if none is named.
+func installedMariaDB(named string) (programs, error) {
 	server, version, err := lookUp("mariadbd")
 	setup, _, setupErr := lookUp("mariadb-install-db")
-	if err := errors.Join(err, setupErr); err != nil || !strings.Contains(version, "MariaDB") {
-		return programs{}, errors.Join(err, errors.New("no mariadbd"))
+	if err := errors.Join(err, setupErr); err != nil || !strings.Contains(version, "Ver "+named) ||
+		!strings.Contains(version, "MariaDB") {
+		return programs{}, errors.Join(err, errors.New("no mariadbd "+named))
 	}
 	return programs{origin: server, server: []string{server}, setup: []string{setup}}, nil
 }

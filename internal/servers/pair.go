@@ -189,7 +189,7 @@ type asks struct{ *sql.DB }
 // ask connects. On MySQL and MariaDB it does so without a database: a new standby has none yet.
 func ask(server *Server) (asks, error) {
 	dsn := server.DSN
-	if !server.Kind.postgres() {
+	if !server.Kind.Postgres() {
 		dsn = strings.TrimSuffix(dsn, "txlock")
 	}
 	db, err := sql.Open(server.Kind.driver(), dsn)

@@ -92,7 +92,7 @@ func standbyFollows(t *testing.T, pair *Pair) {
 func waitsForStandby(t *testing.T, pair *Pair) {
 	t.Helper()
 	query := "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for semi-sync ACK%'"
-	if pair.Kind.postgres() {
+	if pair.Kind.Postgres() {
 		query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 	}
 	asked := open(t, pair.Primary())

@@ -13,7 +13,7 @@ import (
 // and prepared statements work. Settings have the form "name=value", as in section [pgbouncer] of
 // its configuration. They come last, so they win.
 func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*Server, error) {
-	if !server.Kind.postgres() {
+	if !server.Kind.Postgres() {
 		return nil, fmt.Errorf("PgBouncer is for PostgreSQL, not for %s", server.Name)
 	}
 	target, err := url.Parse(server.DSN)

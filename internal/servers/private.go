@@ -108,8 +108,8 @@ func dataIn(folder string) string { return filepath.Join(folder, "data") }
 func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
 	made := plan{kind: kind, name: kind.String(), origin: p.origin, answers: kind.answers, ending: quickly}
 	data, at := dataIn(folder), strconv.Itoa(port)
-	switch kind {
-	case Postgres15, Postgres18:
+	switch {
+	case kind.Postgres():
 		made.setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
 			"--locale=C", "--no-sync")
 		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c",
@@ -120,7 +120,7 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		made.dsn = strings.Replace(urlOf(kind, port), "/postgres?", "/txlock?", 1)
 		made.first = kind.creates(urlOf(kind, port))
 		return made
-	case MySQL:
+	case kind == MySQL:
 		made.setup = append(slices.Clone(p.setup), append(
 			slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
 		made.run = append(slices.Clone(p.server), append(
@@ -149,7 +149,7 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 
 // urlOf is the address of a new server, in which only its own databases are.
 func urlOf(kind Kind, port int) string {
-	if kind.postgres() {
+	if kind.Postgres() {
 		return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 	}
 	return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port)

@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // A helper process starts a server, pauses it if told to, and waits to be killed.
@@ -77,7 +80,7 @@ func gone(t *testing.T, dsn string) {
 
 func TestServersStartAndStop(t *testing.T) {
 	t.Parallel()
-	for _, kind := range Kinds() {
+	for _, kind := range slices.Concat(Kinds(), tier.Pick(nil, nil, Further())) {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			server, err := Start(context.Background(), kind, Options{Durable: true, Connections: 1000})
@@ -88,8 +91,11 @@ func TestServersStartAndStop(t *testing.T) {
 			var version string
 			require.NoError(t, db.QueryRow("SELECT version()").Scan(&version))
 			t.Log(version)
+			if os.Getenv(kind.variable()) == "" {
+				require.Contains(t, version, kind.version())
+			}
 			connections := "SELECT @@max_connections"
-			if kind.postgres() {
+			if kind.Postgres() {
 				connections = "SELECT current_setting('max_connections')::int"
 			}
 			if os.Getenv(kind.variable()) == "" {
@@ -179,7 +185,7 @@ func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
 			_, err = open.Exec("INSERT INTO t VALUES (2)")
 			require.NoError(t, err)
 			all := []int{server.own.process.command.Process.Pid}
-			if kind.postgres() {
+			if kind.Postgres() {
 				all = append(all, number(t, open, "SELECT pg_backend_pid()"))
 			}
 
@@ -252,7 +258,7 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 // postgres runs a test with each PostgreSQL that can be a private instance.
 func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
 	for _, kind := range Kinds() {
-		if kind.postgres() && os.Getenv(kind.variable()) == "" {
+		if kind.Postgres() && os.Getenv(kind.variable()) == "" {
 			t.Run(kind.String(), func(t *testing.T) {
 				t.Parallel()
 				test(t, kind)

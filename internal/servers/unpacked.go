@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -15,9 +17,12 @@ import (
 //go:embed unpack.sh
 var unpackScript string
 
-// Packages are packages of Debian.
+//go:embed unpack_npm.sh
+var unpackNPMScript string
+
+// Packages are packages of Debian, or one of npm.
 type Packages struct {
-	Suite     string
+	Suite     string // of Debian; or "npm-" and the version of the package
 	Names     []string
 	Libraries bool // with all libraries that they need, so that they run on other releases too
 }
@@ -25,24 +30,53 @@ type Packages struct {
 // packages are the packages with a database of this kind.
 func (k Kind) packages() Packages {
 	switch k {
+	case Postgres14:
+		return postgresOfNPM("14.23.0-beta.17")
 	case Postgres15:
 		return Packages{"bookworm", []string{"postgresql-15", "postgresql-client-15"}, true}
+	case Postgres16:
+		return postgresOfNPM("16.14.0-beta.17")
+	case Postgres17:
+		return postgresOfNPM("17.10.0-beta.17")
 	case Postgres18:
 		return Packages{"sid", []string{"postgresql-18", "postgresql-client-18"}, true}
 	case MySQL:
 		return Packages{"sid", []string{"mysql-server-core"}, true}
+	case MariaDB11:
+		return Packages{"trixie", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}, true}
 	}
 	return Packages{"bookworm", []string{"mariadb-server-core", "mariadb-client-core", "galera-4"}, true}
+}
+
+const ofNPM = "npm-"
+
+// postgresOfNPM is a PostgreSQL that Debian's releases do not have.
+func postgresOfNPM(version string) Packages {
+	architecture := map[string]string{"amd64": "x64"}[runtime.GOARCH]
+	return Packages{ofNPM + version, []string{"@embedded-postgres/linux-" + cmp.Or(architecture, runtime.GOARCH)}, true}
+}
+
+// unpack is the command that unpacks them below root.
+func (p Packages) unpack(ctx context.Context, root string) (*exec.Cmd, error) {
+	needs, why := []string{"bash", "apt-get", "dpkg-deb", "tar"}, "this needs Debian or a release made of it"
+	arguments := append([]string{
+		"-c", unpackScript, "unpack", p.Suite, root, strconv.FormatBool(p.Libraries),
+	}, p.Names...)
+	if version, npm := strings.CutPrefix(p.Suite, ofNPM); npm {
+		needs, why = []string{"bash", "npm", "node", "tar"}, "this needs npm"
+		arguments = []string{"-c", unpackNPMScript, "unpack", p.Names[0] + "@" + version, root}
+	}
+	for _, tool := range needs {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("%s: %w", why, err)
+		}
+	}
+	return exec.CommandContext(ctx, "bash", arguments...), nil
 }
 
 // unpacked downloads and unpacks packages, unless the cache has them. It returns the root of their
 // tree.
 func unpacked(ctx context.Context, name string, from Packages) (root string, err error) {
-	for _, tool := range []string{"bash", "apt-get", "dpkg-deb", "tar"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return "", fmt.Errorf("this needs Debian or a release made of it: %w", err)
-		}
-	}
 	cache, err := cacheFolder()
 	if err != nil {
 		return "", err
@@ -62,10 +96,11 @@ func unpacked(ctx context.Context, name string, from Packages) (root string, err
 	if _, err := os.Stat(root); err == nil {
 		return root, nil
 	}
-	fmt.Fprintf(os.Stderr, "%s: fetching Debian packages into %s\n", name, root)
-	unpack := exec.CommandContext(ctx, "bash", append([]string{
-		"-c", unpackScript, "unpack", from.Suite, root + ".new", strconv.FormatBool(from.Libraries),
-	}, from.Names...)...)
+	unpack, err := from.unpack(ctx, root+".new")
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(os.Stderr, "%s: fetching packages into %s\n", name, root)
 	text, err := unpack.CombinedOutput()
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("unpack %s: %w: %s", strings.Join(from.Names, " "), err, lastLines(text)),
@@ -88,11 +123,11 @@ func makeReadable(folder string) error {
 
 // unpackedOrigin tells people where such programs are.
 func unpackedOrigin(suite, root string) string {
-	return fmt.Sprintf("Debian packages of %s in %s", suite, root)
+	return fmt.Sprintf("packages of %s in %s", suite, root)
 }
 
-// unpackedPrograms are those of Debian packages. The script run in their tree starts a program with
-// the libraries of the same tree.
+// unpackedPrograms are those of packages. The script run in the tree of Debian's starts a program
+// with the libraries of the same tree; those of npm find theirs.
 func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 	from := kind.packages()
 	root, err := unpacked(ctx, kind.String(), from)
@@ -101,12 +136,15 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 	}
 	run := filepath.Join(root, "run")
 	p := programs{origin: unpackedOrigin(from.Suite, root), root: root}
-	switch kind {
-	case Postgres15, Postgres18:
-		bin := "usr/lib/postgresql/" + strings.TrimPrefix(kind.String(), "PostgreSQL ") + "/bin/"
+	switch {
+	case strings.HasPrefix(from.Suite, ofNPM): // it has no pg_basebackup
+		bin := filepath.Join(root, "native/bin")
+		p.server, p.setup = []string{filepath.Join(bin, "postgres")}, []string{filepath.Join(bin, "initdb")}
+	case kind.Postgres():
+		bin := "usr/lib/postgresql/" + kind.version() + "/bin/"
 		p.server, p.setup = []string{filepath.Join(root, bin, "postgres")}, []string{run, bin + "initdb"}
 		p.backup = []string{run, bin + "pg_basebackup"}
-	case MySQL:
+	case kind == MySQL:
 		p.server = []string{run, "usr/sbin/mysqld"}
 		p.setup = p.server
 		p.options = []string{
@@ -114,7 +152,7 @@ func unpackedPrograms(ctx context.Context, kind Kind) (programs, error) {
 			"--character-sets-dir=" + root + "/usr/share/mysql/charsets",
 			"--plugin-dir=" + root + "/usr/lib/mysql/plugin",
 		}
-	case MariaDB:
+	default:
 		share := root + "/usr/share/mysql"
 		if _, err := os.Stat(root + "/usr/share/mariadb/english"); err == nil {
 			share = root + "/usr/share/mariadb"

@@ -15,7 +15,8 @@ import (
 // switched runs on a pair that changes places a few times.
 func switched(t *testing.T, s settings) *result {
 	t.Helper()
-	s.Seed, s.Processes, s.Goroutines, s.Keys, s.Lock = rand.Int64(), 3, 4, 16, lockTxlock
+	s.Seed, s.Processes, s.Goroutines, s.Keys, s.Lock, s.Histories = rand.Int64(), 3, 4, 16, lockTxlock,
+		histories(t)
 	var out bytes.Buffer
 	result, err := torture(context.Background(), s, &out)
 	result.print(&out)

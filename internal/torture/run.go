@@ -28,6 +28,8 @@ type settings struct {
 	Pair         string `json:"pair,omitempty"` // how clients find the primary; empty: one server
 	Switches     int    `json:"switches,omitempty"`
 	Asynchronous bool   `json:"asynchronous,omitempty"`
+
+	Histories string `json:"-"` // the folder for those with violations; empty: the temporary folder
 }
 
 const (
@@ -372,7 +374,7 @@ func (t *trial) violate(e *epoch, violations ...violation) {
 	if len(violations) == 0 {
 		return
 	}
-	if path, err := keep(e); err != nil {
+	if path, err := t.keep(e); err != nil {
 		fmt.Fprintln(t.out, "the history could not be kept:", err)
 	} else if path != "" {
 		fmt.Fprintf(t.out, "history of epoch %d, seed %d: %s\n", e.Number, e.Seed, path)
@@ -385,11 +387,11 @@ func (t *trial) violate(e *epoch, violations ...violation) {
 	}
 }
 
-func keep(e *epoch) (string, error) {
+func (t *trial) keep(e *epoch) (string, error) {
 	if e == nil {
 		return "", nil
 	}
-	file, err := os.CreateTemp("", "txlock-torture-*.json")
+	file, err := os.CreateTemp(t.Histories, "txlock-torture-*.json")
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -26,7 +28,10 @@ func tortured(t *testing.T, kind servers.Kind, lock string, length time.Duration
 		length = 3 * time.Second
 	}
 	var out bytes.Buffer
-	s := settings{Kind: kind, For: length, Seed: rand.Int64(), Processes: 3, Goroutines: 4, Keys: 16, Lock: lock}
+	s := settings{
+		Kind: kind, For: length, Seed: rand.Int64(), Processes: 3, Goroutines: 4, Keys: 16, Lock: lock,
+		Histories: histories(t),
+	}
 	result, err := torture(context.Background(), s, &out)
 	result.print(&out)
 	t.Log(out.String())
@@ -34,6 +39,51 @@ func tortured(t *testing.T, kind servers.Kind, lock string, length time.Duration
 	require.Positive(t, result.Acquisitions)
 	require.Positive(t, result.Updates)
 	return result
+}
+
+// histories is a folder that stays behind only if the test fails: then somebody reads them.
+func histories(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "txlock-torture-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if found, err := os.ReadDir(folder); t.Failed() && err == nil && len(found) > 0 {
+			t.Logf("the histories are kept in %s", folder)
+			return
+		}
+		_ = os.RemoveAll(folder)
+	})
+	return folder
+}
+
+// ended is a test that has ended.
+type ended struct {
+	testing.TB
+	failed bool
+	ends   []func()
+	log    []string
+}
+
+func (e *ended) Cleanup(end func())              { e.ends = append(e.ends, end) }
+func (e *ended) Failed() bool                    { return e.failed }
+func (e *ended) Logf(format string, args ...any) { e.log = append(e.log, fmt.Sprintf(format, args...)) }
+
+func TestHistoriesOfFailedTestsAreKept(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		e := &ended{TB: t, failed: failed}
+		of := &trial{settings: settings{Histories: histories(e)}, out: io.Discard, result: newResult(settings{})}
+		of.violate(made(), violation{Rule: ruleRest})
+		for _, end := range e.ends {
+			end()
+		}
+		require.Len(t, e.log, map[bool]int{true: 1}[failed])
+		if failed {
+			require.Contains(t, e.log[0], of.Histories)
+			require.DirExists(t, of.Histories)
+			require.NoError(t, os.RemoveAll(of.Histories))
+		}
+		require.NoDirExists(t, of.Histories)
+	}
 }
 
 func TestTxlockKeepsItsPromises(t *testing.T) {

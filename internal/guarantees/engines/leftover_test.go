@@ -95,7 +95,7 @@ func TestTryRowsWhenSerializable(t *testing.T) {
 		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 		locks, _ := callersPool(t, f, func(params map[string]string) {
 			level := "transaction_isolation"
-			if f.Kind == servers.MariaDB {
+			if f.MariaDB {
 				level = "tx_isolation"
 			}
 			params[level] = "'SERIALIZABLE'"

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 var background = context.Background()
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Further()...) }
 
 // eachPostgres runs a test on every PostgreSQL, side by side.
 func eachPostgres(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {

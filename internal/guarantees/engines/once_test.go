@@ -12,7 +12,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // A marker that is not committed says nothing, also where the caller's sessions would read it: the
@@ -20,7 +19,7 @@ import (
 func TestOnceAtReadUncommitted(t *testing.T) {
 	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		name := "transaction_isolation"
-		if f.Kind == servers.MariaDB {
+		if f.MariaDB {
 			name = "tx_isolation"
 		}
 		locks, _ := callersPool(t, f, func(params map[string]string) { params[name] = "'READ-UNCOMMITTED'" })

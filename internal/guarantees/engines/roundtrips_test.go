@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -28,7 +27,7 @@ func TestRoundTrips(t *testing.T) {
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
-			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
+			if !e.Postgres {
 				// On a caller's pool the settings travel alone, unless it takes several statements
 				// in one query. A Do also sets and releases its savepoint. A Once also looks first,
 				// and marks with two statements.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // What Inspect and Break show and do for a user with few rights, as documented.
@@ -23,7 +22,7 @@ func TestGrants(t *testing.T) {
 			switch {
 			case e.Postgres:
 				grantsOnPostgres(t, e)
-			case e.Kind == servers.MariaDB:
+			case e.MariaDB:
 				grantsOnMySQL(t, e, "GRANT PROCESS ON *.* TO %s")
 			default:
 				grantsOnMySQL(t, e, "GRANT SELECT ON performance_schema.* TO %s")

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 var background = context.Background()
 
 var errWork = errors.New("the work failed")
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Further()...) }

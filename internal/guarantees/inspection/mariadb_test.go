@@ -192,7 +192,7 @@ func unknownHolders(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) 
 
 // Two clients that inspect at once do not show each other's probes.
 func strangersProbe(t *testing.T, e *testbed.Engine) {
-	if e.Kind != servers.MariaDB {
+	if !e.MariaDB {
 		return // MySQL needs no probes
 	}
 	f := innodbFixture(t, e)

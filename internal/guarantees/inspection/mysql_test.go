@@ -239,7 +239,7 @@ func sharedHolders(t *testing.T, e *testbed.Engine) {
 		require.Nil(t, h.Holder)
 		require.Len(t, h.Readers, 1)
 		require.Len(t, h.Waiters, 1)
-		if e.Kind == servers.MariaDB {
+		if e.MariaDB {
 			require.Empty(t, h.Readers[0].ID, "which of the two is not known")
 			require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
 		} else {

@@ -22,7 +22,7 @@ import (
 // The holder releases while its slot is probed. When the probe would be ended, the pool's
 // connections, among them the probe's, already run other work.
 func probesAreSpared(t *testing.T, e *testbed.Engine) {
-	if e.Kind != servers.MariaDB {
+	if !e.MariaDB {
 		return // MySQL needs no probes
 	}
 	f := innodbFixture(t, e)
@@ -88,7 +88,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 		return visitor(t, f, config.FormatDSN())
 	}
 	grants := []string{"GRANT CONNECTION_ADMIN ON *.*", "GRANT SELECT ON performance_schema.*"}
-	if e.Kind == servers.MariaDB {
+	if e.MariaDB {
 		grants = []string{"GRANT CONNECTION ADMIN, PROCESS ON *.*"}
 	}
 	breaker := as("b", grants[0])

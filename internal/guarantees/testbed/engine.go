@@ -5,12 +5,14 @@ package testbed
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/txlock/txlock/internal/leaks"
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // Engine is a running server, and how a test asks it what only the server knows.
@@ -31,6 +34,8 @@ type Engine struct {
 	*servers.Server
 	Admin    *sql.DB
 	Postgres bool
+	MariaDB  bool
+	Further  bool // of a version that the full tier adds
 	Pooled   bool // through a pooler, which has connections of its own to the server
 	Tells    bool // shows what an idle session says of itself
 
@@ -46,18 +51,20 @@ const PollEvery = 2 * time.Millisecond
 // Engines are the servers that Main has started.
 var Engines []*Engine
 
-// Main runs the tests of a package on a server of each kind. It is what a TestMain calls.
-func Main(m *testing.M) {
+// Main runs the tests of a package on a server of each kind, and in the full tier also on further
+// ones. It is what a TestMain calls.
+func Main(m *testing.M, further ...servers.Kind) {
 	if part := os.Getenv(partVariable); part != "" {
 		os.Exit(playPart(part))
 	}
-	os.Exit(runTests(m))
+	flag.Parse() // the tier depends on -short
+	os.Exit(runTests(m, slices.Concat(tier.Pick(nil, nil, further), servers.Kinds())))
 }
 
-func runTests(m *testing.M) int {
+func runTests(m *testing.M, kinds []servers.Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return servers.RunOn(ctx, servers.Kinds(), func(server *servers.Server) (io.Closer, error) {
+	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
 		fmt.Printf("%s: %s\n", server.Name, server.Origin)
 		e, err := NewEngine(server)
 		if err != nil {
@@ -95,10 +102,13 @@ func leftBehind(before goleak.Option) error {
 
 // NewEngine connects to a server as its administrator.
 func NewEngine(server *servers.Server) (*Engine, error) {
-	e := &Engine{Server: server, Tells: server.Kind != servers.MariaDB}
+	e := &Engine{
+		Server: server, Postgres: server.Kind.Postgres(), MariaDB: server.Kind.MariaDB(),
+		Further: slices.Contains(servers.Further(), server.Kind), Tells: !server.Kind.MariaDB(),
+	}
 	driverName := "mysql"
-	if server.Kind != servers.MySQL && server.Kind != servers.MariaDB {
-		e.Postgres, driverName = true, "pgx"
+	if e.Postgres {
+		driverName = "pgx"
 	}
 	var err error
 	if e.Admin, err = sql.Open(driverName, server.DSN); err != nil {
@@ -108,8 +118,8 @@ func NewEngine(server *servers.Server) (*Engine, error) {
 	e.Admin.SetMaxIdleConns(8)
 	often := &rested{pause: PollEvery}
 	e.views = &rested{pause: 120 * time.Millisecond}
-	switch server.Kind {
-	case servers.MySQL:
+	switch {
+	case server.Kind == servers.MySQL:
 		e.waiting = &census{admin: e.Admin, views: often, query: `
 			SELECT t.PROCESSLIST_DB, COUNT(DISTINCT w.REQUESTING_THREAD_ID), 0
 			FROM performance_schema.data_lock_waits w
@@ -120,7 +130,7 @@ func NewEngine(server *servers.Server) (*Engine, error) {
 			FROM information_schema.innodb_trx x
 			JOIN performance_schema.threads t ON t.PROCESSLIST_ID = x.trx_mysql_thread_id
 			WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`}
-	case servers.MariaDB:
+	case e.MariaDB:
 		e.open = &census{admin: e.Admin, views: e.views, query: `
 			SELECT p.db, SUM(x.trx_state = 'LOCK WAIT'), COUNT(*)
 			FROM information_schema.innodb_trx x

@@ -7,12 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // Apart calls what reads the server's views. On MariaDB it keeps a pause between two readers.
 func (e *Engine) Apart(read func()) {
-	if e.Kind == servers.MariaDB {
+	if e.MariaDB {
 		e.views.Ask(read)
 	} else {
 		read()
@@ -32,7 +31,7 @@ func (f *Fixture[Tx]) Look(t *testing.T, keys ...string) (holdings []txlock.Hold
 
 // ListsHeld says whether the server lists held rows for which nobody waits, and their holders' last
 // statements.
-func (e *Engine) ListsHeld() bool { return e.Kind != servers.MariaDB }
+func (e *Engine) ListsHeld() bool { return !e.MariaDB }
 
 // SessionSQL is the number that the server has for the session.
 func (e *Engine) SessionSQL() string {

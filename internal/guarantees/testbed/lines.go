@@ -10,13 +10,21 @@ import (
 
 // Lines calls one of its functions for each line of the table engine × client, or for the part of
 // it that the tier takes. The usual tier runs each client of PostgreSQL on one of its versions, and
-// those of MySQL and MariaDB on both. The short tier has one client for each engine.
+// those of MySQL and MariaDB on both. The short tier has one client for each engine. The full tier
+// has two for each further version: a pool of the library's own, and a sql.DB of the caller's.
 func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.Tx])) {
 	var postgres, mysql []*Engine
 	for _, e := range Engines {
-		if e.Postgres {
+		switch {
+		case e.Further && e.Postgres:
+			onPgx(e, PgxOpened())
+			onSQL(e, PostgresSQL[0])
+		case e.Further:
+			onSQL(e, MySQLOpened())
+			onSQL(e, MySQLSQL[0])
+		case e.Postgres:
 			postgres = append(postgres, e)
-		} else {
+		default:
 			mysql = append(mysql, e)
 		}
 	}
