@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -52,7 +53,8 @@ const (
 )
 
 // settings is the statement that gives the session the settings that a lock needs. On a pool of
-// Open they stay, so it is empty for all locks but a connection's first.
+// Open they stay, so it is empty for all locks but a connection's first, and the first after work
+// that may have changed them.
 func (s *session) settings(request dialects.Request) (string, error) {
 	text := guardSQL
 	if s.owned != nil {
@@ -60,7 +62,7 @@ func (s *session) settings(request dialects.Request) (string, error) {
 		if s.owned.lease == request.Lease && (request.Fence == "" || request.Fence == s.fence) {
 			return "", nil
 		}
-		text = "SET wait_timeout = "
+		text = sessionSettings + ", wait_timeout = "
 		// The pool lets its idle connections go before the server does.
 		s.driver.db.SetConnMaxIdleTime(request.Lease / 2)
 		s.owned.lease, s.owned.fence = 0, "" // until it is known what the session has
@@ -69,7 +71,7 @@ func (s *session) settings(request dialects.Request) (string, error) {
 	if !s.several && !s.driver.mute.Load() {
 		text += ", " + announceSQL(request)
 	}
-	if request.Fence != "" {
+	if request.Fence != "" && request.Fence != s.fence {
 		f, err := fenceOf(request.Fence)
 		if err != nil {
 			return "", err
@@ -82,9 +84,9 @@ func (s *session) settings(request dialects.Request) (string, error) {
 
 // settle notes that the session has the settings of request.
 func (s *session) settle(request dialects.Request) {
-	s.fence = request.Fence
+	s.fence = cmp.Or(request.Fence, s.fence)
 	if s.owned != nil {
-		s.owned.lease, s.owned.fence = request.Lease, request.Fence
+		s.owned.lease, s.owned.fence = request.Lease, s.fence
 	}
 }
 

@@ -1,0 +1,56 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+// onOwnPools runs test with mysql.Open.
+func onOwnPools(t *testing.T, test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			t.Run(e.Name, func(t *testing.T) {
+				t.Parallel()
+				test(t, testbed.NewFixture(t, e, testbed.MySQLOpened()))
+			})
+		}
+	}
+}
+
+// What work sets in its session is set anew for the next lock on that connection. With autocommit
+// left on, each lock would end with the statement that takes it.
+func TestSettingsOfWork(t *testing.T) {
+	onOwnPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		const settings = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit + 0, @@wait_timeout, " +
+			"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation, @@transaction_read_only + 0 */ " +
+			"/*M! @@tx_isolation, @@tx_read_only + 0 */)"
+		read := func(change string) (found string) {
+			_ = f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) (err error) {
+				found, err = f.Query(ctx, tx, settings)
+				return errors.Join(err, f.Exec(ctx, tx, change))
+			})
+			return found
+		}
+		f.AsAdmin(t, "CREATE PROCEDURE "+f.Label+".silent() SET autocommit = 1")
+		before := read("DO 0")
+		for _, change := range []string{
+			"SET autocommit = 1", "/* as ORMs do */ SET @@autocommit = 1", "CALL silent()", "DO 0; SET autocommit = 1",
+			"SET SESSION wait_timeout = 28800", "SET innodb_lock_wait_timeout = 1", "SET SESSION TRANSACTION READ ONLY",
+			"SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+		} {
+			require.Equal(t, before, read(change))
+			lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+			require.NoError(t, err, change)
+			f.Taken(t, f.Key("a"))
+			require.NoError(t, lock.Unlock(background))
+			require.Equal(t, before, read("DO 0"), change)
+		}
+	})
+}
