@@ -77,9 +77,8 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		return nil
 	}
 	if s.mark != "" && s.conn.status() == idle {
-		// The work has ended the transaction, or a COMMIT was refused. A pooler may since have
-		// given the server's session, with what guardSQL has set, to another client, and puts that
-		// right if it tracks the setting; what this connection would restore may be another's.
+		// The work has ended the transaction, or a COMMIT was refused. What restoreSQL would put
+		// right goes with the session.
 		s.conn.destroy(ctx)
 		return nil
 	}

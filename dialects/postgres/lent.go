@@ -46,8 +46,40 @@ func (l *lent) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, erro
 // Close implements driver.Conn. The connection is closed where it comes from.
 func (l *lent) Close() error { return nil }
 
-// Commit implements driver.Tx, for work that commits by itself. What it sends afterwards is read
-// only; see guardSQL.
+// ended refuses a statement behind the end of the transaction, as openTx does.
+func (l *lent) ended() error {
+	if l.direct.status() == idle {
+		return sql.ErrTxDone
+	}
+	return nil
+}
+
+// PrepareContext implements driver.ConnPrepareContext.
+func (l *lent) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
+	if err := l.ended(); err != nil {
+		return nil, err
+	}
+	return l.Statements.PrepareContext(ctx, query)
+}
+
+// ExecContext implements driver.ExecerContext.
+func (l *lent) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	if err := l.ended(); err != nil {
+		return nil, err
+	}
+	return l.Statements.ExecContext(ctx, query, args)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (l *lent) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	if err := l.ended(); err != nil {
+		return nil, err
+	}
+	return l.Statements.QueryContext(ctx, query, args)
+}
+
+// Commit implements driver.Tx, for work that commits by itself. What it sends afterwards is
+// refused; see guardSQL and ended.
 func (l *lent) Commit() error { return l.direct.commitAlone(context.Background()) }
 
 // Rollback implements driver.Tx.

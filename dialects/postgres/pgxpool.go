@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -83,6 +82,7 @@ type pgxConn struct {
 type kept struct {
 	link     pgxLink
 	querier  querier
+	told     string                       // as link says
 	lasting  *lasting                     // nil: the connection is the caller's
 	prepared *prepared                    // nil: pgx sends everything
 	handle   *pgconn.StatementDescription // of handleName, as pgx has it; nil before the first work
@@ -94,9 +94,10 @@ func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
 	k, known := data[key].(*kept)
 	if !known {
 		k = &kept{link: linkOf(conn), prepared: newPrepared(conn)}
+		k.told = k.link.told()
 		k.querier, _ = k.link.querier()
 		if p.owned {
-			k.lasting = &lasting{pid: strconv.FormatUint(uint64(conn.PgConn().PID()), 10)}
+			k.lasting = &lasting{pid: k.told}
 		}
 		data[key] = k
 	}
@@ -108,6 +109,8 @@ func linkOf(conn *pgx.Conn) pgxLink {
 }
 
 func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
+
+func (c *pgxConn) told() string { return c.kept.told }
 
 // begin sends BEGIN and the script together.
 func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
@@ -173,24 +176,7 @@ func (c *pgxConn) closeHandle() {
 	}
 }
 
-func (c *pgxConn) tx() pgx.Tx { return workTx{c.begun} }
-
-// workTx is the transaction as work sees it. When work commits it, the session stays read only, so
-// that what work sends afterwards cannot commit without the lock. The library's own commit makes
-// the session writable again.
-type workTx struct{ pgx.Tx }
-
-// Commit implements pgx.Tx.
-func (t workTx) Commit(ctx context.Context) error {
-	tag, err := t.Exec(ctx, "commit")
-	if err != nil {
-		return err
-	}
-	if tag.String() == "ROLLBACK" {
-		err = pgx.ErrTxCommitRollback
-	}
-	return errors.Join(err, t.Rollback(ctx)) // there is nothing to roll back: it closes the handle
-}
+func (c *pgxConn) tx() pgx.Tx { return workTx{openTx{c.begun}} }
 
 func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(context.Context) error, error) {
 	nested, err := c.BeginTx(ctx, pgx.TxOptions{
@@ -203,7 +189,7 @@ func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(cont
 		}
 		return nil // work has ended its nested transaction itself
 	}
-	return nested, release, err
+	return openTx{nested}, release, err
 }
 
 // commit sends the proof as a prepared statement, unless a tracer of the caller's would not see how

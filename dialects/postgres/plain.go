@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -266,6 +267,16 @@ func (l *plainLink) ask(ctx context.Context) byte {
 
 // busy is false: database/sql closes the rows that work has left open, before the COMMIT.
 func (l *plainLink) busy() bool { return false }
+
+// told reads what lib/pq keeps for its own cancel requests.
+func (l *plainLink) told() string {
+	for _, name := range []string{"pid", "processID"} { // of 1.12, and before
+		if number := wrapped.Field[int](l.conn, name); number != 0 {
+			return strconv.Itoa(number)
+		}
+	}
+	return ""
+}
 
 // returnsRows tells whether the server describes rows for a statement of ours. Of a WITH, that is
 // for the statement behind its parentheses.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"net"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
@@ -72,6 +73,9 @@ type link interface {
 	ask(ctx context.Context) byte
 	// busy tells whether the connection has rows that were not read.
 	busy() bool
+	// told is the number of the server's process, as it was told at the login; empty: it was not. A
+	// pooler in between tells another.
+	told() string
 }
 
 // The states of a session, as the server reports them.
@@ -143,6 +147,16 @@ func (l pgxLink) busy() (busy bool) {
 		return nil
 	})
 	return busy
+}
+
+func (l pgxLink) told() (pid string) {
+	_ = l.use(func(conn *pgx.Conn) error {
+		if number := conn.PgConn().PID(); number != 0 {
+			pid = strconv.FormatUint(uint64(number), 10)
+		}
+		return nil
+	})
+	return pid
 }
 
 // sender is a pgx connection, or a transaction on one, which refuses to send once it has ended.

@@ -77,7 +77,9 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 		ahead = append(ahead, l.set(request))
 	}
 	if s.mark != "" && !s.settled {
-		ahead = append(ahead, statement{sql: guardSQL})
+		if pid := s.conn.told(); pid != "" {
+			ahead = append(ahead, statement{guardSQL, []string{pid}})
+		}
 	}
 	if ahead != nil {
 		ahead = append(ahead, statement{sql: chainSQL})

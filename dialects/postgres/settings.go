@@ -15,20 +15,23 @@ const (
 	// statement would commit at once and without the lock. So while work runs, the session's
 	// default is read only, and only our own BEGIN says READ WRITE. The default must be committed
 	// before the work, or a ROLLBACK of the work would undo it. chainSQL commits it and begins the
-	// next transaction as the last one was begun. The session is never idle in between, so a pooler
-	// in transaction mode does not give it to another client. A custom setting keeps the old
-	// default: it lives in the session alone.
+	// next transaction as the last one was begun. A custom setting keeps the old default: it lives
+	// in the session alone.
+	//
+	// It is set only where the server is the process that the connection was told of. A pooler in
+	// between has numbers of its own. It may give the session to another client when this one dies,
+	// with all that was set: PgCat, Odyssey and PgDog send ROLLBACK, and no RESET.
 	guardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
-		"set_config('default_transaction_read_only', 'on', false)"
-	unguardColumns = "set_config('default_transaction_read_only', " +
-		"coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
-		"current_setting('default_transaction_read_only')), false), set_config('txlock.read_only', '', false)"
+		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $1"
+	unguardColumn = "case when current_setting('txlock.read_only', true) <> '' then " +
+		"set_config('default_transaction_read_only', current_setting('txlock.read_only'), false) || " +
+		"set_config('txlock.read_only', '', false) end"
 
 	chainSQL = "commit and chain"
 
 	// restoreSQL undoes guardSQL in a transaction, and leaves an empty one open. It is one query,
 	// so that the session is not idle in between.
-	restoreSQL = "rollback and chain; select " + unguardColumns + "; commit and chain"
+	restoreSQL = "rollback and chain; select " + unguardColumn + "; commit and chain"
 )
 
 // markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
@@ -42,11 +45,11 @@ func proofSQL(mark string) string {
 }
 
 // commitScript commits only the transaction that holds the mark: in any other, COMMIT is not
-// reached. Guarded says that guardSQL is to be undone.
+// reached. Guarded says that guardSQL may have to be undone.
 func commitScript(mark string, guarded bool) script {
 	proof := statement{proofSQL("$1"), []string{mark}}
 	if guarded {
-		proof.sql += ", " + unguardColumns
+		proof.sql += ", " + unguardColumn
 	}
 	return script{proof, {sql: "commit"}}
 }
@@ -54,7 +57,7 @@ func commitScript(mark string, guarded bool) script {
 // commitSQL is commitScript as one simple query. It takes the server some 30 µs longer: it parses
 // and plans the proof each time.
 func commitSQL(mark string) string {
-	return proofSQL("'"+mark+"'") + ", " + unguardColumns + "; commit"
+	return proofSQL("'"+mark+"'") + ", " + unguardColumn + "; commit"
 }
 
 // clientCheck is how long a dead waiter may stay in the queue.

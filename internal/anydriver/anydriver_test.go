@@ -3,6 +3,7 @@ package anydriver
 import (
 	"database/sql"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/txlock/txlock/dialects"
@@ -205,8 +206,10 @@ func lineOf(e *testbed.Engine, o Opening, newDriver func(*sql.DB) dialects.Drive
 	left := func(g guarantee) bool {
 		return o.Unseen && g.watched || !all && !slices.Contains(onWrappers, g.says)
 	}
+	c := testbed.SQLOnPool(o.Name, o.Open, newDriver)
+	c.Unguarded = e.Postgres && (o.Unseen || e.Pooled && !strings.HasSuffix(o.Name, "around pgx"))
 	return line{
-		e, testbed.SQLOnPool(o.Name, o.Open, newDriver),
+		e, c,
 		slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left),
 	}
 }

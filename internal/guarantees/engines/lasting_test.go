@@ -122,7 +122,7 @@ func TestNoLastingSettingsBehindPooler(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 		f := testbed.NewSizedFixture(t, e.Through(pooler), testbed.PgxOpened(), 1, "")
 		for range 3 {
-			require.Equal(t, "30s 500ms on", settingsOf(t, f, f.Locks, "SELECT 1"))
+			require.Equal(t, "30s 500ms off", settingsOf(t, f, f.Locks, "SELECT 1"))
 			lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
 			require.NoError(t, err)
 			require.NoError(t, lock.Unlock(background))

@@ -24,6 +24,10 @@ type Client[Tx any] struct {
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
 	settles bool                                                    // the first lock on a connection differs
+	// Unguarded says that nothing keeps what work sends behind a COMMIT of its own from being
+	// committed: the library sees neither the state of the session nor that no pooler is in
+	// between.
+	Unguarded bool
 	// Start begins a caller's own transaction on a connection of its own, which leave closes.
 	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
 	End   func(ctx context.Context, tx Tx, commit bool) error

@@ -118,26 +118,7 @@ func TestVariablesOfTheStart(t *testing.T) {
 }
 
 func TestOlderPgBouncer(t *testing.T) {
-	tracking := "IntervalStyle, Default_Transaction_Read_Only"
-	for _, c := range []struct {
-		version, tracked string
-		shared           bool
-		want             Severity
-	}{
-		{"PgBouncer 1.25.1", "IntervalStyle", true, Warning},
-		{"PgBouncer 1.25.1", "IntervalStyle", false, OK},
-		{"PgBouncer 1.25.1", tracking, true, OK},
-		{"PgBouncer 1.26.0", "IntervalStyle", true, OK},
-		{"PgBouncer 2.0.0", "", true, OK},
-		{"something else", "", true, Warning},
-	} {
-		b := bouncer{version: c.version, config: map[string]string{
-			"track_extra_parameters":  c.tracked,
-			"max_prepared_statements": "200",
-		}}
-		require.Equal(t, c.want, b.judge(c.shared, false)[0].Severity, "%v", c)
-		require.True(t, b.tracksStatements())
-	}
+	require.True(t, bouncer{config: map[string]string{"max_prepared_statements": "200"}}.tracksStatements())
 	require.False(t, bouncer{config: map[string]string{}}.tracksStatements(), "before 1.21")
 }
 

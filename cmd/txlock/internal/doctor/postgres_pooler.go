@@ -127,9 +127,7 @@ func unknownPooler(shared bool, user string, err error) Finding {
 	}
 	finding.Why = "limits of its own on statements and transactions would cut locks"
 	if shared {
-		finding.Why += "; it must know prepared statements and, so that work that sends COMMIT itself leaves nothing " +
-			"to others, default_transaction_read_only: " +
-			"PgBouncer from 1.26, or from 1.21 with track_extra_parameters"
+		finding.Why += "; it must know prepared statements: PgBouncer from 1.21, with max_prepared_statements"
 	}
 	return finding
 }
@@ -149,29 +147,14 @@ func unprepared(found string) Finding {
 // it.
 func (b bouncer) judge(shared, lost bool) []Finding {
 	finding := Finding{Check: "pooler", Severity: OK, Found: b.version + " is in between, and " + mode(shared)}
-	switch {
-	case lost:
+	if lost {
 		finding = unprepared(finding.Found + ", with max_prepared_statements = 0")
-	case shared && !b.tracksReadOnly():
-		finding.Severity = Warning
-		finding.Why = "work in a Do that sends COMMIT itself leaves a session to others that is read only"
-		finding.Fix = configuration("pgbouncer.ini (PgBouncer 1.21 or later; 1.26 does it by itself)",
-			"track_extra_parameters = IntervalStyle, default_transaction_read_only")
 	}
 	return append(one(finding), b.timeouts()...)
 }
 
 func (b bouncer) tracksStatements() bool {
 	return b.config["max_prepared_statements"] != "0" && b.config["max_prepared_statements"] != ""
-}
-
-func (b bouncer) tracksReadOnly() bool {
-	var major, minor int
-	_, err := fmt.Sscanf(b.version, "PgBouncer %d.%d", &major, &minor)
-	if err == nil && (major > 1 || minor >= 26) {
-		return true
-	}
-	return strings.Contains(strings.ToLower(b.config["track_extra_parameters"]), "default_transaction_read_only")
 }
 
 // timeouts returns findings on PgBouncer's limits that end a lock, or a wait for one (manual,
