@@ -368,6 +368,10 @@ var sideBySide = []guarantee{
 		guarantees.QueueLeavesPool[pgx.Tx], guarantees.QueueLeavesPool[*sql.Tx],
 	},
 	{
+		"five hundred callers of one key take few connections of a pool without a limit",
+		guarantees.QueueByDefault[pgx.Tx], guarantees.QueueByDefault[*sql.Tx],
+	},
+	{
 		"callers of one process are served in the order of their calls, without a connection",
 		guarantees.QueueOrder[pgx.Tx], guarantees.QueueOrder[*sql.Tx],
 	},

@@ -16,7 +16,7 @@ import (
 // WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
 // server. The other callers wait in the process, first come, first served, and take no connection.
 // So a crowd that waits for one key leaves the pool to the others. Default: a quarter of the pool's
-// connections, at least 2, and no limit for a pool without one. The size is read at the first call.
+// connections, at least 2, and 2 for a pool without a limit. The size is read at the first call.
 //
 // Two are enough: one holds, and the other already queues at the server, which then hands over.
 // With more, callers that are on their way to the server at the same moment may overtake each
@@ -132,9 +132,7 @@ func (l *Locker[Tx]) waitingHere() map[row]int {
 func (l *Locker[Tx]) newLines() *lines[Tx] {
 	limit := l.config.queue
 	if limit == 0 {
-		if size := l.driver.PoolSize(); size > 0 {
-			limit = max(size/4, 2)
-		}
+		limit = max(l.driver.PoolSize()/4, 2)
 	}
 	if l.config.handOff.times > 0 {
 		limit = 1

@@ -42,9 +42,9 @@
 //
 // A running job, and a kept lock, each need a connection with an open transaction. Give locks a
 // pool of its own, with room for all jobs that begin within the minimum, and for one more where
-// jobs have periods: that one marks them. (On PostgreSQL set
-// pool_max_conns: its default may be as small as 4.) A job that gets no connection in time is left
-// out, and only [WithLogger] and gocron.AfterLockError tell.
+// jobs have periods: that one marks them. (Set pool_max_conns in the DSN of either Open: the
+// default may be as small as 4 with postgres.Open, and is 16 with mysql.Open.) A job that gets no
+// connection in time is left out, and only [WithLogger] and gocron.AfterLockError tell.
 //
 // # Names collide
 //

@@ -36,8 +36,7 @@ func TestPeriod(t *testing.T) {
 	})
 }
 
-// Jobs with a period that are due together do not keep the pool's connections from each other. The
-// pool of mysql.Open has no limit, so there it is shown that they all run.
+// Jobs with a period that are due together do not keep the pool's connections from each other.
 func TestPeriodsAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		options := []txlockgocron.Option{txlockgocron.WithLockAtLeastFor(0)}

@@ -108,7 +108,8 @@ func (e *engine) table(name string) string {
 func (e *engine) dsn(label string, connections int) (string, error) {
 	if !e.postgres {
 		dsn, query, _ := strings.Cut(e.DSN, "?")
-		return strings.TrimSuffix(dsn[:strings.LastIndexByte(dsn, '/')+1]+label+"?"+query, "?"), nil
+		dsn = strings.TrimSuffix(dsn[:strings.LastIndexByte(dsn, '/')+1]+label+"?"+query, "?")
+		return servers.WithPool(dsn, connections), nil
 	}
 	u, err := url.Parse(e.DSN)
 	if err != nil {
@@ -116,11 +117,8 @@ func (e *engine) dsn(label string, connections int) (string, error) {
 	}
 	settings := u.Query()
 	settings.Set("application_name", label)
-	if connections > 0 {
-		settings.Set("pool_max_conns", fmt.Sprint(connections))
-	}
 	u.RawQuery = settings.Encode()
-	return u.String(), nil
+	return servers.WithPool(u.String(), connections), nil
 }
 
 // transactions waits until exactly n sessions of an instance are in a transaction. InnoDB's views

@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 // clients are the ways to open the library, and the floor that each is compared with. Those that
@@ -224,7 +225,7 @@ func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (cont
 
 // openMySQLOwned lets the library own its pool, on MySQL or MariaDB.
 func openMySQLOwned(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
-	driver, err := mysql.Open(ctx, env.Address())
+	driver, err := mysql.Open(ctx, servers.WithPool(env.Address(), env.Contenders))
 	if err != nil {
 		return nil, err
 	}

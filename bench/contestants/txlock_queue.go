@@ -21,8 +21,7 @@ func (open opener) registerQueues(c contest.Contestant, client string) {
 	}
 }
 
-// queues are the other queues, and the clients that have them here. The pool of mysql.Open has no
-// limit, and so no queue unless it is asked for.
+// queues are the other queues, and the clients that have them here.
 var queues = []struct {
 	name, remark string
 	option       txlock.Option

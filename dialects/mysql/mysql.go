@@ -10,6 +10,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -49,12 +50,18 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
-// name as go-sql-driver/mysql takes it. The connections run with autocommit=0 at READ COMMITTED (at
+// name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
+// is the most connections that the pool opens, 16 by default. A wait that is cancelled takes one
+// more for a moment. The connections run with autocommit=0 at READ COMMITTED (at
 // REPEATABLE READ where the server's binlog_format is STATEMENT), wait for row locks as long as the
 // context allows, and take several statements in one query. They write nothing to stderr when they
 // break: the locks' errors say so. Close closes the pool. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
+	}
+	limit, err := poolLimit(config)
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
@@ -68,7 +75,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
 	d := &Driver{db: sql.OpenDB(settled), control: sql.OpenDB(plain), owned: true}
-	d.db.SetMaxIdleConns(idleConns)
+	d.db.SetMaxOpenConns(limit)
+	d.db.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
+	d.db.SetConnMaxIdleTime(idleTime)
 	d.control.SetMaxIdleConns(-1)
 	if err := d.db.PingContext(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("txlock: open MySQL: %w", err), d.Close())
@@ -76,9 +85,27 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return d, nil
 }
 
-// idleConns is how many connections stay open between locks. With database/sql's default of 2, the
-// pool would reconnect under load.
-const idleConns = 16
+const (
+	limitParameter = "pool_max_conns" // as pgxpool calls it
+	// defaultLimit leaves room for nine processes on a server with MySQL's default of 151
+	// connections.
+	defaultLimit = 16
+	idleTime     = 30 * time.Minute // as pgxpool has it
+)
+
+// poolLimit takes out of config how many connections the pool may open.
+func poolLimit(config *mysql.Config) (int, error) {
+	text, given := config.Params[limitParameter]
+	if !given {
+		return defaultLimit, nil
+	}
+	delete(config.Params, limitParameter) // the driver would set it as a variable of the server
+	limit, err := strconv.Atoi(text)
+	if err != nil || limit < 1 {
+		return 0, fmt.Errorf("%s=%s: must be a number of connections, at least 1", limitParameter, text)
+	}
+	return limit, nil
+}
 
 // System implements dialects.Driver.
 func (d *Driver) System() string { return "mysql" }

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -73,11 +74,7 @@ func lockOrDo[Tx any](m *txlock.Mutex[Tx], do bool, hold func()) error {
 // another key would wait for the hot one.
 func QueueLeavesPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const callers = 100
-	var options []txlock.Option
-	if c.Name == testbed.MySQLOpened().Name { // whose pool has no limit of which to take a quarter
-		options = append(options, txlock.WithQueue(2))
-	}
-	f, waiting := crowded(t, e, c, 10, "", options...)
+	f, waiting := crowded(t, e, c, 10, "")
 	hot := f.Locks.Mutex(f.Key("hot"))
 	holder, err := hot.Lock(background)
 	require.NoError(t, err)
@@ -100,6 +97,34 @@ func QueueLeavesPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.NoError(t, group.Wait())
 	require.Equal(t, callers, served)
 	waiting.waits(t, 0)
+}
+
+// QueueByDefault shows that five hundred callers of one key take few connections of a pool that is
+// as it comes, also of a *sql.DB without a limit.
+func QueueByDefault[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers, few = 500, 8
+	f, waiting := crowded(t, e, c, 0, "")
+	m := f.Locks.Mutex(f.Key("hot"))
+	holder, err := m.Lock(background)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	var group errgroup.Group
+	for range callers {
+		group.Go(func() error {
+			_, err := m.Lock(ctx)
+			if !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("not a cancelled wait: %w", err)
+			}
+			return nil
+		})
+	}
+	eventually.True(t, "the others wait in the process", func() bool { return waiting.waiting.Load() >= callers-few })
+	require.LessOrEqual(t, f.Sessions(t), few)
+	cancel()
+	require.NoError(t, group.Wait())
+	require.NoError(t, holder.Unlock(background))
+	f.Free(t, f.Key("hot"))
 }
 
 // QueueOrder shows that callers of one process are served in the order of their calls, without a

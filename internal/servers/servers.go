@@ -19,8 +19,21 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 )
+
+// WithPool is dsn with a limit on the pool of postgres.Open or mysql.Open. 0: as it comes.
+func WithPool(dsn string, connections int) string {
+	if connections == 0 {
+		return dsn
+	}
+	join := "?"
+	if strings.Contains(dsn, join) {
+		join = "&"
+	}
+	return dsn + join + "pool_max_conns=" + strconv.Itoa(connections)
+}
 
 // Options change how a database is started. They do not matter for one that is given by address.
 type Options struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 // handOff lets a worker overtake those of other processes, but by fewer than checkQueue allows.
@@ -45,7 +46,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		return openHandmade(p, store)
 	case isPostgres(p.Kind):
 		driver, err := persist(func() (*postgres.Driver, error) {
-			return postgres.Open(ctx, fmt.Sprintf("%s&pool_max_conns=%d", p.DSN, 3*p.Goroutines))
+			return postgres.Open(ctx, servers.WithPool(p.DSN, 3*p.Goroutines))
 		})
 		if err != nil {
 			return nil, err
@@ -59,7 +60,9 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 			value: valuePgx, begin: beginsPgx(pool), pool: pool,
 		}, nil
 	}
-	driver, err := persist(func() (*mysql.Driver, error) { return mysql.Open(ctx, p.DSN) })
+	driver, err := persist(func() (*mysql.Driver, error) {
+		return mysql.Open(ctx, servers.WithPool(p.DSN, 3*p.Goroutines))
+	})
 	if err != nil {
 		return nil, err
 	}

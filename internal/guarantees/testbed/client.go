@@ -15,12 +15,14 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 // Client is one way to reach an engine.
 type Client[Tx any] struct {
 	Name string
-	// Connect returns a driver on a pool of at most size connections, and that pool.
+	// Connect returns a driver on a pool of at most size connections, and that pool. 0: as many as
+	// the pool has when nobody says a number.
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
 	settles bool                                                    // the first lock on a connection differs
@@ -125,7 +127,9 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
 		config, err := pgxpool.ParseConfig(dsn)
 		require.NoError(t, err)
-		config.MaxConns = int32(size)
+		if size > 0 {
+			config.MaxConns = int32(size)
+		}
 		if mode != "" {
 			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 		}
@@ -146,7 +150,7 @@ func PgxOpened() Client[pgx.Tx] {
 	c.Name = "postgres.Open"
 	c.settles = true
 	c.open = func(dsn string, size int) (dialects.Driver[pgx.Tx], error) {
-		return postgres.Open(background, dsn+fmt.Sprintf("&pool_max_conns=%d", size))
+		return postgres.Open(background, servers.WithPool(dsn, size))
 	}
 	c.Connect = opened(c.open)
 	return c
@@ -166,8 +170,10 @@ func SQLOnPool(name string, open func(dsn string) (*sql.DB, error),
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
 		db, err := open(dsn)
 		require.NoError(t, err)
-		db.SetMaxOpenConns(size)
-		db.SetMaxIdleConns(size)
+		if size > 0 {
+			db.SetMaxOpenConns(size)
+			db.SetMaxIdleConns(size)
+		}
 		return newDriver(db), pool{
 			Close: func() { _ = db.Close() },
 			InUse: func() int { return db.Stats().InUse },
@@ -196,7 +202,9 @@ func mysqlSeveral() Client[*sql.Tx] {
 func MySQLOpened() Client[*sql.Tx] {
 	c := sqlClient(named("mysql"))
 	c.Name = "mysql.Open"
-	c.open = func(dsn string, _ int) (dialects.Driver[*sql.Tx], error) { return mysql.Open(background, dsn) }
+	c.open = func(dsn string, size int) (dialects.Driver[*sql.Tx], error) {
+		return mysql.Open(background, servers.WithPool(dsn, size))
+	}
 	c.Connect = opened(c.open)
 	return c
 }
