@@ -215,6 +215,16 @@ func (e *Engine) AsAdmin(t *testing.T, query string) {
 	require.NoError(t, err)
 }
 
+// RefusesOldSnapshots says whether a transaction that locks a row which has changed since its
+// snapshot gets error 1020 and is rolled back: MariaDB, since 11.6 by default.
+func (e *Engine) RefusesOldSnapshots(t *testing.T) (refuses bool) {
+	t.Helper()
+	if e.MariaDB {
+		require.NoError(t, e.Admin.QueryRow("SELECT @@innodb_snapshot_isolation").Scan(&refuses))
+	}
+	return refuses
+}
+
 // RunOf is the number of the server's run in a token.
 func RunOf(token int64) int64 { return token >> 40 }
 
