@@ -125,6 +125,10 @@ var sideBySide = []guarantee{
 
 	// Loss and leases
 	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[pgx.Tx], guarantees.NoFalseAlarm[*sql.Tx]},
+	{
+		"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
+		guarantees.RolledBack[pgx.Tx], guarantees.RolledBack[*sql.Tx],
+	},
 	{"the lease is kept, on both sides", guarantees.LeaseKept[pgx.Tx], guarantees.LeaseKept[*sql.Tx]},
 	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[pgx.Tx], guarantees.Logged[*sql.Tx]},
 

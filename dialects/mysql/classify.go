@@ -23,6 +23,7 @@ const (
 	unknownColumn       = 1054
 	noSuchThread        = 1094
 	killDenied          = 1095
+	unknownError        = 1105
 	noPrivilege         = 1142
 	noColumnPrivilege   = 1143
 	noSuchTable         = 1146
@@ -36,6 +37,7 @@ const (
 	onlyReads           = 1290 // read_only
 	noSuchSavepoint     = 1305
 	queryInterrupted    = 1317 // KILL QUERY
+	inTransaction       = 1568 // so that its characteristics cannot be changed
 	onlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
 	readOnlyTransaction = 1792
 	readOnlyMode        = 1836
@@ -82,6 +84,21 @@ func lost(err error) error {
 			"ROLLBACK or DDL; what came after it is not committed: %w", dialects.ErrLost, err)
 	}
 	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
+}
+
+// isAborted tells whether the transaction has ended with an error that says so in words alone.
+// Aurora answers once, on a connection that goes on: "The last transaction was aborted due to Zero
+// Downtime Restart. Please retry." (or Patch). Of any other error without a number of its own
+// nobody knows whether the transaction goes on.
+func isAborted(err error) bool { return number(err) == unknownError }
+
+// wasInterrupted tells whether somebody, or a limit, has ended the statement and nothing else.
+func wasInterrupted(err error) bool {
+	switch number(err) {
+	case queryInterrupted, statementTimeout, queryTimeout:
+		return true
+	}
+	return false
 }
 
 // broken tells whether the client library has given the connection up.

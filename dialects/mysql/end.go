@@ -22,7 +22,7 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint:
+	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint, isAborted(err):
 		err = lost(err)
 	case number(err) == 0 && !errors.Is(err, dialects.ErrLost):
 		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w",

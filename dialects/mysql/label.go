@@ -60,15 +60,12 @@ func announceSQL(request dialects.Request) string {
 	return "@" + variable + " = '" + labelOf(request) + "'"
 }
 
-// pingSQL also shows how many callers wait behind the session now, where the variable is set. It
-// fails with severalRows on a server that has become read only: SET GLOBAL read_only ends no
-// session, and while this one goes on, another server may take the writes and grant the same lock.
-// MariaDB would not report the error of a DO.
-func (d *Driver) pingSQL(behind int) string {
-	const fails = "(SELECT 1 UNION ALL SELECT 2)"
+// behindSQL shows how many callers wait behind the session now, where the variable is set; else it
+// is empty.
+func (d *Driver) behindSQL(behind int) string {
 	if d.mute.Load() {
-		return "SET " + pingMark + "@" + variable + " = IF(" + writable + ", @" + variable + ", " + fails + ")"
+		return ""
 	}
-	return "SET " + pingMark + "@" + variable + " = CONCAT('" + label.Begin(behind) + "', IF(" + writable +
-		", SUBSTRING(@" + variable + ", LOCATE(' ', @" + variable + ") + 1), " + fails + "))"
+	return "SET " + pingMark + "@" + variable + " = CONCAT('" + label.Begin(behind) + "', SUBSTRING(@" + variable +
+		", LOCATE(' ', @" + variable + ") + 1))"
 }

@@ -158,7 +158,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
 	token, err = d.lock(ctx, at, request, "")
 	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
-		errors.Is(err, errUnreached) || broken(err) {
+		errors.Is(err, errUnreached) || broken(err) || isAborted(err) {
 		return 0, lost(err)
 	}
 	clean, cancel := interrupt.Detached(ctx)

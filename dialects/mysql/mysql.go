@@ -116,7 +116,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{driver: d, conn: conn}
+	s := &session{driver: d, conn: conn, behind: request.Behind}
 	s.look()
 	if format := d.format.Load(); format != nil { // else done asks for it
 		s.marks = s.several && !*format // see markSQL

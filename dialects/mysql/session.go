@@ -34,6 +34,7 @@ type session struct {
 	settled    bool       // on a caller's pool: its settings have changed, or may have
 	fence      string     // whose run is in the session's variable; empty: none
 	readOnly   bool       // the server was, at a heartbeat
+	behind     int        // how many callers wait behind the session, as it shows
 	savepoints int
 }
 
@@ -119,33 +120,77 @@ func (s *session) Tx() *sql.Tx { return s.tx }
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An interrupted statement is an answer too: somebody's KILL
-// QUERY ends no session.
+// Ping implements dialects.Session. How many callers wait behind the session is sent when that has
+// changed.
 func (s *session) Ping(ctx context.Context, behind int) error {
-	err := s.exec(ctx, s.driver.pingSQL(behind))
-	switch number(err) {
-	case queryInterrupted, statementTimeout, queryTimeout:
+	show := ""
+	if behind != s.behind {
+		show = s.driver.behindSQL(behind)
+	}
+	if show != "" && !s.several {
+		if err := s.exec(ctx, show); err != nil && !wasInterrupted(err) {
+			return err
+		}
+		show = ""
+	}
+	err := s.proveInTransaction(ctx, show)
+	if err == nil {
+		s.behind = behind
+	}
+	return err
+}
+
+// inTransactionSQL fails with inTransaction in any transaction, whose characteristics cannot be
+// changed, and does nothing else there. Outside it succeeds: the transaction of the lock has ended,
+// though the connection is as it was. It fails with severalRows on a server that has become read
+// only: SET GLOBAL read_only ends no session, and while this one goes on, another server may take
+// the writes and grant the same lock.
+const inTransactionSQL = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = IF(" +
+	writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
+
+// proveInTransaction is an error unless the session is in a transaction, or a statement was
+// interrupted: that is an answer too, for somebody's KILL QUERY ends no session. Front travels in
+// front.
+func (s *session) proveInTransaction(ctx context.Context, front string) error {
+	err := s.exec(ctx, joined(front, inTransactionSQL))
+	switch {
+	case err == nil:
+		return errors.New("its transaction has ended, which has released the lock")
+	case number(err) == inTransaction, wasInterrupted(err):
 		return nil
-	case severalRows:
+	case number(err) == severalRows:
 		s.readOnly = true
 		return errors.New("the server is read_only, so another may grant the same lock")
 	}
 	return err
 }
 
-// Join implements dialects.Session.
+// Join implements dialects.Session. Where no work runs, and so no COMMIT will ask for the mark, the
+// transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
+	if s.tx == nil {
+		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+		err := s.proveInTransaction(clean, "")
+		cancel()
+		if err != nil {
+			return 0, lost(err)
+		}
+	}
+	token, err := s.join(ctx, request)
+	if errors.Is(err, dialects.ErrDeadlock) || isAborted(err) {
+		return 0, lost(err)
+	}
+	return token, err
+}
+
+func (s *session) join(ctx context.Context, request dialects.Request) (int64, error) {
 	if err := s.currentReads(ctx); err != nil {
 		return 0, err
 	}
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}
-	token, err := s.driver.guestLock(ctx, s.place(guest), request)
-	if errors.Is(err, dialects.ErrDeadlock) {
-		return 0, lost(err)
-	}
-	return token, err
+	return s.driver.guestLock(ctx, s.place(guest), request)
 }
 
 // Nest implements dialects.Session.

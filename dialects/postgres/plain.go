@@ -251,11 +251,22 @@ func (l *plainLink) status() byte {
 	return open
 }
 
+// shown reads what lib/pq keeps of the server's last answer.
+func (l *plainLink) shown() byte {
+	if letter := wrapped.Letter(l.conn, "txnStatus"); letter != 0 && !l.broken {
+		return letter
+	}
+	return l.status()
+}
+
+// askSQL fails outside a transaction, and in one that is aborted. It has no snapshot.
+const askSQL = "savepoint txlock_ask; release savepoint txlock_ask"
+
 func (l *plainLink) ask(ctx context.Context) byte {
 	if status := l.status(); status != open {
 		return status
 	}
-	err := l.exec(ctx, "savepoint txlock_ask; release savepoint txlock_ask")
+	err := l.exec(ctx, askSQL)
 	switch sqlState(err) {
 	case abortedBefore:
 		return failed

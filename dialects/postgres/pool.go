@@ -69,6 +69,9 @@ type link interface {
 	commitAlone(ctx context.Context) error
 	// status is the state of the session, as far as it is known without asking the server.
 	status() byte
+	// shown is the state of the session as the server's last answer has shown it; open: the client
+	// library does not tell. Nobody else uses the connection then.
+	shown() byte
 	// ask is status, from the server where it is not known.
 	ask(ctx context.Context) byte
 	// busy tells whether the connection has rows that were not read.
@@ -130,6 +133,8 @@ func (l pgxLink) commitAlone(ctx context.Context) error {
 }
 
 func (l pgxLink) ask(context.Context) byte { return l.status() }
+
+func (l pgxLink) shown() byte { return l.status() }
 
 func (l pgxLink) status() (status byte) {
 	_ = l.use(func(conn *pgx.Conn) error {

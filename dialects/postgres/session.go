@@ -103,18 +103,24 @@ func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.socket }
 
-// Ping implements dialects.Session. An error of the server on an open connection is an answer too,
-// unless it is that of a renewal.
+// Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
+// renewal: the state of the session says whether the transaction goes on.
 func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 	if s.renewal.due() {
 		_, err := s.renew(ctx, behind)
 		return err
 	}
-	err := s.conn.exec(ctx, pingMark+strconv.Itoa(behind))
-	switch status := s.conn.status(); {
-	case status == failed:
+	ping := pingMark + strconv.Itoa(behind)
+	if s.conn.shown() == open {
+		ping += "\n" + askSQL
+	}
+	err := s.conn.exec(ctx, ping)
+	switch shown, state := s.conn.shown(), sqlState(err); {
+	case shown == failed, state == abortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
-	case sqlState(err) != "" && status != closed:
+	case shown == idle, state == noTransaction:
+		return errors.New("its transaction has ended, which has released the lock")
+	case state != "" && shown != closed && shown != open:
 		return nil
 	}
 	return err

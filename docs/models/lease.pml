@@ -5,13 +5,18 @@
  * the server's. A message takes any time; a lost one is one that takes for ever. A client's timer
  * fires up to LATE ticks too late.
  *
- * Claim: when the server lets somebody in, nobody else believes that it holds the lock.
+ * Something may end a transaction and keep its connection: a proxy, or a server that restarts.
+ *
+ * Claims: when the server lets somebody in, nobody else believes that it holds the lock. Who
+ * believes in a lock whose transaction has ended behind its back is told by the next heartbeat, and
+ * within the lease: the model stands still until then, for another may get in before.
  *
  * Mutation FROM_RECEIVED: the owner counts from when the answer came, not from when it asked.
  * Mutation NO_MARGIN: the owner gives up when the server does, by its own clock.
  * Mutation GIVES_UP_AFTER: the owner gives up after the server.
  * Mutation CLOSE_FIRST: the owner closes the connection when it gives up, and is told later.
  * Mutation BACKDATES_NOTHING: a lock that was waited for counts from when its answer came.
+ * Mutation PROVES_THE_CONNECTION: the server answers a ping also outside the transaction.
  * Mutation SLOW_GRANT: the answer to a lock that was waited for takes longer than a twelfth of the
  * lease. The client cannot know. This is what the lease relies on, see README.md.
  */
@@ -38,9 +43,11 @@
 byte session;               /* whose session has the row; 0: nobody's */
 byte idle;                  /* how long it has been idle, by the server's clock */
 byte gained = PACE;         /* ticks since the server's clock gained one, at most PACE */
+byte ended;                 /* whose transaction has ended behind its back; 0: nobody's */
+byte since;                 /* how long ago that was */
 
 /* The network: what is under way on the one connection of each client. */
-mtype = { nothing, ping, answer, grant, close };
+mtype = { nothing, ping, answer, refusal, grant, close };
 mtype wire[N + 1] = nothing;
 byte flight;                /* how long the grant has been under way */
 
@@ -54,7 +61,11 @@ byte lost[N + 1];           /* ticks since the client's clock lost one, at most 
 inline forget(me) {
 	heard[me] = 0;
 	sent[me] = 0;
-	lost[me] = 0
+	lost[me] = 0;
+	if
+	:: ended == me -> ended = 0; since = 0
+	:: else
+	fi
 }
 
 proctype owner(byte me) {
@@ -84,6 +95,9 @@ proctype owner(byte me) {
 			heard[me] = sent[me];
 #endif
 			sent[me] = 0 }
+
+	:: atomic { client[me] == holding && wire[me] == refusal -> /* giveUp */
+			client[me] = told; wire[me] = nothing; forget(me) }
 
 #ifdef CLOSE_FIRST
 	:: atomic { client[me] == holding && heard[me] >= GIVE_UP && wire[me] != close ->
@@ -126,11 +140,17 @@ active proctype server() {
 	byte i;
 	do
 	:: atomic { session != 0 && wire[session] == ping -> wire[session] = answer; idle = 0 }
+	:: atomic { session != 0 && client[session] == holding -> ended = session; letGo() }
+#ifdef PROVES_THE_CONNECTION
+	:: atomic { ended != 0 && wire[ended] == ping -> wire[ended] = answer }
+#else
+	:: atomic { ended != 0 && wire[ended] == ping -> wire[ended] = refusal }
+#endif
 	:: atomic { session != 0 && wire[session] == close -> letGo() }
 	:: atomic { session != 0 && idle >= LEASE -> letGo() } /* its timer, however late */
-	:: atomic { session == 0 && client[1] == waiting -> let(1) }
-	:: atomic { session == 0 && client[2] == waiting -> let(2) }
-	:: atomic { session == 0 && client[3] == waiting -> let(3) }
+	:: atomic { session == 0 && ended == 0 && client[1] == waiting -> let(1) }
+	:: atomic { session == 0 && ended == 0 && client[2] == waiting -> let(2) }
+	:: atomic { session == 0 && ended == 0 && client[3] == waiting -> let(3) }
 	od
 }
 
@@ -171,6 +191,10 @@ active proctype clock() {
 			pass(1);
 			pass(2);
 			pass(3);
+			if
+			:: ended != 0 -> since++; assert(since <= LATEST + 1) /* the client's clock may lose one */
+			:: else
+			fi;
 			if
 			:: session == 0
 			:: session != 0 ->

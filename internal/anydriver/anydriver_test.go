@@ -63,6 +63,10 @@ var sideBySide = []guarantee{
 	{"a context that ends in the work prevents the commit", guarantees.ContextEndsInWork[*sql.Tx], false},
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[*sql.Tx], false},
 	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[*sql.Tx], false},
+	{
+		"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
+		guarantees.RolledBack[*sql.Tx], false,
+	},
 	{"the lease is kept, on both sides", guarantees.LeaseKept[*sql.Tx], true},
 	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[*sql.Tx], true},
 	{"tokens increase over all holders", guarantees.TokensIncrease[*sql.Tx], false},
@@ -243,6 +247,7 @@ var onWrappers = []string{
 	"work that ends its own transaction is not committed without the lock",
 	"work that swallows a failed statement is not reported as done when it is not",
 	"a connection killed in the middle is an error, from every verb",
+	"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
 	"a nested Do is a savepoint",
 	"Break ends the holder that was shown, and no other",
 	"after any error the pool has its connections back, clean",

@@ -1,5 +1,6 @@
 // Package wire is a TCP proxy for tests. It counts the round trips between clients and a server,
-// and it behaves like a bad network: slow, silent, or one that cuts connections.
+// and it behaves like a bad network: slow, silent, or one that cuts connections; and like a server
+// that ends transactions and keeps their connections.
 package wire
 
 import (
@@ -42,6 +43,9 @@ type pair struct {
 	client, server net.Conn
 	asking         bool // the last bytes went from the client to the server; guarded by Proxy.mu
 	directions     int  // how many are still forwarded; guarded by Proxy.mu
+
+	intrusion *intrusion // that is due; nil: none; guarded by Proxy.mu
+	intruding *intrusion // whose answer is to come; nil: none; guarded by Proxy.mu
 }
 
 func (p *pair) close() { _ = errors.Join(p.client.Close(), p.server.Close()) }
@@ -158,7 +162,7 @@ const underWay = 1024
 
 // forward forwards one direction until either end closes, and then closes both. It reads on while
 // earlier pieces are under way: each is late by the delay, not by the delays of those before it.
-func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
+func (p *Proxy) forward(pair *pair, to, from net.Conn, asks bool) {
 	pieces, delivered := make(chan piece, underWay), make(chan struct{})
 	p.forwards.Go(func() {
 		defer close(delivered)
@@ -167,7 +171,7 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 {
+		if n > 0 && (asks || !p.swallow(pair, buffer[:n])) {
 			p.count(pair, asks)
 			select {
 			case pieces <- piece{bytes.Clone(buffer[:n]), time.Now()}:
@@ -178,6 +182,7 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 			break
 		}
 	}
+	p.release(pair, from)
 	close(pieces)
 	<-delivered
 	p.mu.Lock()
@@ -190,7 +195,7 @@ func (p *Proxy) forward(pair *pair, to io.Writer, from io.Reader, asks bool) {
 
 // deliver forwards pieces in their order. At the end it closes the connection, which also ends its
 // reader.
-func (p *Proxy) deliver(pair *pair, to io.Writer, pieces <-chan piece) {
+func (p *Proxy) deliver(pair *pair, to net.Conn, pieces <-chan piece) {
 	defer pair.close()
 	for piece := range pieces {
 		if !p.pass(pair, to, piece) {
@@ -209,7 +214,7 @@ func (p *Proxy) count(pair *pair, asks bool) {
 }
 
 // pass forwards data as the network behaves, and reports whether the connection can continue.
-func (p *Proxy) pass(pair *pair, to io.Writer, piece piece) bool {
+func (p *Proxy) pass(pair *pair, to net.Conn, piece piece) bool {
 	network, data := p.network.Load(), piece.data
 	if network.Drop {
 		return true
@@ -224,6 +229,11 @@ func (p *Proxy) pass(pair *pair, to io.Writer, piece piece) bool {
 	if network.Reset {
 		pair.reset()
 		return false
+	}
+	if to == pair.server {
+		if answered, err := p.precede(pair); answered || err != nil {
+			return err == nil
+		}
 	}
 	for len(data) > 0 {
 		// A limited network sends ten times a second.

@@ -66,6 +66,18 @@ func Socket(conn any) net.Conn {
 	return nil
 }
 
+// Letter reads a field of one byte, whatever its type is called, or returns 0.
+func Letter(conn any, name string) byte {
+	value := reflect.ValueOf(conn)
+	if value.Kind() != reflect.Pointer || value.Elem().Kind() != reflect.Struct {
+		return 0
+	}
+	if found := value.Elem().FieldByName(name); found.IsValid() && found.Kind() == reflect.Uint8 {
+		return byte(found.Uint())
+	}
+	return 0
+}
+
 // Field reads a field that may not be exported, of the struct that conn points to, or returns the
 // zero value. Name and type are checked, so that this is as safe as an exported field.
 func Field[T any](conn any, name string) (field T) {
