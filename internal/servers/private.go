@@ -121,18 +121,15 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		made.first = kind.creates(urlOf(kind, port))
 		return made
 	case kind == MySQL:
-		made.setup = append(slices.Clone(p.setup), append(
-			slices.Clone(p.options), "--initialize-insecure", "--datadir="+data)...)
+		made.setup = p.initialize(data)
 		made.run = append(slices.Clone(p.server), append(
 			slices.Clone(p.options), "--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL")...)
 	default:
-		made.setup = append(slices.Clone(p.setup), append(
-			slices.Clone(p.options), "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db",
-			"--force")...)
+		made.setup = slices.Concat(p.setup, []string{noDefaults}, p.options, []string{
+			"--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force", noNativeAIO,
+		})
 		made.run = append(slices.Clone(p.server), p.options...)
 	}
-	// must be the first option
-	made.setup = slices.Insert(append(made.setup, noNativeAIO), len(p.setup), "--no-defaults")
 	flush := "2"
 	if options.Durable {
 		flush = "1"
@@ -142,10 +139,22 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		"--pid-file="+filepath.Join(folder, "pid"), "--max-connections="+options.connections(),
 		"--innodb-flush-log-at-trx-commit="+flush,
 		"--innodb-buffer-pool-size=128M", noNativeAIO)
-	made.run = slices.Insert(append(made.run, options.Settings...), len(p.server), "--no-defaults")
+	made.run = slices.Insert(append(made.run, options.Settings...), len(p.server), noDefaults)
 	made.dsn, made.first = urlOf(kind, port)+"txlock", kind.creates(urlOf(kind, port))
 	return made
 }
+
+// initialize is the command line that creates a data folder of MySQL.
+func (p programs) initialize(data string) []string {
+	if p.fresh != "" {
+		return []string{"cp", "-a", p.fresh, data}
+	}
+	return slices.Concat(p.setup, []string{noDefaults}, p.options,
+		[]string{"--initialize-insecure", "--datadir=" + data, noNativeAIO})
+}
+
+// noDefaults must be the first option.
+const noDefaults = "--no-defaults"
 
 // urlOf is the address of a new server, in which only its own databases are.
 func urlOf(kind Kind, port int) string {
