@@ -18,18 +18,27 @@ import (
 //
 // A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row.
 // But the server writes it to the log without waiting for the disk: after a crash the sequence may
-// stand where it stood before, and would give out counts again. So runs, which has the epoch of
-// this run and the count at which it began, is an unlogged table: a crash empties it, and so does
-// the promotion of a standby (manual, CREATE TABLE, UNLOGGED). While it is empty no token comes.
-// The next holder first draws an epoch from epochs, an ordinary table, in a transaction that waits
-// for the disk and for synchronous standbys. When that is committed, it writes the epoch to runs in
-// another transaction: in one whose wait for a standby was broken off, it would be visible all the
-// same.
+// stand where it stood before, and would give out counts again. So runs has the epoch of this run
+// and the count at which it began, and epochs has the server whose run it is: see serverSQL. On any
+// other no token comes. The next holder first draws an epoch from epochs, an ordinary table, in a
+// transaction that waits for the disk and for synchronous standbys. When that is committed, it
+// writes the epoch to runs in another transaction: in one whose wait for a standby was broken off,
+// it would be visible all the same.
+//
+// Runs is an unlogged table, which a crash empties, and so does the promotion of a standby (manual,
+// CREATE TABLE, UNLOGGED). Not so on Aurora, where such tables outlive both.
 type fence struct{ epochs, runs, sequence string }
 
-// errNoRun says that the server has crashed, or was promoted, since the last token, or that the
-// counts of its run are spent.
-var errNoRun = errors.New("no token: the server has crashed or was promoted")
+// serverSQL tells this run of this server from all others: by when the server was started, and by
+// when its statistics began, which is anew after each crash, also when the server outlives that of
+// one of its processes. Before PostgreSQL 15 to ask for the latter takes milliseconds, and runs has
+// been emptied. Any role may ask for both. A reset of the statistics costs an epoch.
+const serverSQL = "array[pg_postmaster_start_time(), case when current_setting('server_version_num')::int >= 150000 " +
+	"then pg_stat_get_bgwriter_stat_reset_time() end]"
+
+// errNoRun says that the server was started since the last token, has crashed, or was promoted, or
+// that the counts of its run are spent.
+var errNoRun = errors.New("no token: the server was started anew or has taken over")
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
@@ -50,15 +59,25 @@ func besides(table string) (beside func(suffix string) string, err error) {
 	return func(suffix string) string { return stem + suffix + `"` }, err
 }
 
+// serverOf is the server of a row of runs.
+func (f fence) serverOf(run string) string {
+	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run + ".epoch)"
+}
+
+// here is the condition that a run is this one.
+func (f fence) here() string { return " where " + f.serverOf("run") + " = " + serverSQL }
+
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
 func (f fence) token(tokens int) statement {
 	if tokens == 1 {
-		return statement{sql: "select epoch || ' ' || nextval(" + literal(f.sequence) + ") - start from " + f.runs}
+		return statement{sql: "select epoch || ' ' || nextval(" + literal(f.sequence) + ") - start from " + f.runs +
+			" run" + f.here()}
 	}
 	return statement{
-		"select epoch || ' ' || min(count) - start from " + f.runs + ", (select nextval(" + literal(f.sequence) +
-			") count from generate_series(1, $1::int)) counts group by epoch, start", []string{strconv.Itoa(tokens)},
+		"select epoch || ' ' || min(count) - start from " + f.runs + " run, (select nextval(" + literal(f.sequence) +
+			") count from generate_series(1, $1::int)) counts" + f.here() + " group by epoch, start",
+		[]string{strconv.Itoa(tokens)},
 	}
 }
 
@@ -77,12 +96,18 @@ func tokenOf(column []string) (int64, error) {
 	return token, err
 }
 
+// completion adds what epochs lacks that was made by version 0.1. Install runs it only there: it
+// would wait for all who hold a lock with a token.
+func (f fence) completion() string {
+	return "ALTER TABLE " + f.epochs + " ADD COLUMN IF NOT EXISTS server timestamptz[]"
+}
+
 // schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
 func (f fence) schema() []string {
 	return []string{
 		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n" +
 			"    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
-			"    begun boolean NOT NULL DEFAULT false\n)",
+			"    begun boolean NOT NULL DEFAULT false,\n    server timestamptz[]\n)",
 		"CREATE UNLOGGED TABLE IF NOT EXISTS " + f.runs +
 			" (\n    running boolean NOT NULL PRIMARY KEY CHECK (running),\n" +
 			"    epoch bigint NOT NULL,\n    start bigint NOT NULL\n)",
@@ -101,7 +126,7 @@ func (q querier) numberRun(ctx context.Context, table string) error {
 		begun, err := q.drawEpoch(ctx, f)
 		if err != nil {
 			q.abandon(ctx)
-			return fmt.Errorf("number the server's run in %s, after a crash or a promotion: %w", f.epochs, err)
+			return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
 		}
 		if begun {
 			return nil
@@ -118,28 +143,37 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 	// standbys.
 	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
+	alone := statement{sql: "lock table " + f.epochs + " in share row exclusive mode"}
+	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
 	drawn, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
-		{sql: "insert into " + f.epochs + " default values returning epoch::text"},
+		alone,
+		{sql: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs + "), drawn as (insert into " +
+			f.epochs + " default values on conflict do nothing returning epoch), further as (insert into " + f.epochs +
+			" (epoch) overriding system value select epoch + 1 from former where epoch >= " +
+			"coalesce((select epoch from drawn), 0) returning epoch) " +
+			"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"},
 		{sql: "commit"},
 	})
 	if err != nil {
 		return false, err
 	}
-	epoch := drawn[2][0]
+	epoch := drawn[3][0]
 	run, err := q.run(ctx, script{
 		{sql: beginSQL},
 		durable,
+		alone,
 		{"with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +
 			f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
 			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
-			"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " returning epoch) " +
-			"update " + f.epochs + " set begun = true where epoch in (select epoch from run)", []string{epoch}},
+			"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " or " + f.serverOf("former") +
+			" is distinct from " + serverSQL + " returning epoch) update " + f.epochs + " set begun = true, server = " +
+			serverSQL + " where epoch in (select epoch from run)", []string{epoch}},
 		{sql: "commit"},
-		{sql: "select epoch::text from " + f.runs},
+		{sql: "select epoch::text from " + f.runs + " run" + f.here()},
 	})
-	return err == nil && len(run[4]) > 0, err
+	return err == nil && len(run[5]) > 0, err
 }
 
 // explainFence tells whether the table that the server did not find is one of the fence.
@@ -148,10 +182,15 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 	if err != nil {
 		return err
 	}
-	columns, err := q.run(ctx, script{{"select to_regclass($1) is not null and to_regclass($2) is not null and " +
-		"to_regclass($3) is not null", []string{f.epochs, f.runs, f.sequence}}})
-	if err == nil && !isTrue(columns[0][0]) {
-		return locktable.NoFence(request.Fence, serverError(missing))
+	complete, err := q.run(ctx, script{f.isComplete()})
+	if err != nil || isTrue(complete[0][0]) {
+		return missing
 	}
-	return missing
+	return locktable.NoFence(request.Fence, serverError(missing))
+}
+
+// isComplete asks whether all of the fence is there, in the shape that schema gives it.
+func (f fence) isComplete() statement {
+	return statement{"select to_regclass($2) is not null and to_regclass($3) is not null and exists (select from " +
+		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", []string{f.epochs, f.runs, f.sequence}}
 }

@@ -72,7 +72,11 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 		return "", err
 	}
 	_, markers, err := markersSchema(layout.Table)
-	beside = append(beside, markers...)
+	if err != nil {
+		return "", err
+	}
+	f, err := fenceOf(layout.Table)
+	beside = append(append(beside, markers...), f.completion())
 	create, seed := schema(quoted, layout.Slots)
 	return strings.Join(append([]string{create, seed}, beside...), ";\n\n") + ";\n", err
 }
@@ -124,7 +128,15 @@ func (q querier) create(ctx context.Context, table string, beside []string) erro
 			return err
 		}
 	}
-	return nil
+	f, err := fenceOf(table)
+	if err != nil {
+		return err
+	}
+	complete, err := q.run(ctx, script{f.isComplete()})
+	if err == nil && !isTrue(complete[0][0]) {
+		_, err = q.run(ctx, script{{sql: f.completion()}})
+	}
+	return err
 }
 
 // schemaBeside creates what stands beside the lock table: the fence, leaders, permits. The markers

@@ -40,8 +40,11 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 		" where election = $1", []string{election}}
 	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record'), " +
 		"($1, 'office') on conflict do nothing", []string{election}}
+	number := statement{"insert into " + leaders + " (id, election, part) overriding system value " +
+		"select (select max(id) from " + leaders + ") + row_number() over (), $1, part from unnest(array['seat', " +
+		"'record', 'office']) part on conflict do nothing", []string{election}}
 	err = d.withConn(ctx, func(q querier) error {
-		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
+		for _, attempt := range addScripts(find, add, number) {
 			columns, err := q.run(ctx, attempt)
 			if err != nil {
 				q.abandon(ctx)
@@ -61,6 +64,13 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 		return fmt.Errorf("%w: the rows of election %s went as they came", dialects.ErrNoRow, election)
 	})
 	return s, err
+}
+
+// addScripts find rows, add them where they are missing, and number them where the server does not:
+// a logical replica has the rows of its publisher, but not how far their numbers were drawn.
+func addScripts(find, add, number statement) []script {
+	begin, commit := statement{sql: beginSQL}, statement{sql: "commit"}
+	return []script{{find}, {begin, add, commit, find}, {begin, number, commit, find}}
 }
 
 // recordWait bounds the wait for the record: nobody but the next leader locks it for longer than a

@@ -87,7 +87,7 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
-	if sqlState(err) == undefinedTable && request.Fence != "" {
+	if state := sqlState(err); (state == undefinedTable || state == undefinedColumn) && request.Fence != "" {
 		return q.explainFence(ctx, request, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {

@@ -36,14 +36,14 @@ func (d *driver[Tx]) Permits(ctx context.Context, table, semaphore string, n int
 	find := statement{
 		"select id::text from " + permits + " where semaphore = $1 and permit < $2::int order by permit", args,
 	}
-	add := statement{
-		"insert into " + permits + " (semaphore, permit) select $1, n from generate_series(0, $2::int - 1) n " +
-			"where not exists (select from " + permits + " where semaphore = $1 and permit = n) order by n " +
-			"on conflict do nothing", args,
-	}
+	missing := " n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
+		" where semaphore = $1 and permit = n) order by n on conflict do nothing"
+	add := statement{"insert into " + permits + " (semaphore, permit) select $1," + missing, args}
+	number := statement{"insert into " + permits + " (id, semaphore, permit) overriding system value " +
+		"select (select max(id) from " + permits + ") + row_number() over (order by n), $1," + missing, args}
 	p = dialects.Permits{Semaphore: semaphore, Table: permits}
 	err = d.withConn(ctx, func(q querier) error {
-		for _, attempt := range []script{{find}, {{sql: beginSQL}, add, {sql: "commit"}, find}} {
+		for _, attempt := range addScripts(find, add, number) {
 			columns, err := q.run(ctx, attempt)
 			if err != nil {
 				q.abandon(ctx)

@@ -1,15 +1,18 @@
 /*
  * Fencing tokens on PostgreSQL, across crashes of the server. A token is an epoch, and a count
  * within it. The count comes from a sequence, which a crash may set back. The epoch stands in a
- * table that a crash empties. While that is empty, whoever needs a token draws an epoch from a
- * table that is on disk, commits, and writes it there. A pooler may keep a connection across the
- * crash, so that this goes on after it.
+ * table of one row, with the server that it was begun on: a server is another one after a crash,
+ * and so is a replica that takes over. The crash may empty that table, or not: nobody reads the row
+ * of another server. Who finds no epoch of this server draws one from a table that is on disk,
+ * commits, and writes it there, while it has that table alone. A pooler may keep a connection
+ * across the crash, so that this goes on after it.
  *
  * Claim: tokens increase in the order in which they are drawn.
  *
- * Mutation KEPT_RUN: a crash does not empty the table with the epoch. Counts come again.
+ * Mutation ANY_SERVER: nobody looks whose epoch it is. Counts come again.
  * Mutation EPOCH_NOT_ON_DISK: a crash may undo the drawing of an epoch, which then comes again.
  * Mutation NO_LOOK: an epoch that was drawn before a crash is used after a higher one.
+ * Mutation NOT_ALONE: another epoch may be begun between the look and the writing.
  */
 #define N 3       /* sessions */
 #define CRASHES 3
@@ -20,7 +23,8 @@ byte sequence;    /* as far as it was drawn; a crash sets it back */
 byte drawn;       /* how often, in all */
 byte epochs;      /* the highest that was drawn; on disk */
 byte begun;       /* the highest that was used; on disk */
-byte epoch;       /* of this run; 0: there is none */
+bool here;        /* the epoch was begun on this server */
+byte epoch;
 byte start;       /* what the sequence had come to when the epoch began */
 short last;       /* token */
 
@@ -34,6 +38,7 @@ short last;       /* token */
 
 active [N] proctype session() {
 	byte mine;
+	bool begins;
 
 lock:
 	atomic {
@@ -42,7 +47,7 @@ lock:
 		:: else
 		fi;
 		if
-		:: epoch == 0 -> goto number
+		:: !here -> goto number
 		:: else
 		fi;
 		sequence++;
@@ -58,12 +63,22 @@ lock:
 
 number:
 	atomic { epochs++; mine = epochs } /* the first transaction of drawEpoch */
+#ifdef NOT_ALONE
+	atomic { begins = !outrun && (!here || spent) }
+#endif
 	atomic { /* the second */
+#ifndef NOT_ALONE
+		begins = !outrun && (!here || spent);
+#endif
 		if
-		:: outrun || (epoch != 0 && !spent)
-		:: !outrun && (epoch == 0 || spent) -> epoch = mine; start = sequence
+		:: begins ->
+			epoch = mine;
+			start = sequence;
+			here = true
+		:: else
 		fi;
-		begun = (epoch == mine && mine > begun -> mine : begun);
+		begun = (begins && mine > begun -> mine : begun);
+		begins = false;
 		mine = 0;
 		goto lock
 	}
@@ -87,9 +102,10 @@ end:
 			:: true
 			fi;
 #endif
-#ifndef KEPT_RUN
+#ifndef ANY_SERVER
+			here = false;
 			epoch = 0;
-			start = 0
+			start = 0 /* whatever they are: fewer states */
 #endif
 		}
 	od

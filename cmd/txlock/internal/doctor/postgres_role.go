@@ -33,7 +33,7 @@ func (p *postgresServer) lookAtPrivileges(ctx context.Context) ([]Finding, error
 	epochs, runs, tokens := p.fenced()
 	findings, err := p.lookAtGrants(ctx, append(grants,
 		grant{"TABLE", epochs, []string{"SELECT", "INSERT", "UPDATE"}, Warning, drawn},
-		grant{"TABLE", runs, []string{"SELECT", "INSERT"}, Warning, drawn},
+		grant{"TABLE", runs, []string{"SELECT", "INSERT", "UPDATE"}, Warning, drawn},
 		grant{"SEQUENCE", tokens, []string{"USAGE", "SELECT"}, Warning, drawn}))
 	if err != nil || len(findings) > 0 {
 		return findings, err
