@@ -176,7 +176,7 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		"select concat_ws(' ', count(*), " + isoSQL("max(done_at)") + ") from old"
 	err = d.withConn(ctx, func(q querier) error {
 		limits, err := q.run(ctx, script{{
-			// Before 15 an interval that is spelled out takes no more than 36 minutes in microseconds.
+			// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
 			"select " + isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'"),
 			[]string{strconv.FormatInt(age.Microseconds(), 10)},
 		}})

@@ -1,4 +1,4 @@
-// Package postgres holds locks in PostgreSQL, tested on 15 and 18, through jackc/pgx/v5: on a
+// Package postgres holds locks in PostgreSQL, tested on 14 to 18, through jackc/pgx/v5: on a
 // pgxpool.Pool ([New], [Open]), or through any driver on a sql.DB ([NewSQL]). While a transaction
 // of txlock's lasts, pg_stat_activity shows what its session locks, behind the name of the
 // application.

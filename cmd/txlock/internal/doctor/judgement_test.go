@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func TestMySQLVersions(t *testing.T) {
 		"8.0.1": OK, "8.0.0": Failure, "5.7.44": Failure, "8.4.2": OK, "9.7.4-2": OK, "9.8.0": Note,
 		"8.0.11-TiDB-v7.5.0": Note,
 		"10.5.9-MariaDB":     Failure, "10.6.0-MariaDB": OK, "10.11.18-MariaDB-0+deb12u1": OK,
-		"11.4.2-MariaDB-ubu2404": Note,
+		"11.8.6-MariaDB-0+deb13u1 from Debian": OK, "12.0.2-MariaDB-ubu2404": Note,
 	} {
 		m := mysqlServer{global: map[string]string{"version": version}}
 		m.identify()
@@ -88,6 +89,36 @@ func TestClusters(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, findings[0].Severity, c.name)
 		require.Contains(t, findings[0].Found, c.found)
+	}
+}
+
+func TestServicesOfMySQL(t *testing.T) {
+	for _, c := range []struct {
+		want, addr string
+		variables  map[string]string
+	}{
+		{"", "db.example:3306", map[string]string{"version": "9.7.4", "basedir": "/usr/"}},
+		{"Aurora MySQL", "", map[string]string{"aurora_version": "3.10.0", "basedir": "/rdsdbbin/oscar/"}},
+		{"Aurora MySQL", "", map[string]string{"basedir": "/rdsdbbin/oscar-8.0.mysql_aurora.3.04.0.0.32961.0/"}},
+		{"RDS for PostgreSQL, MySQL", "", map[string]string{"basedir": "/rdsdbbin/mysql-8.4.6/"}},
+		{"RDS Proxy", "p.proxy-abc123.eu-west-1.rds.amazonaws.com:3306", map[string]string{"basedir": "/"}},
+		{"Cloud SQL", "", map[string]string{"version": "8.4.6-google", "version_comment": "(Google)"}},
+		{"Azure Database", "shop.mysql.database.azure.com:3306", map[string]string{"version": "8.0.42-azure"}},
+		{"PlanetScale", "aws.connect.psdb.cloud:3306", map[string]string{"version": "8.0.34"}},
+		{"PlanetScale", "", map[string]string{"version": "8.0.30-Vitess"}},
+		{"TiDB", "", map[string]string{"version": "8.0.11-TiDB-v8.5.6"}},
+	} {
+		m := mysqlServer{config: &mysql.Config{Addr: c.addr}, global: c.variables}
+		findings, err := m.lookAtService(t.Context())
+		require.NoError(t, err)
+		if c.want == "" {
+			require.Empty(t, findings)
+			continue
+		}
+		require.Len(t, findings, 1, "%v", c)
+		require.Contains(t, findings[0].Found, "it is "+c.want)
+		worse := map[string]Severity{"TiDB": Failure, "PlanetScale": Warning, "RDS Proxy": Warning}
+		require.Equal(t, cmp.Or(worse[c.want], Note), findings[0].Severity, c.want)
 	}
 }
 

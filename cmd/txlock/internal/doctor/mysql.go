@@ -116,6 +116,7 @@ func (m *mysqlServer) connect(ctx context.Context, db *sql.DB) (*sql.Conn, error
 func (m *mysqlServer) checks() []check {
 	return []check{
 		{"version", m.lookAtVersion},
+		{"service", m.lookAtService},
 		{"proxy", m.lookAtProxy},
 		{"row-locking", m.lookAtLocking},
 		{"table", m.lookAtTable},
@@ -235,7 +236,7 @@ func (m *mysqlServer) lookAtVersion(context.Context) ([]Finding, error) {
 	text := m.global["version"] + " " + m.global["version_comment"]
 	name, least, tested, newest := "MySQL ", [3]int{8, 0, 1}, "MySQL 9.7", [3]int{9, 8, 0}
 	if m.mariaDB {
-		name, least, tested, newest = "", [3]int{10, 6, 0}, "MariaDB 10.11", [3]int{10, 12, 0}
+		name, least, tested, newest = "", [3]int{10, 6, 0}, "MariaDB 10.11 and 11.8", [3]int{11, 9, 0}
 	}
 	finding := Finding{Severity: OK, Found: name + text + "; txlock is tested on " + tested}
 	switch {

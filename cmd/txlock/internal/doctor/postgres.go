@@ -84,6 +84,7 @@ func postgresWith(ctx context.Context, dsn, table string, long time.Duration, fa
 func (p *postgresServer) checks() []check {
 	return []check{
 		{"version", p.lookAtVersion},
+		{"service", p.lookAtService},
 		{"pooler", p.lookAtPooler},
 		{"row-locking", p.lookAtLocking},
 		{"table", p.lookAtTable},
@@ -149,7 +150,7 @@ func (p *postgresServer) lookAtVersion(ctx context.Context) ([]Finding, error) {
 
 func postgresVersion(text string, number int) Finding {
 	text, _, _ = strings.Cut(text, " on ")
-	finding := Finding{Severity: OK, Found: text + "; txlock is tested on 15 and 18"}
+	finding := Finding{Severity: OK, Found: text + "; txlock is tested on 14 to 18"}
 	major := number / 10000
 	switch {
 	case major < 14:

@@ -1,0 +1,99 @@
+package doctor_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// The page and the doctor say the same.
+func TestPageOfServices(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/managed.md")
+	require.NoError(t, err)
+	_, rows, found := strings.Cut(string(text), "|---|---|---|---|---|---|\n")
+	require.True(t, found)
+	rows, _, _ = strings.Cut(rows, "\n\n")
+	var want strings.Builder
+	for _, s := range doctor.Services() {
+		want.WriteString("| " + strings.Join([]string{
+			"**" + s.Name + "**", s.Says + " (" + s.Pages + ")", s.Here, s.DSN, s.Set, s.Shown,
+		}, " | ") + " |\n")
+	}
+	require.Equal(t, strings.TrimSpace(want.String()), rows, "copy the rows to docs/managed.md")
+}
+
+// A PostgreSQL plays each service by the settings, functions, roles and databases of that name.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, private(t, servers.Postgres(), "-c", "max_connections=30"))
+	require.NotContains(t, s.checked(t), "service")
+	calls := func(name, text string) string {
+		return "CREATE FUNCTION " + name + "() RETURNS text LANGUAGE sql AS $$ select '" + text + "'::text $$"
+	}
+	has := func(setting string) []string {
+		return []string{"ALTER DATABASE %s SET " + setting + " = 'on'", "ALTER DATABASE %s RESET " + setting}
+	}
+	first := "ALTER DATABASE %s SET search_path = public, pg_catalog"
+	for _, c := range []struct {
+		name, sign  string
+		plays, ends []string
+	}{
+		{
+			"Aurora PostgreSQL", "function aurora_version",
+			[]string{calls("aurora_version", "16.4.2"), "CREATE ROLE rds_superuser"},
+			[]string{"DROP FUNCTION aurora_version"},
+		},
+		{"RDS for PostgreSQL", "role rds_superuser", nil, []string{"DROP ROLE rds_superuser"}},
+		{"RDS for PostgreSQL", "setting rds.extensions", has("rds.extensions")[:1], has("rds.extensions")[1:]},
+		{
+			"AlloyDB", "setting alloydb.iam_authentication",
+			has("alloydb.iam_authentication")[:1], has("alloydb.iam_authentication")[1:],
+		},
+		{
+			"Cloud SQL", "database cloudsqladmin",
+			[]string{"CREATE DATABASE cloudsqladmin"},
+			[]string{"DROP DATABASE cloudsqladmin"},
+		},
+		{"Azure Database", "setting azure.extensions", has("azure.extensions")[:1], has("azure.extensions")[1:]},
+		{
+			"Supabase", "role supabase_admin",
+			[]string{"CREATE ROLE supabase_admin"},
+			[]string{"DROP ROLE supabase_admin"},
+		},
+		{"Neon", "setting neon.tenant_id", has("neon.tenant_id")[:1], has("neon.tenant_id")[1:]},
+		{
+			"YugabyteDB", "version -YB-",
+			[]string{calls("public.version", "PostgreSQL 15.12-YB-2025.1.0.0-b168 on x86_64"), first},
+			[]string{"DROP FUNCTION public.version"},
+		},
+		{
+			"CockroachDB", "version CockroachDB",
+			[]string{calls("public.version", "CockroachDB CCL v25.2.1 (x86_64-pc-linux-gnu)"), first},
+			[]string{"DROP FUNCTION public.version"},
+		},
+	} {
+		s.execute(t, c.plays...)
+		finding := find(t, s.examine(t), "service")
+		require.Contains(t, finding.Found, "it is "+c.name)
+		require.Contains(t, finding.Found, "("+c.sign+")")
+		require.Contains(t, finding.Found, "https://")
+		require.Contains(t, finding.Why, "Shown: ")
+		require.Equal(t, doctor.Advice, finding.Fix.Kind)
+		s.execute(t, c.ends...)
+	}
+	require.NotContains(t, s.checked(t), "service")
+}
+
+// checked returns the names of the checks that have found anything.
+func (s *site) checked(t *testing.T) (names []string) {
+	t.Helper()
+	for _, finding := range s.examine(t) {
+		names = append(names, finding.Check)
+	}
+	return names
+}
