@@ -204,18 +204,17 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, request)
-	switch {
-	case errors.Is(err, ErrLost):
+	if errors.Is(err, ErrLost) {
 		s.lose(err)
+		return token, err
+	}
+	s.heartbeat.Heard(asked) // any other error is an answer too
+	switch {
 	case err != nil:
-		s.heartbeat.Failed(asked)
+	case request.Permit != nil:
+		s.holdPermit(request.Permit, fresh)
 	default:
-		s.heartbeat.Heard(asked)
-		if request.Permit != nil {
-			s.holdPermit(request.Permit, fresh)
-		} else {
-			s.hold(request, fresh, scope)
-		}
+		s.hold(request, fresh, scope)
 	}
 	return max(token, fresh), err
 }

@@ -107,6 +107,7 @@ func FewGoroutines[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for name, scenario := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[Tx]){
 		"a healthy Lock outlives its lease":                         healthyOutlivesLease[Tx],
+		"nested calls that keep failing lose no Lock":               nestedCallsFail[Tx],
 		"a silent network is announced before the server lets go":   silentNetwork[Tx],
 		"a hiccup shorter than the lease is no loss":                hiccup[Tx],
 		"work that is silent for longer than the lease is lost":     silentWork[Tx],
@@ -152,6 +153,38 @@ func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cli
 	require.Greater(t, proxy.Bursts(), before+6, "heartbeats")
 	f.Taken(t, f.Key("healthy"))
 	require.NoError(t, lock.Unlock(background))
+}
+
+// nestedCallsFail has nested calls use the connection nearly all the time. Heartbeats and, on
+// PostgreSQL, renewals get their turns.
+func nestedCallsFail[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const lease = 3 * time.Second
+	f, _ := leased(t, e, c, lease)
+	other := testbed.NewSizedFixture(t, e, c, 2, "")
+	taken := locked(t, other.Locks.Mutex(f.Key("taken")), background)
+	lock := locked(t, f.Locks.Mutex(f.Key("held")), background)
+	numbers := map[int]bool{} // of the transaction that holds the lock
+	note := func() {
+		if e.Postgres {
+			numbers[f.Total(t, "SELECT COALESCE(MAX(backend_xid::text::bigint), 0) FROM pg_stat_activity WHERE "+
+				"application_name ~ '"+f.Key("held")+"'")] = true
+			delete(numbers, 0)
+		}
+	}
+	note()
+	nested := f.Locks.Mutex(f.Key("taken")).Within(lease / 6)
+	for begun := time.Now(); time.Since(begun) < lease*3; {
+		_, err := nested.Lock(lock.Context())
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.NotErrorIs(t, err, txlock.ErrLost)
+		note()
+	}
+	require.NoError(t, context.Cause(lock.Context()))
+	f.Taken(t, f.Key("held"))
+	unlock(t, lock, taken)
+	if e.Postgres {
+		require.Greater(t, len(numbers), 1, "a renewal is due after two leases")
+	}
 }
 
 func hiccup[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

@@ -35,7 +35,8 @@ type Wire interface {
 //
 // A ping is a statement. It is sent only by whoever has the turn, and never in the session of a Do:
 // its work may have left rows of a query open. Where no ping can be sent, the kernels ask each
-// other instead.
+// other instead. A ping that is due queues for its turn, so that no calls that come one after the
+// other keep it away.
 type Heartbeat struct {
 	lease time.Duration
 	ping  func(context.Context) error // nil in the session of a Do
@@ -51,6 +52,8 @@ type Heartbeat struct {
 	// was slow: then heard is a twelfth of the lease before it came, and the next ping is due. Go's
 	// clock is monotonic here, but stands still while the machine sleeps.
 	heard   time.Time
+	pinged  time.Time          // when the last ping was answered, or the session began
+	queued  bool               // a ping waits for its turn
 	checked time.Time          // when Check has last found nothing
 	waits   int                // statements under way, which keep pings from being sent
 	restore func()             // ends the kernels' probes; nil: they have not begun
@@ -66,6 +69,10 @@ const BeatsPerLease = 12
 // at most a quarter of a minute: with a heartbeat the driver also renews what is held for long.
 func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 15*time.Second) }
 
+// beatsPerPing is how many Beats pass at most from one ping to the next, also while others speak: a
+// driver does more with a ping than to ask for an answer.
+const beatsPerPing = 4
+
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and
 // clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
@@ -75,13 +82,13 @@ func margin(lease time.Duration) time.Duration { return min(lease/10, time.Secon
 func NewHeartbeat(lease time.Duration, wire Wire, ping func(context.Context) error, turns *Turns, life *Life,
 	lose func(reason error) bool, asked time.Time,
 ) *Heartbeat {
-	h := &Heartbeat{lease: lease, ping: ping, wire: wire, turns: turns, life: life, lose: lose}
+	h := &Heartbeat{lease: lease, ping: ping, wire: wire, turns: turns, life: life, lose: lose, pinged: asked}
 	h.Heard(asked)
 	h.stop = wire.Watch(func() { lose(errors.New("the server closed the connection")) })
 	return h
 }
 
-// Heard says that the server has just answered what it was asked then.
+// Heard says that the server has just answered what it was asked then, if only with an error.
 func (h *Heartbeat) Heard(asked time.Time) {
 	if now := time.Now(); now.Sub(asked) >= margin(h.lease) {
 		asked = now.Add(-h.lease / BeatsPerLease) // so that a ping is due at the next look
@@ -89,14 +96,6 @@ func (h *Heartbeat) Heard(asked time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.heard = asked
-}
-
-// Failed is Heard for an error. One that comes within 2 seconds may be the client library's own,
-// and says nothing of the server.
-func (h *Heartbeat) Failed(asked time.Time) {
-	if time.Since(asked) >= max(h.lease/BeatsPerLease, 2*time.Second) {
-		h.Heard(asked)
-	}
 }
 
 // Busy says that statements are under way until done is called, so that no ping can be sent. The
@@ -118,7 +117,8 @@ func (h *Heartbeat) Busy() (done func()) {
 
 // Look pings the server, unless there was a sign of life just now, and waits for the answer as long
 // as the lease allows: a shorter hiccup does no harm. Where somebody else sends on the connection
-// it asks the kernel. It is called a Beat after the last time.
+// it asks the kernel, and waits for its turn if a ping is due. It is called a Beat after the last
+// time.
 func (h *Heartbeat) Look() {
 	if h.ping == nil {
 		h.askKernel()
@@ -127,14 +127,16 @@ func (h *Heartbeat) Look() {
 	turn, ok := h.turns.Try()
 	if !ok {
 		h.askKernel()
-		return
+		if turn = h.queue(); turn == nil {
+			return
+		}
 	}
 	defer turn.Give()
 	if !h.life.held() {
 		return
 	}
 	h.mu.Lock()
-	if time.Since(h.heard) < Beat(h.lease) {
+	if !h.due() {
 		h.mu.Unlock()
 		return
 	}
@@ -157,12 +159,35 @@ func (h *Heartbeat) Look() {
 	h.mu.Lock()
 	h.pinging = nil
 	if err == nil {
-		h.heard = sent
+		h.heard, h.pinged = sent, sent
 	}
 	h.mu.Unlock()
 	if err != nil {
 		h.giveUp(fmt.Errorf("a heartbeat failed: %w", err))
 	}
+}
+
+// due tells whether to ping now. It is called with the mutex held.
+func (h *Heartbeat) due() bool {
+	beat := Beat(h.lease)
+	return time.Since(h.heard) >= beat || time.Since(h.pinged) >= beatsPerPing*beat
+}
+
+// queue waits for the turn of a ping that is due. It returns nil when none is, when one waits or is
+// under way already, and when the session has ended.
+func (h *Heartbeat) queue() *Turn {
+	h.mu.Lock()
+	if h.queued || h.pinging != nil || !h.due() {
+		h.mu.Unlock()
+		return nil
+	}
+	h.queued = true
+	h.mu.Unlock()
+	turn := h.turns.takeWhole()
+	h.mu.Lock()
+	h.queued = false
+	h.mu.Unlock()
+	return turn
 }
 
 // leastSilence is twice the shortest interval in which the kernels ask each other, and a little

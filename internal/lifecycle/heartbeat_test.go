@@ -93,7 +93,7 @@ func TestPingsKeepASessionAlive(t *testing.T) {
 	})
 }
 
-func TestWhoSpeaksNeedsNoPing(t *testing.T) {
+func TestWhoSpeaksNeedsFewPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
 		for range 100 {
@@ -101,10 +101,10 @@ func TestWhoSpeaksNeedsNoPing(t *testing.T) {
 			p.Heard(time.Now())
 			p.Look()
 		}
-		require.Zero(t, p.pings)
+		require.Equal(t, 100/2/4, p.pings, "one in a third of the lease: renewals come with them")
 		p.Heard(time.Now().Add(-lease / 2)) // a slow answer: the server's timer started at some unknown later time
 		p.Look()
-		require.Equal(t, 1, p.pings)
+		require.Equal(t, 100/2/4+1, p.pings)
 	})
 }
 
@@ -177,8 +177,9 @@ func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPatient(work)
 				if !work {
-					_, err := p.turns.Take(background, p.whole)
+					turn, err := p.turns.Take(background, p.whole)
 					require.NoError(t, err)
+					defer turn.Give()
 				}
 				done := p.Busy()
 				require.Zero(t, p.kernel.probes, "not before the first look")
@@ -238,19 +239,47 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-func TestEarlyErrorsSayNothingOfTheServer(t *testing.T) {
+// Calls that come one after the other leave the connection to nobody for longer than it takes to
+// ask for the next turn. A ping that is due gets its turn all the same.
+func TestAPingGetsItsTurn(t *testing.T) {
+	for name, answered := range map[string]bool{"calls that are answered": true, "calls that are not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPatient(false)
+				for over := time.Now().Add(10 * lease); time.Now().Before(over); {
+					turn, err := p.turns.Take(background, p.whole)
+					require.NoError(t, err)
+					asked := time.Now()
+					go p.Look()
+					time.Sleep(lease / 20)
+					if answered {
+						p.Heard(asked)
+					}
+					turn.Give()
+				}
+				synctest.Wait()
+				require.NoError(t, p.life.Lost())
+				require.Greater(t, p.pings, 10*lifecycle.BeatsPerLease/6)
+				require.True(t, free(p.turns), "one ping waits at a time")
+			})
+		})
+	}
+}
+
+// A ping that waits for its turn ends with the session.
+func TestAPingThatWaitsEndsWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
-		time.Sleep(lease / 6)
-		p.Failed(time.Now())
-		p.Look()
-		require.Equal(t, 1, p.pings, "one is due as before")
-		time.Sleep(lease - time.Second)
-		p.Failed(time.Now().Add(-lease / 6)) // the server has ended the wait, so it has answered
-		p.Check()
-		require.NoError(t, p.life.Lost())
-		p.Look()
-		require.Equal(t, 2, p.pings, "but the server's timer may have started before")
+		turn, err := p.turns.Take(background, p.whole)
+		require.NoError(t, err)
+		time.Sleep(lease / 2)
+		go p.Look()
+		synctest.Wait()
+		p.life.BeginEnd(errReturned)
+		turn.Give()
+		require.True(t, p.turns.Close(time.Minute))
+		require.Zero(t, p.pings)
+		p.Stop()
 	})
 }
 

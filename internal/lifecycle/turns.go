@@ -127,6 +127,17 @@ func (t *Turns) Try() (turn *Turn, ok bool) {
 	}
 }
 
+// takeWhole waits for the turn of the session as a whole. It returns nil when the session has
+// ended.
+func (t *Turns) takeWhole() *Turn {
+	select {
+	case t.whole.taken <- struct{}{}:
+		return &Turn{t.whole}
+	case <-t.whole.ended:
+		return nil
+	}
+}
+
 // Nest begins the work of a nested Do, which keeps its turn. It returns the scope of the calls of
 // that work.
 func (t *Turns) Nest(turn *Turn) *Scope {
