@@ -245,6 +245,7 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 }
 
 func askAlone(ctx context.Context, config *pgx.ConnConfig, ask statement) ([]string, error) {
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may be in between
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 // the transaction safe from every error. The wait may give way: then it is to be tried again.
 func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
 	set, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	_, err = q.run(set, script{{sql: "savepoint txlock_wait"}})
+	_, err = q.run(set, script{{sql: waitSavepoint}})
 	cancel()
 	if sqlState(err) == noTransaction || broken(err) {
 		return 0, lost(err)

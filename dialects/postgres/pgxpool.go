@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -53,14 +54,34 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 	if tx == nil || tx.Conn() == nil {
 		return querier{}, errors.New("nil transaction")
 	}
+	b := backendOf(tx.Conn())
 	return querier{
 		// Through tx: once it has ended, its connection is somebody else's.
 		run: func(ctx context.Context, s script) ([][]string, error) {
-			columns, _, err := send(ctx, tx, nil, s)
-			return columns, err
+			return b.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+				columns, _, err := send(ctx, tx, nil, s)
+				return columns, err
+			})
 		},
-		interrupt: tx.Conn().PgConn().CancelRequest,
+		interrupt: b.interruptOf(tx.Conn(), p.ask),
 	}, nil
+}
+
+// ask runs a statement on a connection of the pool, if it has one to give.
+func (p pgxPool) ask(ctx context.Context, s statement) error {
+	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
+	defer cancel()
+	if stat := p.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+		return interrupt.ErrNoConnection
+	}
+	conn, err := p.Acquire(brief)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
+	_, err = conn.Exec(ctx, s.sql, append([]any{pgx.QueryExecModeSimpleProtocol}, s.values()...)...)
+	return err
 }
 
 func (p pgxPool) close() {
@@ -95,8 +116,8 @@ func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
 	if !known {
 		k = &kept{link: linkOf(conn), prepared: newPrepared(conn)}
 		k.told = k.link.told()
-		k.querier, _ = k.link.querier()
-		if p.owned {
+		k.querier, _ = k.link.querier(p.ask)
+		if p.owned && k.told != "" {
 			k.lasting = &lasting{pid: k.told}
 		}
 		data[key] = k
@@ -105,7 +126,7 @@ func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
 }
 
 func linkOf(conn *pgx.Conn) pgxLink {
-	return pgxLink{use: func(work func(*pgx.Conn) error) error { return work(conn) }}
+	return pgxLink{backend: backendOf(conn), use: func(work func(*pgx.Conn) error) error { return work(conn) }}
 }
 
 func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
@@ -114,24 +135,36 @@ func (c *pgxConn) told() string { return c.kept.told }
 
 // begin sends BEGIN and the script together.
 func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
+	s = append(script{{sql: beginSQL}}, s...)
 	if !c.kept.prepared.serves(c.PgConn()) {
-		options := pgx.TxOptions{BeginQuery: beginSQL}
-		if mark != "" {
-			options.CommitQuery = commitSQL(mark)
-		}
-		columns, c.begun, err = send(ctx, c.Conn, &options, s)
-		return columns, err
+		columns, err = c.backend.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+			return c.sendBatch(ctx, mark, s)
+		})
+		return columns[min(1, len(columns)):], err
 	}
 	if mark != "" {
 		if err := c.kept.prepareHandle(ctx, c.Conn); err != nil {
 			return nil, err
 		}
 	}
-	columns, err = c.sendPrepared(ctx, append(script{{sql: beginSQL}}, s...))
+	columns, err = c.backend.run(ctx, s, c.sendPrepared)
 	if mark != "" && c.status() != idle {
 		c.begun = handleOf(c.Conn, mark)
 	}
 	return columns[min(1, len(columns)):], err
+}
+
+// sendBatch leaves it to pgx to send a script.
+func (c *pgxConn) sendBatch(ctx context.Context, mark string, s script) (columns [][]string, err error) {
+	if s[0].sql != beginSQL {
+		return c.send(ctx, s)
+	}
+	options := pgx.TxOptions{BeginQuery: beginSQL}
+	if mark != "" {
+		options.CommitQuery = commitSQL(mark)
+	}
+	columns, c.begun, err = send(ctx, c.Conn, &options, s[1:])
+	return append([][]string{nil}, columns...), err
 }
 
 func (c *pgxConn) sendPrepared(ctx context.Context, s script) ([][]string, error) {

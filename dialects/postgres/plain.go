@@ -10,7 +10,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,14 +32,14 @@ type plainLink struct {
 	// tag begins each query of several statements, so that another session finds this one by what
 	// it runs. Otherwise backend is asked for in each transaction: behind a pooler it changes.
 	tag     string
-	backend atomic.Pointer[string]
+	backend *backend // nil: tag serves
 
 	broken bool
 	over   bool // the server has ended the transaction
 }
 
 func newPlainLink(conn sqldriver.Conn, alone func(work func() error) error) *plainLink {
-	l := &plainLink{conn: conn, alone: alone, socket: wrapped.Socket(conn)}
+	l := &plainLink{conn: conn, alone: alone, socket: wrapped.Socket(conn), backend: &backend{}}
 	if l.socket == nil {
 		l.life, l.end = context.WithCancel(context.Background())
 	}
@@ -73,9 +72,12 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 	l.several = *several
 	if l.several && l.socket != nil {
 		l.tag = "/* txlock " + rand.Text() + " */ "
-		q.interrupt = func(ctx context.Context) error { return p.tell(ctx, cancelTaggedSQL, l.tag) }
+		l.backend = nil
+		q.interrupt = func(ctx context.Context) error {
+			return p.tell(ctx, statement{cancelTaggedSQL, []string{l.tag}})
+		}
 	} else {
-		q.interrupt = func(ctx context.Context) error { return l.tell(ctx, p, cancelSQL) }
+		q.interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.tell) }
 	}
 	return q, nil
 }
@@ -101,7 +103,7 @@ func (l *plainLink) cut(p *sqlPool) {
 	go func() {
 		ctx, cancel := interrupt.Detached(context.Background())
 		defer cancel()
-		_ = l.tell(ctx, p, terminateSQL)
+		_ = l.backend.tell(ctx, terminateSQL, p.tell)
 	}()
 }
 
@@ -139,14 +141,6 @@ func (l *plainLink) within(ctx context.Context) context.Context {
 	return within
 }
 
-func (l *plainLink) tell(ctx context.Context, p *sqlPool, query string) error {
-	backend := l.backend.Load()
-	if backend == nil {
-		return interrupt.ErrNoConnection
-	}
-	return p.tell(ctx, query, *backend)
-}
-
 // takesSeveral tells whether the driver takes several statements in one query, and shows the rows
 // of each. One that prepares every query gets an error of the server, once for each pool.
 func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
@@ -161,18 +155,8 @@ func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
 	return can, err
 }
 
-// run asks for the backend behind BEGIN, where somebody else may have to know it.
-func (l *plainLink) run(ctx context.Context, s script) (columns [][]string, err error) {
-	if l.tag == "" && len(s) > 0 && s[0].sql == beginSQL {
-		columns, err = l.send(ctx, script{s[0], {sql: backendSQL}})
-		if err != nil {
-			return columns, err
-		}
-		l.backend.Store(&columns[1][0])
-		columns, s = columns[:1], s[1:]
-	}
-	further, err := l.send(ctx, s)
-	return append(columns, further...), err
+func (l *plainLink) run(ctx context.Context, s script) ([][]string, error) {
+	return l.backend.run(ctx, s, l.send)
 }
 
 func (l *plainLink) send(ctx context.Context, s script) (columns [][]string, err error) {

@@ -90,15 +90,16 @@ const (
 
 // pgxLink is the link of a pgx connection. Use runs work on it.
 type pgxLink struct {
-	use func(work func(*pgx.Conn) error) error
+	use     func(work func(*pgx.Conn) error) error
+	backend *backend // nil: cancel requests interrupt
 }
 
 // querier runs scripts on a connection that was just taken from its pool. The socket tells whether
-// it died while it was idle: after a restart of the server, say.
-func (l pgxLink) querier() (q querier, err error) {
+// it died while it was idle: after a restart of the server, say. Ask asks the server on another.
+func (l pgxLink) querier(ask func(context.Context, statement) error) (q querier, err error) {
 	err = l.use(func(conn *pgx.Conn) error {
 		q.socket = conn.PgConn().Conn()
-		q.interrupt = conn.PgConn().CancelRequest // safe beside a running statement
+		q.interrupt = l.backend.interruptOf(conn, ask)
 		q.conn = conn
 		q.cut = func() { _ = conn.PgConn().Conn().Close() }
 		return nil
@@ -107,7 +108,11 @@ func (l pgxLink) querier() (q querier, err error) {
 	return q, err
 }
 
-func (l pgxLink) run(ctx context.Context, s script) (columns [][]string, err error) {
+func (l pgxLink) run(ctx context.Context, s script) ([][]string, error) {
+	return l.backend.run(ctx, s, l.send)
+}
+
+func (l pgxLink) send(ctx context.Context, s script) (columns [][]string, err error) {
 	err = l.use(func(conn *pgx.Conn) (err error) {
 		columns, _, err = send(ctx, conn, nil, s)
 		return err

@@ -73,11 +73,11 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 	}
 	if conn, ok := below.(pgxBelow); ok {
 		c.direct = linkOf(conn.Conn())
-		link := pgxLink{use: func(work func(*pgx.Conn) error) error {
+		link := pgxLink{backend: backendOf(conn.Conn()), use: func(work func(*pgx.Conn) error) error {
 			return c.alone(func() error { return work(conn.Conn()) })
 		}}
 		c.link = link
-		return link.querier()
+		return link.querier(p.tell)
 	}
 	conn, ok := below.(sqldriver.Conn)
 	if !ok {
@@ -97,44 +97,24 @@ type pgxBelow interface{ Conn() *pgx.Conn }
 
 // querierIn serves LockTx. database/sql does not show the connection behind a *sql.Tx, so each
 // statement is a round trip, and a wait is interrupted from another connection of the pool.
-func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
+func (p *sqlPool) querierIn(_ context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
 	if tx == nil {
 		return querier{}, errors.New("nil transaction")
 	}
-	q := querier{
-		run:       func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) },
-		interrupt: func(context.Context) error { return interrupt.ErrNoConnection },
+	b := &backend{}
+	send := func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) }
+	q := querier{run: send, interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.tell) }}
+	if !request.Try {
+		q.run = func(ctx context.Context, s script) ([][]string, error) { return b.run(ctx, s, send) }
 	}
-	if request.Try {
-		return q, nil
-	}
-	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	defer cancel()
-	backend, err := q.run(clean, script{{sql: backendSQL}})
-	if broken(err) {
-		err = lost(err)
-	}
-	if err == nil {
-		q.interrupt = func(ctx context.Context) error { return p.tell(ctx, cancelSQL, backend[0][0]) }
-	}
-	return q, err
+	return q, nil
 }
-
-// A backend is named by its number and its start. Without the start, a number that was given out
-// again, or the server of another db than the transaction's, would be hit.
-const (
-	backendSQL = "select pid || ' ' || extract(epoch from backend_start) from pg_stat_activity " +
-		"where pid = pg_backend_pid()"
-	thisBackend  = " from pg_stat_activity where pid || ' ' || extract(epoch from backend_start) = $1"
-	cancelSQL    = "select pg_cancel_backend(pid)" + thisBackend
-	terminateSQL = "select pg_terminate_backend(pid)" + thisBackend
-)
 
 // tell has the server interrupt or end a session, from another connection, if the pool has one to
 // give. The session stands in the text: with arguments, some drivers prepare the statement in a
 // round trip of its own, and a pooler may then execute what somebody else has prepared.
-func (p *sqlPool) tell(ctx context.Context, query, session string) error {
-	text, err := textOf(script{{query, []string{session}}})
+func (p *sqlPool) tell(ctx context.Context, s statement) error {
+	text, err := textOf(script{s})
 	if err != nil {
 		return err
 	}

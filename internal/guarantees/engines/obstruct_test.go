@@ -35,6 +35,9 @@ func TestNothingWaitsForALock(t *testing.T) {
 			t.Run("postgres.Open", func(t *testing.T) { nothingWaits(t, e, testbed.PgxOpened()) })
 			t.Run("sql.DB", func(t *testing.T) { nothingWaits(t, e, testbed.PostgresSQL[0]) })
 			t.Run("PgBouncer", func(t *testing.T) { nothingWaits(t, e.Through(pooler), testbed.PgxOnPool("")) })
+			keyless, _ := e.Keyless(t, 30)
+			t.Run("no cancels", func(t *testing.T) { nothingWaits(t, keyless, testbed.PgxOpened()) })
+			t.Run("no cancels, sql.DB", func(t *testing.T) { nothingWaits(t, keyless, testbed.PostgresSQL[0]) })
 		})
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/wire/pooler"
 )
 
 // Through is the engine behind a pooler.
@@ -33,6 +34,18 @@ func PgBouncer(t *testing.T) *Engine {
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	t.Cleanup(func() { unchangedSettings(t, pooler) })
 	return newest.Through(pooler)
+}
+
+// Keyless is the engine behind a pooler like RDS Proxy: by transaction, and nothing can be
+// cancelled through it. It also returns the pooler.
+func (e *Engine) Keyless(t *testing.T, sessions int) (*Engine, *pooler.Pooler) {
+	t.Helper()
+	p, err := pooler.ListenKeyless(e.DSN, sessions)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return e.Through(&servers.Server{
+		Kind: e.Kind, Name: "a pooler without cancels before " + e.Name, DSN: e.DSNFor("", p.Addr(), nil),
+	}), p
 }
 
 func unchangedSettings(t *testing.T, pooler *servers.Server) {

@@ -1,8 +1,10 @@
 package pooler
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,7 +14,18 @@ import (
 // session is one of the server's.
 type session struct {
 	*pgconn.PgConn
+	name       string          // application_name
 	statements map[string]bool // that the server has prepared
+}
+
+// rename has the server show which client the session serves.
+func (s *session) rename(name string) error {
+	if s.name == name {
+		return nil
+	}
+	s.name = name
+	_, err := s.Exec(context.Background(), "SET application_name = '"+name+"'").ReadAll()
+	return err
 }
 
 // reported are what the server tells each client at its login, as far as client libraries ask for
@@ -22,13 +35,19 @@ var reported = []string{
 	"DateStyle", "TimeZone", "default_transaction_read_only", "in_hot_standby",
 }
 
+// statement is one that a client has prepared. In the server's sessions it has a name that no other
+// has had, whichever of them have been told to forget it.
+type statement struct{ name, text string }
+
 // client is a connection to the pooler.
 type client struct {
 	*pgproto3.Backend
 	pooler *Pooler
 	conn   net.Conn
 	number uint32
-	parsed map[string]string // the texts of its prepared statements
+	name   string               // application_name
+	parsed map[string]statement // by the names that it has given
+	made   int                  // how many
 
 	mu       sync.Mutex
 	session  *session // nil: no transaction is open
@@ -54,6 +73,7 @@ func (c *client) serve() error {
 			c.pooler.cancel(m.ProcessID)
 			return nil
 		case *pgproto3.StartupMessage:
+			c.name = m.Parameters["application_name"]
 			return c.talk()
 		}
 		if _, err := c.conn.Write([]byte{'N'}); err != nil { // no TLS
@@ -72,7 +92,9 @@ func (c *client) talk() error {
 		c.Send(&pgproto3.ParameterStatus{Name: name, Value: s.ParameterStatus(name)})
 	}
 	c.pooler.free <- s
-	c.Send(&pgproto3.BackendKeyData{ProcessID: c.number, SecretKey: []byte{0, 0, 0, 0}})
+	if !c.pooler.keyless {
+		c.Send(&pgproto3.BackendKeyData{ProcessID: c.number, SecretKey: []byte{0, 0, 0, 0}})
+	}
 	c.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	err := c.Flush()
 	for err == nil {
@@ -95,6 +117,10 @@ func (c *client) pass(message pgproto3.FrontendMessage) error {
 	if c.session == nil {
 		c.mu.Unlock()
 		s := <-c.pooler.free
+		if err := s.rename(c.name); err != nil {
+			c.pooler.free <- s
+			return err
+		}
 		c.mu.Lock()
 		c.session, c.answered = s, make(chan struct{})
 		c.pooler.serving.Go(func() { c.answer(s, c.answered) })
@@ -109,8 +135,9 @@ func (c *client) pass(message pgproto3.FrontendMessage) error {
 		flush = true
 	case *pgproto3.Parse:
 		if m.Name != "" {
-			c.parsed[m.Name] = m.Query
-			m.Name = c.own(m.Name)
+			c.made++
+			c.parsed[m.Name] = statement{fmt.Sprintf("%d_%d", c.number, c.made), m.Query}
+			m.Name = c.parsed[m.Name].name
 		}
 		c.parses = append(c.parses, parse{m.Name, false})
 	case *pgproto3.Bind:
@@ -121,9 +148,10 @@ func (c *client) pass(message pgproto3.FrontendMessage) error {
 		}
 	case *pgproto3.Close:
 		if m.ObjectType == 'S' {
+			own := c.parsed[m.Name].name
 			delete(c.parsed, m.Name)
-			m.Name = c.own(m.Name)
-			delete(s.statements, m.Name)
+			delete(s.statements, own)
+			m.Name = own
 		}
 	}
 	s.Frontend().Send(message)
@@ -133,26 +161,18 @@ func (c *client) pass(message pgproto3.FrontendMessage) error {
 	return nil
 }
 
-// own is the name of a statement in the server's sessions, where that of another client may have
-// the same name.
-func (c *client) own(name string) string { return fmt.Sprintf("%d_%s", c.number, name) }
-
 // prepare prepares a statement of the client's in a session that does not have it yet.
 func (c *client) prepare(s *session, name string) string {
-	text, known := c.parsed[name]
+	own, known := c.parsed[name]
 	if !known {
 		return name
 	}
-	name = c.own(name)
-	underWay := false
-	for _, p := range c.parses {
-		underWay = underWay || p.name == name
+	if !s.statements[own.name] && !slices.Contains(c.parses, parse{own.name, false}) &&
+		!slices.Contains(c.parses, parse{own.name, true}) {
+		c.parses = append(c.parses, parse{own.name, true})
+		s.Frontend().Send(&pgproto3.Parse{Name: own.name, Query: own.text})
 	}
-	if !s.statements[name] && !underWay {
-		c.parses = append(c.parses, parse{name, true})
-		s.Frontend().Send(&pgproto3.Parse{Name: name, Query: text})
-	}
-	return name
+	return own.name
 }
 
 // answer passes the server's answers on until the session is free again, or broken.

@@ -19,6 +19,7 @@ import (
 type Pooler struct {
 	listener net.Listener
 	dsn      string
+	keyless  bool
 	free     chan *session
 	serving  sync.WaitGroup
 
@@ -30,8 +31,14 @@ type Pooler struct {
 
 // Listen starts a pooler with so many sessions of the server that dsn names. Clients need no
 // password, and act as the user of dsn.
-func Listen(dsn string, sessions int) (*Pooler, error) {
-	p := &Pooler{dsn: dsn, free: make(chan *session, sessions), clients: map[uint32]*client{}}
+func Listen(dsn string, sessions int) (*Pooler, error) { return listen(dsn, sessions, false) }
+
+// ListenKeyless is Listen for a pooler that, like RDS Proxy, tells its clients no key by which they
+// could cancel, and takes no cancel request.
+func ListenKeyless(dsn string, sessions int) (*Pooler, error) { return listen(dsn, sessions, true) }
+
+func listen(dsn string, sessions int, keyless bool) (*Pooler, error) {
+	p := &Pooler{dsn: dsn, keyless: keyless, free: make(chan *session, sessions), clients: map[uint32]*client{}}
 	for range sessions {
 		s, err := p.connect()
 		if err != nil {
@@ -49,6 +56,13 @@ func Listen(dsn string, sessions int) (*Pooler, error) {
 
 // Addr is the address for clients.
 func (p *Pooler) Addr() string { return p.listener.Addr().String() }
+
+// Logins is how many clients have come.
+func (p *Pooler) Logins() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(p.last)
+}
 
 // Close ends the pooler and its sessions.
 func (p *Pooler) Close() error {
@@ -79,7 +93,7 @@ func (p *Pooler) accept() {
 		}
 		p.serving.Go(func() {
 			defer conn.Close()
-			c := &client{pooler: p, conn: conn, Backend: pgproto3.NewBackend(conn, conn), parsed: map[string]string{}}
+			c := &client{pooler: p, conn: conn, Backend: pgproto3.NewBackend(conn, conn), parsed: map[string]statement{}}
 			_ = c.serve() // a client that is gone is no error
 		})
 	}
@@ -113,7 +127,7 @@ func (p *Pooler) cancel(number uint32) {
 	p.mu.Lock()
 	c := p.clients[number]
 	p.mu.Unlock()
-	if c == nil {
+	if c == nil || p.keyless {
 		return
 	}
 	c.mu.Lock()
