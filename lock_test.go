@@ -464,6 +464,7 @@ var sideBySide = []guarantee{
 		guarantees.BadLeases[pgx.Tx], guarantees.BadLeases[*sql.Tx],
 	},
 	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
+	{"Ping asks for the lock table, and waits for no lock", guarantees.Pinged[pgx.Tx], guarantees.Pinged[*sql.Tx]},
 
 	// Once
 	{"work is done once, whoever asks for it", guarantees.OnceEach[pgx.Tx], guarantees.OnceEach[*sql.Tx]},

@@ -137,9 +137,11 @@ var (
 	// COMMITTED, and a further lock inside the work of a Do.
 	ErrIsolation = dialects.ErrIsolation
 
-	// ErrUnsafeEngine occurs when Check finds that the database does not exclude, and when a call
-	// of Shared comes to a server whose shared locks exclude nobody: a standby, or one that is read
-	// only. On a PostgreSQL standby it occurs for a Semaphore as well.
+	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
+	// before the first lock on a server that is known not to: TiDB, Dolt, or a node of a cluster
+	// whose nodes all take writes. It also occurs when a call of Shared comes to a server whose
+	// shared locks exclude nobody: a standby, or one that is read only. On a PostgreSQL standby it
+	// occurs for a Semaphore as well, and Ping returns it for both.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
@@ -193,9 +195,14 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 // Install creates the lock table and seeds its slots, and creates what stands beside it, for
 // tokens, elections and semaphores. It may be called at every start, by many replicas at once. It
 // completes what an earlier call left when it crashed, and refuses to change the number of slots of
-// an installed table. After an error nothing has changed, unless the connection broke or ctx ended:
-// on MySQL and MariaDB empty tables may be left then. Where programs may not create tables, run the
-// SQL of [Locker.Schema].
+// an installed table. One that falls silent keeps the others waiting for the lease at most, or for
+// 5 s. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
+// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
+// [Locker.Schema].
+//
+// Install ends with the proof of [Locker.Check], unless the pool has one connection only. A server
+// that does not exclude is [ErrUnsafeEngine]; the tables are left. With any other error of the
+// proof, as for want of a second connection, Install returns nil, and the log tells.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
@@ -205,8 +212,22 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
 	l.slots.Store(int64(slots))
+	if l.driver.PoolSize() == 1 {
+		return nil
+	}
+	err = l.driver.Check(ctx, l.config.table, l.patience())
+	switch {
+	case errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil: // else it says nothing about the engine
+		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
+		return fmt.Errorf("txlock: install: %w", err)
+	case err != nil:
+		l.config.logger.WarnContext(ctx, "txlock: installed, but whether this server excludes was not proved", "table",
+			l.config.table, "error", err)
+	}
 	return nil
 }
+
+const doesNotExclude = "txlock: this server does not exclude, do not use it for locks"
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
 // tool. It is empty when an option is bad; Install says which.
@@ -226,29 +247,53 @@ func (l *Locker[Tx]) Schema() string {
 }
 
 func (l *Locker[Tx]) layout(slots int) dialects.Layout {
-	return dialects.Layout{Table: l.config.table, Slots: slots}
+	return dialects.Layout{Table: l.config.table, Slots: slots, Lease: l.patience()}
 }
+
+// patience is how long Install and Check may keep others waiting when they fall silent. They have
+// no heartbeat, so it is not as short as a lease may be.
+func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, releaseTimeout) }
 
 // Check proves that this server excludes. It locks a free slot on one connection. Another must be
 // refused with the exact error, must skip the row, and must get it when it is free. The same goes
 // for a slot that is shared. Anything else is [ErrUnsafeEngine]: some engines take the syntax and
-// lock nothing, some lock one node of many.
-// Call it at start, or in a health check.
+// lock nothing. So is a node of a cluster whose nodes all take writes, because each node locks for
+// itself: Galera, a replication group in multi-primary mode, pgactive, BDR, Spock, and a lock table
+// that PostgreSQL's subscriptions bring in and publications carry out.
+//
+// Install ends with the same proof. Call Check at start where Install is not called. It takes two
+// connections. For a readiness probe there is [Locker.Ping].
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: check: %w", err)
 	}
-	if err := l.driver.Check(ctx, l.config.table); err != nil {
+	if err := l.driver.Check(ctx, l.config.table, l.patience()); err != nil {
 		if ended := ctx.Err(); ended != nil { // says nothing about the engine
 			return fmt.Errorf("txlock: check: %w", ended)
 		}
 		if errors.Is(err, ErrUnsafeEngine) {
-			l.config.logger.ErrorContext(ctx, "txlock: this server does not exclude, do not use it for locks", "table",
-				l.config.table, "error", err)
+			l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
 		}
 		return fmt.Errorf("txlock: check: %w", err)
 	}
 	return nil
+}
+
+// Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
+// readiness probes. After nil the server has answered, takes writes, and has the lock table. What
+// may still fail is what only a lock meets: slots that are missing, a privilege, a full pool. A
+// table that is missing or empty is [ErrNotInstalled]. A standby, or a server that is read only, is
+// [ErrUnsafeEngine]. Ping waits for a connection of the pool as long as ctx allows. The first call
+// may take a round trip more.
+func (l *Locker[Tx]) Ping(ctx context.Context) error {
+	err := l.ready()
+	if err == nil {
+		err = l.driver.Ping(ctx, l.config.table)
+	}
+	if err != nil {
+		err = fmt.Errorf("txlock: ping: %w", err)
+	}
+	return err
 }
 
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver

@@ -39,6 +39,9 @@ func (e RefusedError) Unwrap() error { return e.Err }
 
 // Driver opens sessions that hold row locks. Its methods may be called from many goroutines.
 //
+// A method that locks first asks the server, once for the driver, who it is. One that is known not
+// to exclude is ErrUnsafeEngine.
+//
 // Every method returns when ctx ends, and leaves no connection in the pool that holds a lock, an
 // open transaction or a changed setting.
 type Driver[Tx any] interface {
@@ -75,8 +78,14 @@ type Driver[Tx any] interface {
 	MinLease() time.Duration
 
 	// Check proves on two sessions that the server refuses a row of table that another session
-	// holds. Anything else is ErrUnsafeEngine.
-	Check(ctx context.Context, table string) error
+	// holds. Anything else is ErrUnsafeEngine. The server ends a session that is silent for longer
+	// than lease.
+	Check(ctx context.Context, table string, lease time.Duration) error
+
+	// Ping asks in one round trip, and without a lock, whether table is there, and whether the
+	// server takes writes. A table that is missing or empty is ErrNotInstalled, a server that only
+	// reads is ErrUnsafeEngine.
+	Ping(ctx context.Context, table string) error
 
 	Inspector
 	Electorate
@@ -141,6 +150,9 @@ const MaxSlots = 1 << 20
 type Layout struct {
 	Table string // as its user spells it
 	Slots int    // 0: as many as the table has, or DefaultSlots
+	// Lease is the longest silence between two statements of Install. After it the server ends the
+	// session, so that others may install.
+	Lease time.Duration
 }
 
 // Request names rows to lock.

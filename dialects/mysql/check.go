@@ -5,57 +5,54 @@ import (
 	"database/sql"
 	"fmt"
 	"strconv"
+	"time"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
-// Check implements dialects.Driver. It proves exclusion on two connections.
-func (d *Driver) Check(ctx context.Context, table string) error {
+// Check implements dialects.Driver. It proves exclusion on two connections, whose sessions have the
+// lease of a lock.
+func (d *Driver) Check(ctx context.Context, table string, lease time.Duration) error {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return err
+	}
+	d.identified.Store(false) // a group may have another mode now
 	return d.withConn(ctx, func(holder *sql.Conn) error {
 		slots, err := d.slots(ctx, holder, table)
-		if err != nil {
-			return err
-		}
-		if err := refuseMultiPrimary(ctx, holder); err != nil {
-			return err
-		}
-		quoted, err := quoteTable(table)
 		if err != nil {
 			return err
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
 		return d.withConn(second, func(rival *sql.Conn) error {
-			return exclusion.Prove(second, slots, checkConn{holder, quoted}, checkConn{rival, quoted})
+			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
+			defer cancel()
+			return leased(proof, holder, lease, func() error {
+				return leased(proof, rival, lease, func() error {
+					return exclusion.Prove(proof, slots, checkConn{holder, quoted}, checkConn{rival, quoted})
+				})
+			})
 		})
 	})
 }
 
-// multiPrimary has, for each kind of cluster, a query whether all its nodes take writes. A server
-// that knows no such cluster does not know the variable either.
-var multiPrimary = map[string]string{
-	"Galera cluster": "SELECT @@wsrep_on",
-	"replication group in multi-primary mode": "SELECT COALESCE(@@group_replication_group_name, '') <> '' AND NOT " +
-		"@@group_replication_single_primary_mode",
-}
-
-// refuseMultiPrimary refuses clusters where two sessions on one node prove nothing: row locks do
-// not reach the other nodes.
-func refuseMultiPrimary(ctx context.Context, conn *sql.Conn) error {
-	for cluster, question := range multiPrimary {
-		var yes bool
-		err := conn.QueryRowContext(ctx, question).Scan(&yes)
-		if err == nil && yes {
-			return fmt.Errorf("%w: this is a node of a %s, where row locks exclude the sessions of one node only",
-				dialects.ErrUnsafeEngine, cluster)
-		}
-		if number(err) == 0 && err != nil { // the server has not answered
-			return err
-		}
+// leased runs work in a session that the server ends when its client falls silent. Then what the
+// session holds is free.
+func leased(ctx context.Context, conn *sql.Conn, lease time.Duration, work func() error) error {
+	const kept = "@txlock_wait_timeout"
+	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET %s = @@wait_timeout, wait_timeout = %d", kept, seconds(lease)))
+	if err == nil {
+		err = work()
 	}
-	return nil
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	_, failed := conn.ExecContext(clean, "SET wait_timeout = COALESCE("+kept+", @@wait_timeout), "+kept+" = NULL")
+	if failed != nil {
+		destroy(conn)
+	}
+	return err
 }
 
 // checkConn is a connection of Check.
@@ -64,8 +61,8 @@ type checkConn struct {
 	table string
 }
 
-// TryLock implements exclusion.Conn.
-func (c checkConn) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
+// TryLock implements exclusion.Conn. Nothing stands in front of a row here.
+func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool) (int, bool, error) {
 	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return 0, false, exclusion.NoVerdict(err)
 	}
@@ -77,10 +74,8 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string) (int, b
 	switch number(err) {
 	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
-	case 0, noPrivilege, noColumnPrivilege:
-		err = exclusion.NoVerdict(err)
 	}
-	return len(column), false, err
+	return len(column), false, verdict(err)
 }
 
 // TryShare implements exclusion.Conn.
@@ -94,11 +89,16 @@ func (c checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted 
 	}
 	column, err := firstColumn(ctx, c.conn, onMariaDB(someWait)+"SELECT slot FROM "+c.table+" WHERE slot = "+
 		strconv.Itoa(slot)+" "+mode+skipLocked)
+	return len(column) == 1, verdict(err)
+}
+
+// verdict marks errors that say nothing about the engine.
+func verdict(err error) error {
 	switch number(err) {
-	case 0, noPrivilege, noColumnPrivilege:
-		err = exclusion.NoVerdict(err)
+	case 0, noPrivilege, noColumnPrivilege, serverShutdown, connectionKilled, sessionKilled, idleTooLong:
+		return exclusion.NoVerdict(err)
 	}
-	return len(column) == 1, err
+	return err
 }
 
 // Rollback implements exclusion.Conn.

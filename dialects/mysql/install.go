@@ -23,7 +23,8 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 	return slots, err
 }
 
-// Install implements dialects.Driver. A named lock keeps other replicas out. CREATE TABLE commits
+// Install implements dialects.Driver. A named lock keeps other replicas out, for the lease at most
+// when this one falls silent. CREATE TABLE commits
 // at once, so the tables come first and the rows follow in one statement. When these are refused,
 // the tables that this call has created are dropped, unless there were slots before, and somebody
 // may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the
@@ -41,18 +42,20 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 	hash.Write([]byte(quoted))
 	installLock := fmt.Sprintf("txlock_install_%x", hash.Sum64())
 	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
-		if err := getLock(ctx, conn, installLock); err != nil {
-			return err
-		}
-		defer func() {
-			clean, cancel := interrupt.Detached(ctx)
-			defer cancel()
-			if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
-				destroy(conn) // which releases it
+		return leased(ctx, conn, layout.Lease, func() error {
+			if err := getLock(ctx, conn, installLock); err != nil {
+				return err
 			}
-		}()
-		installed, err = d.complete(ctx, conn, layout, quoted, beside)
-		return err
+			defer func() {
+				clean, cancel := interrupt.Detached(ctx)
+				defer cancel()
+				if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
+					destroy(conn) // which releases it
+				}
+			}()
+			installed, err = d.complete(ctx, conn, layout, quoted, beside)
+			return err
+		})
 	})
 	return installed, err
 }
@@ -226,18 +229,10 @@ func (d *Driver) slots(ctx context.Context, conn *sql.Conn, table string) (int, 
 	return census.Seeded(table)
 }
 
-// census reads what a lock table says of itself, before the first of its rows is locked. On the way
-// it learns whether the server shows the variables of sessions.
+// census reads what a lock table says of itself.
 func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (c locktable.Census, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
-		return c, err
-	}
-	var shows bool // not in the statement below: there MariaDB answers 0 for a table with rows
-	switch err := conn.QueryRowContext(ctx, "SELECT @@performance_schema").Scan(&shows); {
-	case err == nil:
-		d.mute.Store(!shows)
-	case number(err) == 0: // the server has not answered
 		return c, err
 	}
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+

@@ -26,8 +26,10 @@ type Driver struct {
 	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
 	owned    bool
 	readings readings
-	mute     atomic.Bool          // no variable is set, because the server shows them to nobody
-	format   atomic.Pointer[bool] // of the binary log is STATEMENT; nil until somebody asks
+	mute     atomic.Bool // no variable is set, because the server shows them to nobody
+	// identified says that the server was asked who it is, and was not refused.
+	identified atomic.Bool
+	format     atomic.Pointer[bool] // of the binary log is STATEMENT; nil until somebody asks
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
@@ -118,6 +120,10 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	}
 	s := &session{driver: d, conn: conn, behind: request.Behind}
 	s.look()
+	if err := d.identify(ctx, conn); err != nil {
+		s.close()
+		return nil, 0, err
+	}
 	if format := d.format.Load(); format != nil { // else done asks for it
 		s.marks = s.several && !*format // see markSQL
 	}
@@ -178,7 +184,13 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	_, err := d.guestLock(ctx, place{querier: tx, role: foreign}, request)
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	err := d.identify(clean, tx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	_, err = d.guestLock(ctx, place{querier: tx, role: foreign}, request)
 	return err
 }
 
@@ -236,7 +248,9 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 			return err
 		}
 	}
-	err = work(conn)
+	if err = d.identify(ctx, conn); err == nil {
+		err = work(conn)
+	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {

@@ -67,7 +67,7 @@ func (s *session) settings(request dialects.Request) (string, error) {
 		s.driver.db.SetConnMaxIdleTime(request.Lease / 2)
 		s.owned.lease, s.owned.fence = 0, "" // until it is known what the session has
 	}
-	text += strconv.Itoa(int((request.Lease + time.Second - 1) / time.Second))
+	text += strconv.Itoa(seconds(request.Lease))
 	if !s.several && !s.driver.mute.Load() {
 		text += ", " + announceSQL(request)
 	}
@@ -81,6 +81,9 @@ func (s *session) settings(request dialects.Request) (string, error) {
 	s.settled = s.owned == nil
 	return text, nil
 }
+
+// seconds is a lease as the server counts it, rounded up.
+func seconds(lease time.Duration) int { return int((lease + time.Second - 1) / time.Second) }
 
 // settle notes that the session has the settings of request.
 func (s *session) settle(request dialects.Request) {

@@ -3,74 +3,122 @@ package postgres
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
-// Check implements dialects.Driver. It proves exclusion on two connections.
-func (d *driver[Tx]) Check(ctx context.Context, table string) error {
+// Check implements dialects.Driver. It proves exclusion on two connections. They go the way of a
+// lock, with its lease and by its turnstile. So they are in nobody's way when their client dies,
+// and do not come in between while another renews what it holds.
+func (d *driver[Tx]) Check(ctx context.Context, table string, lease time.Duration) error {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return err
+	}
 	return d.withConn(ctx, func(holder querier) error {
 		slots, err := holder.slots(ctx, table)
 		if err != nil {
 			return err
 		}
-		quoted, err := quoteTable(table)
-		if err != nil {
+		if err := holder.refuseManyWriters(ctx, quoted); err != nil {
 			return err
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
 		return d.withConn(second, func(rival querier) error {
-			first := &checkConn{querier: holder, table: quoted, spelled: table}
-			return exclusion.Prove(second, slots, first,
-				&checkConn{querier: rival, table: quoted, spelled: table})
+			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
+			defer cancel()
+			conn := func(q querier) *checkConn {
+				return &checkConn{querier: q, table: table, quoted: quoted, lease: lease}
+			}
+			return exclusion.Prove(proof, slots, conn(holder), conn(rival))
 		})
 	})
+}
+
+// refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
+// ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
+func (q querier) refuseManyWriters(ctx context.Context, quoted string) error {
+	columns, err := q.run(ctx, script{{"select 'it has the extension ' || extname from pg_extension where extname in " +
+		"('pgactive', 'bdr', 'spock') union all " +
+		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, " +
+		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid " +
+		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace " +
+		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname " +
+		"where s.subenabled and c.oid = $1::regclass", []string{quoted}}})
+	switch {
+	case sqlState(err) != "" && !broken(err): // it knows no such things, or does not show them
+		return nil
+	case err == nil && len(columns[0]) > 0:
+		return manyWriters(columns[0][0])
+	}
+	return err
 }
 
 // checkConn is a connection of Check.
 type checkConn struct {
 	querier
-	table string // quoted
-	// spelled is the table as its user spells it.
-	spelled string
-	begun   bool
+	table  string // as its user spells it
+	quoted string
+	lease  time.Duration
+	begun  bool
+}
+
+// begin begins the transaction of a lock.
+func (c *checkConn) begin() script {
+	c.begun = true
+	return script{{sql: beginSQL}, leaseStatement(c.lease)}
 }
 
 // TryLock implements exclusion.Conn.
-func (c *checkConn) TryLock(ctx context.Context, slot int, clause string) (int, bool, error) {
-	c.begun = true
-	columns, err := c.run(ctx, script{
-		{sql: beginSQL},
-		{"select slot from " + c.table + " where slot = $1 for update " + clause, []string{strconv.Itoa(slot)}},
-	})
+func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passing bool) (int, bool, error) {
+	var before script
+	if !c.begun {
+		before = c.begin()
+	}
+	if passing {
+		free, err := c.pass(ctx, before, slot, false)
+		if err != nil || !free {
+			return 0, !free && err == nil, err
+		}
+		before = nil
+	}
+	columns, err := c.run(ctx, append(before, statement{
+		"select slot from " + c.quoted + " where slot = $1 for update " + clause, []string{strconv.Itoa(slot)},
+	}))
 	if sqlState(err) == lockNotAvailable {
 		return 0, true, nil
 	}
-	if state := sqlState(err); err != nil && (state == "" || state == noPrivilege) {
-		return 0, false, exclusion.NoVerdict(err)
-	}
 	if err != nil {
-		return 0, false, err
+		return 0, false, verdict(err)
 	}
-	return len(columns[1]), false, nil
+	return len(columns[len(before)]), false, nil
+}
+
+// pass tries the turnstile of a slot.
+func (c *checkConn) pass(ctx context.Context, before script, slot int, shared bool) (granted bool, err error) {
+	request := dialects.Request{Table: c.table, Ours: true, Shared: shared}
+	columns, err := c.run(ctx, append(before, statement{
+		"select " + passSQL(request, form(request, trying), "$1") + "::text", []string{strconv.Itoa(slot)},
+	}))
+	return err == nil && isTrue(columns[len(before)][0]), verdict(err)
+}
+
+// verdict marks errors that say nothing about the engine.
+func verdict(err error) error {
+	if state := sqlState(err); state == "" || state == noPrivilege || broken(err) {
+		return exclusion.NoVerdict(err)
+	}
+	return err
 }
 
 // TryShare implements exclusion.Conn. Beside a shared lock an exclusive one is kept out by the
 // turnstile, before it comes to the row.
 func (c *checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error) {
-	request := dialects.Request{Table: c.spelled, Ours: true, Shared: !alone}
-	c.begun = true
-	columns, err := c.run(ctx, script{
-		{sql: beginSQL},
-		{"select " + passSQL(request, form(request, trying), "$1") + "::text", []string{strconv.Itoa(slot)}},
-	})
-	if state := sqlState(err); err != nil && (state == "" || state == noPrivilege) {
-		err = exclusion.NoVerdict(err)
-	}
-	return err == nil && isTrue(columns[1][0]), err
+	return c.pass(ctx, c.begin(), slot, !alone)
 }
 
 // Rollback implements exclusion.Conn.

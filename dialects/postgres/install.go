@@ -12,18 +12,27 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Slots implements dialects.Driver.
+// Slots implements dialects.Driver. The same trip asks who the server is.
 func (d *driver[Tx]) Slots(ctx context.Context, table string) (slots int, err error) {
-	err = d.withConn(ctx, func(q querier) (err error) {
-		slots, err = q.slots(ctx, table)
-		return err
-	})
-	return slots, err
+	conn, q, err := d.acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.giveBack()
+	census, extensions, err := q.survey(ctx, table)
+	if err == nil {
+		err = d.identifiedBy(extensions)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return census.Seeded(table)
 }
 
 // Install implements dialects.Driver. It creates and seeds the table in one transaction: a crash
 // leaves all of it or nothing. An advisory lock keeps other replicas out, because CREATE TABLE IF
-// NOT EXISTS alone fails when two run it at once.
+// NOT EXISTS alone fails when two run it at once. A client that falls silent keeps them out for the
+// lease at most.
 func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
@@ -43,6 +52,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 		}()
 		if _, err := q.run(ctx, script{
 			{sql: beginSQL},
+			leaseStatement(layout.Lease),
 			{"select pg_advisory_xact_lock($1)", []string{strconv.FormatInt(int64(installLock.Sum64()), 10)}},
 		}); err != nil {
 			return err
@@ -176,20 +186,25 @@ func (q querier) slots(ctx context.Context, table string) (int, error) {
 	return census.Seeded(table)
 }
 
-// census reads what a lock table says of itself.
-func (q querier) census(ctx context.Context, table string) (c locktable.Census, err error) {
+func (q querier) census(ctx context.Context, table string) (locktable.Census, error) {
+	c, _, err := q.survey(ctx, table)
+	return c, err
+}
+
+// survey reads what a lock table says of itself, and asks who the server is.
+func (q querier) survey(ctx context.Context, table string) (c locktable.Census, extensions []string, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
-		return c, err
+		return c, nil, err
 	}
-	columns, err := q.run(ctx, script{{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
+	columns, err := q.run(ctx, script{identity, {sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
 		"coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted}})
 	if err != nil {
-		return c, classify(err, dialects.Request{Table: table, Slots: 1})
+		return c, nil, classify(err, dialects.Request{Table: table, Slots: 1})
 	}
-	_, err = fmt.Sscan(strings.Join(columns[0], ""), &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	_, err = fmt.Sscan(strings.Join(columns[1], ""), &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
 	if err != nil {
-		return c, locktable.NotInstalled(table, err)
+		return c, nil, locktable.NotInstalled(table, err)
 	}
-	return c, nil
+	return c, columns[0], nil
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,8 +75,9 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](&sqlPool{DB: db})
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
-	pool  pool[Tx]
-	waits waits
+	pool       pool[Tx]
+	waits      waits
+	identified atomic.Bool // the server was asked who it is, and was not refused
 	// passing is shared by the elections that take a connection for a moment, beside that of the
 	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
 	passing sync.RWMutex
@@ -114,6 +116,10 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (diale
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := d.identify(ctx, q); err != nil {
+		conn.giveBack()
+		return nil, 0, err
+	}
 	q.waits = &d.waits
 	s := &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
 	if request.Work {
@@ -145,6 +151,15 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	}
 	q, err := d.pool.querierIn(ctx, tx, request)
 	if err != nil {
+		return err
+	}
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+	err = d.identify(clean, q)
+	cancel()
+	switch {
+	case broken(err):
+		return lost(err)
+	case err != nil:
 		return err
 	}
 	q.waits = &d.waits
@@ -197,5 +212,8 @@ func (d *driver[Tx]) withConn(ctx context.Context, work func(querier) error) err
 		return err
 	}
 	defer conn.giveBack()
+	if err := d.identify(ctx, q); err != nil {
+		return err
+	}
 	return work(q)
 }

@@ -107,6 +107,13 @@ func settingsOf(request dialects.Request, on terms) (set, restore statement) {
 	return set, restore
 }
 
+// leaseStatement makes a transaction one that ends with its client, as a lock's does.
+func leaseStatement(lease time.Duration) statement {
+	oneRow := dialects.Request{Lease: lease, Values: make([]dialects.Value, 1)}
+	set, _ := settingsOf(oneRow, terms{as: owner})
+	return set
+}
+
 func setSQL(setting, argument string) string {
 	return "set_config('" + setting + "', " + argument + ", true)"
 }

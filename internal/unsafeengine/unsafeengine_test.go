@@ -34,8 +34,16 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 	// This engine is slow: 65536 slots take half a minute.
 	locks := txlock.New(mysql.New(db), txlock.WithSlots(16),
 		txlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	require.NoError(t, locks.Install(ctx))
-	require.NoError(t, locks.Install(ctx))
+	err := locks.Install(ctx)
+	require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+	require.ErrorContains(t, err, "this is Dolt", "known by its name")
+	_, err = locks.Rows("things", "id", 1).TryLock(ctx)
+	require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+
+	require.NoError(t, engine.SystemVariables.AssignValues(map[string]any{"version_comment": "not known"}))
+	err = locks.Install(ctx) // which ends with the proof
+	require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+	require.NotContains(t, err.Error(), "Dolt")
 
 	var holders []*sql.Tx
 	for _, session := range []string{"first", "second"} {
@@ -52,7 +60,7 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 		require.NoError(t, tx.Rollback())
 	}
 
-	err := locks.Check(ctx)
+	err = locks.Check(ctx)
 	require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
 	require.NoError(t, ctx.Err())
 	require.Contains(t, log.String(), "level=ERROR")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -14,8 +15,10 @@ import (
 type Conn interface {
 	// TryLock locks a slot in a transaction, with NOWAIT or with SKIP LOCKED. Refused
 	// is true when the server answered with exactly the error for a row that another session
-	// holds. Any other error is err.
-	TryLock(ctx context.Context, slot int, clause string) (rows int, refused bool, err error)
+	// holds. Any other error is err. Passing says that others may hold the slot: what a lock passes
+	// in front of the row is then passed too, and Refused when it is taken. Without, the row alone
+	// is asked for, of which the caller knows that the other Conn has it.
+	TryLock(ctx context.Context, slot int, clause string, passing bool) (rows int, refused bool, err error)
 	// TryShare locks a slot in a transaction as a shared lock does, or alone as an exclusive one
 	// does beside shared ones, and does not wait.
 	TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error)
@@ -36,6 +39,9 @@ type noVerdict struct{ error }
 
 func (n noVerdict) Unwrap() error { return n.error }
 
+// Patience is how long a proof may take. An engine that ignores NOWAIT waits for the row.
+const Patience = 15 * time.Second
+
 const (
 	nowait     = "NOWAIT"
 	skipLocked = "SKIP LOCKED"
@@ -43,8 +49,9 @@ const (
 
 // Prove shows that the server locks rows. A slot that holder has must be refused to rival with the
 // exact error, skipped by SKIP LOCKED, and free for rival afterwards. One that holder shares must
-// be refused to rival alone, and not shared. Otherwise the error is dialects.ErrUnsafeEngine. "An
-// error came back" would be no proof: some engines answer NOWAIT with a syntax error, and without
+// be refused to rival alone, and not shared. Otherwise the error is dialects.ErrUnsafeEngine. Slots
+// that others hold prove nothing, and are an error without that name. "An error came back" would be
+// no proof: some engines answer NOWAIT with a syntax error, and without
 // it wait for nobody.
 func Prove(ctx context.Context, slots int, holder, rival Conn) error {
 	const attempts = 10 // another client of the same table may hold a slot
@@ -79,12 +86,11 @@ func Prove(ctx context.Context, slots int, holder, rival Conn) error {
 			return fmt.Errorf("%w: %w", dialects.ErrUnsafeEngine, reason)
 		}
 	}
-	return fmt.Errorf("%w: %d random slots in a row could not be locked and then passed on",
-		dialects.ErrUnsafeEngine, attempts)
+	return NoVerdict(fmt.Errorf("nothing is proved: %d random slots in a row were held by others", attempts))
 }
 
 func proveOn(ctx context.Context, slot int, holder, rival Conn) (busy bool, err error) {
-	rows, refused, err := holder.TryLock(ctx, slot, nowait)
+	rows, refused, err := holder.TryLock(ctx, slot, nowait, true)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("SELECT … FOR UPDATE NOWAIT on a free row: %w", err)
@@ -94,7 +100,7 @@ func proveOn(ctx context.Context, slot int, holder, rival Conn) (busy bool, err 
 		return false, fmt.Errorf("SELECT … FOR UPDATE NOWAIT on slot %d returned %d rows", slot, rows)
 	}
 
-	rows, refused, err = rival.TryLock(ctx, slot, nowait)
+	rows, refused, err = rival.TryLock(ctx, slot, nowait, false)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("NOWAIT on a held row failed with the wrong error: %w", err)
@@ -106,7 +112,7 @@ func proveOn(ctx context.Context, slot int, holder, rival Conn) (busy bool, err 
 		return false, err
 	}
 
-	rows, refused, err = rival.TryLock(ctx, slot, skipLocked)
+	rows, refused, err = rival.TryLock(ctx, slot, skipLocked, false)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("SKIP LOCKED on a held row failed: %w", err)
@@ -120,7 +126,7 @@ func proveOn(ctx context.Context, slot int, holder, rival Conn) (busy bool, err 
 	if err := holder.Rollback(ctx); err != nil {
 		return false, err
 	}
-	rows, refused, err = rival.TryLock(ctx, slot, nowait)
+	rows, refused, err = rival.TryLock(ctx, slot, nowait, true)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("NOWAIT on a released row: %w", err)

@@ -20,13 +20,22 @@ func TestNodeOfCluster(t *testing.T) {
 			node, err := servers.StartNode(background, kind)
 			require.NoError(t, err)
 			e := testbed.Owned(t, node)
-			f := testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], 2, "") // which installs
-			err = f.Locks.Check(background)
-			require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
-			require.ErrorContains(t, err, "one node only")
+			driver, p := testbed.MySQLSQL[0].Connect(t, node.DSN, 2)
+			defer p.Close()
+			locks := txlock.New(driver)
+			refused := func(err error) {
+				t.Helper()
+				require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+				require.ErrorContains(t, err, "one node only")
+			}
+			refused(locks.Install(background))
+			refused(locks.Check(background))
+			_, err = locks.Mutex("k").TryLock(background)
+			refused(err)
 
 			if kind == servers.MySQL {
-				f.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
+				e.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
+				f := testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], 2, "")           // which installs
 				require.NoError(t, f.Locks.Check(background))
 				driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 				defer p.Close()
@@ -37,6 +46,8 @@ func TestNodeOfCluster(t *testing.T) {
 				lock, err := f.Locks.Mutex(f.Key("no token")).Lock(background)
 				require.NoError(t, err)
 				require.NoError(t, lock.Unlock(background))
+				e.AsAdmin(t, "SELECT group_replication_switch_to_multi_primary_mode()")
+				refused(f.Locks.Check(background))
 			}
 		})
 	}

@@ -103,6 +103,7 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		count("TryLock and Unlock", want.lock, tryUnlock)
 		count("Do with one statement", want.do+1, do)
 	}
+	countPing(t, f, proxy)
 	countLeader(t, f, proxy)
 	countOnce(t, e, c, proxy, want)
 }
@@ -142,6 +143,17 @@ func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], pr
 	require.Equal(t, want.once, slices.Min(firsts))
 	require.Equal(t, want.once+1, slices.Min(both))
 	require.Positive(t, answered, "after one round trip")
+}
+
+// countPing counts the round trips of Ping.
+func countPing[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) {
+	least := 0
+	for range 5 { // connects, prepares, and is pinged
+		before := proxy.Bursts()
+		require.NoError(t, f.Locks.Ping(background))
+		least = proxy.Bursts() - before
+	}
+	require.Equal(t, 1, least)
 }
 
 // countLeader counts the round trips of Leader, while somebody leads and while nobody does.

@@ -273,6 +273,7 @@ func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c
 	if e.Postgres {
 		refused = append(refused, locks.Rows(table+"_permits", "id", 1).Shared(), locks.Semaphore("k", 2))
 	}
+	defer func() { require.ErrorIs(t, locks.Ping(background), txlock.ErrUnsafeEngine) }()
 	for _, m := range refused {
 		_, locked := m.Lock(background)
 		if !e.Postgres && pool.Open != nil { // a pool of Open shows less

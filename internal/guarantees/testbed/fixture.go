@@ -29,10 +29,10 @@ type Fixture[Tx any] struct {
 
 var labels atomic.Int64
 
-// newLabel names a fixture of this run. It is short: PostgreSQL shows 50 bytes of the application,
+// NewLabel names a fixture of this run. It is short: PostgreSQL shows 50 bytes of the application,
 // the process and the key together. It names the process, because several runs may share a given
 // server.
-func newLabel() string {
+func NewLabel() string {
 	return "test_" + strconv.FormatInt(int64(os.Getpid()), 36) + "_" + strconv.FormatInt(labels.Add(1), 36)
 }
 
@@ -51,7 +51,7 @@ func NewSizedFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, ad
 	options ...txlock.Option,
 ) *Fixture[Tx] {
 	t.Helper()
-	return newFixture(t, e, c, newLabel(), size, address, options...)
+	return newFixture(t, e, c, NewLabel(), size, address, options...)
 }
 
 // NewFixtureWithTable is NewFixture on a lock table of its own, which is not installed. Name is the
@@ -60,7 +60,7 @@ func NewFixtureWithTable[Tx any](t *testing.T, e *Engine, c Client[Tx], options 
 	f *Fixture[Tx], name string,
 ) {
 	t.Helper()
-	label := newLabel()
+	label := NewLabel()
 	name = label + "_locks"
 	if !e.Postgres {
 		name = label + ".locks"

@@ -1,0 +1,80 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// identitySQL asks who the server is, with what else is known once. A server leaves out the
+// variables that it does not have.
+const identitySQL = "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'performance_schema', " +
+	"'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
+
+// identify refuses a server that is known not to exclude. It asks until one was not refused, and
+// then no more: all servers of a pool are alike. It comes before the first lock, on the connection
+// of that lock.
+func (d *Driver) identify(ctx context.Context, q querier) error {
+	if d.identified.Load() {
+		return nil
+	}
+	identity, err := identityOf(ctx, q)
+	if err != nil {
+		return err
+	}
+	d.mute.Store(identity["performance_schema"] == "OFF")
+	if err := refuse(identity); err != nil {
+		return err
+	}
+	d.identified.Store(true)
+	return nil
+}
+
+// identityOf is what the server answers. One that does not take the question is an unknown one.
+func identityOf(ctx context.Context, q querier) (map[string]string, error) {
+	identity := map[string]string{}
+	rows, err := q.QueryContext(ctx, identitySQL)
+	if number(err) != 0 {
+		return identity, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		identity[name] = value
+	}
+	return identity, rows.Err()
+}
+
+// refuse is an error for a server that is known not to exclude. What may exclude, or fails where it
+// does not, is left to the proof of Check.
+//
+// TiDB ignores FOR UPDATE in a statement with SKIP LOCKED (pingcap/tidb#69720). A lock that waits
+// would exclude there, and a try beside it would not: so TiDB is refused as a whole. Dolt, and
+// go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes all take
+// writes, row locks do not reach the other nodes.
+func refuse(identity map[string]string) error {
+	const oneNode = "where row locks exclude the sessions of one node only"
+	provider := identity["wsrep_provider"]
+	switch {
+	case strings.Contains(identity["version"], "TiDB"):
+		return fmt.Errorf("%w: this is TiDB (%s), which ignores FOR UPDATE in a statement with SKIP LOCKED",
+			dialects.ErrUnsafeEngine, identity["version"])
+	case identity["version_comment"] == "Dolt":
+		return fmt.Errorf("%w: this is Dolt or go-mysql-server (%s), which takes FOR UPDATE and locks nothing",
+			dialects.ErrUnsafeEngine, identity["version"])
+	case identity["wsrep_on"] == "ON" && provider != "" && provider != "none":
+		return fmt.Errorf("%w: this is a node of a Galera cluster, %s", dialects.ErrUnsafeEngine, oneNode)
+	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
+		return fmt.Errorf("%w: this is a node of a replication group in multi-primary mode, %s",
+			dialects.ErrUnsafeEngine, oneNode)
+	}
+	return nil
+}

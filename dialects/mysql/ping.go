@@ -1,0 +1,44 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
+)
+
+// Ping implements dialects.Driver.
+func (d *Driver) Ping(ctx context.Context, table string) error {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return err
+	}
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	s := &session{driver: d, conn: conn}
+	defer s.close()
+	s.look()
+	if err := d.identify(ctx, conn); err != nil {
+		return err
+	}
+	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", IF("+writable+", 1, 0), "+
+		"(SELECT COUNT(*) FROM (SELECT slot FROM "+quoted+" LIMIT 1) AS slots), CONCAT(@@hostname, ':', @@port))")
+	if err != nil {
+		destroy(conn) // with whatever was open on it
+		return classify(err, dialects.Request{Table: table, Slots: 1})
+	}
+	fields := strings.Fields(strings.Join(answer, ""))
+	switch {
+	case len(fields) != 4:
+		return fmt.Errorf("bug: no answer to a ping: %q", answer)
+	case fields[1] == "0":
+		return fmt.Errorf("%w: the server %s is read_only, and takes no writes", dialects.ErrUnsafeEngine, fields[3])
+	case fields[2] == "0":
+		_, err = locktable.Census{}.Seeded(table)
+	}
+	return err
+}

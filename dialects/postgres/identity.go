@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// identity asks who the server is: for the extensions that make it a node of a cluster whose nodes
+// all take writes. Locks of either kind stay on their node, and rows travel later.
+//
+// Engines that speak the protocol, and lack what a lock needs, fail by themselves: CockroachDB has
+// no pg_advisory_xact_lock before 26.2, YugabyteDB none by default.
+var identity = statement{sql: "select extname::text from pg_extension where extname in ('pgactive', 'bdr') order by 1"}
+
+// identify refuses a server that is known not to exclude. It asks until one was not refused, and
+// then no more: all servers of a pool are alike. It comes before the first lock, on the connection
+// of that lock.
+func (d *driver[Tx]) identify(ctx context.Context, q querier) error {
+	if d.identified.Load() {
+		return nil
+	}
+	columns, err := q.run(ctx, script{identity})
+	if err != nil {
+		return err
+	}
+	return d.identifiedBy(columns[0])
+}
+
+// identifiedBy judges the answer to identity.
+func (d *driver[Tx]) identifiedBy(extensions []string) error {
+	if len(extensions) > 0 {
+		return manyWriters("it has the extension " + strings.Join(extensions, ", "))
+	}
+	d.identified.Store(true)
+	return nil
+}
+
+func manyWriters(reason string) error {
+	return fmt.Errorf("%w: all nodes of its cluster take writes (%s), and row locks exclude the sessions of one node "+
+		"only", dialects.ErrUnsafeEngine, reason)
+}
