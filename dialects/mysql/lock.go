@@ -46,6 +46,9 @@ func joined(statements ...string) string {
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	token int64, err error,
 ) {
+	if err := d.lockable(ctx, at, request); err != nil {
+		return 0, err
+	}
 	if request.Permit != nil {
 		return d.takePermit(ctx, at, request, front)
 	}

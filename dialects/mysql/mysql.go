@@ -26,6 +26,7 @@ type Driver struct {
 	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
 	owned    bool
 	readings readings
+	tables   tables
 	mute     atomic.Bool // no variable is set, because the server shows them to nobody
 	// identified says that the server was asked who it is, and was not refused.
 	identified atomic.Bool

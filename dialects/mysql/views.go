@@ -187,7 +187,7 @@ func (t tableName) is(database, name string) (string, error) {
 }
 
 // grid is all of a query's result, with "" for NULL.
-func grid(ctx context.Context, conn *sql.Conn, query string) (lines [][]string, err error) {
+func grid(ctx context.Context, conn querier, query string) (lines [][]string, err error) {
 	rows, err := conn.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err

@@ -35,12 +35,17 @@ func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], change func(params m
 
 // onCallersPools runs test with each client that locks on a pool of the caller's.
 func onCallersPools(t *testing.T, test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
+	onMySQL(t, testbed.MySQLSQL[:2], test)
+}
+
+// onMySQL runs test with some of the clients of MySQL and MariaDB.
+func onMySQL(t *testing.T, clients []testbed.Client[*sql.Tx], test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
 		if e.Postgres {
 			continue
 		}
-		for _, c := range testbed.MySQLSQL[:2] {
+		for _, c := range clients {
 			t.Run(e.Name+"/"+c.Name, func(t *testing.T) {
 				t.Parallel()
 				test(t, testbed.NewFixture(t, e, c))

@@ -11,23 +11,10 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// onOwnPools runs test with mysql.Open.
-func onOwnPools(t *testing.T, test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			t.Run(e.Name, func(t *testing.T) {
-				t.Parallel()
-				test(t, testbed.NewFixture(t, e, testbed.MySQLOpened()))
-			})
-		}
-	}
-}
-
 // What work sets in its session is set anew for the next lock on that connection. With autocommit
 // left on, each lock would end with the statement that takes it.
 func TestSettingsOfWork(t *testing.T) {
-	onOwnPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	onMySQL(t, testbed.MySQLSQL[2:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		const settings = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit + 0, @@wait_timeout, " +
 			"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation, @@transaction_read_only + 0 */ " +
 			"/*M! @@tx_isolation, @@tx_read_only + 0 */)"
