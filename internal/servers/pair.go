@@ -67,6 +67,9 @@ func StartPair(ctx context.Context, kind Kind, synchronous bool) (*Pair, error) 
 	if err != nil {
 		return nil, err
 	}
+	if kind.Postgres() && found.backup == nil {
+		return nil, fmt.Errorf("no pg_basebackup for a pair of %v: the package of npm has none", kind)
+	}
 	p := &Pair{Kind: kind, Synchronous: synchronous, flow: replicationOf(kind, found)}
 	if p.primary, err = found.startPrimary(ctx, kind, p.flow); err != nil {
 		return nil, err
@@ -81,13 +84,13 @@ func StartPair(ctx context.Context, kind Kind, synchronous bool) (*Pair, error) 
 }
 
 func replicationOf(kind Kind, found programs) replication {
-	switch kind {
-	case MySQL:
-		return mysqlReplication{}
-	case MariaDB:
+	switch {
+	case kind.Postgres():
+		return &postgresReplication{found}
+	case kind.MariaDB():
 		return mariadbReplication{}
 	}
-	return &postgresReplication{found}
+	return mysqlReplication{}
 }
 
 func (p programs) startPrimary(ctx context.Context, kind Kind, flow replication) (*Server, error) {

@@ -64,14 +64,11 @@ func signOfHost(host string) string {
 	return ""
 }
 
-// signsSQL lists what tells a service from PostgreSQL itself.
-const signsSQL = `select 'function ' || proname from pg_proc where proname = 'aurora_version'
-union select 'role ' || rolname from pg_roles where rolname in ('rds_superuser', 'alloydbsuperuser',
-	'cloudsqlsuperuser', 'azure_pg_admin', 'azure_superuser', 'supabase_admin', 'neon_superuser')
-union select 'database ' || datname from pg_database where datname in ('alloydbadmin', 'cloudsqladmin')
-union select 'setting ' || name from unnest(array['rds.extensions', 'alloydb.iam_authentication',
-	'alloydb.enable_pgaudit', 'cloudsql.iam_authentication', 'azure.extensions', 'neon.tenant_id',
-	'neon.timeline_id']) name where current_setting(name, true) is not null`
+// signsSQL returns those of some signs that a server has which speaks PostgreSQL.
+const signsSQL = `select sign from unnest($1::text[]) sign where sign in (
+	select 'function ' || proname from pg_proc union all select 'role ' || rolname from pg_roles
+	union all select 'database ' || datname from pg_database)
+or starts_with(sign, 'setting ') and current_setting(substr(sign, length('setting ') + 1), true) is not null`
 
 func (p *postgresServer) lookAtService(ctx context.Context) ([]Finding, error) {
 	found := map[string]bool{signOfHost(p.config.ConnConfig.Host): true}
@@ -82,7 +79,11 @@ func (p *postgresServer) lookAtService(ctx context.Context) ([]Finding, error) {
 	for _, part := range []string{"CockroachDB", "-YB-"} {
 		found["version "+part] = strings.Contains(text, part)
 	}
-	rows, _ := p.conn.Query(ctx, signsSQL)
+	var all []string
+	for _, s := range services {
+		all = append(all, s.signs...)
+	}
+	rows, _ := p.conn.Query(ctx, signsSQL, all)
 	signs, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, sign := range signs {
 		found[sign] = true
@@ -116,15 +117,17 @@ const (
 var services = []Service{
 	{
 		Name:  "Aurora PostgreSQL",
-		signs: []string{"function aurora_version"}, worst: Note, Shown: read,
+		signs: []string{"function aurora_version"}, worst: Note, Shown: "played by settings",
 		Says: "Unlogged tables keep their rows over a crash and a failover. A minor upgrade keeps client " +
 			"connections where it can.",
 		Pages: aws + "AuroraUserGuide/aurora-postgresql-unlogged-tables.html, " +
 			"https://aws.amazon.com/blogs/database/perform-amazon-aurora-postgresql-minor-version-upgrades-with-" +
 			"minimal-downtime-via-minor-version-update-improvements",
-		Here: "Locks are PostgreSQL's.",
-		DSN:  "postgres://app@NAME.cluster-ID.REGION.rds.amazonaws.com/shop, the endpoint of the cluster",
-		Set:  "Nothing. The reader endpoint is a standby, and is refused.",
+		Here: "Tokens increase all the same: they know the run of the server by when it was started and when its " +
+			"statistics began, played with logged tables and crashes. On PostgreSQL 14 a crash of one process alone " +
+			"is not seen by that.",
+		DSN: "postgres://app@NAME.cluster-ID.REGION.rds.amazonaws.com/shop, the endpoint of the cluster",
+		Set: "Nothing. The reader endpoint is a standby, and is refused.",
 	},
 	{
 		Name:  "Aurora MySQL",
