@@ -40,7 +40,10 @@ func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, erro
 		if err != nil {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		kept := p.keptOf(conn.Conn())
+		kept := keptOf(conn.Conn(), p.ask)
+		if p.owned && kept.lasting == nil && kept.told != "" {
+			kept.lasting = &lasting{pid: kept.told}
+		}
 		c := &pgxConn{pgxLink: kept.link, pooled: conn, Conn: conn.Conn(), kept: kept}
 		if kept.prepared.isFresh() || !peer.Gone(kept.querier.socket) {
 			return c, kept.querier, nil
@@ -54,11 +57,14 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 	if tx == nil || tx.Conn() == nil {
 		return querier{}, errors.New("nil transaction")
 	}
-	b := backendOf(tx.Conn())
+	b, past := backendOf(tx.Conn()), sendsPast(tx.Conn())
 	return querier{
 		// Through tx: once it has ended, its connection is somebody else's.
 		run: func(ctx context.Context, s script) ([][]string, error) {
 			return b.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+				if past {
+					return sendIn(ctx, tx, s)
+				}
 				columns, _, err := send(ctx, tx, nil, s)
 				return columns, err
 			})
@@ -109,24 +115,24 @@ type kept struct {
 	handle   *pgconn.StatementDescription // of handleName, as pgx has it; nil before the first work
 }
 
-func (p pgxPool) keptOf(conn *pgx.Conn) *kept {
+func keptOf(conn *pgx.Conn, ask func(context.Context, statement) error) *kept {
 	const key = "txlock"
 	data := conn.PgConn().CustomData()
 	k, known := data[key].(*kept)
 	if !known {
-		k = &kept{link: linkOf(conn), prepared: newPrepared(conn)}
-		k.told = k.link.told()
-		k.querier, _ = k.link.querier(p.ask)
-		if p.owned && k.told != "" {
-			k.lasting = &lasting{pid: k.told}
+		k = &kept{link: pgxLink{
+			use:     func(work func(*pgx.Conn) error) error { return work(conn) },
+			past:    sendsPast(conn),
+			backend: backendOf(conn),
+		}}
+		if k.link.past {
+			k.prepared = &prepared{names: make(map[string]string)}
 		}
+		k.told = k.link.told()
+		k.querier, _ = k.link.querier(ask)
 		data[key] = k
 	}
 	return k
-}
-
-func linkOf(conn *pgx.Conn) pgxLink {
-	return pgxLink{backend: backendOf(conn), use: func(work func(*pgx.Conn) error) error { return work(conn) }}
 }
 
 func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
@@ -147,7 +153,9 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 			return nil, err
 		}
 	}
-	columns, err = c.backend.run(ctx, s, c.sendPrepared)
+	columns, err = c.backend.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+		return c.kept.sendPrepared(ctx, c.Conn, s)
+	})
 	if mark != "" && c.status() != idle {
 		c.begun = handleOf(c.Conn, mark)
 	}
@@ -167,10 +175,10 @@ func (c *pgxConn) sendBatch(ctx context.Context, mark string, s script) (columns
 	return append([][]string{nil}, columns...), err
 }
 
-func (c *pgxConn) sendPrepared(ctx context.Context, s script) ([][]string, error) {
-	columns, err := c.kept.prepared.send(ctx, c.PgConn(), s)
-	if errors.Is(err, errUnprepared) && !c.kept.prepared.renew() {
-		c.kept.prepared = nil
+func (k *kept) sendPrepared(ctx context.Context, conn *pgx.Conn, s script) ([][]string, error) {
+	columns, err := k.prepared.send(ctx, conn.PgConn(), s)
+	if errors.Is(err, errUnprepared) && !k.prepared.renew() {
+		k.prepared = nil
 	}
 	return columns, err
 }
@@ -234,7 +242,7 @@ func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) (err er
 		if err := c.kept.prepareHandle(ctx, c.Conn); err != nil {
 			return err
 		}
-		if _, err = c.sendPrepared(ctx, s); errors.Is(err, errUnprepared) {
+		if _, err = c.kept.sendPrepared(ctx, c.Conn, s); errors.Is(err, errUnprepared) {
 			err = mixedUp(err)
 		}
 	case settled:

@@ -91,6 +91,7 @@ const (
 // pgxLink is the link of a pgx connection. Use runs work on it.
 type pgxLink struct {
 	use     func(work func(*pgx.Conn) error) error
+	past    bool     // see sendsPast
 	backend *backend // nil: cancel requests interrupt
 }
 
@@ -114,7 +115,11 @@ func (l pgxLink) run(ctx context.Context, s script) ([][]string, error) {
 
 func (l pgxLink) send(ctx context.Context, s script) (columns [][]string, err error) {
 	err = l.use(func(conn *pgx.Conn) (err error) {
-		columns, _, err = send(ctx, conn, nil, s)
+		if l.past {
+			columns, err = sendUnnamed(ctx, conn.PgConn(), s)
+		} else {
+			columns, _, err = send(ctx, conn, nil, s)
+		}
 		return err
 	})
 	return columns, err
@@ -174,8 +179,8 @@ type sender interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// send runs a script in one round trip. The first time on a connection, pgx takes another to
-// prepare the statements. With begin, the transaction that the batch begins is returned, also after
+// send runs a script as a batch of pgx's, which is one round trip, and a second one where pgx
+// prepares statements, or asks what they are. With begin, the transaction that the batch begins is returned, also after
 // an error.
 func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(s))}

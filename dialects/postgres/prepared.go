@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -40,17 +39,6 @@ type prepared struct {
 // maxPrepared bounds the statements of a connection. Few are for the lock table, and two for each
 // table of the caller's whose rows are locked. When there are more, all are prepared anew.
 const maxPrepared = 256
-
-// newPrepared is nil where pgx is to send everything: the caller has chosen another way to execute
-// queries, for a pooler in between, say, or has a tracer, which is to see them.
-func newPrepared(conn *pgx.Conn) *prepared {
-	config := conn.Config()
-	if config.Tracer != nil || config.StatementCacheCapacity == 0 ||
-		config.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-		return nil
-	}
-	return &prepared{names: make(map[string]string)}
-}
 
 // serves tells whether the connection is in a state to send and receive by p.
 func (p *prepared) serves(conn *pgconn.PgConn) bool {

@@ -14,6 +14,7 @@ type sqlConn struct {
 	link
 	direct link       // the same for who has the connection alone already
 	plain  *plainLink // the same where the driver is another one than pgx's
+	kept   *kept      // where it is pgx's
 
 	pooled *sql.Conn // of the caller's sql.DB
 	conn   *sql.Conn // through which to send: pooled, or that of lent
@@ -35,12 +36,27 @@ func (c *sqlConn) alone(work func() error) (workErr error) {
 
 // begin sends BEGIN and the script together, where the driver can.
 func (c *sqlConn) begin(ctx context.Context, mark string, s script) ([][]string, error) {
-	columns, err := c.run(ctx, append(script{{sql: beginSQL}}, s...))
+	s = append(script{{sql: beginSQL}}, s...)
+	columns, err := c.first(ctx, s)
 	columns = columns[min(1, len(columns)):]
 	if err == nil && mark != "" {
 		err = c.present(ctx)
 	}
 	return columns, err
+}
+
+// first sends what begins the transaction.
+func (c *sqlConn) first(ctx context.Context, s script) ([][]string, error) {
+	if c.kept == nil || c.kept.prepared == nil {
+		return c.run(ctx, s)
+	}
+	return c.kept.link.backend.run(ctx, s, func(ctx context.Context, s script) (columns [][]string, err error) {
+		err = c.alone(func() (err error) {
+			columns, err = c.kept.sendPrepared(ctx, c.kept.querier.conn, s)
+			return err
+		})
+		return columns, err
+	})
 }
 
 // present makes begun of the open transaction. What the library sends goes through lent's pool from

@@ -19,6 +19,7 @@ import (
 type sqlPool struct {
 	*sql.DB
 	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
+	pgx     atomic.Bool          // its driver was seen to be pgx's
 }
 
 func (p *sqlPool) ready() error {
@@ -72,10 +73,13 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 		return querier{}, err
 	}
 	if conn, ok := below.(pgxBelow); ok {
-		c.direct = linkOf(conn.Conn())
-		link := pgxLink{backend: backendOf(conn.Conn()), use: func(work func(*pgx.Conn) error) error {
+		p.pgx.Store(true)
+		c.kept = keptOf(conn.Conn(), p.tell)
+		c.direct = c.kept.link
+		link := c.kept.link
+		link.use = func(work func(*pgx.Conn) error) error {
 			return c.alone(func() error { return work(conn.Conn()) })
-		}}
+		}
 		c.link = link
 		return link.querier(p.tell)
 	}
@@ -129,20 +133,21 @@ func (p *sqlPool) tell(ctx context.Context, s statement) error {
 	return err
 }
 
-// runOne runs a script statement by statement. A driver that prepares each statement with arguments
-// takes two round trips for it, so it gets them as literals.
+// runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
+// prepare the statement. Some take another round trip for that. And pgx keeps it, see sendUnnamed,
+// unless it is told not to.
 func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
 	var columns [][]string
-	several := p.several.Load() // nil on pgx, which prepares once
+	var options []any
+	if p.pgx.Load() || fmt.Sprintf("%T", p.Driver()) == "*stdlib.Driver" {
+		options = []any{pgx.QueryExecModeSimpleProtocol}
+	}
 	for _, statement := range s {
-		if several != nil && *several {
-			text, err := textOf(script{statement})
-			if err != nil {
-				return columns, err
-			}
-			statement.sql, statement.args = text, nil
+		text, err := textOf(script{statement})
+		if err != nil {
+			return columns, err
 		}
-		column, err := firstColumn(ctx, tx, statement)
+		column, err := firstColumn(ctx, tx, text, options...)
 		if err != nil {
 			return columns, err
 		}
@@ -151,8 +156,8 @@ func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string,
 	return columns, nil
 }
 
-func firstColumn(ctx context.Context, tx *sql.Tx, statement statement) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, statement.sql, statement.values()...)
+func firstColumn(ctx context.Context, tx *sql.Tx, text string, options ...any) ([]string, error) {
+	rows, err := tx.QueryContext(ctx, text, options...)
 	if err != nil {
 		return nil, err
 	}

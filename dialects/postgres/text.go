@@ -22,6 +22,15 @@ type statement struct {
 	args []string
 }
 
+// texts are the arguments as the protocol takes them.
+func (s statement) texts() [][]byte {
+	texts := make([][]byte, len(s.args))
+	for i, arg := range s.args {
+		texts[i] = []byte(arg)
+	}
+	return texts
+}
+
 // values are the arguments as client libraries take them.
 func (s statement) values() []any {
 	values := make([]any, len(s.args))

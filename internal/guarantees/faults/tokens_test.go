@@ -132,7 +132,8 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 		permit, err := locks.Semaphore(name, 3).Lock(background)
 		require.NoError(t, err, name)
 		require.NoError(t, permit.Unlock(background))
-		require.NoError(t, locks.Election(name, "me").Lead(background, func(context.Context, int64) error { return nil }))
+		lead := func(context.Context, int64) error { return nil }
+		require.NoError(t, locks.Election(name, "me").Lead(background, lead))
 	}
 	use(former, "first")
 	blue.AsAdmin(t, "INSERT INTO txlock_slots_permits (semaphore, permit) VALUES ('the last', 0)")
