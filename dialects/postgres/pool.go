@@ -180,8 +180,8 @@ type sender interface {
 }
 
 // send runs a script as a batch of pgx's, which is one round trip, and a second one where pgx
-// prepares statements, or asks what they are. With begin, the transaction that the batch begins is returned, also after
-// an error.
+// prepares statements, or asks what they are. With begin, the transaction that the batch begins is
+// returned, also after an error.
 func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(s))}
 	if begin != nil {
