@@ -116,8 +116,8 @@ type Session[Tx any] interface {
 	Ping(ctx context.Context, behind int) error
 
 	// Join locks more rows in the transaction. Token is as Begin's. After an error the locks taken
-	// before are still held, unless the error matches ErrLost: where no work runs, Join first has the
-	// server answer that the transaction goes on, and with that the lease begins anew.
+	// before are still held, unless the error matches ErrLost: where no work runs, Join first has
+	// the server answer that the transaction goes on, and with that the lease begins anew.
 	Join(ctx context.Context, request Request) (token int64, err error)
 
 	// Nest runs work in a savepoint. When work fails or panics, its changes are undone, and the

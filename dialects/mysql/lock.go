@@ -19,6 +19,14 @@ import (
 // errUnreached says that only closing its connection could end the wait.
 var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
+// errPatience occurs when the server has ended a nested wait, which is to go on.
+var errPatience = errors.New("the nested wait has lasted for some leases")
+
+// patienceOf is how long the server lets a nested call wait. Then it goes on to wait, at the end of
+// the queue, if somebody is there to say so. Else its session is idle, and ends after the lease,
+// with all that it holds.
+func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
+
 // querier is a transaction, or the connection below it.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -31,6 +39,8 @@ type place struct {
 	role    role
 	several bool // it takes several statements in one query
 	marks   bool // a marker travels with its lock: see lookUpSQL
+	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
+	patience time.Duration
 	// cut closes the connection under a statement that interrupts do not end; nil: the end of the
 	// statement's context does.
 	cut func()
@@ -53,6 +63,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return d.takePermit(ctx, at, request, front)
 	}
 	limit := interrupt.Limit(ctx, request)
+	told := limit > 0
+	ours := at.patience > 0 && !request.Try && (!told || at.patience < limit)
+	if ours {
+		limit, told = at.patience, false
+	}
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil {
 		tag = newTag()
@@ -62,10 +77,13 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return 0, err
 	}
 	var locked []string
-	err = d.awaitTagged(ctx, limit > 0, tag, at.cut, func(ctx context.Context) (err error) {
+	err = d.awaitTagged(ctx, told, tag, at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
+	if state := number(err); ours && (state == statementTimeout || state == queryTimeout) && ctx.Err() == nil {
+		return 0, errPatience
+	}
 	if err != nil {
 		return 0, classify(err, request)
 	}

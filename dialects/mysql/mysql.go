@@ -119,7 +119,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{driver: d, conn: conn, behind: request.Behind}
+	s := &session{driver: d, conn: conn, lease: request.Lease, behind: request.Behind}
 	s.look()
 	if err := d.identify(ctx, conn); err != nil {
 		s.close()

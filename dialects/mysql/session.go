@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -34,7 +35,8 @@ type session struct {
 	settled    bool       // on a caller's pool: its settings have changed, or may have
 	fence      string     // whose run is in the session's variable; empty: none
 	readOnly   bool       // the server was, at a heartbeat
-	behind     int        // how many callers wait behind the session, as it shows
+	lease      time.Duration
+	behind     int // how many callers wait behind the session, as it shows
 	savepoints int
 }
 
@@ -190,7 +192,14 @@ func (s *session) join(ctx context.Context, request dialects.Request) (int64, er
 	if err := s.readRun(ctx, request.Fence); err != nil {
 		return 0, err
 	}
-	return s.driver.guestLock(ctx, s.place(guest), request)
+	at := s.place(guest)
+	at.patience = patienceOf(s.lease)
+	for {
+		token, err := s.driver.guestLock(ctx, at, request)
+		if !errors.Is(err, errPatience) {
+			return token, err
+		}
+	}
 }
 
 // Nest implements dialects.Session.

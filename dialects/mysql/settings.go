@@ -13,18 +13,21 @@ import (
 
 const (
 	// guardSQL changes settings of a caller's session, which are restored with the end of the
-	// transaction: autocommit, which also begins the transaction, the isolation level, and
-	// wait_timeout, which is the lease. The level is the session's, because that of a single
-	// transaction would outlive one that SET commits.
+	// transaction: autocommit, which also begins the transaction, the isolation level, and the
+	// lease, which is wait_timeout and, for a client that stops reading a result,
+	// net_write_timeout. The level is the session's, because that of a single transaction would
+	// outlive one that SET commits.
 	//
 	// A transaction that the session was left with is committed first, as START TRANSACTION does.
 	// It would keep its level and its snapshot, and end with the lock. SET commits when it switches
 	// autocommit on, which must be off before that. The server assigns from left to right, and
 	// reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
+		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
-		isolation + " = " + level + ", wait_timeout = "
+		isolation + " = " + level
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
+		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
 		isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
 		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL, @" + found + " = NULL"
 
@@ -62,12 +65,13 @@ func (s *session) settings(request dialects.Request) (string, error) {
 		if s.owned.lease == request.Lease && (request.Fence == "" || request.Fence == s.fence) {
 			return "", nil
 		}
-		text = sessionSettings + ", wait_timeout = "
+		text = sessionSettings
 		// The pool lets its idle connections go before the server does.
 		s.driver.db.SetConnMaxIdleTime(request.Lease / 2)
 		s.owned.lease, s.owned.fence = 0, "" // until it is known what the session has
 	}
-	text += strconv.Itoa(seconds(request.Lease))
+	lease := strconv.Itoa(seconds(request.Lease))
+	text += ", wait_timeout = " + lease + ", net_write_timeout = " + lease
 	if !s.several && !s.driver.mute.Load() {
 		text += ", " + announceSQL(request)
 	}

@@ -56,6 +56,17 @@ func maxWaitOf(request dialects.Request) time.Duration {
 	return limit
 }
 
+// patienceOf is how long the server lets a nested call wait for one lock: a little longer than
+// until the wait gives way. Then it goes on to wait, if somebody is there to say so. Else its
+// session is idle, and ends after the lease, with all that it holds. It is 0 where nothing is held
+// meanwhile.
+func patienceOf(request dialects.Request, as role) time.Duration {
+	if as != guest || request.Try {
+		return 0
+	}
+	return maxWaitOf(request) + 2*lookEvery
+}
+
 // wait is a statement that waits for rows.
 type wait struct {
 	begun     time.Time

@@ -22,6 +22,7 @@ type lasting struct {
 
 const (
 	lastingSQL = "select set_config('idle_in_transaction_session_timeout', $1, false), " +
+		"set_config('tcp_user_timeout', $1, false), " +
 		"set_config('client_connection_check_interval', $2, false), " +
 		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $3"
 

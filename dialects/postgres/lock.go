@@ -16,6 +16,13 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	sendLock func(context.Context, plan) ([][]string, error),
 ) (token int64, err error) {
 	on.limit = interrupt.Limit(ctx, request)
+	told := on.limit > 0
+	patience := patienceOf(request, on.as)
+	if patience > 0 && (!told || patience < on.limit) {
+		on.limit, told = patience, false
+	} else {
+		patience = 0
+	}
 	p, err := lockScript(request, on)
 	if err != nil {
 		return 0, err
@@ -25,12 +32,13 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	func() {
 		w := q.waits.enter(request, q)
 		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = interrupt.Await(ctx, on.limit > 0, q.interrupt, q.cut, func(ctx context.Context) (err error) {
+		err = interrupt.Await(ctx, told, q.interrupt, q.cut, func(ctx context.Context) (err error) {
 			columns, err = sendLock(ctx, p)
 			return err
 		})
 	}()
-	if asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
+	state := sqlState(err)
+	if (asked && state == queryCanceled || patience > 0 && state == lockNotAvailable) && ctx.Err() == nil {
 		return 0, errGaveWay
 	}
 	if err != nil {

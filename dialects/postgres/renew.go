@@ -142,7 +142,8 @@ func (s *session[Tx]) renewScript(shown string) string {
 	}
 	set := "select " + setSQL("application_name", escaped(shown))
 	if !s.settled {
-		set += ", " + setSQL("idle_in_transaction_session_timeout", literal(milliseconds(s.lease))) +
+		lease := literal(milliseconds(s.lease))
+		set += ", " + setSQL("idle_in_transaction_session_timeout", lease) + ", " + setSQL("tcp_user_timeout", lease) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
 	}
 	begin := []string{renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'"}

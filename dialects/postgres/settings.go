@@ -74,11 +74,15 @@ func settingsOf(request dialects.Request, on terms) (set, restore statement) {
 		back = append(back, setSQL(setting, "current_setting('"+kept+"')"))
 	}
 	if on.as == owner && !on.settled {
-		// The server ends the session after the lease. It looks now and then whether a waiter's
-		// client is still there: otherwise a dead one would stay in the queue until its turn. It
-		// starts that timer at the beginning of a statement, so this one must precede the wait.
+		// The server ends the session after the lease. Its timer counts idle time; where a client
+		// has stopped reading a large result, the server's kernel counts. The server looks now and
+		// then whether a waiter's client is still there: otherwise a dead one would stay in the
+		// queue until its turn. It starts that timer at the beginning of a statement, so this one
+		// must precede the wait.
+		lease := until(request.Lease)
 		columns = []string{
-			setSQL("idle_in_transaction_session_timeout", until(request.Lease)),
+			setSQL("idle_in_transaction_session_timeout", lease),
+			setSQL("tcp_user_timeout", lease),
 			setSQL("client_connection_check_interval", until(clientCheck)),
 		}
 	}

@@ -140,7 +140,7 @@ func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return text
 	}
 	const settings = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit, @@wait_timeout, " +
-		"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation */ /*M! @@tx_isolation */)"
+		"@@net_write_timeout, @@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation */ /*M! @@tx_isolation */)"
 	before := read(f.Pool.DB, settings)
 	m := f.Locks.Mutex(f.Key("settings"))
 	work := func(fails error) func() error {

@@ -16,7 +16,8 @@ import (
 
 // The settings that a connection of postgres.Open keeps.
 const lastingSQL = "SELECT concat_ws(' ', current_setting('idle_in_transaction_session_timeout'), " +
-	"current_setting('client_connection_check_interval'), current_setting('default_transaction_read_only'))"
+	"current_setting('tcp_user_timeout'), current_setting('client_connection_check_interval'), " +
+	"current_setting('default_transaction_read_only'))"
 
 // settingsOf are the settings in the work of a Do, and those after a work that changes them.
 func settingsOf(t *testing.T, f *testbed.Fixture[pgx.Tx], locks *txlock.Locker[pgx.Tx], change string) (shown string) {
@@ -35,7 +36,7 @@ func TestLastingSettings(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
-		const want = "30s 500ms on"
+		const want = "30s 30000 500ms on"
 		for _, change := range []string{
 			"SELECT 1", "RESET idle_in_transaction_session_timeout", "SELECT 1",
 			"SET default_transaction_read_only = off", "SELECT 1", "SELECT 1",
@@ -62,7 +63,7 @@ func TestLeasesOfOneDriver(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
 		for range 3 {
 			for range 2 {
-				require.Equal(t, "7s 500ms on", settingsOf(t, f, brief, "SELECT 1"))
+				require.Equal(t, "7s 7000 500ms on", settingsOf(t, f, brief, "SELECT 1"))
 			}
 			require.Equal(t, "1min 500ms on", settingsOf(t, f, long, "SELECT 1"))
 		}
@@ -122,7 +123,7 @@ func TestNoLastingSettingsBehindPooler(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 		f := testbed.NewSizedFixture(t, e.Through(pooler), testbed.PgxOpened(), 1, "")
 		for range 3 {
-			require.Equal(t, "30s 500ms off", settingsOf(t, f, f.Locks, "SELECT 1"))
+			require.Equal(t, "30s 30000 500ms off", settingsOf(t, f, f.Locks, "SELECT 1"))
 			lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
 			require.NoError(t, err)
 			require.NoError(t, lock.Unlock(background))

@@ -61,6 +61,50 @@ func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready, s
 	return holder, granted
 }
 
+func TestStoppedWhileTheServerIsActive(t *testing.T) {
+	t.Parallel()
+	eachOpened(t, stoppedWhileActive[pgx.Tx], stoppedWhileActive[*sql.Tx])
+}
+
+// A holder that is stopped while its session is not idle loses its lock too: where it reads a large
+// result after its lease, and where a nested call waits when that wait has lasted for some leases.
+func stoppedWhileActive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	taken, err := f.Locks.Mutex(f.Key("taken")).Lock(background)
+	require.NoError(t, err)
+	rows := "SELECT repeat('x', 1000) FROM " + e.Table() + " a CROSS JOIN " + e.Table() + " b"
+	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
+	for part, begin := range map[string]struct{ ready, statement string }{
+		"reads": {"working", rows}, "nested": {"holds", f.Key("taken")},
+	} {
+		stranger, other := testbed.NewSizedFixture(t, e, c, 2, ""), testbed.NewSizedFixture(t, e, c, 2, "")
+		stranger.Free(t, f.Key(part)) // reads the number of slots
+		holder := other.StartPartner(t, testbed.Part{
+			Plays: part, DSN: other.DSNFor(other.Label, "", nil), Key: f.Key(part), Lease: 2 * time.Second,
+			Statement: begin.statement,
+		})
+		for holder.Next(t) != begin.ready {
+		}
+		if part == "nested" {
+			other.Waiters(t, 1)
+		}
+		holders[part], grants[part] = holder, stranger.Waits(t, f.Key(part))
+		require.NoError(t, holder.Process.Signal(syscall.SIGSTOP))
+	}
+	for part, lines := range map[string]int{"reads": 1, "nested": 3} {
+		select {
+		case <-grants[part]:
+		case <-time.After(time.Minute):
+			require.Fail(t, "it keeps its lock", part)
+		}
+		require.NoError(t, holders[part].Process.Signal(syscall.SIGCONT))
+		for range lines {
+			require.Equal(t, "lost", holders[part].Next(t), part)
+		}
+	}
+	require.NoError(t, taken.Unlock(background))
+}
+
 func TestStoppedHandOff(t *testing.T) {
 	t.Parallel()
 	eachOpened(t, stoppedHandOff[pgx.Tx], stoppedHandOff[*sql.Tx])

@@ -33,10 +33,10 @@ type Partner struct {
 
 // Part is what a partner does with one key.
 type Part struct {
-	Plays     string // "hold", "again", "work", "crowd", "relay", "lead" or "candidates"
+	Plays     string // "hold", "again", "nested", "work", "reads", "crowd", "relay", "lead" or "candidates"
 	DSN, Key  string
 	Lease     time.Duration
-	Statement string    // of the work; how many candidates
+	Statement string    // of the work; how many candidates; the key of the nested Lock
 	Stderr    io.Writer // the test's own, if it is nil
 }
 
@@ -122,8 +122,12 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 		return candidates(election)
 	}
 	m := locks.Mutex(key)
-	if part == "work" {
+	if part == "work" || part == "reads" {
 		err := m.Do(background, func(ctx context.Context, tx Tx) error {
+			if part == "reads" {
+				fmt.Println("working")
+				return c.Exec(ctx, tx, os.Getenv("TXLOCK_TEST_STATEMENT"))
+			}
 			if err := c.Exec(ctx, tx, os.Getenv("TXLOCK_TEST_STATEMENT")); err != nil {
 				return err
 			}
@@ -150,6 +154,10 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 			}
 		}
 		fmt.Println(last.UnixNano())
+	}
+	if part == "nested" {
+		_, err := locks.Mutex(os.Getenv("TXLOCK_TEST_STATEMENT")).Lock(lock.Context())
+		fmt.Println(outcome(err))
 	}
 	<-lock.Context().Done()
 	fmt.Println(outcome(context.Cause(lock.Context())))
