@@ -153,14 +153,16 @@ var services = []Service{
 	},
 	{
 		Name:  rdsProxy,
-		signs: []string{"no key to cancel statements", "host *.proxy-*.rds.amazonaws.com"}, worst: Warning, Shown: read,
+		signs: []string{"no key to cancel statements", "host *.proxy-*.rds.amazonaws.com"},
+		worst: Warning, Shown: played,
 		Says: "For PostgreSQL it passes on no CancelRequest. Settings, prepared statements, advisory locks, " +
 			"GET_LOCK and nextval pin a client to its session. Connections of clients outlive a failover. One " +
 			"that is idle for 30 minutes is closed, by default.",
 		Pages: aws + "UserGuide/rds-proxy.html, " + aws + "UserGuide/rds-proxy-pinning.html, " +
 			aws + "UserGuide/rds-proxy.examples.html",
-		Here: "Nearly each session of txlock's is pinned, so the proxy saves no connections for it. A " +
-			"cancelled wait cannot be cancelled by the protocol.",
+		Here: "A cancelled wait is ended by pg_cancel_backend from a second connection, which costs a lock on " +
+			"PostgreSQL a round trip more: played. A failover behind the proxy is a loss by the next heartbeat. " +
+			"Nearly each session of txlock's is pinned, so the proxy saves no connections for it.",
 		DSN: "the endpoint of the database itself, past the proxy",
 		Set: "If it has to be the proxy: an IdleClientTimeout above the time that a connection of the pool " +
 			"may be idle, and no options=-c in the connection string.",
@@ -253,11 +255,11 @@ var services = []Service{
 	},
 	{
 		Name:  "TiDB",
-		signs: []string{"version TiDB"}, worst: Failure, Shown: read,
+		signs: []string{"version TiDB"}, worst: Failure, Shown: "read, and the refusal played by settings",
 		Says: "FOR UPDATE with SKIP LOCKED is taken without an error and locks nothing. To say so by an error " +
 			"is proposed.",
 		Pages: "https://github.com/pingcap/tidb/issues/69720, https://github.com/pingcap/tidb/pull/69782",
-		Here:  "Tries would exclude nobody.",
+		Here:  "Tries would exclude nobody. So whatever is called first is ErrUnsafeEngine, before any lock.",
 		DSN:   "another server",
 		Set:   "Keep the lock table on MySQL, MariaDB or PostgreSQL.",
 	},
@@ -270,8 +272,8 @@ var services = []Service{
 		Pages: "https://www.cockroachlabs.com/docs/stable/select-for-update, " +
 			"https://github.com/cockroachdb/cockroach/pull/168353, " +
 			"https://github.com/cockroachdb/cockroach/issues/13546",
-		Here: "The turnstile is an advisory lock of the transaction, and a renewal takes one of the session. " +
-			"So locks fail with an error on older versions, and are not safe on new ones.",
+		Here: "The turnstile is an advisory lock of the transaction: a lock is an error before 26.2. Later versions " +
+			"are not refused, and nobody has tried. A renewal rests on an advisory lock of the session.",
 		DSN: "another server",
 		Set: "Keep the lock table on PostgreSQL.",
 	},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/wire/pooler"
 )
 
 // The page and the doctor say the same.
@@ -87,6 +88,35 @@ func TestServices(t *testing.T) {
 		s.execute(t, c.ends...)
 	}
 	require.NotContains(t, s.checked(t), "service")
+
+	// RDS Proxy stands in front of RDS.
+	proxy, err := pooler.ListenKeyless(s.dsn, 6)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	s.execute(t, "CREATE ROLE rds_superuser")
+	findings, err := s.look(background, strings.Replace(s.dsn, s.host(t), proxy.Addr(), 1), s.table)
+	require.NoError(t, err)
+	var found []string
+	for _, finding := range findings {
+		if finding.Check == "service" {
+			found = append(found, finding.Found)
+		}
+	}
+	require.Len(t, found, 2)
+	require.Contains(t, found[0], "it is RDS for PostgreSQL")
+	require.Contains(t, found[1], "it is RDS Proxy (no key to cancel statements)")
+}
+
+// A MariaDB that calls itself TiDB plays it, and is refused like it.
+func TestServiceThatIsRefused(t *testing.T) {
+	t.Parallel()
+	e := private(t, servers.MariaDB, "--version=8.0.11-TiDB-v8.5.6")
+	findings, err := e.look(background, e.DSN, "txlock_slots")
+	require.NoError(t, err)
+	finding := find(t, findings, "service")
+	require.Equal(t, doctor.Failure, finding.Severity)
+	require.Contains(t, finding.Found, "it is TiDB (version TiDB)")
+	require.Contains(t, finding.Why, "ErrUnsafeEngine")
 }
 
 // checked returns the names of the checks that have found anything.
