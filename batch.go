@@ -141,11 +141,16 @@ func (c *Combined[Tx, In, Out]) take() *batch[In, Out] {
 	return b
 }
 
-// bind leaves in a batch the orders whose contexts have not ended, and binds them. The others are
-// told. That is no harm to those that have left, and some have not come to see it.
+// bind leaves in a batch the orders whose contexts have not ended, and binds them.
 func (c *Combined[Tx, In, Out]) bind(b *batch[In, Out]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	b.bind()
+}
+
+// bind is called with the mutex of the Combined held. It tells the orders whose contexts have
+// ended. That is no harm to those that have left, and some have not come to see it.
+func (b *batch[In, Out]) bind() {
 	b.orders = slices.DeleteFunc(b.orders, func(o *order[In, Out]) bool {
 		o.bound = true
 		ended := o.ctx.Err() != nil
@@ -265,26 +270,25 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 		}
 		return err
 	}
-	panicked := true
-	defer func() {
-		if panicked {
-			c.fail(b, m.failed(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked)))
+	err := m.failed(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked))
+	returned := false
+	defer func() { // also when work panicked, or the Tracer, whatever became of the work
+		switch {
+		case err == nil:
+			c.succeed(b, results)
+		case final || !returned: // whose goroutine is panicking cannot lead
+			c.fail(b, err)
+		default:
+			c.refuse(b, len(b.orders), err)
 		}
 	}()
-	err := traced(trace, work, func(work func(context.Context, Tx) error) error {
-		failed, err := g.perform(ctx, work)
-		final = final || errors.Is(err, ErrLost)
-		return also(failed, m.failed(combineVerb, err))
+	_ = traced(trace, work, func(work func(context.Context, Tx) error) error {
+		failed, ended := g.perform(ctx, work)
+		final = final || errors.Is(ended, ErrLost)
+		err = also(failed, m.failed(combineVerb, ended))
+		return err
 	})
-	panicked = false
-	switch {
-	case err == nil:
-		c.succeed(b, results)
-	case final:
-		c.fail(b, err)
-	default:
-		c.refuse(b, len(b.orders), err)
-	}
+	returned = true
 }
 
 // succeed hands out the results of a batch that is committed.
@@ -314,12 +318,19 @@ func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 		return
 	}
 	b.cancel()
-	c.bind(b) // so that nobody stays whose context has ended in the meantime
+	c.putBack(b, (n+1)/2)
+	c.next()
+}
+
+// putBack puts the orders of a batch back to the front of the queue, but for those whose contexts
+// have ended. A caller whose context ends while its order is bound waits for what comes, and does
+// not look again. So the mutex is held from the look at the contexts until no order is bound.
+func (c *Combined[Tx, In, Out]) putBack(b *batch[In, Out], most int) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.bind()
 	for _, o := range b.orders {
-		o.most, o.batch, o.bound = (n+1)/2, nil, false
+		o.most, o.batch, o.bound = most, nil, false
 	}
 	c.queue = slices.Insert(c.queue, 0, b.orders...)
-	c.mu.Unlock()
-	c.next()
 }

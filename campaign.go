@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 // officeTimeout bounds what a candidate does before it waits for the seat, and a new leader before
@@ -85,18 +86,22 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 // on, and then at the server.
 func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
 	l := e.locker
-	queued, admitted := tracedQueue(ctx, l.config.tracer)
-	entered, err := l.candidates.Enter(ctx, line{table: l.config.table, values: e.key}, false, queued)
-	admitted()
+	entered, err := l.lineUp(ctx, ctx, l.candidates, line{table: l.config.table, values: e.key}, queue.Wait{})
 	if err != nil {
 		return g, seats, err
 	}
+	found := false
+	defer func() {
+		if !found { // also when the client library panicked
+			entered.Place.Leave()
+		}
+	}()
 	wait, done := l.untilClose(ctx)
 	defer done()
 	if seats, err = e.find(wait); err != nil {
-		entered.Place.Leave()
 		return g, seats, err
 	}
+	found = true // and begin leaves the place
 	request := seats.Row(seats.Seat)
 	// The term comes with the seat: a candidate that is stopped in between must not draw a later
 	// one than its successor has.

@@ -76,6 +76,16 @@ var (
 
 // nest runs the work of a Do in a savepoint of its caller's session, whose turn it has. failed is
 // the error of work, err any other: of ctx, of the session, or of the savepoint.
+//
+// After an error nothing of the work is committed, also when the Do in which it was called ends
+// meanwhile, since work of that one has left this call behind:
+//
+//   - The savepoint is kept if the caller's handle can be given back, and holds the session until
+//     then. That decides, under one mutex with the begin of the session's end, which revokes what
+//     handles are left: a nested Do is either revoked, and undone here, or not to be revoked.
+//   - The session's end sends nothing before it has the turn, which this call keeps until its
+//     savepoint was kept or rolled back.
+//   - A session in which that has failed commits nothing.
 func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	defer func() { // also when work panicked
 		g.turn.Give()
@@ -85,23 +95,16 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 	var ended error
 	err = g.inner.Nest(ctx, func(tx Tx) error {
 		inside = g.turns.Nest(g.turn)
-		kept := false
-		defer func() { g.leaveNest(inside, kept) }()
-		handle := g.handle.Enter(inside)
-		if handle == nil {
-			ended = errOutlived
+		if failed, ended = g.runNested(ctx, inside, tx, work); failed == nil && ended == nil {
+			_, ended = g.handle.Leave()
+		}
+		if failed != nil || ended != nil {
 			return errWorkFailed
 		}
-		failed = g.run(ctx, handle, tx, work)
-		if ended = ctx.Err(); failed != nil || ended != nil {
-			return errWorkFailed
-		}
-		kept = true
 		return nil
 	})
 	if err != nil && inside != nil { // also when the server has refused to keep the savepoint
-		g.life.Undo(inside, errUndone)
-		g.forget(inside)
+		g.undo(inside)
 	}
 	if errors.Is(err, ErrLost) {
 		g.lose(err)
@@ -113,16 +116,33 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 	return failed, err
 }
 
-// leaveNest ends the scope of a nested Do, before its savepoint is kept or rolled back. Who holds a
+// runNested runs the work of a nested Do in its scope, which it ends. When work fails, who holds a
 // lock of that scope is told first, which also ends the calls that are under way with its context.
 // One that goes on all the same is ended with the session.
-func (s *session[Tx]) leaveNest(inside *lifecycle.Scope, kept bool) {
-	if !kept {
-		s.life.Undo(inside, errUndone)
-		s.forget(inside)
+func (g grant[Tx]) runNested(ctx context.Context, inside *lifecycle.Scope, tx Tx,
+	work func(context.Context, Tx) error,
+) (failed, ended error) {
+	kept := false
+	defer func() { // also when work panicked
+		if !kept {
+			g.undo(inside)
+		}
+		g.turns.Unnest(inside, releaseTimeout, func() {
+			g.lose(errUnderWay)
+			g.heartbeat.Cut()
+		})
+	}()
+	handle := g.handle.Enter(inside)
+	if handle == nil {
+		return nil, errOutlived
 	}
-	s.turns.Unnest(inside, releaseTimeout, func() {
-		s.lose(errUnderWay)
-		s.heartbeat.Cut()
-	})
+	failed, ended = g.run(ctx, handle, tx, work), ctx.Err()
+	kept = failed == nil && ended == nil
+	return failed, ended
+}
+
+// undo ends what was locked in the scope of a nested Do, whose savepoint is rolled back.
+func (s *session[Tx]) undo(inside *lifecycle.Scope) {
+	s.life.Undo(inside, errUndone)
+	s.forget(inside)
 }

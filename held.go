@@ -30,38 +30,41 @@ type heldPermit struct {
 }
 
 // missing leaves in request the rows that are to be locked, and returns the largest token of the
-// others. The error is ErrUpgrade.
-func (s *session[Tx]) missing(request *dialects.Request) (token int64, err error) {
+// others. again are rows to be locked before, alone: a request that shares asks for them, and the
+// session holds them alone, as far as it knows. That is granted at once. To share them would wait
+// behind others on PostgreSQL, or miss. The error is ErrUpgrade.
+func (s *session[Tx]) missing(request *dialects.Request) (again dialects.Request, token int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if request.Permit != nil {
 		if held := s.permits[request.Permit.Semaphore]; held.number < len(request.Permit.Rows) {
 			token = held.token
 		}
-		return token, nil
+		return again, token, nil
 	}
 	if s.held == nil {
 		s.held = make(map[row]hold, len(s.first.Values))
 		s.note(s.first, s.token, nil)
 	}
 	if err := s.upgraded(*request); err != nil {
-		return 0, err
+		return again, 0, err
 	}
+	again = *request
+	again.Shared, again.Values = false, nil
 	missing := request.Values[:0:0]
-	alone := true
 	for _, value := range request.Values {
 		former, held := s.held[rowIn(*request, value)]
 		token = max(token, former.token)
-		if !held || former.scope != nil || request.Fence != "" && former.token == 0 {
+		switch {
+		case held && former.scope == nil && (request.Fence == "" || former.token > 0):
+		case held && !former.shared && request.Shared:
+			again.Values = append(again.Values, value)
+		default:
 			missing = append(missing, value)
-			alone = alone && held && !former.shared
 		}
 	}
 	request.Values = missing
-	// What is asked for as it is held is granted at once. To share it would wait behind others on
-	// PostgreSQL, or miss.
-	request.Shared = request.Shared && !alone
-	return token, nil
+	return again, token, nil
 }
 
 // upgraded is ErrUpgrade when the session shares a row that request wants alone. It is called with

@@ -12,14 +12,22 @@ import (
 // lock is Lock and TryLock.
 func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
 	ctx, trace := m.asked(ctx, verb, true)
-	var lock *Lock
 	g, err := m.acquire(ctx, try, false)
-	if err == nil {
-		lock = &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.token, permit: g.permit, trace: trace}
+	if err != nil {
+		err = m.failed(verb, err)
+		trace.answer(err)
+		return nil, err
 	}
-	err = m.failed(verb, err)
-	trace.follow(lock, err)
-	return lock, err
+	lock := &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.token, permit: g.permit, trace: trace}
+	told := false
+	defer func() {
+		if !told { // the Tracer panicked, and nobody has the lock that could unlock it
+			_ = g.leave(ctx, g.handle)
+		}
+	}()
+	trace.follow(lock)
+	told = true
+	return lock, nil
 }
 
 // Lock is a held lock. Its methods may be called from many goroutines.
@@ -44,8 +52,9 @@ type holding interface {
 }
 
 // Context returns a context that carries ownership of the lock, for reentry. It has the values of
-// the context that Lock was called with, but not its deadline. It ends when the lock is unlocked,
-// and with cause [ErrLost], which context.Cause tells, when the lock is lost:
+// the context that Lock was called with, but neither its deadline nor its cancellation: work that
+// should end with that one has to look at both. It ends when the lock is unlocked, and with cause
+// [ErrLost], which context.Cause tells, when the lock is lost:
 //
 //   - The server ended the session, and has closed the connection. The context ends at once on
 //     Linux, where the kernel reports it, elsewhere with the next heartbeat.

@@ -175,6 +175,14 @@ var sideBySide = []guarantee{
 		"a failed nested Do ends its locks, and what waits by their contexts, and costs the outer Do nothing",
 		guarantees.UndoneContexts[pgx.Tx], guarantees.UndoneContexts[*sql.Tx],
 	},
+	{
+		"a nested Do that outlives its Do is committed if it returns nil, and only then",
+		guarantees.NestedDoOutlivesDo[pgx.Tx], guarantees.NestedDoOutlivesDo[*sql.Tx],
+	},
+	{
+		"a nested Do that cannot be undone keeps its Do from being committed",
+		guarantees.NestedDoStuck[pgx.Tx], guarantees.NestedDoStuck[*sql.Tx],
+	},
 	{"a loss elsewhere is not the session's", guarantees.ForeignLoss[pgx.Tx], guarantees.ForeignLoss[*sql.Tx]},
 	{
 		"a nested wait that ends leaves the outer lock held",
@@ -224,6 +232,10 @@ var sideBySide = []guarantee{
 		guarantees.CombinedHalves[pgx.Tx], guarantees.CombinedHalves[*sql.Tx],
 	},
 	{
+		"an order leaves also while its batch, which has failed, is put back",
+		guarantees.CombinedLeavesFailure[pgx.Tx], guarantees.CombinedLeavesFailure[*sql.Tx],
+	},
+	{
 		"results of another number than orders, and bad input of Combine, commit nothing",
 		guarantees.CombinedRefuses[pgx.Tx], guarantees.CombinedRefuses[*sql.Tx],
 	},
@@ -234,6 +246,10 @@ var sideBySide = []guarantee{
 	{
 		"a panic while a batch waits goes on at one caller, and the others are told",
 		guarantees.CombinedWaitPanics[pgx.Tx], guarantees.CombinedWaitPanics[*sql.Tx],
+	},
+	{
+		"a Tracer that panics at the end of a batch keeps nobody from its outcome",
+		guarantees.CombinedEndPanics[pgx.Tx], guarantees.CombinedEndPanics[*sql.Tx],
 	},
 	{
 		"a lost session is an error to all of its batch, without another try",
@@ -415,6 +431,10 @@ var sideBySide = []guarantee{
 		guarantees.HandOffLoss[pgx.Tx], guarantees.HandOffLoss[*sql.Tx],
 	},
 	{
+		"a caller whose session is lost on the way to it is first in the queue again",
+		guarantees.HandOffLossOnTheWay[pgx.Tx], guarantees.HandOffLossOnTheWay[*sql.Tx],
+	},
+	{
 		"another process is served after exactly one turn, though more wait here",
 		guarantees.HandOffExactTurn[pgx.Tx], guarantees.HandOffExactTurn[*sql.Tx],
 	},
@@ -509,6 +529,10 @@ var sideBySide = []guarantee{
 	{
 		"readers and writers are served in the order in which they queued",
 		guarantees.SharedInOrder[pgx.Tx], guarantees.SharedInOrder[*sql.Tx],
+	},
+	{
+		"a shared try of what the session has alone does not miss for those who wait",
+		guarantees.SharedOfHeld[pgx.Tx], guarantees.SharedOfHeld[*sql.Tx],
 	},
 	{
 		"an upgrade is refused at once, and nothing is sent",

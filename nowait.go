@@ -6,7 +6,8 @@ import "context"
 // [ErrNotAcquired] at once. Waiters are never overtaken. TryLock waits for a free connection of the
 // pool only, as long as ctx and Within allow.
 //
-// Of several tries of one key at the same moment, one gets it. Tries that name several keys may all
+// A try also misses when the lock is that of another key with the same slot: see Slots collide. Of
+// several tries of one key at the same moment, one gets it. Tries that name several keys may all
 // miss: each finds some of them taken by the others.
 func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, "TryLock", true)

@@ -137,7 +137,32 @@ func (l *Locker[Tx]) newLines() *lines[Tx] {
 	if l.config.handOff.times > 0 {
 		limit = 1
 	}
-	return queue.New[line, grant[Tx]](limit)
+	return queue.New[line](limit, giveBack[Tx])
+}
+
+// giveBack gives back a session that was handed over to a caller that has panicked.
+func giveBack[Tx any](g grant[Tx]) { _ = g.leave(context.Background(), g.handle) }
+
+// lineUp waits in a line of the process. A panic of the Tracer leaves nobody in line, and nothing
+// with nobody.
+func (l *Locker[Tx]) lineUp(ctx, wait context.Context, in *lines[Tx], name line, how queue.Wait) (
+	entered queue.Admission[line, grant[Tx]], err error,
+) {
+	queued, admitted := tracedQueue(ctx, l.config.tracer)
+	how.Queued = queued
+	entered, err = in.Enter(wait, name, how)
+	told := false
+	defer func() {
+		if !told && err == nil {
+			in.Drop(entered)
+		}
+	}()
+	admitted()
+	told = true
+	if err != nil && !errors.Is(err, errClosed) {
+		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	}
+	return entered, err
 }
 
 // enter waits in the process until the rows of request may be asked for, and asks for them, or has
@@ -165,16 +190,13 @@ func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (
 		}
 		return m.begin(ctx, wait, request, place)
 	}
-	queued, admitted := tracedQueue(ctx, m.locker.config.tracer)
-	for {
-		entered, err := m.locker.lines().Enter(wait, name, !request.Work, queued)
-		admitted()
-		switch {
-		case errors.Is(err, errClosed):
+	for first := false; ; first = true { // again: it was first, and got nothing
+		entered, err := m.locker.lineUp(ctx, wait, m.locker.lines(), name,
+			queue.Wait{TakesSession: !request.Work, First: first})
+		if err != nil {
 			return g, err
-		case err != nil:
-			return g, fmt.Errorf("%w: %w", ErrNotAcquired, err)
-		case !entered.Handed:
+		}
+		if !entered.Handed {
 			return m.begin(ctx, wait, request, entered.Place)
 		}
 		held := entered.Session

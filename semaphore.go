@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 // maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
@@ -107,14 +108,9 @@ func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.R
 			return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 		}
 	} else {
-		queued, admitted := tracedQueue(ctx, l.config.tracer)
-		entered, err := l.candidates.Enter(wait, name, false, queued)
-		admitted()
-		switch {
-		case errors.Is(err, errClosed):
+		entered, err := l.lineUp(ctx, wait, l.candidates, name, queue.Wait{})
+		if err != nil {
 			return g, err
-		case err != nil:
-			return g, fmt.Errorf("%w: %w", ErrNotAcquired, err)
 		}
 		place = entered.Place
 	}

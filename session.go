@@ -195,15 +195,28 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
 	token int64, err error,
 ) {
-	token, err = s.missing(&request)
+	again, token, err := s.missing(&request)
+	if err == nil && len(again.Values) > 0 {
+		var fresh int64
+		fresh, err = s.joinRows(ctx, again, scope)
+		token = max(token, fresh)
+	}
 	if err != nil || s.has(request, token) {
 		s.heartbeat.Check()
 		return token, err
 	}
+	fresh, err := s.joinRows(ctx, request, scope)
+	return max(token, fresh), err
+}
+
+// joinRows locks the rows of request, with the turn taken.
+func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
+	token int64, err error,
+) {
 	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
-	fresh, err := s.inner.Join(ctx, request)
+	token, err = s.inner.Join(ctx, request)
 	if errors.Is(err, ErrLost) {
 		s.lose(err)
 		return token, err
@@ -212,11 +225,11 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 	switch {
 	case err != nil:
 	case request.Permit != nil:
-		s.holdPermit(request.Permit, fresh)
+		s.holdPermit(request.Permit, token)
 	default:
-		s.hold(request, fresh, scope)
+		s.hold(request, token, scope)
 	}
-	return max(token, fresh), err
+	return token, err
 }
 
 // fence is the table of which a call asks for a token, or empty.

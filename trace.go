@@ -8,7 +8,8 @@ import (
 
 // Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
 // in the goroutine of that call, except for the loss of a Lock, and for batches of [Combine]. It
-// must return soon and not panic. The module txlock/otel has one for OpenTelemetry.
+// must return soon and not panic: a panic goes on there, and leaves nothing locked or in a queue.
+// The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx. The two
 	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.
@@ -155,15 +156,12 @@ func (t *trace) first(done *bool) bool {
 	return !before
 }
 
-// follow says how the wait for a Lock ended, and when its end comes.
-func (t *trace) follow(lock *Lock, err error) {
+// follow says that a Lock was granted, and when its end comes.
+func (t *trace) follow(lock *Lock) {
 	if t == nil {
 		return
 	}
-	t.answer(err)
-	if err != nil {
-		return
-	}
+	t.answer(nil)
 	held := lock.Context()
 	t.unheld = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
 }

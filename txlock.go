@@ -47,6 +47,11 @@
 // Another key is locked in the same transaction, on the same connection. A goroutine without that
 // context is another owner. [Apart] makes one of a goroutine that has it.
 //
+// A job that outlives a Do or a Lock must not have its context, not by context.WithoutCancel
+// either, which keeps the ownership: as long as the session is there, what the job locks and does
+// belongs to that session, and ends with it, and the Do waits for calls that are under way. Give it
+// Apart(context.WithoutCancel(ctx)).
+//
 // A Do in the work of a Do is a savepoint. While it runs, only calls with the context of its own
 // work may join the session: others get an error that says so. A Do with the context of a Lock is
 // [ErrInsideLock].
@@ -59,7 +64,8 @@
 // # Slots collide
 //
 // Keys that hash to one slot exclude each other. Among 100 keys held at once, two share one of
-// 65536 slots with a probability of 7 %. That costs waiting, never exclusion. Where it matters,
+// 65536 slots with a probability of 7 %. That costs waiting, or a try that misses, never exclusion.
+// A session that shares a key gets [ErrUpgrade] when it asks for the other alone. Where it matters,
 // lock your own rows with [Locker.Rows]. Two sessions that each hold one key and wait for another
 // may meet in a deadlock through a collision: the database detects it, and one call gets
 // [ErrDeadlock]. Name all keys in one Mutex to avoid that.
@@ -145,9 +151,9 @@ var (
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
-	// It comes at once, and nothing is sent: two sessions that did so would wait for each other.
-	// The session keeps what it holds. Take the lock without Shared from the start, or release it
-	// first.
+	// The row may be that of another key, whose slot is the same. It comes at once, and nothing is
+	// sent: two sessions that did so would wait for each other. The session keeps what it holds.
+	// Take the lock without Shared from the start, or release it first.
 	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
 
 	// ErrNoLeader occurs when nobody leads an election.
@@ -184,7 +190,7 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
 	l.lines = sync.OnceValue(l.newLines)
-	l.candidates = queue.New[line, grant[Tx]](1)
+	l.candidates = queue.New[line](1, giveBack[Tx])
 	l.closing, l.close = context.WithCancel(context.Background())
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
@@ -424,8 +430,8 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 // that is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody
 // can say whether it took place; the error says so.
 //
-// The context that work gets carries ownership, see Reentry. tx must not be used after work
-// returned.
+// The context that work gets carries ownership, see Reentry: a job that goes on after work must not
+// have it, also without its cancellation. tx must not be used after work returned.
 //
 // In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes
 // work alone, and ends the locks that were taken in it; nil means that the outermost Do will commit

@@ -122,6 +122,7 @@ type Session[Tx any] interface {
 
 	// Nest runs work in a savepoint. When work fails or panics, its changes are undone, and the
 	// locks taken before are still held. Nest returns the error of work, or that of undoing it.
+	// After an error of undoing it, also in a panic, Commit must commit nothing.
 	Nest(ctx context.Context, work func(tx Tx) error) error
 
 	Marking
@@ -139,7 +140,8 @@ type Session[Tx any] interface {
 }
 
 // DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,
-// some two share one of 65536 slots with a probability of 7 %. A shared slot only costs waiting.
+// some two share one of 65536 slots with a probability of 7 %. A shared slot costs waiting, or a
+// try that misses.
 const DefaultSlots = 65536
 
 // MaxSlots is the largest number of slots that Install accepts.

@@ -18,6 +18,10 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	ctx, stop := interrupt.Bound(ctx, by, s.cut)
 	defer func() { err = s.unlessCut(stop(), err) }()
 	s.endLoan()
+	if err := s.savepoints.Err(); err != nil {
+		_ = s.rollback(ctx)
+		return err
+	}
 	err = s.commit(ctx)
 	switch {
 	case err == nil:

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -37,7 +36,7 @@ type session struct {
 	readOnly   bool       // the server was, at a heartbeat
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
-	savepoints int
+	savepoints savepoint.Stack
 }
 
 // begin may leave a transaction open when it fails.
@@ -207,15 +206,14 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	if s.tx == nil {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
-	s.savepoints++
-	name := mark + "_" + strconv.Itoa(s.savepoints)
+	name := s.savepoints.Name()
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := s.exec(clean, "SAVEPOINT "+name)
 	cancel()
 	if err != nil {
 		return lost(err)
 	}
-	return savepoint.Run(func() error { return work(s.tx) }, func(undo bool) error {
+	return s.savepoints.Run(func() error { return work(s.tx) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		verb := "RELEASE"

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	if s.mark == "" {
 		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
 	}
-	if err := s.gone(); err != nil {
+	if err := cmp.Or(s.gone(), s.savepoints.Err()); err != nil {
 		_ = s.rollback(ctx)
 		return err
 	}

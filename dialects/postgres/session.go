@@ -22,7 +22,7 @@ type session[Tx any] struct {
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	settled    bool   // the settings of the connection serve the transaction
-	savepoints int
+	savepoints savepoint.Stack
 	lease      time.Duration
 	renewal    renewal
 	spoiled    bool // the connection may have locks that outlive a transaction
@@ -172,8 +172,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.conn.status() == failed {
 		return errOuterAborted
 	}
-	s.savepoints++
-	name := "txlock_" + strconv.Itoa(s.savepoints)
+	name := s.savepoints.Name()
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	nested, release, err := s.conn.savepoint(clean, name)
 	cancel()
@@ -183,7 +182,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if err != nil {
 		return lost(err)
 	}
-	return savepoint.Run(func() error {
+	return s.savepoints.Run(func() error {
 		err := work(nested)
 		if err != nil {
 			return err

@@ -152,10 +152,14 @@ type watchedContext struct {
 	context.Context
 	once   sync.Once
 	waits  chan struct{}
-	unseen atomic.Bool // it has ended, and who waits for that is not awake yet
+	unseen atomic.Bool            // it has ended, and who waits for that is not awake yet
+	looked atomic.Pointer[func()] // is called once, when somebody looks whether it has ended
 }
 
 func (w *watchedContext) Err() error {
+	if looked := w.looked.Swap(nil); looked != nil {
+		(*looked)()
+	}
 	if w.unseen.Load() {
 		return context.Canceled
 	}

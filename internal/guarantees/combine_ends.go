@@ -171,3 +171,42 @@ func CombinedTraced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.ErrorIs(t, s.take(t, "1 asked by Combine", "1 answered: error")[1], context.Canceled)
 	require.NoError(t, lock.Unlock(background))
 }
+
+// CombinedLeavesFailure: the contexts of many orders end while their batch, which has failed, is
+// put back into the queue. They leave all the same, and do not wait for others.
+func CombinedLeavesFailure[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const orders = 100
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	begun, goOn := o.stopped()
+	for range 3 {
+		first := o.place(t, 0)
+		testbed.Receive(t, begun)
+		var all []*placed
+		for number := range orders {
+			all = append(all, o.place(t, number+1))
+		}
+		goOn <- nil
+		first.is(t, 0)
+		require.Len(t, testbed.Receive(t, begun), orders)
+		cancel := func() { // when all others have been looked at
+			for _, p := range all[1 : orders-1] {
+				p.cancel()
+			}
+		}
+		all[orders-1].ctx.looked.Store(&cancel)
+		goOn <- errWork
+		for _, p := range all[orders/2 : orders-1] { // while the first half is under way
+			p.left(t)
+		}
+		batch := testbed.Receive(t, begun)
+		require.Contains(t, batch, 1)
+		goOn <- nil
+		all[0].is(t, 2)
+		if !slices.Contains(batch, orders) { // it has not moved up
+			require.Equal(t, []int{orders}, testbed.Receive(t, begun))
+			goOn <- nil
+		}
+		all[orders-1].is(t, 2*orders)
+		o.AsAdmin(t, "DELETE FROM "+o.table)
+	}
+}

@@ -146,3 +146,37 @@ func CombinedWaitPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		})
 	}
 }
+
+// endPanics is a Tracer that panics when it is told of an end.
+type endPanics struct{ story }
+
+func (*endPanics) Ended(context.Context, error) { panic("boom") }
+
+// CombinedEndPanics shows that a Tracer which panics when a batch has ended takes nothing from the
+// others of the batch: they are told what became of their orders.
+func CombinedEndPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	o.faulty(t, txlock.WithTracer(&endPanics{}))
+	for _, fails := range []error{errWork, nil} {
+		o.during = func(_ context.Context, _ Tx, in []int) error {
+			if in[0] == 0 {
+				return nil
+			}
+			return fails
+		}
+		all := o.together(t, 1, 2, 3)
+		require.Equal(t, "boom", testbed.Receive(t, all[0].ended).panicked)
+		for i, p := range all[1:] {
+			if fails == nil {
+				p.is(t, 2*(i+2))
+			} else {
+				p.fails(t, errWork)
+			}
+		}
+		if fails != nil {
+			require.Equal(t, []int{0}, o.committed(t))
+			o.AsAdmin(t, "DELETE FROM "+o.table)
+		}
+	}
+	require.Equal(t, []int{0, 1, 2, 3}, o.committed(t))
+}

@@ -22,12 +22,13 @@ import (
 // sharing is a fixture with a lock table of its own, whose callers all wait at the server, and n
 // keys that do not collide there. In the table of all fixtures, a neighbour that locks many keys
 // would make shared tries miss on PostgreSQL.
-func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n int) (
+func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n int, options ...txlock.Option) (
 	f *testbed.Fixture[Tx], keys []string,
 ) {
 	t.Helper()
 	const slots = 1024
-	f, _ = testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(slots), txlock.WithQueue(testbed.PoolSize))
+	f, _ = testbed.NewFixtureWithTable(t, e, c,
+		append(options, txlock.WithSlots(slots), txlock.WithQueue(testbed.PoolSize))...)
 	require.NoError(t, f.Locks.Install(background))
 	taken := map[uint32]bool{}
 	for i := 0; len(keys) < n; i++ {

@@ -18,7 +18,8 @@ import (
 // stops waiting under the same mutex, so it has either left the line, or was given what it waited
 // for and has to pass it on.
 type Lines[K comparable, S any] struct {
-	limit int // places of each line; 0: nobody waits
+	limit int          // places of each line; 0: nobody waits
+	leave func(with S) // gives back a session that nobody takes
 
 	mu     sync.Mutex
 	lines  map[K]*line[K, S] // those with places taken
@@ -52,8 +53,9 @@ type Admission[K comparable, S any] struct {
 }
 
 // New returns lines with limit places each. With a limit of 0 nobody waits, and a Place is nil.
-func New[K comparable, S any](limit int) *Lines[K, S] {
-	return &Lines[K, S]{limit: limit, lines: make(map[K]*line[K, S])}
+// leave gives back a session that was handed over to a caller that has panicked.
+func New[K comparable, S any](limit int, leave func(S)) *Lines[K, S] {
+	return &Lines[K, S]{limit: limit, leave: leave, lines: make(map[K]*line[K, S])}
 }
 
 // Place is the right to have a session of a line at the server. The methods of a nil Place do
@@ -67,11 +69,17 @@ type Place[K comparable, S any] struct {
 	left   bool
 }
 
-// Enter waits for a place in the line of that name, first come, first served. With takesSession, a
-// session that another caller hands over will do. After an error the caller has nothing:
-// ctx has ended, or it is that of Close. What comes at the moment in which ctx ends is returned
-// without an error. queued is called when the caller has to wait, and is in line.
-func (l *Lines[K, S]) Enter(ctx context.Context, name K, takesSession bool, queued func()) (Admission[K, S], error) {
+// Wait is how a caller waits in a line.
+type Wait struct {
+	TakesSession bool   // a session that another caller hands over will do
+	First        bool   // it was first before, and what it was given was of no use
+	Queued       func() // is called when the caller has to wait, and is in line
+}
+
+// Enter waits for a place in the line of that name, first come, first served. After an error the
+// caller has nothing: ctx has ended, or it is that of Close. What comes at the moment in which ctx
+// ends is returned without an error.
+func (l *Lines[K, S]) Enter(ctx context.Context, name K, wait Wait) (Admission[K, S], error) {
 	if l.limit == 0 {
 		return Admission[K, S]{}, nil
 	}
@@ -85,23 +93,53 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, takesSession bool, queu
 		defer l.mu.Unlock()
 		return Admission[K, S]{Place: l.take(in, name, true)}, nil
 	}
-	w := &waiter[K, S]{takesSession: takesSession, admitted: make(chan struct{})}
-	in.join(w)
+	w := &waiter[K, S]{takesSession: wait.TakesSession, admitted: make(chan struct{})}
+	in.join(w, wait.First)
 	l.mu.Unlock()
 
-	queued()
+	waits := false
+	defer func() {
+		if !waits { // Queued panicked, or called runtime.Goexit
+			l.abandon(in, w)
+		}
+	}()
+	wait.Queued()
+	waits = true
 	select {
 	case <-w.admitted:
 		return w.Admission, w.err
 	case <-ctx.Done():
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.inLine {
-		in.leave(w)
-		return Admission[K, S]{}, fmt.Errorf("left the queue of this process, in which %d others wait", in.waiting)
+	if others, left := l.stop(in, w); left {
+		return Admission[K, S]{}, fmt.Errorf("left the queue of this process, in which %d others wait", others)
 	}
 	return w.Admission, w.err
+}
+
+// stop takes a caller out of the line, unless it was admitted before.
+func (l *Lines[K, S]) stop(in *line[K, S], w *waiter[K, S]) (others int, left bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if left = w.inLine; left {
+		in.leave(w)
+	}
+	return in.waiting, left
+}
+
+// abandon takes a caller out of the line, or passes on what it was admitted with.
+func (l *Lines[K, S]) abandon(in *line[K, S], w *waiter[K, S]) {
+	if _, left := l.stop(in, w); !left && w.err == nil {
+		l.Drop(w.Admission)
+	}
+}
+
+// Drop passes on what a caller was admitted with, and does not use.
+func (l *Lines[K, S]) Drop(a Admission[K, S]) {
+	if a.Handed {
+		l.leave(a.Session)
+		return
+	}
+	a.Place.Leave()
 }
 
 // Try takes a place of the line of that name if one is free and nobody waits, for a session that
@@ -275,14 +313,22 @@ func (in *line[K, S]) admit(w *waiter[K, S]) {
 	close(w.admitted)
 }
 
-func (in *line[K, S]) join(w *waiter[K, S]) {
-	w.inLine, w.before = true, in.last
-	if in.last == nil {
+func (in *line[K, S]) join(w *waiter[K, S], first bool) {
+	if w.inLine = true; first {
+		w.behind = in.first
+	} else {
+		w.before = in.last
+	}
+	if w.before == nil {
 		in.first = w
 	} else {
-		in.last.behind = w
+		w.before.behind = w
 	}
-	in.last = w
+	if w.behind == nil {
+		in.last = w
+	} else {
+		w.behind.before = w
+	}
 	in.waiting++
 }
 

@@ -26,6 +26,11 @@ var (
 	errClosed  = errors.New("closed")
 )
 
+// newLines are lines in which no session is given back.
+func newLines(limit int) *lines {
+	return queue.New[string](limit, func(int) { panic("a session is given back") })
+}
+
 // caller is one that has called Enter.
 type caller struct {
 	admitted chan struct{}
@@ -39,7 +44,7 @@ func enter(ctx context.Context, l *lines, name string, takesSession bool) *calle
 	settled := make(chan struct{})
 	settle := sync.OnceFunc(func() { close(settled) })
 	go func() {
-		c.admission, c.err = l.Enter(ctx, name, takesSession, settle)
+		c.admission, c.err = l.Enter(ctx, name, queue.Wait{TakesSession: takesSession, Queued: settle})
 		close(c.admitted)
 		settle()
 	}()
@@ -67,7 +72,7 @@ func (c *caller) place(t *testing.T) *queue.Place[string, int] {
 
 func TestLinesAdmitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string, int](2)
+		l := newLines(2)
 		holds := enter(background, l, "a", true).place(t)
 		holds.Granted()
 		asks := enter(background, l, "a", true).place(t)
@@ -96,7 +101,7 @@ func TestLinesAdmitInOrder(t *testing.T) {
 // One that asks and gives up makes room, as one that holds does.
 func TestAskingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string, int](4)
+		l := newLines(4)
 		var asking []*queue.Place[string, int]
 		for range 3 {
 			asking = append(asking, enter(background, l, "a", true).place(t))
@@ -115,7 +120,7 @@ func TestAskingEnds(t *testing.T) {
 
 func TestPlacesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string, int](2)
+		l := newLines(2)
 		var held []*queue.Place[string, int]
 		for range 2 {
 			place := enter(background, l, "a", true).place(t)
@@ -132,7 +137,7 @@ func TestPlacesAreLimited(t *testing.T) {
 }
 
 func TestTryTakesOnlyAFreePlace(t *testing.T) {
-	l := queue.New[string, int](1)
+	l := newLines(1)
 	place, ok, err := l.Try("a")
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -148,7 +153,7 @@ func TestTryTakesOnlyAFreePlace(t *testing.T) {
 // A caller whose context ends leaves the line, wherever it stands, and nobody else is disturbed.
 func TestCancelledCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string, int](1)
+		l := newLines(1)
 		held := enter(background, l, "a", true).place(t)
 		var waiting []*caller
 		var cancels []context.CancelFunc
@@ -175,7 +180,7 @@ func TestCancelledCallersLeave(t *testing.T) {
 
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string, int](1)
+		l := newLines(1)
 		held := enter(background, l, "a", true).place(t)
 		hand := func(session int, ok bool) bool {
 			return held.HandOver(func() (int, bool) { return session, ok })
@@ -198,9 +203,77 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
+// A caller that was first, and got nothing of use, comes before those that it was before.
+func TestFirstAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLines(1)
+		held := enter(background, l, "a", true).place(t)
+		var order []string
+		var group sync.WaitGroup
+		wait := func(name string, first bool) {
+			queued := make(chan struct{})
+			group.Go(func() {
+				entered, err := l.Enter(background, "a", queue.Wait{First: first, Queued: func() { close(queued) }})
+				if err != nil {
+					t.Error(err)
+				}
+				order = append(order, name)
+				entered.Place.Leave()
+			})
+			<-queued
+		}
+		wait("second", true) // also of an empty line
+		wait("third", false)
+		wait("first", true)
+		require.Equal(t, 3, held.Waiting())
+		held.Leave()
+		group.Wait()
+		require.Equal(t, []string{"first", "second", "third"}, order)
+	})
+}
+
+// A panic of what is told of the wait leaves nobody in line, and passes on what was given.
+func TestAPanicLeavesTheLine(t *testing.T) {
+	for name, meanwhile := range map[string]func(t *testing.T, held *queue.Place[string, int]){
+		"in line": func(*testing.T, *queue.Place[string, int]) {},
+		"a place": func(_ *testing.T, held *queue.Place[string, int]) { held.Leave() },
+		"a session": func(t *testing.T, held *queue.Place[string, int]) {
+			require.True(t, held.HandOver(func() (int, bool) { return 7, true }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var givenBack []int
+			var held *queue.Place[string, int]
+			l := queue.New[string](1, func(session int) {
+				givenBack = append(givenBack, session)
+				held.Leave()
+			})
+			held = enter(background, l, "a", true).place(t)
+			next := make(chan *caller, 1)
+			require.Panics(t, func() {
+				_, _ = l.Enter(background, "a", queue.Wait{TakesSession: true, Queued: func() {
+					next <- enter(background, l, "a", false)
+					meanwhile(t, held)
+					panic("boom")
+				}})
+			})
+			if name == "in line" {
+				require.Equal(t, 1, held.Waiting())
+				held.Leave()
+			}
+			if name == "a session" {
+				require.Equal(t, []int{7}, givenBack)
+			} else {
+				require.Empty(t, givenBack)
+			}
+			(<-next).place(t).Leave()
+		})
+	}
+}
+
 func TestCloseEndsAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string, int](1)
+		l := newLines(1)
 		held := enter(background, l, "a", true).place(t)
 		waiting := []*caller{enter(background, l, "a", true), enter(background, l, "a", false)}
 		l.Close(errClosed)
@@ -209,7 +282,7 @@ func TestCloseEndsAllWaits(t *testing.T) {
 			<-c.admitted
 			require.Equal(t, errClosed, c.err)
 		}
-		_, err := l.Enter(background, "b", true, func() {})
+		_, err := l.Enter(background, "b", queue.Wait{})
 		require.Equal(t, errClosed, err)
 		_, _, err = l.Try("b")
 		require.Equal(t, errClosed, err)
@@ -219,9 +292,9 @@ func TestCloseEndsAllWaits(t *testing.T) {
 }
 
 func TestWithoutALimitNobodyWaits(t *testing.T) {
-	l := queue.New[string, int](0)
+	l := newLines(0)
 	for range 3 {
-		entered, err := l.Enter(background, "a", true, func() { t.Error("it waits") })
+		entered, err := l.Enter(background, "a", queue.Wait{Queued: func() { t.Error("it waits") }})
 		require.NoError(t, err)
 		require.Nil(t, entered.Place)
 		require.Zero(t, entered.Place.Waiting())
@@ -237,7 +310,7 @@ func TestWithoutALimitNobodyWaits(t *testing.T) {
 // owners, and no line has more places than it should.
 func TestNobodyIsForgotten(t *testing.T) {
 	const limit, callers, rounds = 3, 64, 200
-	l := queue.New[string, int](limit)
+	l := newLines(limit)
 	var inside, sessions, handed, cancelled atomic.Int64
 	owned := make([]atomic.Bool, callers*rounds+1)
 	places := make([]*queue.Place[string, int], callers*rounds+1) // of the sessions; each has one owner at a time
@@ -250,7 +323,9 @@ func TestNobodyIsForgotten(t *testing.T) {
 					patience = rand.N(50 * time.Microsecond)
 				}
 				ctx, cancel := context.WithTimeout(background, patience)
-				entered, err := l.Enter(ctx, "a", rand.N(4) > 0, func() {})
+				entered, err := l.Enter(ctx, "a", queue.Wait{
+					TakesSession: rand.N(4) > 0, First: rand.N(8) == 0, Queued: func() {},
+				})
 				cancel()
 				if err != nil {
 					cancelled.Add(1)
