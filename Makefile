@@ -24,7 +24,8 @@ demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
 
 # Tests wait far more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/tier.
-GO_TEST = go test -race -count=1 -parallel=32 -timeout=40m
+GO_TEST = go test -race -count=1 -parallel=32 -timeout=$(LIMIT)
+LIMIT = 40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8, the clients of PostgreSQL on the other of 15"
@@ -38,6 +39,7 @@ test-short: ## what one runs while writing: at most 2 minutes
 	@$(GO_TEST) -short $$(go list ./... | grep -v -e /guarantees/ -e /servers)
 
 test-full: export TXLOCK_FULL = yes
+test-full: LIMIT = 90m
 test-full: ## the whole matrix and the long figures
 	@$(TEST_MODULES)
 
