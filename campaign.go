@@ -115,7 +115,7 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 func (e *Election[Tx]) find(ctx context.Context) (dialects.Seats, error) {
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	return e.locker.driver.Seats(ctx, e.locker.config.table, e.key, true)
+	return e.locker.driver.Seats(ctx, e.locker.config.table, e.locker.config.named(e.name), true)
 }
 
 // takeOffice begins a term. The record is written in another session, so that others see it. The
@@ -158,15 +158,11 @@ const electionColumn = "election"
 func (l *Locker[Tx]) inspectElections(ctx context.Context, keys []string, here map[row]int) (holdings []Holding,
 	err error,
 ) {
-	var only []string
-	for _, key := range keys {
-		only = append(only, asciiKey(key))
-	}
-	rows, err := l.driver.InspectElections(ctx, l.config.table, only)
+	rows, err := l.driver.InspectElections(ctx, l.config.table, hashesOf(keys))
 	for _, state := range rows {
 		h := holdingOf(state, 0)
 		h.Table, h.Column, h.Row = l.config.table, electionColumn, state.Election
-		h.Key = keyOf(state.Election)
+		h.known = knownName(state)
 		h.Behind = max(h.Behind, here[row{h.Table, "", h.Row}])
 		holdings = append(holdings, h)
 	}

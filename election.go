@@ -2,7 +2,6 @@ package txlock
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 type Election[Tx any] struct {
 	locker         *Locker[Tx]
 	name, identity string
-	key            string // the name, as the database has it
+	key            string // a hash of the name, as the database has it
 	err            error
 }
 
@@ -40,7 +39,7 @@ const maxIdentity = 255
 // Every election that is led or awaited takes a connection of the process, and another for a moment
 // when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
-	e := &Election[Tx]{locker: l, name: name, identity: identity, key: asciiKey(name)}
+	e := &Election[Tx]{locker: l, name: name, identity: identity, key: hashOf(name)}
 	switch {
 	case name == "":
 		e.err = errors.New("the name of the election is empty")
@@ -54,10 +53,10 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	return e
 }
 
-// asciiKey writes a name in ASCII, so that different names differ in every collation: bytes that
-// are not plain as in =2A. The end of a long name is replaced by a hash of all of it.
+// asciiKey writes a name in ASCII, for people: bytes that are not plain as in =2A. The end of a long
+// name is left out.
 func asciiKey(name string) string {
-	const longest, hashed = 191, 100
+	const longest, shown = 191, 100
 	var b strings.Builder
 	for _, c := range []byte(name) {
 		switch {
@@ -70,7 +69,7 @@ func asciiKey(name string) string {
 	if b.Len() <= longest {
 		return b.String()
 	}
-	return fmt.Sprintf("%s#%x", b.String()[:hashed], sha256.Sum256([]byte(name)))
+	return b.String()[:shown] + "#"
 }
 
 // Lead campaigns, and runs work while it leads. term is larger than that of every leader before,
@@ -158,7 +157,7 @@ func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Le
 	for {
 		known, again := l.seats.Load(election)
 		if !again {
-			seats, err := l.driver.Seats(ctx, l.config.table, election, false)
+			seats, err := l.driver.Seats(ctx, l.config.table, dialects.Named{Hash: election}, false)
 			switch {
 			case err != nil:
 				return dialects.Leader{}, err

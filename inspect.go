@@ -23,7 +23,8 @@ type Holding struct {
 	// the number of the slot.
 	Column, Row string
 	// Key is what the holder named, else what the first reader or waiter named that says so. It is
-	// empty for Rows. Some servers have room for its beginning only: "…" follows then.
+	// empty for Rows, and where no session says it, see [WithHiddenKeys]. Some servers have room for
+	// its beginning only: "…" follows then.
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
@@ -33,14 +34,17 @@ type Holding struct {
 	Readers []Session
 	Waiters []Session // in the order of the queue
 	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
-	// "semaphore", Row is its name in the table of permits, and Holder is nil. To break one, set
-	// Holder to it. Of a [Locker.Election], Column is "election", Row its name in the table of
-	// leaders, Key its name, and Holder leads it. [Election.Leader] has the identity.
+	// "semaphore", Row is a hash of its key, and Holder is nil. To break one, set Holder to it. Of a
+	// [Locker.Election], Column is "election", Row a hash of its name, Key its name, and Holder
+	// leads it. [Election.Leader] has the identity. For a name that is hidden, Key is what the
+	// caller of Inspect named, else "~", the beginning of the hash, and "…".
 	Permits []Session
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
 	// as one. Session.Behind says how old a count is. That of this Locker is as of now.
 	Behind int
+
+	known string // of a semaphore or an election: its name in the table, or what stands for that
 }
 
 // Session is a session of the server, as the server shows it. What the server does not show to this
@@ -136,6 +140,9 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	}
 	holdings = slices.Concat(holdings, semaphores, elections)
 	forgetAmbiguous(holdings)
+	for i := range holdings {
+		holdings[i].nameKey(keys)
+	}
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
 			cmp.Compare(len(a.Row), len(b.Row)), cmp.Compare(a.Row, b.Row))
@@ -228,21 +235,24 @@ func forgetAmbiguous(holdings []Holding) {
 			*key = ""
 		}
 	})
-	for i := range holdings {
-		holdings[i].nameKey()
-	}
 }
 
 // isSemaphore and isElection look at the key as well: rows may have columns of these names.
 func (h *Holding) isSemaphore() bool { return h.Column == semaphoreColumn && h.Key != "" }
 func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Key != "" }
 
-// nameKey is what the holder named, else the first other session that says so.
-func (h *Holding) nameKey() {
-	if h.isSemaphore() || h.isElection() {
+// nameKey is what the holder named, else the first other session that says so. A semaphore and an
+// election have the name that the caller of Inspect named, else that in their table.
+func (h *Holding) nameKey(asked []string) {
+	h.Key = h.known
+	if h.known != "" {
+		for _, key := range asked {
+			if hashOf(key) == h.Row {
+				h.Key = key
+			}
+		}
 		return
 	}
-	h.Key = ""
 	for s := range h.sessions() {
 		h.Key = cmp.Or(h.Key, s.Key)
 	}
@@ -261,7 +271,8 @@ func (s *Session) grantedBy(claim *dialects.Claim) {
 }
 
 // claimed finds the claim that names the row, and the key in it that hashes to the row's slot. The
-// beginning of a key may belong to any slot: it counts when nothing else does.
+// beginning of a key may belong to any slot: it counts when nothing else does. A key that is hidden
+// is empty.
 func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key string, of *dialects.Claim) {
 	for i := range claims {
 		claim := &claims[i]
@@ -269,9 +280,12 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
 			case row.Semaphore != "":
-				if claim.Permits > 0 && (asciiKey(item) == row.Semaphore || cut &&
-					strings.HasPrefix(keyOf(row.Semaphore), item)) {
-					return keyOf(row.Semaphore), claim
+				if name := keyOf(row.Name); claim.Permits > 0 && (hashOf(item) == row.Semaphore || cut && name != "" &&
+					strings.HasPrefix(name, item)) {
+					return cmp.Or(name, item), claim
+				}
+				if claim.Permits > 0 && item == hiddenHash(row.Semaphore) {
+					return "", claim
 				}
 			case claim.Permits > 0:
 			case row.Column != "":
@@ -280,9 +294,13 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 				}
 			case claim.Table != "" || item == "":
 			case cut:
-				key, of = item+"…", claim
+				if key, of = "", claim; !strings.HasPrefix(item, hiddenMark) {
+					key = item + "…"
+				}
 			case strconv.Itoa(slotOf(sumOf(item), slots)) == row.Value:
 				return item, claim
+			case item == hiddenMark+row.Value:
+				return "", claim
 			}
 		}
 	}

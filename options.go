@@ -19,6 +19,7 @@ type config struct {
 	fencing bool
 	queue   int // sessions for each set of rows; 0: by the size of the pool
 	handOff handOff
+	hidden  bool
 	logger  *slog.Logger
 	tracer  Tracer // nil: none
 	err     error  // the first bad option

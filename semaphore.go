@@ -62,8 +62,8 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 // takes a connection for a moment: see slotCount.
 func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (dialects.Request, error) {
 	l, key, n := m.locker, m.target.keys[0], m.target.permits
-	name := asciiKey(key)
-	known, ok := l.permits.Load(name)
+	name := l.config.named(key)
+	known, ok := l.permits.Load(name.Hash)
 	if !ok || len(known.(dialects.Permits).Rows) < n {
 		if holding {
 			var cancel context.CancelFunc
@@ -78,10 +78,10 @@ func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (diale
 			}
 			return dialects.Request{}, err
 		}
-		l.permits.Store(name, found)
+		l.permits.Store(name.Hash, found)
 		known = found
 	}
-	request := known.(dialects.Permits).Request(key, n)
+	request := known.(dialects.Permits).Request(l.config.shownName(key), n)
 	request.Try = try
 	return request, nil
 }
@@ -92,7 +92,7 @@ func (m *Mutex[Tx]) outdated(err error) bool {
 	if m.target.permits == 0 || !errors.Is(err, ErrNoRow) && !errors.Is(err, ErrNotInstalled) {
 		return false
 	}
-	_, known := m.locker.permits.LoadAndDelete(asciiKey(m.target.keys[0]))
+	_, known := m.locker.permits.LoadAndDelete(hashOf(m.target.keys[0]))
 	return known && errors.Is(err, ErrNoRow)
 }
 
@@ -127,14 +127,10 @@ func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.R
 func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map[row]int) (holdings []Holding,
 	err error,
 ) {
-	var only []string
-	for _, key := range keys {
-		only = append(only, asciiKey(key))
-	}
-	rows, err := l.driver.InspectPermits(ctx, l.config.table, only)
+	rows, err := l.driver.InspectPermits(ctx, l.config.table, hashesOf(keys))
 	for _, state := range rows {
 		h := Holding{
-			Table: state.Table, Column: semaphoreColumn, Row: state.Semaphore, Key: keyOf(state.Semaphore),
+			Table: state.Table, Column: semaphoreColumn, Row: state.Semaphore, known: knownName(state),
 		}
 		for _, party := range state.Permits {
 			holder, claim := sessionOf(party, state, 0)

@@ -122,16 +122,17 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	if m.target.sums == nil {
 		return dialects.Request{
 			Table: m.target.table, Column: m.target.column, Values: m.target.values, Ours: m.target.ours,
-			Shared: m.shared, Try: try,
+			Shared: m.shared, Try: try, Hidden: m.locker.config.hidden,
 		}, nil
 	}
 	n, err := m.locker.slotCount(ctx, holding)
 	if err != nil {
 		return dialects.Request{}, err
 	}
+	values := slotValues(m.target.sums, n)
 	return dialects.Request{
-		Table: m.locker.config.table, Column: slotColumn, Values: slotValues(m.target.sums, n),
-		Ours: true, Slots: n, Keys: m.target.keys, Shared: m.shared, Try: try,
+		Table: m.locker.config.table, Column: slotColumn, Values: values, Ours: true, Slots: n,
+		Keys: m.locker.config.shownSlots(m.target.keys, values), Shared: m.shared, Try: try,
 	}, nil
 }
 

@@ -74,7 +74,7 @@
 //
 // [Locker.Inspect] shows who holds and who waits. [Locker.Break] ends a stuck holder's session.
 // [WithLogger] tells what must not go unnoticed, [WithTracer] tells of every call. A session shows
-// the keys that it locks in the server's own views: keys are not secret.
+// the keys that it locks in the server's own views, unless [WithHiddenKeys] says otherwise.
 //
 // # Long holds
 //

@@ -170,7 +170,9 @@ type Request struct {
 	// Slots is the number of slots that Table was seeded with, which its rows must state. It is 0
 	// for a table of the caller's.
 	Slots int
-	Keys  []string // of slots, as the caller names them: to be shown to others
+	Keys  []string // of slots, or of a semaphore: to be shown to others
+	// Hidden says that Values of a caller's table are not to be shown.
+	Hidden bool
 	// Behind is how many more callers of this process wait for the same rows, without a session: to
 	// be shown to others. Begin reads it.
 	Behind int

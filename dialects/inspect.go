@@ -34,12 +34,14 @@ type RowState struct {
 	// Sharing is how many more share it, of whom the server does not say who they are.
 	Sharing int
 	Waiters []Party // in the order of the queue
-	// Semaphore is the name of a semaphore in the table of permits, and empty for a row. Table is
-	// the lock table then, and Permits are the sessions that hold a permit each.
+	// Semaphore is a hash of the name of a semaphore, and empty for a row. Table is the lock table
+	// then, and Permits are the sessions that hold a permit each.
 	Semaphore string
 	Permits   []Party
-	// Election is the name of an election in the table of leaders, whose seat the row is.
+	// Election is a hash of the name of an election, whose seat the row is.
 	Election string
+	// Name is what the table has of the name of the semaphore or the election, for people.
+	Name string
 }
 
 // Party is a session that holds a row or waits for it. What the server does not show is empty.

@@ -13,10 +13,10 @@ import (
 //
 // The methods take a connection from the pool for a moment, and table is the lock table.
 type Electorate interface {
-	// Seats finds the rows of an election. With create it makes them where they are missing, and
-	// may run on several clients at once. Without, the result is zero then. A table that is missing
-	// is ErrNotInstalled.
-	Seats(ctx context.Context, table, election string, create bool) (Seats, error)
+	// Seats finds the rows of an election. With create it makes them where they are missing, with
+	// its name for people, if that is not empty, and may run on several clients at once. Without,
+	// the result is zero then. A table that is missing is ErrNotInstalled.
+	Seats(ctx context.Context, table string, election Named, create bool) (Seats, error)
 
 	// Appoint writes who leads to the record, in a transaction of its own. The caller has the seat,
 	// and has drawn the term with it. One that has lost it, and does not know yet, changes nothing
@@ -28,7 +28,7 @@ type Electorate interface {
 	Leader(ctx context.Context, seats Seats) (Leader, error)
 
 	// InspectElections returns the elections that somebody leads or campaigns in: the Holder leads.
-	// Only limits them, by their names in the table; nil means all. A table that is missing, or
+	// Only limits them, by their hashes; nil means all. A table that is missing, or
 	// that this user may not read, has none.
 	InspectElections(ctx context.Context, table string, only []string) ([]RowState, error)
 
@@ -39,7 +39,7 @@ type Electorate interface {
 
 // Seats are the rows of an election.
 type Seats struct {
-	Election string // its name in the table
+	Election string // a hash of its name, as the table has it
 	Table    string // of leaders, as Request has it
 
 	Seat, Record, Office string // numbers of rows

@@ -10,29 +10,35 @@ import "context"
 // server's, whose head alone looks for a permit: it waits for one of them for a moment, tries all,
 // and so on. It leaves the queue when it has a permit, which it keeps.
 type Semaphores interface {
-	// Permits finds the rows of a semaphore's first n permits, and makes those that are missing. It
-	// may run on several clients at once, and takes a connection from the pool for a moment. A
-	// table that is missing is ErrNotInstalled.
-	Permits(ctx context.Context, table, semaphore string, n int) (Permits, error)
+	// Permits finds the rows of a semaphore's first n permits, and makes those that are missing,
+	// with its name for people, if that is not empty. It may run on several clients at once, and
+	// takes a connection from the pool for a moment. A table that is missing is ErrNotInstalled.
+	Permits(ctx context.Context, table string, semaphore Named, n int) (Permits, error)
 
 	// InspectPermits returns the semaphores whose permits are held or awaited. Only limits them, by
-	// their names in the table; nil means all. A table that is missing, or that this user may not
+	// their hashes; nil means all. A table that is missing, or that this user may not
 	// read, has none.
 	InspectPermits(ctx context.Context, table string, only []string) ([]RowState, error)
 }
 
+// Named is a semaphore or an election. Clients agree on the hash of its name.
+type Named struct {
+	Hash string // of 64 hexadecimal digits
+	Name string // in ASCII, for people; empty: it is hidden
+}
+
 // Permits are the permits of a semaphore.
 type Permits struct {
-	Semaphore string // its name in the table
+	Semaphore string // a hash of its name, as the table has it
 	Table     string // of permits, as Request has it
 	Rows      []int  // the numbers of the rows, by permit
 	Queue     string // names the queue, where the server wants a name
 }
 
-// Request asks for one of the first n permits.
-func (p Permits) Request(key string, n int) Request {
+// Request asks for one of the first n permits. Shown is what others see.
+func (p Permits) Request(shown string, n int) Request {
 	return Request{
-		Table: p.Table, Column: "id", Ours: true, Keys: []string{key},
+		Table: p.Table, Column: "id", Ours: true, Keys: []string{shown},
 		Permit: &Permit{Semaphore: p.Semaphore, Rows: p.Rows[:n], Queue: p.Queue, Held: -1, Taken: -1},
 	}
 }

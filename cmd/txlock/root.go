@@ -18,6 +18,7 @@ import (
 type options struct {
 	dsn     string
 	table   string
+	hide    bool       // keys, on the server
 	server  dsn.Server // once the URL has been read
 	signals *signals
 	typed   []string // the command line

@@ -120,6 +120,7 @@ func (j *job) flags(c *cobra.Command) {
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
 	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
 		"`code` when the lock is not acquired; 0 is silent")
+	f.BoolVar(&j.hide, "hide-keys", false, "show no KEY on the server, in its views and its log")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
 }
 

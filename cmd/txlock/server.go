@@ -111,6 +111,9 @@ func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, 
 		return nil, err
 	}
 	settings = append(settings, txlock.WithTable(o.table))
+	if o.hide {
+		settings = append(settings, txlock.WithHiddenKeys())
+	}
 	var l locker
 	var err error
 	bounded, cancel := context.WithTimeout(ctx, o.server.Timeout)

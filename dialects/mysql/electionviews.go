@@ -17,7 +17,7 @@ func (d *Driver) InspectElections(ctx context.Context, table string, only []stri
 	if err != nil {
 		return nil, err
 	}
-	err = d.lookBeside(ctx, leaders, "election", "part = 'seat'", only,
+	err = d.lookBeside(ctx, leaders, "hash, COALESCE(name, '')", "part = 'seat'", only,
 		func(_ context.Context, _ *sql.Conn, p *picture, rows [][]string) error {
 			states = p.elections(leaders, rows)
 			return nil
@@ -36,7 +36,7 @@ func (p *picture) elections(leaders string, rows [][]string) (states []dialects.
 	for _, row := range rows {
 		seat, election := row[0], row[1]
 		state := state(rowName{leaders, "id", seat}, bySeat[seat])
-		if state.Election = election; state.Holder != nil || len(state.Waiters) > 0 {
+		if state.Election, state.Name = election, row[2]; state.Holder != nil || len(state.Waiters) > 0 {
 			states = append(states, state)
 		}
 	}

@@ -22,36 +22,46 @@ func leadersOf(table string) (string, error) {
 	return beside("_leaders"), err
 }
 
-// leadersTable has the rows of elections. Names of elections are written in ASCII,
-// and compared byte by byte.
+// leadersTable has the rows of elections. Clients agree on the hash of a name. The name is for
+// people.
 func leadersTable(leaders string) table {
 	return table{leaders, " (\n" +
 		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
-		"    election VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
+		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +
 		"    part ENUM('seat', 'record', 'office') NOT NULL,\n" +
 		"    identity VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,\n" +
 		"    term BIGINT NOT NULL DEFAULT 0,\n    since DATETIME(6) NULL COMMENT 'UTC',\n" +
-		"    UNIQUE (election, part)\n) ENGINE=InnoDB"}
+		"    UNIQUE (hash, part)\n) ENGINE=InnoDB"}
+}
+
+// literalsOf are the hash and, between commas, the name.
+func literalsOf(named dialects.Named) (hash, name string, err error) {
+	hash, err = literal(dialects.Value{Text: named.Hash})
+	if err != nil || named.Name == "" {
+		return hash, ", NULL, ", err
+	}
+	name, err = literal(dialects.Value{Text: named.Name})
+	return hash, ", " + name + ", ", err
 }
 
 // Seats implements dialects.Electorate.
-func (d *Driver) Seats(ctx context.Context, table, election string, create bool) (s dialects.Seats, err error) {
+func (d *Driver) Seats(ctx context.Context, table string, election dialects.Named, create bool) (s dialects.Seats, err error) {
 	leaders, err := leadersOf(table)
 	if err != nil {
 		return s, err
 	}
-	name, err := literal(dialects.Value{Text: election})
+	hash, name, err := literalsOf(election)
 	if err != nil {
 		return s, err
 	}
-	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE election = " + name
+	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE hash = " + hash
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		for attempt := 0; attempt < 5; attempt++ {
 			parts, err := firstColumn(ctx, conn, find)
 			if err != nil {
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
-			s = dialects.Seats{Election: election, Table: leaders}
+			s = dialects.Seats{Election: election.Hash, Table: leaders}
 			for _, part := range parts {
 				switch kind, id, _ := strings.Cut(part, " "); kind {
 				case "seat":
@@ -69,13 +79,13 @@ func (d *Driver) Seats(ctx context.Context, table, election string, create bool)
 				return nil
 			}
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
-			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+leaders+" (election, part) VALUES ("+name+", 'seat'), ("+
-				name+", 'record'), ("+name+", 'office')")
+			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+leaders+" (hash, name, part) VALUES ("+hash+name+
+				"'seat'), ("+hash+name+"'record'), ("+hash+name+"'office')")
 			if err != nil && number(err) != lockDeadlock {
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
 		}
-		return fmt.Errorf("%w: the rows of election %s in %s cannot be made", dialects.ErrNoRow, election, leaders)
+		return fmt.Errorf("%w: the rows of election %s in %s cannot be made", dialects.ErrNoRow, election.Hash, leaders)
 	})
 	return s, err
 }
@@ -125,7 +135,7 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 	if err != nil {
 		return err
 	}
-	record := " WHERE id = " + seats.Record + " AND election = " + election
+	record := " WHERE id = " + seats.Record + " AND hash = " + election
 	return d.withConn(ctx, func(conn *sql.Conn) error {
 		changed, err := alone(ctx, conn,
 			fmt.Sprintf("UPDATE %s SET identity = %s, term = %d, since = UTC_TIMESTAMP(6)%s AND term < %[3]d",
@@ -160,7 +170,7 @@ func leaderSQL(seats dialects.Seats) (string, error) {
 		" /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
 		"(SELECT CONCAT_WS(' ', @@autocommit + 0, IF(" + writable + ", 0, 1), term, since, HEX(identity)) FROM " +
 		seats.Table + " WHERE id BETWEEN " + seats.Record + " AND " + seats.Record +
-		" + 0 AND CONCAT(election, ' ', part) = " + row + ")", err
+		" + 0 AND CONCAT(hash, ' ', part) = " + row + ")", err
 }
 
 const freeMark = "free"

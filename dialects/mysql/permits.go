@@ -18,40 +18,40 @@ func permitsOf(table string) (string, error) {
 	return beside("_permits"), err
 }
 
-// permitsTable has the rows of permits. Names of semaphores are written in ASCII, and compared byte
-// by byte. A row with a negative number is no permit. It stands behind rows that were made
+// permitsTable has the rows of permits. Clients agree on the hash of a key. The
+// name is for people. A row with a negative number is no permit. It stands behind rows that were made
 // together: at REPEATABLE READ, who passes the last of them locks the gap in front of it, and not
 // the end of the table, where the rows of other semaphores are made.
 func permitsTable(permits string) table {
 	return table{permits, " (\n" +
 		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
-		"    semaphore VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
+		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +
 		"    permit INT NOT NULL,\n" +
-		"    UNIQUE (semaphore, permit)\n) ENGINE=InnoDB"}
+		"    UNIQUE (hash, permit)\n) ENGINE=InnoDB"}
 }
 
 // Permits implements dialects.Semaphores.
-func (d *Driver) Permits(ctx context.Context, table, semaphore string, n int) (p dialects.Permits, err error) {
+func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (p dialects.Permits, err error) {
 	permits, err := permitsOf(table)
 	if err != nil {
 		return p, err
 	}
-	name, err := literal(dialects.Value{Text: semaphore})
+	hash, name, err := literalsOf(semaphore)
 	if err != nil {
 		return p, err
 	}
-	p = dialects.Permits{Semaphore: semaphore, Table: permits}
+	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		for range 5 {
-			lines, err := grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE() FROM %s WHERE semaphore = %s AND "+
-				"permit BETWEEN 0 AND %d ORDER BY permit", permits, name, n-1))
+			lines, err := grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE() FROM %s WHERE hash = %s AND "+
+				"permit BETWEEN 0 AND %d ORDER BY permit", permits, hash, n-1))
 			if err != nil {
 				return classify(err, dialects.Request{Table: permits, Ours: true})
 			}
 			missing := make([]string, 0, n+1)
 			for permit := range n {
 				if !slices.ContainsFunc(lines, func(line []string) bool { return line[1] == strconv.Itoa(permit) }) {
-					missing = append(missing, fmt.Sprintf("(%s, %d)", name, permit))
+					missing = append(missing, fmt.Sprintf("(%s%s%d)", hash, name, permit))
 				}
 			}
 			if len(missing) == 0 {
@@ -66,13 +66,13 @@ func (d *Driver) Permits(ctx context.Context, table, semaphore string, n int) (p
 				return nil
 			}
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
-			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+permits+" (semaphore, permit) VALUES "+
-				strings.Join(append(missing, fmt.Sprintf("(%s, %d)", name, -n)), ", "))
+			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+permits+" (hash, name, permit) VALUES "+
+				strings.Join(append(missing, fmt.Sprintf("(%s%s%d)", hash, name, -n)), ", "))
 			if err != nil && number(err) != lockDeadlock {
 				return classify(err, dialects.Request{Table: permits, Ours: true})
 			}
 		}
-		return fmt.Errorf("%w: the permits of semaphore %s cannot be made", dialects.ErrNoRow, semaphore)
+		return fmt.Errorf("%w: the permits of semaphore %s cannot be made", dialects.ErrNoRow, semaphore.Hash)
 	})
 	return p, err
 }

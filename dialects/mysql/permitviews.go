@@ -15,6 +15,7 @@ import (
 type permitRow struct {
 	id, permit int
 	semaphore  string
+	name       string
 }
 
 // InspectPermits implements dialects.Semaphores. It looks for held rows as Inspect does.
@@ -25,11 +26,11 @@ func (d *Driver) InspectPermits(ctx context.Context, table string, only []string
 	if err != nil {
 		return nil, err
 	}
-	err = d.lookBeside(ctx, permits, "semaphore, permit", "permit >= 0", only,
+	err = d.lookBeside(ctx, permits, "hash, permit, COALESCE(name, '')", "permit >= 0", only,
 		func(ctx context.Context, conn *sql.Conn, p *picture, lines [][]string) (err error) {
 			rows := make([]permitRow, len(lines))
 			for i, line := range lines {
-				rows[i].semaphore = line[1]
+				rows[i].semaphore, rows[i].name = line[1], line[3]
 				rows[i].id, _ = strconv.Atoi(line[0])
 				rows[i].permit, _ = strconv.Atoi(line[2])
 			}
@@ -105,15 +106,16 @@ func (p *picture) semaphores(ctx context.Context, conn *sql.Conn, table, permits
 	states []dialects.RowState, err error,
 ) {
 	bySemaphore := map[string]*dialects.RowState{}
+	byID, queues, names := map[string]permitRow{}, map[string]string{}, map[string]string{}
 	at := func(semaphore string) *dialects.RowState {
 		if bySemaphore[semaphore] == nil {
-			bySemaphore[semaphore] = &dialects.RowState{Table: table, Semaphore: semaphore}
+			bySemaphore[semaphore] = &dialects.RowState{Table: table, Semaphore: semaphore, Name: names[semaphore]}
 		}
 		return bySemaphore[semaphore]
 	}
-	byID, queues := map[string]permitRow{}, map[string]string{}
 	for _, row := range rows {
 		byID[strconv.Itoa(row.id)] = row
+		names[row.semaphore] = cmp.Or(names[row.semaphore], row.name)
 		if row.permit == 0 {
 			queues[row.semaphore] = queueName(p.database, permits, strconv.Itoa(row.id))
 		}

@@ -12,6 +12,7 @@ import (
 type seatLock struct {
 	turnstile
 	Election string `json:"election"`
+	Name     string `json:"name"`
 	Seat     string `json:"seat"`
 }
 
@@ -19,12 +20,12 @@ type seatLock struct {
 func seatLocksSQL(quoted string) string {
 	return `select row_to_json(s)::text from (
 	select l.pid, l.virtualtransaction, l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub,
-		l.granted, extract(epoch from l.waitstart) as since, p.election, p.id::text as seat,
+		l.granted, extract(epoch from l.waitstart) as since, p.hash as election, p.name, p.id::text as seat,
 		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
 	from pg_locks l join ` + quoted + ` p on p.id = l.objid::int and p.part = 'seat'
 	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
 		and l.` + inThisDatabase + ` and l.classid = ` + literal(quoted) + `::regclass
-		and (cardinality($1::text[]) = 0 or p.election = any($1::text[]))) s`
+		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
 // InspectElections implements dialects.Electorate.
@@ -56,7 +57,7 @@ func (d *driver[Tx]) InspectElections(ctx context.Context, table string, only []
 			}
 		}
 		state := p.state(rowName{leaders, "id", locks[0].Seat}, q)
-		state.Election = election
+		state.Election, state.Name = election, locks[0].Name
 		states = append(states, state)
 	}
 	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Election, b.Election) })

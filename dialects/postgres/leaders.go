@@ -19,30 +19,31 @@ func leadersOf(table string) (string, error) {
 	return beside("_leaders"), err
 }
 
-// leadersSchema is the SQL text that creates the table. Nobody writes a seat: its waiters would
-// chase the versions of the row.
+// leadersSchema is the SQL text that creates the table. Clients agree on the hash of
+// an election's name. The name is for people. Nobody writes a seat: its waiters would chase the
+// versions of the row.
 func leadersSchema(leaders string) string {
 	return "CREATE TABLE IF NOT EXISTS " + leaders + " (\n" +
 		"    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
-		"    election text NOT NULL,\n" +
+		"    hash text NOT NULL,\n    name text,\n" +
 		"    part text NOT NULL CHECK (part IN ('seat', 'record', 'office')),\n" +
 		"    identity text,\n    term bigint NOT NULL DEFAULT 0,\n    since timestamptz,\n" +
-		"    UNIQUE (election, part)\n)"
+		"    UNIQUE (hash, part)\n)"
 }
 
 // Seats implements dialects.Electorate.
-func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create bool) (s dialects.Seats, err error) {
+func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.Named, create bool) (s dialects.Seats, err error) {
 	leaders, err := leadersOf(table)
 	if err != nil {
 		return s, err
 	}
 	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
-		" where election = $1", []string{election}}
-	add := statement{"insert into " + leaders + " (election, part) values ($1, 'seat'), ($1, 'record'), " +
-		"($1, 'office') on conflict do nothing", []string{election}}
-	number := statement{"insert into " + leaders + " (id, election, part) overriding system value " +
-		"select (select max(id) from " + leaders + ") + row_number() over (), $1, part from unnest(array['seat', " +
-		"'record', 'office']) part on conflict do nothing", []string{election}}
+		" where hash = $1", []string{election.Hash}}
+	args := []string{election.Hash, election.Name}
+	parts := "nullif($2, ''), part from unnest(array['seat', 'record', 'office']) part on conflict do nothing"
+	add := statement{"insert into " + leaders + " (hash, name, part) select $1, " + parts, args}
+	number := statement{"insert into " + leaders + " (id, hash, name, part) overriding system value " +
+		"select (select max(id) from " + leaders + ") + row_number() over (), $1, " + parts, args}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
 			columns, err := q.run(ctx, attempt)
@@ -53,7 +54,7 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 			parts := strings.Fields(columns[len(columns)-1][0])
 			if len(parts) == 6 {
 				s = dialects.Seats{
-					Election: election, Table: leaders, Office: parts[1], Record: parts[3], Seat: parts[5],
+					Election: election.Hash, Table: leaders, Office: parts[1], Record: parts[3], Seat: parts[5],
 				}
 				return nil
 			}
@@ -61,7 +62,7 @@ func (d *driver[Tx]) Seats(ctx context.Context, table, election string, create b
 				return nil
 			}
 		}
-		return fmt.Errorf("%w: the rows of election %s went as they came", dialects.ErrNoRow, election)
+		return fmt.Errorf("%w: the rows of election %s went as they came", dialects.ErrNoRow, election.Hash)
 	})
 	return s, err
 }
@@ -88,11 +89,11 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 			{"select " + setSQL("lock_timeout", "$1"), []string{milliseconds(recordWait)}},
 			{
 				"update " + seats.Table + " set identity = $1, term = $2, since = clock_timestamp() where id = $3 " +
-					"and election = $4 and term < $2 returning id::text",
+					"and hash = $4 and term < $2 returning id::text",
 				[]string{identity, strconv.FormatInt(term, 10), seats.Record, seats.Election},
 			},
 			{
-				"select id::text from " + seats.Table + " where id = $1 and election = $2",
+				"select id::text from " + seats.Table + " where id = $1 and hash = $2",
 				[]string{seats.Record, seats.Election},
 			},
 			{sql: "commit"},
@@ -122,7 +123,7 @@ func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader d
 			{"select " + office, []string{seats.Office}},
 			{
 				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
-					seats.Table + " where id = $1 and election = $2 and part = 'record'",
+					seats.Table + " where id = $1 and hash = $2 and part = 'record'",
 				[]string{seats.Record, seats.Election},
 			},
 			{sql: "select pg_is_in_recovery()"},

@@ -17,31 +17,33 @@ func permitsOf(table string) (string, error) {
 	return beside("_permits"), err
 }
 
-// permitsSchema is the SQL text that creates the table. Nobody locks or writes a row: its number is
-// that of an advisory lock.
+// permitsSchema is the SQL text that creates the table. Clients agree on the hash of
+// a semaphore's key. The name is for people. Nobody locks or writes a row: its number is that of an
+// advisory lock.
 func permitsSchema(permits string) string {
 	return "CREATE TABLE IF NOT EXISTS " + permits + " (\n" +
 		"    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
-		"    semaphore text NOT NULL,\n    permit integer NOT NULL CHECK (permit >= 0),\n" +
-		"    UNIQUE (semaphore, permit)\n)"
+		"    hash text NOT NULL,\n    name text,\n    permit integer NOT NULL CHECK (permit >= 0),\n" +
+		"    UNIQUE (hash, permit)\n)"
 }
 
 // Permits implements dialects.Semaphores.
-func (d *driver[Tx]) Permits(ctx context.Context, table, semaphore string, n int) (p dialects.Permits, err error) {
+func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (p dialects.Permits, err error) {
 	permits, err := permitsOf(table)
 	if err != nil {
 		return p, err
 	}
-	args := []string{semaphore, strconv.Itoa(n)}
+	args := []string{semaphore.Hash, strconv.Itoa(n)}
 	find := statement{
-		"select id::text from " + permits + " where semaphore = $1 and permit < $2::int order by permit", args,
+		"select id::text from " + permits + " where hash = $1 and permit < $2::int order by permit", args,
 	}
-	missing := " n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
-		" where semaphore = $1 and permit = n) order by n on conflict do nothing"
-	add := statement{"insert into " + permits + " (semaphore, permit) select $1," + missing, args}
-	number := statement{"insert into " + permits + " (id, semaphore, permit) overriding system value " +
-		"select (select max(id) from " + permits + ") + row_number() over (order by n), $1," + missing, args}
-	p = dialects.Permits{Semaphore: semaphore, Table: permits}
+	named := append(args, semaphore.Name)
+	missing := "nullif($3, ''), n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
+		" where hash = $1 and permit = n) order by n on conflict do nothing"
+	add := statement{"insert into " + permits + " (hash, name, permit) select $1, " + missing, named}
+	number := statement{"insert into " + permits + " (id, hash, name, permit) overriding system value " +
+		"select (select max(id) from " + permits + ") + row_number() over (order by n), $1, " + missing, named}
+	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
 			columns, err := q.run(ctx, attempt)
@@ -54,7 +56,7 @@ func (d *driver[Tx]) Permits(ctx context.Context, table, semaphore string, n int
 				return err
 			}
 		}
-		return fmt.Errorf("%w: the permits of semaphore %s went as they came", dialects.ErrNoRow, semaphore)
+		return fmt.Errorf("%w: the permits of semaphore %s went as they came", dialects.ErrNoRow, semaphore.Hash)
 	})
 	return p, err
 }
@@ -124,7 +126,7 @@ func probeSQL(table string, as role, try bool) string {
 		"case when p.n is not null then " + taken(table, "p.n") + " end, " +
 		"case when head.state = '" + gotHead + "' then pg_advisory_unlock(" + queue + ") end " +
 		"from (select " + state + " as state from (select) one " +
-		"left join " + quoted + " own on own.id = ($2::int[])[1] and own.semaphore = $1) head " +
+		"left join " + quoted + " own on own.id = ($2::int[])[1] and own.hash = $1) head " +
 		"left join lateral (select n from unnest($2::int[]) n where head.state = '" + gotHead + "' " +
 		"and pg_try_advisory_xact_lock(" + number + ", n) limit 1) p on true"
 }

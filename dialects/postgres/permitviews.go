@@ -13,6 +13,7 @@ import (
 type permitLock struct {
 	turnstile
 	Semaphore string `json:"semaphore"`
+	Name      string `json:"name"`
 	Permit    int    `json:"permit"`
 	Queue     bool   `json:"queue"`
 }
@@ -21,12 +22,12 @@ type permitLock struct {
 func permitLocksSQL(quoted string) string {
 	return `select row_to_json(s)::text from (
 	select l.pid, l.virtualtransaction, l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub,
-		l.granted, extract(epoch from l.waitstart) as since, l.objid::int < 0 as queue, p.semaphore, p.permit,
+		l.granted, extract(epoch from l.waitstart) as since, l.objid::int < 0 as queue, p.hash as semaphore, p.name, p.permit,
 		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
 	from pg_locks l join ` + quoted + ` p on p.id = abs(l.objid::int)
 	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
 		and l.` + inThisDatabase + ` and l.classid = ` + literal(quoted) + `::regclass
-		and (cardinality($1::text[]) = 0 or p.semaphore = any($1::text[]))) s`
+		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
 // InspectPermits implements dialects.Semaphores.
@@ -82,7 +83,7 @@ func (p picture) semaphores(table string, locks []permitLock) (states []dialects
 			end = len(locks)
 		}
 		state := p.semaphore(locks[:end])
-		state.Table, state.Semaphore = table, name
+		state.Table, state.Semaphore, state.Name = table, name, locks[0].Name
 		if len(state.Permits)+len(state.Waiters) > 0 {
 			states = append(states, state)
 		}

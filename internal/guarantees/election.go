@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
@@ -266,7 +267,7 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	me := candidacy(t, f.Locks.Election(name, "me"))
 	leading := testbed.Receive(t, me.terms)
 	leaders := testbed.TableOf(e, "txlock_slots_leaders")
-	seats, err := driver.Seats(background, e.Table(), name, false)
+	seats, err := driver.Seats(background, e.Table(), dialects.Named{Hash: testbed.HashOf(name)}, false)
 	require.NoError(t, err)
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+leaders+" WHERE id = "+seats.Record+" AND identity = 'me'"))
 

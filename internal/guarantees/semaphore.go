@@ -100,14 +100,14 @@ func headWaits[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string, n int) 
 		query = `SELECT COUNT(*) FROM pg_locks l JOIN public.txlock_slots_permits p ON p.id = -l.objid::int
 			JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND query LIKE '%do $txlock$%'
 			AND classid = 'public.txlock_slots_permits'::regclass
-			AND semaphore = '` + key + `'`
+			AND hash = '` + testbed.HashOf(key) + `'`
 	} else {
 		permits := testbed.TableOf(f.Engine, "txlock_slots_permits")
 		table := sha256.Sum256([]byte("`" + strings.ReplaceAll(permits, ".", "`.`") + "`"))
 		query = fmt.Sprintf(`SELECT (SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'
 			AND info LIKE '%%(_ %s) */%%, 100000000)') + COALESCE((SELECT IS_USED_LOCK(CONCAT('txlock_%.16x_', id))
-			IS NOT NULL FROM %s WHERE semaphore = '%[1]s' AND permit = 0), 0)`,
-			key, table, permits)
+			IS NOT NULL FROM %s WHERE hash = '%s' AND permit = 0), 0)`,
+			key, table, permits, testbed.HashOf(key))
 	}
 	eventually.Every(t, fmt.Sprintf("a head and %d behind it", n), testbed.PollEvery, func() bool {
 		return f.Total(t, query) == n+1

@@ -53,12 +53,15 @@ func Of(request dialects.Request) string {
 	if request.Permit != nil {
 		return bracket("("+strconv.Itoa(len(request.Permit.Rows))+" ", request.Keys, ")")
 	}
+	table := shared + "(" + escape(request.Table) + "." + strings.ReplaceAll(escape(request.Column), ".", "%2E")
+	if request.Hidden {
+		return bracket(table, nil, ")")
+	}
 	values := make([]string, 0, min(len(request.Values), longest))
 	for _, value := range request.Values[:cap(values)] {
 		values = append(values, value.Text)
 	}
-	column := strings.ReplaceAll(escape(request.Column), ".", "%2E")
-	return bracket(shared+"("+escape(request.Table)+"."+column+" ", values, ")")
+	return bracket(table+" ", values, ")")
 }
 
 // bracket leaves the bracket open when there is no room for all items.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -60,7 +61,7 @@ func appointGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]
 	f := testbed.NewFixture(t, e, c)
 	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	t.Cleanup(pool.Close)
-	seats, err := driver.Seats(background, e.Table(), f.Key("appoint"), true)
+	seats, err := driver.Seats(background, e.Table(), dialects.Named{Hash: testbed.HashOf(f.Key("appoint"))}, true)
 	require.NoError(t, err)
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	settings := func() (text string) {

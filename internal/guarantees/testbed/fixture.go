@@ -2,6 +2,8 @@ package testbed
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"strconv"
@@ -108,6 +110,9 @@ var usedSlots = struct {
 
 // SlotOf is the slot of a key in a table of so many slots.
 func SlotOf(key string, slots int) uint32 { return crc32.ChecksumIEEE([]byte(key)) % uint32(slots) }
+
+// HashOf is how the tables of semaphores and elections know a name. It never changes.
+func HashOf(name string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(name))) }
 
 // Key is a key that no other test uses.
 func (f *Fixture[Tx]) Key(name string) string {
