@@ -53,8 +53,8 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	return e
 }
 
-// asciiKey writes a name in ASCII, for people: bytes that are not plain as in =2A. The end of a long
-// name is left out.
+// asciiKey writes a name in ASCII, for people: bytes that are not plain as in =2A. The end of a
+// long name is left out.
 func asciiKey(name string) string {
 	const longest, shown = 191, 100
 	var b strings.Builder

@@ -19,8 +19,8 @@ import (
 //
 // Values of [Locker.Rows] are left out of what sessions show, so Inspect does not find these locks.
 // They stand in the statement on MySQL and MariaDB, in its parameters on PostgreSQL, and in views
-// of the server's locks. Identities of an [Election] are stored as they are: they are there to be
-// read. So is what the work of a Do sends. Errors, the log and a [Tracer] of this process name keys.
+// of the server's locks. Identities of an [Election] are stored as they are, to be read. What the
+// work of a Do sends is its own. Errors, the log and a [Tracer] of this process name keys.
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
 // hiddenMark begins what is shown instead of a key: behind it are a slot, or the beginning of a

@@ -23,8 +23,8 @@ type Holding struct {
 	// the number of the slot.
 	Column, Row string
 	// Key is what the holder named, else what the first reader or waiter named that says so. It is
-	// empty for Rows, and where no session says it, see [WithHiddenKeys]. Some servers have room for
-	// its beginning only: "…" follows then.
+	// empty for Rows, and where no session says it, see [WithHiddenKeys]. Some servers have room
+	// for its beginning only: "…" follows then.
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
@@ -34,8 +34,8 @@ type Holding struct {
 	Readers []Session
 	Waiters []Session // in the order of the queue
 	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
-	// "semaphore", Row is a hash of its key, and Holder is nil. To break one, set Holder to it. Of a
-	// [Locker.Election], Column is "election", Row a hash of its name, Key its name, and Holder
+	// "semaphore", Row is a hash of its key, and Holder is nil. To break one, set Holder to it. Of
+	// a [Locker.Election], Column is "election", Row a hash of its name, Key its name, and Holder
 	// leads it. [Election.Leader] has the identity. For a name that is hidden, Key is what the
 	// caller of Inspect named, else "~", the beginning of the hash, and "…".
 	Permits []Session

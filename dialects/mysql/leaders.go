@@ -27,7 +27,8 @@ func leadersOf(table string) (string, error) {
 func leadersTable(leaders string) table {
 	return table{leaders, " (\n" +
 		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
-		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +
+		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
+		"    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +
 		"    part ENUM('seat', 'record', 'office') NOT NULL,\n" +
 		"    identity VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,\n" +
 		"    term BIGINT NOT NULL DEFAULT 0,\n    since DATETIME(6) NULL COMMENT 'UTC',\n" +
@@ -45,7 +46,9 @@ func literalsOf(named dialects.Named) (hash, name string, err error) {
 }
 
 // Seats implements dialects.Electorate.
-func (d *Driver) Seats(ctx context.Context, table string, election dialects.Named, create bool) (s dialects.Seats, err error) {
+func (d *Driver) Seats(ctx context.Context, table string, election dialects.Named, create bool) (
+	s dialects.Seats, err error,
+) {
 	leaders, err := leadersOf(table)
 	if err != nil {
 		return s, err

@@ -32,7 +32,9 @@ func leadersSchema(leaders string) string {
 }
 
 // Seats implements dialects.Electorate.
-func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.Named, create bool) (s dialects.Seats, err error) {
+func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.Named, create bool) (
+	s dialects.Seats, err error,
+) {
 	leaders, err := leadersOf(table)
 	if err != nil {
 		return s, err

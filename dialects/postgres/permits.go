@@ -28,7 +28,9 @@ func permitsSchema(permits string) string {
 }
 
 // Permits implements dialects.Semaphores.
-func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (p dialects.Permits, err error) {
+func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (
+	p dialects.Permits, err error,
+) {
 	permits, err := permitsOf(table)
 	if err != nil {
 		return p, err

@@ -22,7 +22,8 @@ type permitLock struct {
 func permitLocksSQL(quoted string) string {
 	return `select row_to_json(s)::text from (
 	select l.pid, l.virtualtransaction, l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub,
-		l.granted, extract(epoch from l.waitstart) as since, l.objid::int < 0 as queue, p.hash as semaphore, p.name, p.permit,
+		l.granted, extract(epoch from l.waitstart) as since, l.objid::int < 0 as queue, p.hash as semaphore, p.name,
+		p.permit,
 		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
 	from pg_locks l join ` + quoted + ` p on p.id = abs(l.objid::int)
 	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
