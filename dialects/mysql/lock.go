@@ -62,8 +62,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if request.Permit != nil {
 		return d.takePermit(ctx, at, request, front)
 	}
-	limit := interrupt.Limit(ctx, request)
-	told := limit > 0
+	limit, told := d.limitOf(ctx, request)
 	ours := at.patience > 0 && !request.Try && (!told || at.patience < limit)
 	if ours {
 		limit, told = at.patience, false
@@ -118,6 +117,29 @@ func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string, cut fun
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
 	}
 	return err
+}
+
+// limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx.
+func (d *Driver) limitOf(ctx context.Context, request dialects.Request) (limit time.Duration, told bool) {
+	limit = interrupt.Limit(ctx, request)
+	if limit == 0 && !request.Try && d.limited.Load() {
+		return interrupt.Longest, false
+	}
+	return limit, limit > 0
+}
+
+// cutShort tells whether a limit of the session's has ended a wait, which is not the caller's:
+// max_execution_time, max_statement_time, or innodb_lock_wait_timeout, 50 s by default. Once one of
+// the first two has, each wait brings a limit of its own in its place.
+func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err error) bool {
+	switch number(err) {
+	case queryTimeout, statementTimeout:
+		d.limited.Store(true)
+	case lockWaitTimeout:
+	default:
+		return false
+	}
+	return !request.Try && !ended(ctx)
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.
@@ -178,6 +200,10 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
 func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
 	token, err = d.lock(ctx, at, request, "")
+	for at.role == guest && d.cutShort(ctx, request, err) && !(number(err) == lockWaitTimeout &&
+		rollsBackOnTimeout(context.WithoutCancel(ctx), at)) {
+		token, err = d.lock(ctx, at, request, "")
+	}
 	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) || isAborted(err) {
 		return 0, lost(err)

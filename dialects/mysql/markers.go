@@ -40,7 +40,7 @@ func microseconds(time string) string {
 // clock that was set back does not make work run twice: what was done later than now was done.
 func inWindow(marker dialects.Marker) string {
 	now := microseconds("UTC_TIMESTAMP(6)")
-	return fmt.Sprintf("%s >= %s - %s %% %d", microseconds("done_at"), now, now, marker.Period.Microseconds())
+	return fmt.Sprintf("%s >= %s - MOD(%s, %d)", microseconds("done_at"), now, now, marker.Period.Microseconds())
 }
 
 func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.Hash) }

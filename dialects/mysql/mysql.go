@@ -27,6 +27,7 @@ type Driver struct {
 	owned    bool
 	readings readings
 	tables   tables
+	limited  atomic.Bool // sessions have a limit on statements: see cutShort
 	mute     atomic.Bool // no variable is set, because the server shows them to nobody
 	// identified says that the server was asked who it is, and was not refused.
 	identified atomic.Bool
@@ -155,9 +156,8 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 				continue
 			}
 		}
-		// The limit of a MySQL session on a wait, 50 s by default, is not the caller's: wait on, in
-		// a new transaction, because with innodb_rollback_on_timeout the old one is gone.
-		if number(err) != lockWaitTimeout || request.Try || broken != nil || ended(ctx) {
+		// Wait on, in a new transaction, because with innodb_rollback_on_timeout the old one is gone.
+		if !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
 				destroy(s.conn)
 			}

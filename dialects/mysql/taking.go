@@ -217,7 +217,7 @@ func (t *taking) showLater() string {
 
 // queue waits for the head of the queue. The wait ends like any other.
 func (t *taking) queue(ctx context.Context) error {
-	limit := interrupt.Limit(ctx, t.request)
+	limit, told := t.driver.limitOf(ctx, t.request)
 	tag, prefix, hint := "", "", ""
 	if ctx.Done() != nil {
 		tag = newTag()
@@ -229,11 +229,14 @@ func (t *taking) queue(ctx context.Context) error {
 	query := prefix + "SELECT " + hint + commentOf(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue + "', " +
 		"100000000)"
 	var granted []string
-	err := t.driver.awaitTagged(ctx, limit > 0, tag, t.cut, func(ctx context.Context) (err error) {
+	err := t.driver.awaitTagged(ctx, told, tag, t.cut, func(ctx context.Context) (err error) {
 		granted, err = firstColumn(ctx, t, query)
 		return err
 	})
 	if err == nil && granted[0] != "1" { // MariaDB has no error for the end of this wait
+		if !ended(ctx) && !t.driver.limited.Swap(true) { // by max_statement_time, perhaps: see cutShort
+			return t.queue(ctx)
+		}
 		err = fmt.Errorf("%w: the wait in the queue was ended", dialects.ErrNotAcquired)
 	}
 	return err

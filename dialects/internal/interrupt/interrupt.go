@@ -193,5 +193,8 @@ func Limit(ctx context.Context, request dialects.Request) time.Duration {
 		return 0
 	}
 	left := max(time.Until(deadline), 0).Truncate(time.Millisecond) + 2*time.Millisecond
-	return min(left, 24*24*time.Hour) // the servers' timers hold 2^31 ms, a little more than 24 days
+	return min(left, Longest)
 }
+
+// Longest is the longest limit that servers take: their timers hold 2^31 ms.
+const Longest = 24 * 24 * time.Hour

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -265,7 +266,14 @@ func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c
 	e, err := testbed.NewEngine(server)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Admin.Close() })
-	driver, pool := c.Connect(t, server.DSN, 4)
+	dsn := server.DSN
+	if !e.Postgres { // in which NOT binds tighter
+		config, err := mysql.ParseDSN(dsn)
+		require.NoError(t, err)
+		config.Params = map[string]string{"sql_mode": "'HIGH_NOT_PRECEDENCE'"}
+		dsn = config.FormatDSN()
+	}
+	driver, pool := c.Connect(t, dsn, 4)
 	t.Cleanup(pool.Close)
 	locks := txlock.New(driver, txlock.WithTable(table))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
@@ -281,7 +289,7 @@ func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c
 		}
 		_, tried := m.TryLock(background)
 		done := m.Within(time.Minute).Do(background, func(context.Context, Tx) error { return nil })
-		tx := c.Begin(t, server.DSN, 0)
+		tx := c.Begin(t, dsn, 0)
 		in := m.LockTx(background, tx)
 		triedIn := m.TryLockTx(background, tx)
 		_, err := c.Query(background, tx, "SELECT 1")

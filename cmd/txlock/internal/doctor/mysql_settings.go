@@ -50,11 +50,11 @@ var cuts = []struct {
 	unit time.Duration
 	why  string
 }{
-	{"max_execution_time", time.Millisecond, "a wait for a lock that Within does not limit is one SELECT: one that " +
-		"takes longer ends with ErrNotAcquired"},
-	{"max_statement_time", time.Second, "a wait for a lock that Within does not limit is one statement: one that " +
-		"takes longer ends with ErrNotAcquired. " +
-		"So does, with the server's error, a long statement of the work"},
+	{"max_execution_time", time.Millisecond, "a LockTx that waits for longer ends with ErrNotAcquired, unless Within " +
+		"limits it. Lock and Do wait on, but the first such wait of a program goes to the end of the queue"},
+	{"max_statement_time", time.Second, "a LockTx that waits for longer ends with ErrNotAcquired, unless Within " +
+		"limits it. Lock and Do wait on, but the first such wait of a program goes to the end of the queue. " +
+		"A long statement of the work ends with the server's error"},
 }
 
 // idles are MariaDB's variables that end sessions that are idle in a transaction.

@@ -408,8 +408,15 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 		if e.Kind == servers.MariaDB {
 			limit, value = "max_statement_time", "0.2"
 		}
-		_, err = locks(limit, value).Mutex("a").Lock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		config := s.config(t, s.name)
+		config.Params = map[string]string{limit: value}
+		db, err := sql.Open("mysql", config.FormatDSN())
+		require.NoError(t, err)
+		defer db.Close()
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.ErrorIs(t, locks(limit, value).Mutex("a").LockTx(background, tx), txlock.ErrNotAcquired)
+		require.NoError(t, tx.Rollback())
 		require.NoError(t, held.Unlock(background))
 		if e.Kind != servers.MariaDB {
 			return

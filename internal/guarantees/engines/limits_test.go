@@ -1,0 +1,66 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// A limit of the session on its statements ends no wait: each waits on, with a limit of its own.
+func TestLimitOnStatements(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.Params = map[string]string{"max_execution_time": "2000"}
+		if f.Kind == servers.MariaDB {
+			config.Params = map[string]string{"max_statement_time": "2"}
+		}
+		driver, pool := f.Connect(t, config.FormatDSN(), 8)
+		t.Cleanup(pool.Close)
+		locks := txlock.New(driver, txlock.WithTable(f.Table()))
+
+		held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+		require.NoError(t, err)
+		permit, err := f.Locks.Semaphore(f.Key("s"), 1).Lock(background)
+		require.NoError(t, err)
+		got := make(chan error, 4)
+		hold := func(m *txlock.Mutex[*sql.Tx], ctx context.Context) error {
+			lock, err := m.Lock(ctx)
+			if err == nil {
+				err = lock.Unlock(background)
+			}
+			return err
+		}
+		go func() { got <- hold(locks.Mutex(f.Key("a")), background) }()
+		go func() {
+			got <- locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, _ *sql.Tx) error {
+				return hold(locks.Mutex(f.Key("a")), ctx)
+			})
+		}()
+		for range 2 { // the second waits for the first, in the queue
+			other, pool := f.Connect(t, config.FormatDSN(), 2)
+			t.Cleanup(pool.Close)
+			go func() {
+				got <- hold(txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1), background)
+			}()
+		}
+		eventually.True(t, "two wait with a limit of ours, beside the nested wait and the head of the queue", func() bool {
+			require.Empty(t, got, "a wait has ended")
+			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+
+				"' AND info LIKE '%MAX_EXECUTION_TIME(2073600000)%'") == 2
+		})
+		require.NoError(t, held.Unlock(background))
+		require.NoError(t, permit.Unlock(background))
+		for range 4 {
+			require.NoError(t, <-got)
+		}
+	})
+}
