@@ -128,8 +128,8 @@ func (c *ownedConn) watch(query string) {
 	}
 }
 
-// leavesSettings tells whether a statement surely changes no setting. Others are a guess: SET, CALL,
-// several statements, a comment in front.
+// leavesSettings tells whether a statement surely changes no setting. Others are a guess: SET,
+// CALL, several statements, a comment in front.
 func leavesSettings(query string) bool {
 	query = strings.TrimLeft(query, " \t\r\n(")
 	end := strings.IndexFunc(query, func(r rune) bool { return !unicode.IsLetter(r) })

@@ -100,7 +100,8 @@ func TestOffice(t *testing.T) {
 			done := make(chan struct{})
 			go func() { // a test may leave its goroutine
 				defer close(done)
-				test.run(txlocktest.Within(judge, 5*time.Second), newHouse(t, test.conns), func(h house) Office { return broken{h} })
+				brief := txlocktest.Within(judge, 5*time.Second)
+				test.run(brief, newHouse(t, test.conns), func(h house) Office { return broken{h} })
 			}()
 			<-done
 			require.Equal(t, test.finds, judge.failed)

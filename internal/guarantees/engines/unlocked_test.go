@@ -23,7 +23,8 @@ func TestUnlockedTables(t *testing.T) {
 		if f.Kind == servers.MariaDB {
 			engines = append(engines, "Aria")
 		}
-		f.AsAdmin(t, "CREATE TABLE "+inDB("things")+" (id int primary key) ENGINE=InnoDB PARTITION BY HASH(id) PARTITIONS 2")
+		f.AsAdmin(t, "CREATE TABLE "+inDB("things")+" (id int primary key) ENGINE=InnoDB "+
+			"PARTITION BY HASH(id) PARTITIONS 2")
 		f.AsAdmin(t, "INSERT INTO "+inDB("things")+" VALUES (1), (2)")
 		f.AsAdmin(t, "CREATE VIEW "+inDB("counted")+" AS SELECT id, COUNT(*) n FROM "+inDB("things")+" GROUP BY id")
 		unlocked := []string{inDB("counted")}

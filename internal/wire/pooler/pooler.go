@@ -93,7 +93,9 @@ func (p *Pooler) accept() {
 		}
 		p.serving.Go(func() {
 			defer conn.Close()
-			c := &client{pooler: p, conn: conn, Backend: pgproto3.NewBackend(conn, conn), parsed: map[string]statement{}}
+			c := &client{
+				pooler: p, conn: conn, Backend: pgproto3.NewBackend(conn, conn), parsed: map[string]statement{},
+			}
 			_ = c.serve() // a client that is gone is no error
 		})
 	}
