@@ -678,8 +678,13 @@ func lines(t *testing.T) (lines []line) {
 	if testing.Short() {
 		return lines
 	}
-	return append(lines,
+	lines = append(lines,
 		onPgx(testbed.PgBouncer(t), testbed.PgxOpened()), onSQL(testbed.PgBouncer(t), testbed.PostgresSQL[0]))
+	if tier.Full() {
+		lines = append(lines, onPgx(testbed.Pgpool(t, 200, true), testbed.PostgresPgx[1]),
+			onSQL(testbed.Pgpool(t, 200, false), testbed.PostgresSQL[0]))
+	}
+	return lines
 }
 
 // A pooler gives a session to one client after the other. Guarantees that kill or spoil sessions

@@ -32,6 +32,11 @@ type session[Tx any] struct {
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
 	s.settled = s.conn.lasting().serve(request)
 	token, err := s.tryBegin(ctx, request)
+	if sqlState(err) == abortedBefore && s.conn.status() == idle {
+		// pgpool-II went on to believe in a transaction whose COMMIT the server had refused, until
+		// the rollback of this one.
+		token, err = s.tryBegin(ctx, request)
+	}
 	for errors.Is(err, errUnsettled) ||
 		(errors.Is(err, errUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled && s.conn.status() != closed {
 		s.settled = s.settled && !errors.Is(err, errUnsettled)

@@ -132,7 +132,7 @@ func TestNoLastingSettingsBehindPooler(t *testing.T) {
 			var shown string
 			require.NoError(t, other.QueryRow(background, lastingSQL).Scan(&shown))
 			require.NoError(t, other.Close(background))
-			require.Equal(t, "0 0 off", shown)
+			require.Equal(t, "0 0 0 off", shown)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Engine struct {
 	MariaDB  bool
 	Further  bool // of a version that the full tier adds
 	Pooled   bool // through a pooler, which has connections of its own to the server
+	Pgpool   bool // the pooler is pgpool-II, which has a session for each client, and answers cancels late
 	Tells    bool // shows what an idle session says of itself
 
 	install sync.Once // of the lock table that all fixtures share

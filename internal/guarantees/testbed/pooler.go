@@ -23,17 +23,40 @@ func (e *Engine) Through(pooler *servers.Server) *Engine {
 // no session of the server may have a setting that a txlock session made.
 func PgBouncer(t *testing.T) *Engine {
 	t.Helper()
-	var newest *Engine
-	for _, e := range Engines {
-		if e.Postgres {
-			newest = e
-		}
-	}
+	newest := newestPostgres()
 	pooler, err := servers.StartPgBouncer(background, newest.Server, "default_pool_size=150", "max_client_conn=1000")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	t.Cleanup(func() { unchangedSettings(t, pooler) })
 	return newest.Through(pooler)
+}
+
+// Pgpool is the newest PostgreSQL behind a pgpool-II, which has a session of the server's for each
+// of so many clients. Simple is for postgres.Open: pgpool-II begins a transaction of its own where
+// an INSERT is prepared, and BEGIN READ WRITE comes too late in it. When the test has ended, the
+// next clients of these sessions have no setting of txlock's.
+func Pgpool(t *testing.T, clients int, simple bool) *Engine {
+	t.Helper()
+	newest := newestPostgres()
+	pooler, err := servers.StartPgpool(background, newest.Server, clients)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	t.Cleanup(func() { unchangedSettings(t, pooler) })
+	through := newest.Through(pooler)
+	through.Pgpool = true
+	if simple {
+		pooler.DSN += "&default_query_exec_mode=simple_protocol"
+	}
+	return through
+}
+
+func newestPostgres() (newest *Engine) {
+	for _, e := range Engines {
+		if e.Postgres && !e.Further {
+			newest = e
+		}
+	}
+	return newest
 }
 
 // Keyless is the engine behind a pooler like RDS Proxy: by transaction, and nothing can be
