@@ -19,6 +19,7 @@ const (
 	noTransaction    = "25P01"
 	abortedBefore    = "25P02"
 	notSupported     = "0A000"
+	unknownSavepoint = "3B001"
 	serialization    = "40001"
 	deadlockDetected = "40P01"
 	unknownStatement = "26000" // prepared, as the client library believes

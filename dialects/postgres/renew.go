@@ -58,31 +58,52 @@ func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
 func (r *renewal) due() bool { return r.needed && r.possible() && time.Since(r.last) >= r.every }
 
-// renew leaves the locks as they are when somebody shares the gate. It is due again after half of
-// the usual time. After an error the session still has the turnstiles, so nobody gets in before the
-// owner knows of the loss, when the connection is closed. That is what the savepoints are for:
-// without them a statement that fails would end the transaction, and with it what the session does
-// not keep for itself yet, or no longer.
+// renew leaves the locks as they are when somebody shares the gate, or cancels. It is due again
+// after half of the usual time. After an error the session still has the turnstiles, so nobody gets
+// in before the owner knows of the loss, when the connection is closed. That is what the savepoints
+// are for: without them a statement that fails would end the transaction, and with it what the
+// session does not keep for itself yet, or no longer.
 func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err error) {
 	s.spoiled = true // unless all goes well: a connection that is closed keeps nothing
 	shown, err := s.shown(ctx)
-	if err != nil {
-		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
+	if err == nil {
+		renewed = true
+		err = s.conn.exec(ctx, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	}
-	err = s.conn.exec(ctx, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+	for tries := 0; sqlState(err) == queryCanceled && tries < cancelsWithstood; tries++ {
+		renewed, err = s.resume(ctx, shown)
+	}
 	if sqlState(err) == lockNotAvailable {
-		if undone := s.conn.exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint); undone == nil {
-			s.spoiled = false
-			s.renewal.last = time.Now().Add(-s.renewal.every / 2)
-			return false, nil
-		}
+		renewed = false
+		err = s.conn.exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint)
 	}
 	if err != nil {
 		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
 	s.spoiled = false
 	s.renewal.last = time.Now()
-	return true, nil
+	if !renewed {
+		s.renewal.last = s.renewal.last.Add(-s.renewal.every / 2)
+	}
+	return renewed, nil
+}
+
+// cancelsWithstood is how many cancels one renewal takes, each of which hits what the one before
+// has made necessary.
+const cancelsWithstood = 10
+
+// resume goes on after a cancel. Behind one of the savepoints the transaction has the rows, so what
+// the session keeps for itself is given up. In between the transaction is aborted. If the session
+// keeps the turnstiles and the gate then, the rows are locked again as if nothing had happened.
+// Else the cancel came before the first savepoint, and the lock is lost.
+func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, err error) {
+	unkeep := append([]string{"rollback to " + renewSavepoint}, s.unkeep()...)
+	err = s.conn.exec(ctx, strings.Join(unkeep, "; "))
+	if sqlState(err) != unknownSavepoint {
+		return false, err
+	}
+	again := slices.Concat([]string{renewChain}, s.kept(), s.relock(shown), s.unkeep())
+	return true, s.conn.exec(ctx, strings.Join(again, "; "))
 }
 
 // renewSoon renews what can be renewed, for a session that gives way: the first wait for the gate
@@ -114,42 +135,72 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 }
 
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
-// transaction in between, leaves the server's session to this connection. ROLLBACK AND CHAIN begins
-// the next transaction in the act of ending the last, so there is no moment outside either.
+// transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
-	var keep, pass, lock, unkeep []string
+	begin := []string{renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'"}
+	return strings.Join(slices.Concat(begin, s.gates(keeping), s.turnstiles(keeping), []string{renewChain},
+		s.relock(shown), s.unkeep()), "; ")
+}
+
+// renewChain begins the next transaction in the act of ending the last, so there is no moment
+// outside either.
+const renewChain = "rollback and chain"
+
+// turnstiles calls function for the turnstiles of each request.
+func (s *session[Tx]) turnstiles(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
-		rows, _ := rowsOf(request) // it has been locked by the same text
-		each := func(function string) string {
-			return "select count(" + passSQL(request, form(request, function), "n") + ") from unnest(" +
-				literal(arrayOf(turnstilesOf(request))) + "::int[]) n"
-		}
-		keep = append(keep, each(keeping))
-		pass = append(pass, each(passing))
-		unkeep = append(unkeep, each(unkeeping))
-		if !locksRows(request) {
-			continue
-		}
-		values := make([]string, len(request.Values))
-		for i, value := range request.Values {
-			values[i] = value.Text
-		}
-		// A row that is missing is a division by zero. One that somebody has got who passes no
-		// turnstiles is an error too. Either is the end of the session.
-		lock = append(lock, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
-			" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+rows.column+
-			rowLock(request)+" nowait) locked")
+		calls = append(calls, "select count("+passSQL(request, form(request, function), "n")+") from unnest("+
+			literal(arrayOf(turnstilesOf(request)))+"::int[]) n")
 	}
+	return calls
+}
+
+// relock locks in a new transaction what was locked in the last, and sets a savepoint behind it.
+func (s *session[Tx]) relock(shown string) []string {
 	set := "select " + setSQL("application_name", escaped(shown))
 	if !s.settled {
 		lease := literal(milliseconds(s.lease))
 		set += ", " + setSQL("idle_in_transaction_session_timeout", lease) + ", " + setSQL("tcp_user_timeout", lease) +
 			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
 	}
-	begin := []string{renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'"}
-	statements := slices.Concat(begin, s.gates(keeping), keep, []string{"rollback and chain", set}, pass, lock,
-		[]string{renewSavepoint}, unkeep, s.gates(unkeeping), []string{"release " + renewSavepoint})
-	return strings.Join(statements, "; ")
+	calls := append([]string{set}, s.turnstiles(passing)...)
+	for _, request := range s.renewal.locked {
+		if !locksRows(request) {
+			continue
+		}
+		rows, _ := rowsOf(request) // it has been locked by the same text
+		values := make([]string, len(request.Values))
+		for i, value := range request.Values {
+			values[i] = value.Text
+		}
+		// A row that is missing is a division by zero. One that somebody has got who passes no
+		// turnstiles is an error too. Either is the end of the session.
+		calls = append(calls, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+
+			rows.table+" where "+rows.column+" in ("+strings.Join(values, ", ")+")"+rows.seeded+" order by "+
+			rows.column+rowLock(request)+" nowait) locked")
+	}
+	return append(calls, renewSavepoint)
+}
+
+// unkeep gives up what the session keeps for itself, and releases the savepoint.
+func (s *session[Tx]) unkeep() []string {
+	return slices.Concat(s.turnstiles(unkeeping), s.gates(unkeeping), []string{"release " + renewSavepoint})
+}
+
+// kept fails by a division by zero unless the session keeps all turnstiles, and the gates, for
+// itself. The transaction must have none.
+func (s *session[Tx]) kept() (calls []string) {
+	for _, request := range s.renewal.locked {
+		numbers := turnstilesOf(request)
+		if locksRows(request) {
+			numbers = append(numbers, gateNumber)
+		}
+		calls = append(calls, "select 1 / (count(distinct objid) = "+strconv.Itoa(len(numbers))+")::int from pg_locks "+
+			"where locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = "+
+			numberSQL(request.Table)+"::oid and objid in (select n::oid from unnest("+literal(arrayOf(numbers))+
+			"::int[]) n)")
+	}
+	return calls
 }
 
 // escaped is a literal whatever standard_conforming_strings is: newer servers show some bytes of an

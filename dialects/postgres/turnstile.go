@@ -87,7 +87,10 @@ func turnstileOf(request dialects.Request, row dialects.Value) int64 {
 // gate is the number of a lock beside the turnstiles of our own table, whose rows have numbers from
 // 0. A request of more rows than turnstiles shares it until the end of its transaction. A renewal,
 // which for a moment has no more than the turnstiles of its rows, must have it alone.
-const gate = "-1"
+const (
+	gateNumber = -1
+	gate       = "-1"
+)
 
 func gateStatement(request dialects.Request) statement {
 	if !request.Ours || !isWide(request) {

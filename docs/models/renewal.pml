@@ -6,8 +6,9 @@
  * both, and has a turnstile in front of row 0 alone, as requests of more than 32 rows have
  * turnstiles in front of the first 32 alone. It passes a gate first. Requests wait or try, give up
  * at any point, and come back without end. Each statement of a renewal may fail. PostgreSQL then
- * aborts the transaction, or what came after the last savepoint; locks of the session stay. The
- * client tells the owner, and then closes the connection.
+ * aborts the transaction, or what came after the last savepoint; locks of the session stay. Where
+ * that was a cancel, the client goes on: back to the savepoint, or, where the session keeps turnstile
+ * and gate, with the next transaction. Else it tells the owner, and then closes the connection.
  *
  * Claims: never two inside, where an owner is inside until it is told or leaves. A renewal finds
  * the row free. No advisory lock of the session outlives the hold. Nobody is blocked for ever.
@@ -19,6 +20,7 @@
  * Mutation NO_FIRST_SAVEPOINT: a first statement that fails ends the transaction, and a waiter gets
  * in before the owner is told.
  * Mutation NO_LAST_SAVEPOINT: so does a last statement that fails after it has unlocked.
+ * Mutation RESUMES_UNKEPT: after a cancel the client goes on whatever the session keeps.
  * Mutation CLOSE_BEFORE_TELLING: the connection is closed before the owner is told.
  */
 #define N 3 /* sessions; their numbers are 1 to N */
@@ -33,6 +35,7 @@ byte gate;                      /* the gate: who keeps it shut; 0: nobody */
 byte inside[2];                 /* who works under the lock, by its own view */
 
 #define SELF (1 << me)
+#define KEPT (bySession[r] && gate == me)
 
 inline grantTurnstile(r) { /* to the first who waits, in the act of releasing */
 	if
@@ -189,7 +192,14 @@ held:
 #endif
 	fi;
 
-	/* The renewal. */
+	/* The renewal. A cancel in front of its first statement ends the transaction, so the lock is free
+	 * before the owner can know. To the model that is an unlock, unless the client goes on. */
+#ifdef RESUMES_UNKEPT
+	if
+	:: true
+	:: leave(); endTransaction(); goto again
+	fi;
+#endif
 #ifndef NO_FIRST_SAVEPOINT
 	undoable = true; /* savepoint */
 #endif
@@ -208,6 +218,7 @@ held:
 	undoable = false;
 	endTransaction(); /* rollback and chain */
 	mayFail();
+again:
 	atomic { /* pg_advisory_xact_lock(t) */
 		if
 		:: turnstile[r] == me -> byTransaction[r] = true
@@ -228,6 +239,7 @@ held:
 #ifndef NO_LAST_SAVEPOINT
 	undoable = true; /* savepoint */
 #endif
+unkeep:
 	bySession[r] = false; /* pg_advisory_unlock(t) */
 	if
 	:: gate == me -> gate = 0 /* pg_advisory_unlock(gate) */
@@ -239,8 +251,17 @@ held:
 
 failed:
 	if
-	:: undoable /* the transaction stands, with its locks */
-	:: else -> endTransaction()
+	:: undoable -> /* the transaction stands, with its locks */
+		if
+		:: goto unkeep /* after a cancel; rollback to savepoint */
+		:: true
+		fi
+	:: else ->
+		endTransaction();
+		if
+		:: KEPT -> goto again /* after a cancel */
+		:: true
+		fi
 	fi;
 	undoable = false;
 #ifdef CLOSE_BEFORE_TELLING

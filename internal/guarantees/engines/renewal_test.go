@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,6 +270,56 @@ func renewedLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	release()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+}
+
+// A cancel that hits a renewal is no loss: neither before the transaction ends, where the renewal
+// waits for the gate, nor behind that, where it waits until a change of the table is done.
+func TestCancelledRenewalIsNoLoss(t *testing.T) {
+	t.Parallel()
+	for in, by := range map[string]struct {
+		block   string
+		cancels int // those behind the first hit what the one before has made necessary
+	}{
+		"in the old transaction": {"SELECT pg_advisory_xact_lock_shared('%s'::regclass::oid::int, -1)", 1},
+		"in the new transaction": {"LOCK TABLE %s IN EXCLUSIVE MODE", 3}, // is granted when the old one ends
+	} {
+		t.Run(in, func(t *testing.T) {
+			t.Parallel()
+			eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+				cancelledRenewal(t, e, testbed.PgxOpened(), by.block, by.cancels)
+			})
+		})
+	}
+}
+
+func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], block string, cancels int) {
+	const lease = 4 * time.Second
+	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(lease), txlock.WithSlots(64))
+	require.NoError(t, f.Locks.Install(background))
+	lock, err := f.Locks.Mutex("a").Lock(background)
+	require.NoError(t, err)
+	holds := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "'"
+	number := "SELECT COALESCE(MAX(backend_xid::text::bigint), 0)" + holds
+	before := f.Total(t, number)
+
+	tx, err := f.Admin.Begin()
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.Exec(fmt.Sprintf(block, table))
+	require.NoError(t, err)
+	for range cancels {
+		eventually.Every(t, "a renewal is cancelled", testbed.PollEvery, func() bool {
+			return f.Total(t, "SELECT COUNT(pg_cancel_backend(pid))"+holds+" AND wait_event_type = 'Lock'") > 0
+		})
+	}
+	require.NoError(t, tx.Rollback())
+	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool { return f.Total(t, number) > before })
+	require.NoError(t, context.Cause(lock.Context()))
+	f.Taken(t, "a")
+	require.NoError(t, lock.Unlock(background))
+	f.Free(t, "a")
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
+		"locktype = 'advisory' AND split_part(application_name, '#', 1) = '"+f.Label+"'"))
 }
 
 // A renewal that fails is a loss. Its session keeps the turnstile until its owner is told: here a
