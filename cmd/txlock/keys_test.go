@@ -48,6 +48,22 @@ func statusOfKeys(t *testing.T, e *engine) {
 	}
 }
 
+func TestHiddenKeys(t *testing.T) { each(t, hiddenKeys) }
+
+// A key that a command hides is in no list, and found by who names it.
+func hiddenKeys(t *testing.T, e *engine) {
+	f := newFixture(t, e)
+	require.Zero(t, f.run(t, "install", "--slots", "2").code)
+	holder := f.start(t, "run", "--hide-keys", "--permits", "2", "sesame", "--", "sh", "-c", "echo mine; read line")
+	require.Equal(t, "mine", holder.line(t))
+	require.Contains(t, f.run(t, "status", "sesame").stdout, "permits of sesame")
+	all := f.run(t, "status").stdout
+	require.NotContains(t, all, "sesame")
+	require.Contains(t, all, "permits of ~")
+	holder.send(t, "")
+	require.Zero(t, holder.wait(t))
+}
+
 func TestCompletion(t *testing.T) { each(t, completion) }
 
 // A shell is offered the keys that are held now, and files only where a command is expected.
