@@ -31,6 +31,7 @@ const sessionSettings = "SET autocommit = 0, " + longWait + ", " + isolation + "
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {
 	config.MultiStatements = true
+	config.ReadTimeout = 0 // the answer to a lock comes when it is granted; a dead network shows without it
 	inner, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err

@@ -49,17 +49,18 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 // The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
 // prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
 // connection of db for a moment. Where the pool has none, the waiting connection is closed.
-// go-sql-driver writes about broken connections to stderr, unless mysql.Config.Logger or
-// mysql.SetLogger says otherwise.
+// A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
+// stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
 func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
 // name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
 // is the most connections that the pool opens, 16 by default. A wait that is cancelled takes one
-// more for a moment. The connections run with autocommit=0 at READ COMMITTED (at
-// REPEATABLE READ where the server's binlog_format is STATEMENT), wait for row locks as long as the
-// context allows, and take several statements in one query. They write nothing to stderr when they
-// break: the locks' errors say so. Close closes the pool. After an error nothing is left open.
+// more for a moment. The connections run with autocommit=0 at READ COMMITTED (at REPEATABLE READ
+// where the server's binlog_format is STATEMENT), wait for row locks as long as the context allows,
+// without a readTimeout, and take several statements in one query. They write nothing to stderr
+// when they break: the locks' errors say so. Close closes the pool. After an error nothing is left
+// open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
@@ -62,5 +63,29 @@ func TestLimitOnStatements(t *testing.T) {
 		for range 4 {
 			require.NoError(t, <-got)
 		}
+	})
+}
+
+// A readTimeout of the DSN of mysql.Open is no limit of a wait: the wait is a read.
+func TestReadTimeout(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL[2:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.ReadTimeout = time.Millisecond
+		driver, pool := f.Connect(t, config.FormatDSN(), 2)
+		t.Cleanup(pool.Close)
+		held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+		require.NoError(t, err)
+		got := make(chan error, 1)
+		go func() {
+			lock, err := txlock.New(driver, txlock.WithTable(f.Table())).Mutex(f.Key("a")).Lock(background)
+			if err == nil {
+				err = lock.Unlock(background)
+			}
+			got <- err
+		}()
+		f.Waiters(t, 1)
+		require.NoError(t, held.Unlock(background))
+		require.NoError(t, <-got)
 	})
 }
