@@ -87,11 +87,17 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 		return fmt.Errorf("txlockgoose: Lock: another Provider of this Locker runs: %w: %w", txlock.ErrNotAcquired,
 			ctx.Err())
 	}
+	locked := false
+	defer func() {
+		if !locked { // also when a Tracer of the mutex panicked
+			<-l.turn
+		}
+	}()
 	held, err := l.wait(ctx)
 	if err != nil {
-		<-l.turn
 		return err
 	}
+	locked = true
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = held

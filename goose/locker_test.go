@@ -2,6 +2,7 @@ package txlockgoose_test
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
 	txlockgoose "github.com/txlock/txlock/goose"
 )
 
@@ -146,4 +148,22 @@ func TestNilMutex(t *testing.T) {
 		require.ErrorContains(t, locker.Lock(ctx, nil), "nil mutex")
 	}
 	require.ErrorIs(t, locker.Unlock(t.Context(), nil), txlock.ErrNotHeld)
+}
+
+// panics is a Tracer that panics when it is told of a call.
+type panics struct{ txlock.Tracer }
+
+func (panics) Asked(context.Context, txlock.Call) context.Context { panic("boom") }
+
+// A panic in Lock keeps no turn: the next call panics as well, and does not wait for it.
+func TestPanicInLock(t *testing.T) {
+	db, err := sql.Open("mysql", "root@tcp(127.0.0.1:1)/nowhere")
+	require.NoError(t, err)
+	defer db.Close()
+	locker := txlockgoose.New(txlock.New(mysql.New(db), txlock.WithTracer(panics{})).Mutex("migrations"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for range 2 {
+		require.PanicsWithValue(t, "boom", func() { _ = locker.Lock(ctx, nil) })
+	}
 }

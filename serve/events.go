@@ -57,6 +57,9 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // for nginx
+	if r.Method == http.MethodHead {
+		return // nobody looks
+	}
 	stream := http.NewResponseController(w)
 	send := func(text []byte) error {
 		err := stream.SetWriteDeadline(time.Now().Add(p.sending))
@@ -73,7 +76,7 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
 	if send([]byte("retry: 2000\n\n")) != nil {
 		return
 	}
-	for number, told := 0, "-"; ; {
+	for number, told := p.watch.outdated(), "-"; ; {
 		s, err := p.watch.after(r.Context(), number)
 		if err != nil || p.expired(r) {
 			return

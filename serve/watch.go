@@ -138,15 +138,19 @@ const patience = 3 * time.Second
 // newest returns a state that is as new as may be: without a question if the last one was just
 // asked.
 func (w *watch) newest(ctx context.Context) (*state, error) {
-	w.mu.Lock()
-	s, fresh := w.state, time.Now().Before(w.due)
-	w.mu.Unlock()
-	if fresh {
-		return s, nil
-	}
 	w.join()
 	defer w.leave()
-	return w.after(ctx, s.number)
+	return w.after(ctx, w.outdated())
+}
+
+// outdated is the number of a state from a time when nobody looked, or 0 if there is a new one.
+func (w *watch) outdated() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Now().Before(w.due) {
+		return 0
+	}
+	return w.state.number
 }
 
 // after returns the first state after the one with this number. If that takes long it returns the

@@ -129,6 +129,46 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
+// Who begins to follow, or comes back, is not told of a picture from long ago as if it were new.
+func TestOldPicture(t *testing.T) {
+	t.Parallel()
+	locks := &slow{Locks: &still{holdings: []txlock.Holding{held("sku:42", "1")}}}
+	p := pageOf(t, locks, Every(leastEvery), Timeout(time.Second))
+	_, err := p.watch.newest(background)
+	require.NoError(t, err)
+	until(t, "the picture is old", func() bool {
+		p.watch.mu.Lock()
+		defer p.watch.mu.Unlock()
+		return time.Now().After(p.watch.due)
+	})
+	locks.takes.Store(int64(time.Hour))
+	server := httptest.NewServer(p)
+	defer server.Close()
+	states := make(chan string, 100)
+	leave := follow(t, server.URL+"/events?of=list", func(event, data string) {
+		if event == "state" {
+			states <- data
+		}
+	})
+	first := <-states
+	leave()
+	require.Contains(t, first, "This picture is old")
+	until(t, "nobody looks", p.watch.resting)
+}
+
+// A request for the headers of the events alone follows nothing.
+func TestHeadersAlone(t *testing.T) {
+	t.Parallel()
+	p := pageOf(t, &still{}, Every(leastEvery))
+	server := httptest.NewServer(p)
+	defer server.Close()
+	answer, err := http.Head(server.URL + "/events?of=list")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+	until(t, "nobody looks", p.watch.resting)
+}
+
 // follow reads the events of a view until the test ends.
 func follow(t *testing.T, address string, each func(event, data string)) (leave func()) {
 	t.Helper()
