@@ -140,7 +140,7 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 // show reads what a statement of the server's shows. It may have to wait, for DDL.
 func (d *Driver) show(ctx context.Context, at place, format string) (lines [][]string, err error) {
 	tag := newTag()
-	err = d.awaitTagged(ctx, false, tag, at.cut, func(ctx context.Context) (err error) {
+	err = d.awaitTagged(ctx, false, tag, at, func(ctx context.Context) (err error) {
 		lines, err = grid(ctx, at, fmt.Sprintf(format, commentMark+tag+"*/ "))
 		return err
 	})

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -27,7 +28,7 @@ func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) e
 	defer cancel()
 	conn, err := d.control.Conn(brief)
 	if err != nil {
-		return interrupt.ErrNoConnection
+		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection) // the server is slow, or the pool is full
 	}
 	defer conn.Close()
 	thread, err := threadOf(ctx, conn, tag)

@@ -46,6 +46,13 @@ type place struct {
 	cut func()
 }
 
+func (p place) interruptible() time.Duration {
+	if p.role == owner {
+		return interrupt.Patience
+	}
+	return interrupt.GuestPatience
+}
+
 // joined is a query of several statements, or of those of them that there are.
 func joined(statements ...string) string {
 	return strings.Join(slices.DeleteFunc(statements, func(text string) bool { return text == "" }), "; ")
@@ -76,7 +83,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return 0, err
 	}
 	var locked []string
-	err = d.awaitTagged(ctx, told, tag, at.cut, func(ctx context.Context) (err error) {
+	err = d.awaitTagged(ctx, told, tag, at, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
@@ -102,15 +109,15 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 
 // awaitTagged runs a statement that carries tag, and ends it on the server when ctx ends. Told says
 // that the server knows ctx's deadline.
-func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string, cut func(),
+func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string, at place,
 	statement func(context.Context) error,
 ) error {
 	unreached := false
-	err := interrupt.Await(ctx, told, func(ctx context.Context) error {
+	err := interrupt.Await(ctx, told, at.interruptible(), func(ctx context.Context) error {
 		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
-		unreached = errors.Is(err, interrupt.ErrNoConnection)
+		unreached = errors.Is(err, interrupt.ErrNoConnection) || errors.Is(err, context.DeadlineExceeded)
 		return err
-	}, cut, statement)
+	}, at.cut, statement)
 	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.

@@ -229,7 +229,7 @@ func (t *taking) queue(ctx context.Context) error {
 	query := prefix + "SELECT " + hint + commentOf(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue + "', " +
 		"100000000)"
 	var granted []string
-	err := t.driver.awaitTagged(ctx, told, tag, t.cut, func(ctx context.Context) (err error) {
+	err := t.driver.awaitTagged(ctx, told, tag, t.place, func(ctx context.Context) (err error) {
 		granted, err = firstColumn(ctx, t, query)
 		return err
 	})
@@ -290,7 +290,7 @@ func (t *taking) send(ctx context.Context, query string) (column []string, err e
 	if query == "" {
 		return nil, nil
 	}
-	err = interrupt.Await(ctx, false, func(context.Context) error { return nil }, t.cut,
+	err = interrupt.Await(ctx, false, t.interruptible(), func(context.Context) error { return nil }, t.cut,
 		func(ctx context.Context) (err error) {
 			column, err = firstColumn(ctx, t, query)
 			return err

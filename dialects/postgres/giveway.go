@@ -94,7 +94,7 @@ func (w *wait) giveWay() {
 	w.mu.Unlock()
 	go func() {
 		defer close(w.quiet)
-		for !interrupt.Repeat(context.Background(), w.interrupt, w.ended, false) {
+		for !interrupt.Repeat(context.Background(), interrupt.Patience, w.interrupt, w.ended, false) {
 			select {
 			case <-w.ended:
 				return

@@ -32,7 +32,7 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	func() {
 		w := q.waits.enter(request, q)
 		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = interrupt.Await(ctx, told, q.interrupt, q.cut, func(ctx context.Context) (err error) {
+		err = q.interrupted(ctx, told, on.as, func(ctx context.Context) (err error) {
 			columns, err = sendLock(ctx, p)
 			return err
 		})
@@ -60,6 +60,15 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return 0, err
 	}
 	return tokenOf(columns[p.token])
+}
+
+// interrupted runs a statement, and ends it on the server when ctx ends first.
+func (q querier) interrupted(ctx context.Context, told bool, as role, statement func(context.Context) error) error {
+	patience := interrupt.Patience
+	if as != owner {
+		patience = interrupt.GuestPatience
+	}
+	return interrupt.Await(ctx, told, patience, q.interrupt, q.cut, statement)
 }
 
 var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+

@@ -218,7 +218,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		return 0, false, err
 	}
 	var columns [][]string
-	err = interrupt.Await(ctx, false, q.interrupt, q.cut, func(ctx context.Context) (err error) {
+	err = q.interrupted(ctx, false, as, func(ctx context.Context) (err error) {
 		columns, err = first(ctx, p)
 		return err
 	})
@@ -282,7 +282,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	func() {
 		w := q.waits.enter(request, q)
 		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = interrupt.Await(ctx, limit > 0, q.interrupt, q.cut, func(ctx context.Context) (err error) {
+		err = q.interrupted(ctx, limit > 0, as, func(ctx context.Context) (err error) {
 			columns, err = run(ctx, p)
 			return err
 		})

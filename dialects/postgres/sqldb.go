@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -126,7 +127,7 @@ func (p *sqlPool) tell(ctx context.Context, s statement) error {
 	defer stop()
 	conn, err := p.Conn(brief)
 	if err != nil {
-		return interrupt.ErrNoConnection
+		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection) // the server is slow, or the pool is full
 	}
 	defer conn.Close()
 	_, err = conn.ExecContext(ctx, text)

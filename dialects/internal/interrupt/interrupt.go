@@ -19,10 +19,17 @@ const (
 	// again is how often an interrupt is repeated: one that arrives before the statement has begun
 	// is lost.
 	again = 30 * time.Millisecond
-	// patience is how long a statement may ignore interrupts before its connection is closed.
+	// patience is how long an interrupt may take.
 	patience = 2 * time.Second
 	// fullPoolPatience is how long an interrupt waits for a connection to come back to the pool.
 	fullPoolPatience = 50 * time.Millisecond
+
+	// Patience is how long a statement may ignore interrupts before its connection is closed.
+	Patience = patience
+	// GuestPatience is the same where a transaction would be lost that has more than the wait. An
+	// interrupt may take seconds to arrive, through a pooler on a busy machine. A session that is
+	// dead in fact is noticed besides: by the kernels, or by who began it.
+	GuestPatience = 10 * time.Second
 
 	// CleanUp bounds what is sent after a failure to put a connection right.
 	CleanUp = 5 * time.Second
@@ -37,14 +44,14 @@ var ErrNoConnection = errors.New("no connection to interrupt the statement from"
 // that the server knows ctx's deadline, so that an interrupt is needed only if the server is late.
 //
 // The context that statement gets does not end with ctx. Client libraries would close the
-// connection, and the waiter would stay in the server's queue. When interrupts do not help for two
-// seconds, cut is called, which closes the connection. With cut that context never ends, so that no
+// connection, and the waiter would stay in the server's queue. When interrupts do not help within
+// patience, cut is called, which closes the connection. With cut that context never ends, so that no
 // library has to watch it. Where cut is nil, the context ends instead.
 //
 // Await returns the error of statement, which is nil also when it succeeded after the end of ctx.
 // No interrupt is under way then, nor a cut: a late one would hit the connection's next statement.
-func Await(ctx context.Context, told bool, interrupt func(context.Context) error, cut func(),
-	statement func(context.Context) error,
+func Await(ctx context.Context, told bool, patience time.Duration, interrupt func(context.Context) error,
+	cut func(), statement func(context.Context) error,
 ) error {
 	if ctx.Done() == nil {
 		return statement(ctx)
@@ -65,7 +72,7 @@ func Await(ctx context.Context, told bool, interrupt func(context.Context) error
 		if byServer && closedWithin(ended, serverGrace) {
 			return
 		}
-		if !Repeat(context.WithoutCancel(ctx), interrupt, ended, byServer) {
+		if !Repeat(context.WithoutCancel(ctx), patience, interrupt, ended, byServer) {
 			w.giveUp()
 		}
 	})
@@ -117,15 +124,18 @@ func (w *waited) giveUp() {
 	}
 }
 
-// Repeat calls interrupt until ended is closed, which it tells, or for two seconds. Where interrupt
-// cannot reach the server, it goes on only when told to try all the same.
-func Repeat(ctx context.Context, interrupt func(context.Context) error, ended <-chan struct{},
+// Repeat calls interrupt until ended is closed, which it tells, or as long as within says. Where
+// interrupt cannot reach the server, it goes on only when told to try all the same.
+func Repeat(ctx context.Context, within time.Duration, interrupt func(context.Context) error, ended <-chan struct{},
 	allTheSame bool,
 ) (done bool) {
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for limited.Err() == nil {
-		if errors.Is(interrupt(limited), ErrNoConnection) && !allTheSame {
+		brief, cancel := context.WithTimeout(limited, patience)
+		err := interrupt(brief)
+		cancel()
+		if errors.Is(err, ErrNoConnection) && !allTheSame {
 			return false
 		}
 		if closedWithin(ended, again) {
