@@ -46,6 +46,7 @@ type place struct {
 	cut func()
 }
 
+// interruptible is how long a wait there may ignore interrupts.
 func (p place) interruptible() time.Duration {
 	if p.role == owner {
 		return interrupt.Patience
