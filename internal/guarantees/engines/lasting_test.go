@@ -65,7 +65,7 @@ func TestLeasesOfOneDriver(t *testing.T) {
 			for range 2 {
 				require.Equal(t, "7s 7000 500ms on", settingsOf(t, f, brief, "SELECT 1"))
 			}
-			require.Equal(t, "1min 500ms on", settingsOf(t, f, long, "SELECT 1"))
+			require.Equal(t, "1min 60000 500ms on", settingsOf(t, f, long, "SELECT 1"))
 		}
 	})
 }

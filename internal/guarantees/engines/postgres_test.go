@@ -212,7 +212,7 @@ func TestRefusedCommitKeepsConnection(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, first, again)
 		require.Equal(t, 3, f.Total(t, "SELECT sum(id) FROM "+table))
-		require.Equal(t, "30s 500ms on", settingsOf(t, f, f.Locks, "SELECT 1"))
+		require.Equal(t, "30s 30000 500ms on", settingsOf(t, f, f.Locks, "SELECT 1"))
 	})
 }
 
