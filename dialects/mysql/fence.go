@@ -103,8 +103,8 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 
 func (f fence) tables() []table {
 	return []table{
-		{f.epochs, " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB"},
-		{f.runs, " (\n    server BIGINT UNSIGNED NOT NULL,\n" +
+		{f.epochs, "epoch", " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB"},
+		{f.runs, "epoch", " (\n    server BIGINT UNSIGNED NOT NULL,\n" +
 			"    epoch BIGINT NOT NULL PRIMARY KEY,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY"},
 	}
 }

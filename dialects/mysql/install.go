@@ -94,14 +94,17 @@ func (d *Driver) complete(
 	return 0, err
 }
 
-// table is one to be created.
-type table struct{ name, definition string }
+// table is one to be created. One without the column is of an older version.
+type table struct{ name, column, definition string }
 
 // create creates those of the tables that do not exist, and returns the names of those that it has
 // created, after an error too.
 func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string, err error) {
 	for _, t := range tables {
-		_, err := conn.ExecContext(ctx, "SELECT 1 FROM "+t.name+" LIMIT 0")
+		_, err := conn.ExecContext(ctx, "SELECT "+t.column+" FROM "+t.name+" LIMIT 0")
+		if number(err) == unknownColumn {
+			return made, locktable.Older(t.name, err)
+		}
 		if err == nil { // it exists; not every engine has the same error for that
 			continue
 		}
@@ -198,7 +201,7 @@ func tablesBeside(locks string) ([]table, error) {
 // slotsTable is the lock table. Every row states the number of slots: missing rows show, and a
 // client with an old number finds no row to lock instead of a wrong one.
 func slotsTable(name string) table {
-	return table{name, " (\n" +
+	return table{name, "slot", " (\n" +
 		"    slot INT NOT NULL PRIMARY KEY,\n" +
 		"    slots INT NOT NULL,\n" +
 		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"}

@@ -25,7 +25,7 @@ func leadersOf(table string) (string, error) {
 // leadersTable has the rows of elections. Clients agree on the hash of a name. The name is for
 // people.
 func leadersTable(leaders string) table {
-	return table{leaders, " (\n" +
+	return table{leaders, "hash", " (\n" +
 		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
 		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
 		"    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +

@@ -23,7 +23,7 @@ func markersOf(table string) (string, error) {
 // markersTable has the markers. Sweep finds old ones by the index. Run is a number of the session
 // that wrote the marker last: see markSQL.
 func markersTable(markers string) table {
-	return table{markers, " (\n" +
+	return table{markers, "marker", " (\n" +
 		"    marker BINARY(32) NOT NULL PRIMARY KEY,\n" +
 		"    done_at DATETIME(6) NOT NULL COMMENT 'UTC',\n" +
 		"    run BIGINT NOT NULL,\n" +

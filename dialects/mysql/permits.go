@@ -23,7 +23,7 @@ func permitsOf(table string) (string, error) {
 // REPEATABLE READ, who passes the last of them locks the gap in front of it, and not the end of the
 // table, where the rows of other semaphores are made.
 func permitsTable(permits string) table {
-	return table{permits, " (\n" +
+	return table{permits, "hash", " (\n" +
 		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
 		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
 		"    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +

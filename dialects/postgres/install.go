@@ -138,6 +138,9 @@ func (q querier) create(ctx context.Context, table string, beside []string) erro
 			return err
 		}
 	}
+	if err := q.refuseOlder(ctx, table); err != nil {
+		return err
+	}
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
@@ -145,6 +148,19 @@ func (q querier) create(ctx context.Context, table string, beside []string) erro
 	complete, err := q.run(ctx, script{f.isComplete()})
 	if err == nil && !isTrue(complete[0][0]) {
 		_, err = q.run(ctx, script{{sql: f.completion()}})
+	}
+	return err
+}
+
+func (q querier) refuseOlder(ctx context.Context, table string) error {
+	beside, err := besides(table)
+	for _, name := range []string{beside("_leaders"), beside("_permits")} {
+		if err == nil {
+			_, err = q.run(ctx, script{{sql: "select hash from " + name + " limit 0"}})
+		}
+		if sqlState(err) == undefinedColumn {
+			return locktable.Older(name, err)
+		}
 	}
 	return err
 }

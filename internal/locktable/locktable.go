@@ -25,6 +25,16 @@ func NoFence(table string, err error) error {
 	}
 }
 
+// Older says that a table beside the lock table is one of version 0.1, which knows semaphores and
+// elections by their names. Clients of both versions would not exclude each other, so nothing
+// changes it while it may be in use.
+func Older(table string, err error) error {
+	return advised{
+		fmt.Errorf("%w: table %.100s was made by version 0.1: %w", dialects.ErrNotInstalled, table, err),
+		" (stop what leads or takes permits, run DROP TABLE " + table + ", and then Install)",
+	}
+}
+
 // advised is an error with advice to a program.
 type advised struct {
 	error
