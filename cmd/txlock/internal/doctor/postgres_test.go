@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,10 +42,14 @@ func (s *site) onPostgres(t *testing.T) {
 const slots = 64
 
 // install does what `txlock install` did, as the administrator, before each table had a fence.
-// WithFencing asks for what it does now.
+// WithFencing asks for what it does now. A cluster is refused, and gets no tables.
 func (s *site) install(t *testing.T, options ...txlock.Option) {
 	t.Helper()
-	require.NoError(t, s.installOn(s.admin, options...))
+	err := s.installOn(s.admin, options...)
+	if errors.Is(err, txlock.ErrUnsafeEngine) {
+		return
+	}
+	require.NoError(t, err)
 	if len(options) == 0 {
 		stem := strings.TrimRight(s.table, "\"`")
 		quote := s.table[len(stem):]
