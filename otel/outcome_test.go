@@ -32,7 +32,8 @@ func TestOutcomes(t *testing.T) {
 		{"Lock", txlock.ErrUnsafeEngine, "error", "txlock.ErrUnsafeEngine"},
 	}
 	for _, c := range cases {
-		tracer.Answered(tracer.Asked(background, txlock.Call{Name: c.call}), fmt.Errorf("txlock: %s: %w", c.call, c.err))
+		asked := tracer.Asked(background, txlock.Call{Name: c.call})
+		tracer.Answered(asked, fmt.Errorf("txlock: %s: %w", c.call, c.err))
 	}
 	for i, span := range spans.Ended() {
 		told := map[string]string{}

@@ -157,7 +157,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 				continue
 			}
 		}
-		// Wait on, in a new transaction, because with innodb_rollback_on_timeout the old one is gone.
+		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		if !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
 				destroy(s.conn)

@@ -45,8 +45,8 @@ var ErrNoConnection = errors.New("no connection to interrupt the statement from"
 //
 // The context that statement gets does not end with ctx. Client libraries would close the
 // connection, and the waiter would stay in the server's queue. When interrupts do not help within
-// patience, cut is called, which closes the connection. With cut that context never ends, so that no
-// library has to watch it. Where cut is nil, the context ends instead.
+// patience, cut is called, which closes the connection. With cut that context never ends, so that
+// no library has to watch it. Where cut is nil, the context ends instead.
 //
 // Await returns the error of statement, which is nil also when it succeeded after the end of ctx.
 // No interrupt is under way then, nor a cut: a late one would hit the connection's next statement.

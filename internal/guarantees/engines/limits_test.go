@@ -53,7 +53,7 @@ func TestLimitOnStatements(t *testing.T) {
 				got <- hold(txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1), background)
 			}()
 		}
-		eventually.True(t, "two wait with a limit of ours, beside the nested wait and the head of the queue", func() bool {
+		eventually.True(t, "two wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
 			require.Empty(t, got, "a wait has ended")
 			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+
 				"' AND info LIKE '%MAX_EXECUTION_TIME(2073600000)%'") == 2
