@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,7 @@ type ownedConn struct {
 	socket net.Conn                        // nil when it cannot be seen
 	ending atomic.Pointer[context.Context] // of COMMIT and ROLLBACK; nil: none
 	works  bool                            // statements of the work may come
+	strays bool                            // the session may have another default database
 	lease  time.Duration                   // that the server keeps; 0: nobody knows the settings
 	fence  string                          // whose run is in the session's variable; empty: none
 }
@@ -126,8 +128,16 @@ func (c *ownedConn) PrepareContext(ctx context.Context, query string) (driver.St
 func (c *ownedConn) watch(query string) {
 	if c.works && !leavesSettings(query) {
 		c.lease = 0
+		c.strays = c.strays || use.MatchString(query)
 	}
 }
+
+// IsValid implements driver.Validator. The pool closes a connection whose session may be in another
+// database: there the name of a lock table means another table, with which nobody is excluded.
+func (c *ownedConn) IsValid() bool { return !c.strays && c.pooledConn.IsValid() }
+
+// use is in each statement that changes the default database. Others that have it are a guess.
+var use = regexp.MustCompile(`(?i)\buse\b`)
 
 // leavesSettings tells whether a statement surely changes no setting. Others are a guess: SET,
 // CALL, several statements, a comment in front.

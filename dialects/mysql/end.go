@@ -75,6 +75,9 @@ func (s *session) unlessCut(cut bool, err error) error {
 // close gives the connection back.
 func (s *session) close() {
 	s.endLoan()
+	if s.loan != nil && s.loan.conn.strays {
+		destroy(s.conn)
+	}
 	_ = s.conn.Close()
 }
 

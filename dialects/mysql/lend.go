@@ -54,8 +54,25 @@ func (l *loan) end() {
 // lentConn is the one connection of a loan, its connector, and its transaction.
 type lentConn struct {
 	wrapped.Statements
-	mu    sync.Mutex // held while the handle sends COMMIT or ROLLBACK
-	ended bool       // the connection is the session's alone
+	mu     sync.Mutex // held while the handle sends COMMIT or ROLLBACK
+	ended  bool       // the connection is the session's alone
+	strays bool       // as ownedConn has it
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.watch(query)
+	return c.Statements.ExecContext(ctx, query, args)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.watch(query)
+	return c.Statements.QueryContext(ctx, query, args)
+}
+
+func (c *lentConn) watch(query string) {
+	c.strays = c.strays || !leavesSettings(query) && use.MatchString(query)
 }
 
 // Connect implements driver.Connector.

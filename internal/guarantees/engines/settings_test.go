@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -38,6 +39,33 @@ func TestSettingsOfWork(t *testing.T) {
 			f.Taken(t, f.Key("a"))
 			require.NoError(t, lock.Unlock(background))
 			require.Equal(t, before, read("DO 0"), change)
+		}
+	})
+}
+
+// Work that goes to another database leaves it to no other: there the name of the lock table means
+// another table.
+func TestDatabaseOfWork(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+		t.Cleanup(pool.Close)
+		locks := txlock.New(driver, txlock.WithTable(f.Table()))
+		t.Cleanup(func() { require.NoError(t, locks.Close()) })
+		read := func(change string, result error) (found string) {
+			err := locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) (err error) {
+				found, err = f.Query(ctx, tx, "SELECT DATABASE()")
+				require.NoError(t, err)
+				_ = f.Exec(ctx, tx, change) // several statements are an error for some clients
+				return result
+			})
+			require.Equal(t, result == nil, err == nil, "%v", err)
+			return found
+		}
+		before := read("DO 0", nil)
+		for _, change := range []string{"USE information_schema", "/* */use`information_schema`", "DO 0; USE mysql"} {
+			require.Equal(t, before, read(change, nil))
+			require.Equal(t, before, read(change, errors.New("undone")), change)
+			require.Equal(t, before, read("DO 0", nil), change)
 		}
 	})
 }
