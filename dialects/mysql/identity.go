@@ -21,7 +21,10 @@ func (d *Driver) identify(ctx context.Context, q querier) error {
 		return nil
 	}
 	identity, err := identityOf(ctx, q)
-	if err != nil {
+	switch {
+	case wasInterrupted(err): // the next call asks again
+		return nil
+	case err != nil:
 		return err
 	}
 	d.mute.Store(identity["performance_schema"] == "OFF")
@@ -36,10 +39,10 @@ func (d *Driver) identify(ctx context.Context, q querier) error {
 func identityOf(ctx context.Context, q querier) (map[string]string, error) {
 	identity := map[string]string{}
 	rows, err := q.QueryContext(ctx, identitySQL)
-	if number(err) != 0 {
+	switch {
+	case number(err) != 0 && !wasInterrupted(err):
 		return identity, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	defer rows.Close()
