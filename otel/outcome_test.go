@@ -35,6 +35,7 @@ func TestOutcomes(t *testing.T) {
 		asked := tracer.Asked(background, txlock.Call{Name: c.call})
 		tracer.Answered(asked, fmt.Errorf("txlock: %s: %w", c.call, c.err))
 	}
+	require.Len(t, spans.Ended(), len(cases))
 	for i, span := range spans.Ended() {
 		told := map[string]string{}
 		for _, attribute := range span.Attributes() {

