@@ -361,5 +361,5 @@ func quoteTable(name string) (string, error) {
 }
 
 func quoteIdentifier(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '"', strings.ToLower, maxParts)
+	return identifier.Quote(name, '"', identifier.Lower, maxParts)
 }

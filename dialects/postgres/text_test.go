@@ -51,3 +51,17 @@ func TestTurnstiles(t *testing.T) {
 func TestEscaped(t *testing.T) {
 	require.Equal(t, `E'shop\\xe9#1 [it''s]'`, escaped(`shop\xe9#1 [it's]`))
 }
+
+// A name without quotes is the one that the server makes of it: A to Z alone become small.
+func TestFoldedName(t *testing.T) {
+	for name, want := range map[string]string{
+		"Straße.GRÖSSE":   `"straße"."grÖsse"`,
+		"ÀB":              `"Àb"`,
+		`"GRÖSSE".ΣΊΣΥΦΟΣ`: `"GRÖSSE"."ΣΊΣΥΦΟΣ"`,
+		"with space.Ä":    `"with space"."Ä"`,
+	} {
+		quoted, err := quoteTable(name)
+		require.NoError(t, err)
+		require.Equal(t, want, quoted)
+	}
+}

@@ -84,3 +84,14 @@ func cutPart(name string, quote rune) (part, after string, quoted, ok bool) {
 		rest = rest[1:]
 	}
 }
+
+// Lower folds a part as PostgreSQL does: A to Z alone. (In a database with an encoding of one byte
+// for each character it may fold others too, by its locale.)
+func Lower(part string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, part)
+}
