@@ -38,10 +38,14 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		})
 	}()
 	state := sqlState(err)
-	if (asked && state == queryCanceled || patience > 0 && state == lockNotAvailable) && ctx.Err() == nil {
+	moved := state == serialization && on.as != foreign && !request.Ours // see explainMove
+	gaveWay := asked && state == queryCanceled || patience > 0 && state == lockNotAvailable
+	switch {
+	case (gaveWay || moved) && ctx.Err() == nil:
 		return 0, errGaveWay
-	}
-	if err != nil {
+	case moved:
+		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
+	case err != nil:
 		return 0, classify(err, request)
 	}
 	if p.done >= 0 && isTrue(columns[p.done][0]) {
@@ -107,6 +111,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	if state := sqlState(err); (state == undefinedTable || state == undefinedColumn) && request.Fence != "" {
 		return q.explainFence(ctx, request, err)
 	}
+	if sqlState(err) == serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
+		return q.explainMove(ctx, err)
+	}
 	if !errors.Is(err, missing.ErrRows) {
 		return q.explainStandby(ctx, request, err)
 	}
@@ -119,6 +126,18 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		return classify(err, request)
 	}
 	return missing.Rows(request, columns[0])
+}
+
+// explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED
+// it has one cause: while the wait lasted, the row has moved to another partition. A new snapshot
+// finds it there, or finds it gone, so the wait is begun again. The library's own transactions are
+// all at READ COMMITTED.
+func (q querier) explainMove(ctx context.Context, failed error) error {
+	columns, err := q.run(ctx, script{{sql: "select " + isolationSQL}})
+	if err == nil && isTrue(columns[0][0]) {
+		return errGaveWay
+	}
+	return failed
 }
 
 // tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps
