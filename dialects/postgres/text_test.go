@@ -55,10 +55,10 @@ func TestEscaped(t *testing.T) {
 // A name without quotes is the one that the server makes of it: A to Z alone become small.
 func TestFoldedName(t *testing.T) {
 	for name, want := range map[string]string{
-		"Straße.GRÖSSE":   `"straße"."grÖsse"`,
-		"ÀB":              `"Àb"`,
+		"Straße.GRÖSSE":    `"straße"."grÖsse"`,
+		"ÀB":               `"Àb"`,
 		`"GRÖSSE".ΣΊΣΥΦΟΣ`: `"GRÖSSE"."ΣΊΣΥΦΟΣ"`,
-		"with space.Ä":    `"with space"."Ä"`,
+		"with space.Ä":     `"with space"."Ä"`,
 	} {
 		quoted, err := quoteTable(name)
 		require.NoError(t, err)
