@@ -20,7 +20,7 @@ import (
 type sqlPool struct {
 	*sql.DB
 	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
-	pgx     atomic.Bool          // its driver was seen to be pgx's
+	options atomic.Pointer[bool] // its connections take options of pgx's; nil until one was seen
 }
 
 func (p *sqlPool) ready() error {
@@ -63,10 +63,17 @@ func (p *sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, er
 func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 	var below any
 	err := c.conn.Raw(func(driverConn any) error {
+		// For a wrapper without these methods, database/sql takes an option for an argument.
+		_, checks := driverConn.(sqldriver.NamedValueChecker)
+		_, options := driverConn.(sqldriver.QueryerContext)
 		for below = range wrapped.All(driverConn) {
 			if _, ok := below.(pgxBelow); ok {
 				break
 			}
+		}
+		_, pgx := below.(pgxBelow)
+		if options = options && checks && pgx; p.options.Load() == nil {
+			p.options.Store(&options)
 		}
 		return nil
 	})
@@ -74,7 +81,6 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 		return querier{}, err
 	}
 	if conn, ok := below.(pgxBelow); ok {
-		p.pgx.Store(true)
 		c.kept = keptOf(conn.Conn(), p.tell)
 		c.direct = c.kept.link
 		link := c.kept.link
@@ -136,11 +142,12 @@ func (p *sqlPool) tell(ctx context.Context, s statement) error {
 
 // runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
 // prepare the statement. Some take another round trip for that. And pgx keeps it, see sendUnnamed,
-// unless it is told not to.
+// unless it is told not to, which not every wrapper lets through.
 func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
 	var columns [][]string
 	var options []any
-	if p.pgx.Load() || fmt.Sprintf("%T", p.Driver()) == "*stdlib.Driver" {
+	takes := p.options.Load()
+	if takes != nil && *takes || takes == nil && fmt.Sprintf("%T", p.Driver()) == "*stdlib.Driver" {
 		options = []any{pgx.QueryExecModeSimpleProtocol}
 	}
 	for _, statement := range s {

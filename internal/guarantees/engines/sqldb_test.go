@@ -74,6 +74,23 @@ func TestWrappedStdlib(t *testing.T) {
 	})
 }
 
+// So does a lock in a transaction of the caller's, also when the pool is known to be pgx's.
+func TestLockTxOnWrappedStdlib(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} })
+		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+		t.Cleanup(func() { require.NoError(t, locks.Close()) })
+		m := locks.Mutex(f.Key("a"))
+		require.NoError(t, m.Do(background, func(context.Context, *sql.Tx) error { return nil }))
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.NoError(t, m.LockTx(background, tx))
+		require.NoError(t, tx.Rollback())
+	})
+}
+
 // The *sql.Tx of a Do refuses what was prepared on the caller's sql.DB, and takes the same text.
 func TestStatementsOfDB(t *testing.T) {
 	t.Parallel()
@@ -129,14 +146,20 @@ func TestStatementLeftBehind(t *testing.T) {
 
 var errWork = errors.New("the work failed")
 
-// lockerOn is on a pool of wrapped connections.
-func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
+// wrappedPool is a pool of wrapped connections.
+func wrappedPool(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *sql.DB {
 	t.Helper()
 	config, err := pgx.ParseConfig(f.DSNFor(f.Label, "", nil))
 	require.NoError(t, err)
 	db := sql.OpenDB(wrapped{stdlib.GetConnector(*config), wrap})
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+	return db
+}
+
+// lockerOn is on a pool of wrapped connections.
+func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
+	t.Helper()
+	locks := txlock.New(postgres.NewSQL(wrappedPool(t, f, wrap)), txlock.WithTable(f.Table()))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	return locks
 }
