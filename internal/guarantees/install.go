@@ -25,13 +25,14 @@ func InstallTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		group.Go(func() error { return f.Locks.Install(background) })
 	}
 	require.NoError(t, group.Wait())
-	t.Logf("ten installations at once took %v", time.Since(start).Round(time.Millisecond))
+	seeding := time.Since(start)
+	t.Logf("ten installations at once took %v", seeding.Round(time.Millisecond))
 	require.Equal(t, 65536, f.Total(t, "SELECT COUNT(*) FROM "+name))
 	require.Equal(t, 65535, f.Total(t, "SELECT MAX(slot) FROM "+name))
 	f.Free(t, f.Key("a"))
 	start = time.Now()
 	require.NoError(t, f.Locks.Install(background))
-	require.Less(t, time.Since(start), 2*time.Second)
+	require.Less(t, time.Since(start), seeding)
 }
 
 // InstallAgain shows that Install completes a half-seeded table and refuses another number of

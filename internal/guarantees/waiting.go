@@ -145,7 +145,7 @@ func DeadlineOfContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("deadline"))
 	f.Free(t, f.Key("deadline")) // connects and reads the number of slots, which may take longer than the limits below
-	ctx, cancel := context.WithTimeout(background, time.Second)
+	ctx, cancel := context.WithTimeout(background, 4*time.Second)
 	defer cancel()
 	holder, err := m.Lock(ctx)
 	require.NoError(t, err)
