@@ -234,7 +234,8 @@ func (t *taking) queue(ctx context.Context) error {
 		return err
 	})
 	if err == nil && granted[0] != "1" { // MariaDB has no error for the end of this wait
-		if !ended(ctx) && !t.driver.limited.Swap(true) { // by max_statement_time, perhaps: see cutShort
+		if limit == 0 && !ended(ctx) { // by max_statement_time, perhaps: see cutShort
+			t.driver.limited.Store(true)
 			return t.queue(ctx)
 		}
 		err = fmt.Errorf("%w: the wait in the queue was ended", dialects.ErrNotAcquired)

@@ -32,7 +32,7 @@ func TestLimitOnStatements(t *testing.T) {
 		require.NoError(t, err)
 		permit, err := f.Locks.Semaphore(f.Key("s"), 1).Lock(background)
 		require.NoError(t, err)
-		got := make(chan error, 4)
+		got := make(chan error, 5)
 		hold := func(m *txlock.Mutex[*sql.Tx], ctx context.Context) error {
 			lock, err := m.Lock(ctx)
 			if err == nil {
@@ -46,21 +46,21 @@ func TestLimitOnStatements(t *testing.T) {
 				return hold(locks.Mutex(f.Key("a")), ctx)
 			})
 		}()
-		for range 2 { // the second waits for the first, in the queue
-			other, pool := f.Connect(t, config.FormatDSN(), 2)
-			t.Cleanup(pool.Close)
+		other, pool := f.Connect(t, config.FormatDSN(), 6)
+		t.Cleanup(pool.Close)
+		for range 3 { // two wait for the first, in the queue, and are cut at once
 			go func() {
 				got <- hold(txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1), background)
 			}()
 		}
-		eventually.True(t, "two wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
+		eventually.True(t, "three wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
 			require.Empty(t, got, "a wait has ended")
 			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+
-				"' AND info LIKE '%MAX_EXECUTION_TIME(2073600000)%'") == 2
+				"' AND info LIKE '%MAX_EXECUTION_TIME(2073600000)%'") == 3
 		})
 		require.NoError(t, held.Unlock(background))
 		require.NoError(t, permit.Unlock(background))
-		for range 4 {
+		for range 5 {
 			require.NoError(t, <-got)
 		}
 	})
