@@ -69,17 +69,23 @@ func backendOf(conn *pgx.Conn) *backend {
 	return &backend{}
 }
 
-// interruptOf is how a wait on the connection is interrupted. Ask asks on a connection of the pool.
-// When that has none to give, one is made: for a cancel request one would be made too.
-func (b *backend) interruptOf(conn *pgx.Conn, ask func(context.Context, statement) error) func(context.Context) error {
+// elsewhere is a pool. Ask asks on a connection of it, if it has one to give; alone is pool's.
+type elsewhere interface {
+	ask(ctx context.Context, s statement) error
+	alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error)
+}
+
+// interruptOf is how a wait on the connection is interrupted. When the pool has no connection to
+// give, one is made: for a cancel request one would be made too.
+func (b *backend) interruptOf(conn *pgx.Conn, pool elsewhere) func(context.Context) error {
 	if b == nil {
 		return conn.PgConn().CancelRequest // safe beside a running statement
 	}
 	return func(ctx context.Context) error {
 		return b.tell(ctx, cancelSQL, func(ctx context.Context, s statement) error {
-			err := ask(ctx, s)
+			err := pool.ask(ctx, s)
 			if err != nil {
-				_, err = askAlone(ctx, conn.Config(), s)
+				_, err = pool.alone(ctx, conn, s)
 			}
 			return err
 		})

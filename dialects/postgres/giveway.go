@@ -246,7 +246,7 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 		return err
 	})
 	if err != nil && brief.Err() != nil && known != nil {
-		column, err = askAlone(ctx, known.Config(), ask)
+		column, err = d.pool.alone(ctx, known, ask)
 	}
 	if err != nil || len(column) == 0 || column[0] == "" {
 		return 0, false, err

@@ -40,7 +40,7 @@ func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, erro
 		if err != nil {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
-		kept := keptOf(conn.Conn(), p.ask)
+		kept := keptOf(conn.Conn(), p)
 		if p.owned && kept.lasting == nil && kept.told != "" {
 			kept.lasting = &lasting{pid: kept.told}
 		}
@@ -69,7 +69,7 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 				return columns, err
 			})
 		},
-		interrupt: b.interruptOf(tx.Conn(), p.ask),
+		interrupt: b.interruptOf(tx.Conn(), p),
 	}, nil
 }
 
@@ -88,6 +88,17 @@ func (p pgxPool) ask(ctx context.Context, s statement) error {
 	// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
 	_, err = conn.Exec(ctx, s.sql, append([]any{pgx.QueryExecModeSimpleProtocol}, s.values()...)...)
 	return err
+}
+
+// alone implements pool. The credentials of known may have expired: the pool's hook gives new ones.
+func (p pgxPool) alone(ctx context.Context, _ *pgx.Conn, ask statement) ([]string, error) {
+	config := p.Config()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return askAlone(ctx, config.ConnConfig, ask)
 }
 
 func (p pgxPool) close() {
@@ -115,7 +126,7 @@ type kept struct {
 	handle   *pgconn.StatementDescription // of handleName, as pgx has it; nil before the first work
 }
 
-func keptOf(conn *pgx.Conn, ask func(context.Context, statement) error) *kept {
+func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 	const key = "txlock"
 	data := conn.PgConn().CustomData()
 	k, known := data[key].(*kept)
@@ -129,7 +140,7 @@ func keptOf(conn *pgx.Conn, ask func(context.Context, statement) error) *kept {
 			k.prepared = &prepared{names: make(map[string]string)}
 		}
 		k.told = k.link.told()
-		k.querier, _ = k.link.querier(ask)
+		k.querier, _ = k.link.querier(pool)
 		data[key] = k
 	}
 	return k

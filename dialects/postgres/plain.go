@@ -74,10 +74,10 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 		l.tag = "/* txlock " + rand.Text() + " */ "
 		l.backend = nil
 		q.interrupt = func(ctx context.Context) error {
-			return p.tell(ctx, statement{cancelTaggedSQL, []string{l.tag}})
+			return p.ask(ctx, statement{cancelTaggedSQL, []string{l.tag}})
 		}
 	} else {
-		q.interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.tell) }
+		q.interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
 	}
 	return q, nil
 }
@@ -103,7 +103,7 @@ func (l *plainLink) cut(p *sqlPool) {
 	go func() {
 		ctx, cancel := interrupt.Detached(context.Background())
 		defer cancel()
-		_ = l.backend.tell(ctx, terminateSQL, p.tell)
+		_ = l.backend.tell(ctx, terminateSQL, p.ask)
 	}()
 }
 

@@ -17,6 +17,9 @@ type pool[Tx any] interface {
 	acquire(ctx context.Context) (pooledConn[Tx], querier, error)
 	// querierIn runs scripts in a transaction of the caller's.
 	querierIn(ctx context.Context, tx Tx, request dialects.Request) (querier, error)
+	// alone asks the server when the pool has no connection to give. It makes one, as the pool would
+	// make another like known.
+	alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error)
 	close()
 }
 
@@ -96,11 +99,11 @@ type pgxLink struct {
 }
 
 // querier runs scripts on a connection that was just taken from its pool. The socket tells whether
-// it died while it was idle: after a restart of the server, say. Ask asks the server on another.
-func (l pgxLink) querier(ask func(context.Context, statement) error) (q querier, err error) {
+// it died while it was idle: after a restart of the server, say.
+func (l pgxLink) querier(pool elsewhere) (q querier, err error) {
 	err = l.use(func(conn *pgx.Conn) error {
 		q.socket = conn.PgConn().Conn()
-		q.interrupt = l.backend.interruptOf(conn, ask)
+		q.interrupt = l.backend.interruptOf(conn, pool)
 		q.conn = conn
 		q.cut = func() { _ = conn.PgConn().Conn().Close() }
 		return nil

@@ -81,14 +81,14 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 		return querier{}, err
 	}
 	if conn, ok := below.(pgxBelow); ok {
-		c.kept = keptOf(conn.Conn(), p.tell)
+		c.kept = keptOf(conn.Conn(), p)
 		c.direct = c.kept.link
 		link := c.kept.link
 		link.use = func(work func(*pgx.Conn) error) error {
 			return c.alone(func() error { return work(conn.Conn()) })
 		}
 		c.link = link
-		return link.querier(p.tell)
+		return link.querier(p)
 	}
 	conn, ok := below.(sqldriver.Conn)
 	if !ok {
@@ -114,17 +114,17 @@ func (p *sqlPool) querierIn(_ context.Context, tx *sql.Tx, request dialects.Requ
 	}
 	b := &backend{}
 	send := func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) }
-	q := querier{run: send, interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.tell) }}
+	q := querier{run: send, interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
 	if !request.Try {
 		q.run = func(ctx context.Context, s script) ([][]string, error) { return b.run(ctx, s, send) }
 	}
 	return q, nil
 }
 
-// tell has the server interrupt or end a session, from another connection, if the pool has one to
+// ask has the server interrupt or end a session, from another connection, if the pool has one to
 // give. The session stands in the text: with arguments, some drivers prepare the statement in a
 // round trip of its own, and a pooler may then execute what somebody else has prepared.
-func (p *sqlPool) tell(ctx context.Context, s statement) error {
+func (p *sqlPool) ask(ctx context.Context, s statement) error {
 	text, err := textOf(script{s})
 	if err != nil {
 		return err
@@ -138,6 +138,11 @@ func (p *sqlPool) tell(ctx context.Context, s statement) error {
 	defer conn.Close()
 	_, err = conn.ExecContext(ctx, text)
 	return err
+}
+
+// alone implements pool. A hook of the caller's for new connections cannot be found.
+func (p *sqlPool) alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error) {
+	return askAlone(ctx, known.Config(), ask)
 }
 
 // runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
