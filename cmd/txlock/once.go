@@ -111,8 +111,12 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 	case !ran:
 		return nil
 	}
+	signals := j.signals.take()
+	if ctx.Err() != nil { // a signal came while the marker was committed
+		return j.failed(ctx, j.name()+" is marked as done, but the command was not begun", ctx.Err())
+	}
 	result, err := child.Run(child.Command{
-		Path: j.path, Args: j.command, Env: j.environment(nil), Signals: j.signals.take(), Grace: j.grace,
+		Path: j.path, Args: j.command, Env: j.environment(nil), Signals: signals, Grace: j.grace,
 	})
 	switch {
 	case err != nil:
