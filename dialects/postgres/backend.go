@@ -20,7 +20,8 @@ type backend struct{ name atomic.Pointer[string] }
 // another sql.DB has numbers of its own.
 const (
 	processSQL = "pid || ' ' || extract(epoch from backend_start)"
-	namedSQL   = processSQL + " || ' ' || extract(epoch from xact_start)"
+	// With track_activities off the server does not say since when the transaction lasts.
+	namedSQL = processSQL + " || ' ' || coalesce(extract(epoch from xact_start)::text, '')"
 
 	backendSQL   = "select " + namedSQL + " from pg_stat_activity where pid = pg_backend_pid()"
 	cancelSQL    = "select pg_cancel_backend(pid) from pg_stat_activity where " + namedSQL + " = $1"
