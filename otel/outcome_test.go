@@ -39,7 +39,7 @@ func TestOutcomes(t *testing.T) {
 	for i, span := range spans.Ended() {
 		told := map[string]string{}
 		for _, attribute := range span.Attributes() {
-			told[string(attribute.Key)] = attribute.Value.Emit()
+			told[string(attribute.Key)] = attribute.Value.String()
 		}
 		require.Equal(t, cases[i].outcome, told["txlock.outcome"], cases[i].call)
 		require.Equal(t, cases[i].errorType, told["error.type"], cases[i].call)
