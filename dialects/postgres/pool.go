@@ -17,8 +17,8 @@ type pool[Tx any] interface {
 	acquire(ctx context.Context) (pooledConn[Tx], querier, error)
 	// querierIn runs scripts in a transaction of the caller's.
 	querierIn(ctx context.Context, tx Tx, request dialects.Request) (querier, error)
-	// alone asks the server when the pool has no connection to give. It makes one, as the pool would
-	// make another like known.
+	// alone asks the server when the pool has no connection to give. It makes one, as the pool
+	// would make another like known.
 	alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error)
 	close()
 }

@@ -36,6 +36,7 @@ func TestShortLivedCredentials(t *testing.T) {
 		key := f.Key("a")
 		held, err := f.Locks.Mutex(key).Lock(background)
 		require.NoError(t, err)
+		t.Cleanup(func() { _ = held.Unlock(background) }) // so that a failed test ends
 		waited := testbed.LockLater(locks.Mutex(key))
 		eventually.True(t, "it asks for credentials again", func() bool { return logins.Load() > 1 })
 		require.NoError(t, held.Unlock(background))
