@@ -105,7 +105,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err := l.ready(); err != nil {
 		return nil, err
 	}
-	slots, err := l.slotCount(ctx, false)
+	site, err := l.lookUp(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		if key == "" {
 			return nil, errors.New("a key is empty")
 		}
-		only = append(only, slotOf(sumOf(key), slots))
+		only = append(only, slotOf(sumOf(key), site.Slots))
 	}
-	rows, err := l.driver.Inspect(ctx, l.config.table, slots, only)
+	rows, err := l.driver.Inspect(ctx, l.config.table, site.Slots, only)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 			only, func(slot int) bool { return strconv.Itoa(slot) == state.Value })) {
 			continue
 		}
-		h := holdingOf(state, slots)
+		h := holdingOf(state, site.Slots)
 		h.Behind = max(h.Behind, here[row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}])
 		holdings = append(holdings, h)
 	}

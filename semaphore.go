@@ -59,7 +59,7 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 }
 
 // permitRequest is what the driver is asked for. The rows of a semaphore are looked up once, which
-// takes a connection for a moment: see slotCount.
+// takes a connection for a moment: see lookUp.
 func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (dialects.Request, error) {
 	l, key, n := m.locker, m.target.keys[0], m.target.permits
 	name := l.config.named(key)

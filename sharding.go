@@ -125,14 +125,14 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 			Shared: m.shared, Try: try, Hidden: m.locker.config.hidden,
 		}, nil
 	}
-	n, err := m.locker.slotCount(ctx, holding)
+	site, err := m.locker.lookUp(ctx, holding)
 	if err != nil {
 		return dialects.Request{}, err
 	}
-	values := slotValues(m.target.sums, n)
+	values := slotValues(m.target.sums, site.Slots)
 	return dialects.Request{
-		Table: m.locker.config.table, Column: slotColumn, Values: values, Ours: true, Slots: n,
-		Keys: m.locker.config.shownSlots(m.target.keys, values), Shared: m.shared, Try: try,
+		Table: m.locker.config.table, TableID: site.ID, Column: slotColumn, Values: values, Ours: true,
+		Slots: site.Slots, Keys: m.locker.config.shownSlots(m.target.keys, values), Shared: m.shared, Try: try,
 	}, nil
 }
 
@@ -161,27 +161,26 @@ func slotValues(sums []uint32, n int) []dialects.Value {
 // already: in a full pool it might wait for itself.
 const lookUpLimit = 3 * time.Second
 
-// slotCount reads the number of slots from the table, once. That takes a connection for a moment.
-func (l *Locker[Tx]) slotCount(ctx context.Context, holding bool) (int, error) {
-	if n := l.slots.Load(); n > 0 {
-		return int(n), nil
+// lookUp looks the lock table up, once. That takes a connection for a moment.
+func (l *Locker[Tx]) lookUp(ctx context.Context, holding bool) (*dialects.Site, error) {
+	if known := l.site.Load(); known != nil {
+		return known, nil
 	}
 	if holding {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, lookUpLimit)
 		defer cancel()
 	}
-	n, err := l.driver.Slots(ctx, l.config.table)
+	site, err := l.driver.Site(ctx, l.config.table)
 	if err != nil {
 		if holding && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("the number of slots was not read yet, and the caller's transaction keeps the pool from "+
-				"reading it "+
-				"(call Install or Check at start): %w", err)
+				"reading it (call Install or Check at start): %w", err)
 		}
-		return 0, err
+		return nil, err
 	}
-	l.slots.Store(int64(n))
-	return n, nil
+	l.site.Store(&site)
+	return &site, nil
 }
 
 // nameOf prints keys for errors.

@@ -168,7 +168,7 @@ var errClosed = errors.New("the Locker is closed")
 type Locker[Tx any] struct {
 	driver dialects.Driver[Tx]
 	config config
-	slots  atomic.Int64 // as read from the lock table; 0 before
+	site   atomic.Pointer[dialects.Site] // of the lock table; nil before it is looked up
 	lines  func() *lines[Tx]
 
 	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
@@ -214,11 +214,14 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
-	slots, err := l.driver.Install(ctx, l.layout(l.config.slots))
+	err := l.driver.Install(ctx, l.layout(l.config.slots))
+	if err == nil {
+		l.site.Store(nil) // it may be another table now
+		_, err = l.lookUp(ctx, false)
+	}
 	if err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
-	l.slots.Store(int64(slots))
 	if l.driver.PoolSize() == 1 {
 		return nil
 	}

@@ -50,10 +50,10 @@ func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done
 
 // judge adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or Within
 // has ended the wait, but for those that say more. A table that is not installed may be installed
-// anew, so its number of slots is forgotten.
+// anew, so what is known of it is forgotten.
 func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if errors.Is(err, ErrNotInstalled) {
-		m.locker.slots.Store(0)
+		m.locker.site.Store(nil)
 	}
 	if err == nil {
 		return nil

@@ -60,13 +60,13 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Slots reads the number of slots of table. A table that is missing or incomplete, or has
+	// Site looks up the lock table that table names. One that is missing or incomplete, or has
 	// another shape, is ErrNotInstalled.
-	Slots(ctx context.Context, table string) (int, error)
+	Site(ctx context.Context, table string) (Site, error)
 
-	// Install creates what layout names, as far as it does not exist, and returns the number of
-	// slots that the table has. It may run on several clients at once.
-	Install(ctx context.Context, layout Layout) (int, error)
+	// Install creates what layout names, as far as it does not exist. It may run on several clients
+	// at once.
+	Install(ctx context.Context, layout Layout) error
 
 	// Schema is the SQL text of Install. Semicolons separate the statements.
 	Schema(layout Layout) (string, error)
@@ -157,13 +157,23 @@ type Layout struct {
 	Lease time.Duration
 }
 
+// Site is what is known of a lock table.
+type Site struct {
+	Slots int    // the number that it was seeded with
+	ID    string // as Request.TableID
+}
+
 // Request names rows to lock.
 type Request struct {
 	// Table is spelled as its user spells it: name or schema.name, each plain or quoted as the
 	// database quotes.
-	Table  string
-	Column string  // of the rows, unique and indexed
-	Values []Value // of Column, each once, in the order in which the rows are locked
+	Table string
+	// TableID is what Table meant when it was looked up, on whichever connection that was; empty:
+	// not known. Where the name means another table, the request is an error, and nothing is
+	// locked.
+	TableID string
+	Column  string  // of the rows, unique and indexed
+	Values  []Value // of Column, each once, in the order in which the rows are locked
 	// Ours says that Table is txlock's own. Its rows have numbers, and nobody else locks them: the
 	// lock of such a row may be renewed while it is held.
 	Ours bool

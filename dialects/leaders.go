@@ -41,13 +41,14 @@ type Electorate interface {
 type Seats struct {
 	Election string // a hash of its name, as the table has it
 	Table    string // of leaders, as Request has it
+	TableID  string // as Request has it
 
 	Seat, Record, Office string // numbers of rows
 }
 
 // Row requests one of the rows.
 func (s Seats) Row(number string) Request {
-	return Request{Table: s.Table, Column: "id", Values: []Value{{Text: number}}, Ours: true}
+	return Request{Table: s.Table, TableID: s.TableID, Column: "id", Values: []Value{{Text: number}}, Ours: true}
 }
 
 // Leader is what a record says.

@@ -31,6 +31,7 @@ type Named struct {
 type Permits struct {
 	Semaphore string // a hash of its name, as the table has it
 	Table     string // of permits, as Request has it
+	TableID   string // as Request has it
 	Rows      []int  // the numbers of the rows, by permit
 	Queue     string // names the queue, where the server wants a name
 }
@@ -38,7 +39,7 @@ type Permits struct {
 // Request asks for one of the first n permits. Shown is what others see.
 func (p Permits) Request(shown string, n int) Request {
 	return Request{
-		Table: p.Table, Column: "id", Ours: true, Keys: []string{shown},
+		Table: p.Table, TableID: p.TableID, Column: "id", Ours: true, Keys: []string{shown},
 		Permit: &Permit{Semaphore: p.Semaphore, Rows: p.Rows[:n], Queue: p.Queue, Held: -1, Taken: -1},
 	}
 }

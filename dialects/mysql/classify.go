@@ -39,6 +39,7 @@ const (
 	queryInterrupted    = 1317 // KILL QUERY
 	inTransaction       = 1568 // so that its characteristics cannot be changed
 	onlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
+	outOfRange          = 1690
 	readOnlyTransaction = 1792
 	readOnlyMode        = 1836
 	connectionKilled    = 1927 // MariaDB

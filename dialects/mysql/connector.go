@@ -85,7 +85,9 @@ type ownedConn struct {
 	ending atomic.Pointer[context.Context] // of COMMIT and ROLLBACK; nil: none
 	works  bool                            // statements of the work may come
 	lease  time.Duration                   // that the server keeps; 0: nobody knows the settings
-	fence  string                          // whose run is in the session's variable; empty: none
+	// changed says that work may have changed the session, by a temporary table say.
+	changed bool
+	fence   string // whose run is in the session's variable; empty: none
 }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the
@@ -125,7 +127,7 @@ func (c *ownedConn) PrepareContext(ctx context.Context, query string) (driver.St
 // statement that takes it. To set them for each lock would cost MariaDB 35 µs.
 func (c *ownedConn) watch(query string) {
 	if c.works && !leavesSettings(query) {
-		c.lease = 0
+		c.lease, c.changed = 0, true
 	}
 }
 

@@ -57,7 +57,7 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 	if err != nil {
 		return s, err
 	}
-	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE hash = " + hash
+	find := "SELECT CONCAT(part, ' ', id, ' ', " + databaseID + ") FROM " + leaders + " WHERE hash = " + hash
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		for attempt := 0; attempt < 5; attempt++ {
 			parts, err := firstColumn(ctx, conn, find)
@@ -66,7 +66,8 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 			}
 			s = dialects.Seats{Election: election.Hash, Table: leaders}
 			for _, part := range parts {
-				switch kind, id, _ := strings.Cut(part, " "); kind {
+				fields := strings.SplitN(part, " ", 3)
+				switch id := fields[1]; fields[0] {
 				case "seat":
 					s.Seat = id
 				case "record":
@@ -74,6 +75,7 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 				case "office":
 					s.Office = id
 				}
+				s.TableID = idOf(leaders, fields[2])
 			}
 			if s.Seat != "" && s.Record != "" && s.Office != "" {
 				return nil

@@ -189,6 +189,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 	if number(failed) == noSuchTable && request.Fence != "" {
 		return s.explainTable(ctx, request.Fence, failed)
 	}
+	failed = explainDatabase(ctx, s.statements(), request, failed)
 	failed = explainReadOnly(ctx, s.statements(), request, failed)
 	if !errors.Is(failed, missing.ErrRows) {
 		return failed
@@ -222,6 +223,7 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
+	err = explainDatabase(clean, at, request, err)
 	if err = explainReadOnly(clean, at, request, err); !errors.Is(err, missing.ErrRows) {
 		return token, err
 	}

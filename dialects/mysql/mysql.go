@@ -115,8 +115,19 @@ func poolLimit(config *mysql.Config) (int, error) {
 // System implements dialects.Driver.
 func (d *Driver) System() string { return "mysql" }
 
-// Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
+// Begin implements dialects.Driver. A connection of a pool of Open on which work has hidden the
+// lock table, or left its database, is closed, and another is taken.
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx], token int64,
+	err error,
+) {
+	s, token, err = d.begin(ctx, request)
+	if errors.Is(err, errElsewhere) && d.owned {
+		return d.begin(ctx, request)
+	}
+	return s, token, err
+}
+
+func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -159,7 +170,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		}
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		if !d.cutShort(ctx, request, err) || broken != nil {
-			if refusesWrites(err) { // the next call looks for the primary again
+			if refusesWrites(err) || errors.Is(err, errElsewhere) && d.owned { // the next call has another
 				destroy(s.conn)
 			}
 			s.close()

@@ -46,8 +46,8 @@ func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.N
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		for range 5 {
-			lines, err := grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE() FROM %s WHERE hash = %s AND "+
-				"permit BETWEEN 0 AND %d ORDER BY permit", permits, hash, n-1))
+			lines, err := grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE(), "+databaseID+
+				" FROM %s WHERE hash = %s AND permit BETWEEN 0 AND %d ORDER BY permit", permits, hash, n-1))
 			if err != nil {
 				return classify(err, dialects.Request{Table: permits, Ours: true})
 			}
@@ -65,6 +65,7 @@ func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.N
 					}
 					p.Rows = append(p.Rows, row)
 				}
+				p.TableID = idOf(permits, lines[0][3])
 				p.Queue = queueName(lines[0][2], permits, lines[0][0])
 				return nil
 			}

@@ -46,6 +46,16 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 			return 0, err
 		}
 	}
+	if s.owned != nil && s.owned.changed && request.Ours {
+		quoted, err := quoteTable(request.Table)
+		if err == nil {
+			err = unhidden(ctx, s.conn, quoted)
+		}
+		if err != nil {
+			return 0, err
+		}
+		s.owned.changed = false
+	}
 	settings, err := s.settings(request)
 	if err != nil {
 		return 0, err

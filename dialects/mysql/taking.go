@@ -111,7 +111,7 @@ func (t *taking) gone() error {
 // ours is the condition that a row is the semaphore's: the table may have been made anew.
 func (t *taking) ours() string {
 	name, _ := literal(dialects.Value{Text: t.permit.Semaphore}) // it is ASCII
-	return "p.hash = " + name
+	return "p.hash = " + name + andHere(t.request)
 }
 
 // anySQL locks one of rows that nobody holds, and no other. The list comes first in the join, so

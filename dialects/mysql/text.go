@@ -89,7 +89,7 @@ func onMariaDB(settings ...string) string {
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
-	request.Fence, request.Shared = "", false
+	request.Fence, request.Shared, request.TableID = "", false, ""
 	selects, err := selectsOf(request, "", "")
 	if err != nil {
 		return "", err
@@ -132,7 +132,8 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 		if request.Fence != "" {
 			result = counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
 		}
-		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
+		found := fmt.Sprintf("%s WHERE %s = %s%s%s", table, column, text, andWritable(request),
+			andHere(request))
 		if request.Shared {
 			found = fmt.Sprintf("(SELECT * FROM %s LIMIT %d%s) AS whole", found, uint64(math.MaxUint64), locking)
 		} else {
@@ -151,7 +152,7 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	case into != "":
 		result = into + " INTO @" + variable
 	}
-	condition := andWritable(request)
+	condition := andWritable(request) + andHere(request)
 	if request.Marker != nil && into != "" {
 		condition += " AND " + notFound
 	}

@@ -39,8 +39,8 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 	if err != nil {
 		return s, err
 	}
-	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
-		" where hash = $1", []string{election.Hash}}
+	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) || ' ' || " + meantSQL(leaders) +
+		" from " + leaders + " where hash = $1", []string{election.Hash}}
 	args := []string{election.Hash, election.Name}
 	parts := "nullif($2, ''), part from unnest(array['seat', 'record', 'office']) part on conflict do nothing"
 	add := statement{"insert into " + leaders + " (hash, name, part) select $1, " + parts, args}
@@ -54,9 +54,10 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
 			parts := strings.Fields(columns[len(columns)-1][0])
-			if len(parts) == 6 {
+			if len(parts) == 7 {
 				s = dialects.Seats{
-					Election: election.Hash, Table: leaders, Office: parts[1], Record: parts[3], Seat: parts[5],
+					Election: election.Hash, Table: leaders, TableID: parts[6],
+					Office: parts[1], Record: parts[3], Seat: parts[5],
 				}
 				return nil
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
@@ -107,6 +108,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	if state := sqlState(err); (state == undefinedTable || state == undefinedColumn) && request.Fence != "" {
 		return q.explainFence(ctx, request, err)
 	}
+	if sqlState(err) == divisionByZero && request.TableID != "" {
+		return q.explainTable(ctx, request, err)
+	}
 	if !errors.Is(err, missing.ErrRows) {
 		return q.explainStandby(ctx, request, err)
 	}
@@ -119,6 +123,34 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		return classify(err, request)
 	}
 	return missing.Rows(request, columns[0])
+}
+
+// errElsewhere says that the name of the lock table means another one on this connection.
+var errElsewhere = errors.New("the name of the lock table means another table on this connection")
+
+// explainTable says which tables there are, where numberSQL has failed. One that is not there any
+// more was made anew.
+func (q querier) explainTable(ctx context.Context, request dialects.Request, failed error) error {
+	quoted, err := quoteTable(request.Table)
+	if err != nil {
+		return err
+	}
+	columns, err := q.run(ctx, script{{
+		"select format('%I.%I', nspname, relname) from pg_class c " +
+			"join pg_namespace n on n.oid = relnamespace where c.oid in ($1::oid, $2::regclass) " +
+			"order by c.oid = $1::oid desc",
+		[]string{request.TableID, quoted},
+	}})
+	switch {
+	case err != nil:
+		return errors.Join(failed, err)
+	case len(columns[0]) == 2:
+		return fmt.Errorf("%w: %s, and not %s, which it meant when it was looked up: name the table with its schema, "+
+			"or leave search_path as it is", errElsewhere, columns[0][1], columns[0][0])
+	case request.Slots == 0:
+		return fmt.Errorf("%w: table %s was made anew", dialects.ErrNoRow, quoted)
+	}
+	return locktable.NotInstalled(request.Table, errors.New("it was made anew, or dropped"))
 }
 
 // tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps

@@ -37,7 +37,8 @@ func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialec
 	}
 	args := []string{semaphore.Hash, strconv.Itoa(n)}
 	find := statement{
-		"select id::text from " + permits + " where hash = $1 and permit < $2::int order by permit", args,
+		"select id || ' ' || " + meantSQL(permits) + " from " + permits + " where hash = $1 and " +
+			"permit < $2::int order by permit", args,
 	}
 	named := append(args, semaphore.Name)
 	missing := "nullif($3, ''), n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
@@ -54,6 +55,9 @@ func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialec
 				return classify(err, dialects.Request{Table: permits, Ours: true})
 			}
 			if rows := columns[len(columns)-1]; len(rows) == n {
+				for i, row := range rows {
+					rows[i], p.TableID, _ = strings.Cut(row, " ")
+				}
 				p.Rows, err = numbersIn(rows)
 				return err
 			}
@@ -97,18 +101,18 @@ const (
 )
 
 // taken notes a permit of the transaction. Two lock tables may have rows of one number.
-func taken(table, row string) string {
+func taken(request dialects.Request, row string) string {
 	return "set_config('" + takenSetting + "', concat_ws(' ', nullif(current_setting('" + takenSetting +
-		"', true), ''), " + numberSQL(table) + " || ':' || " + row + "), true)"
+		"', true), ''), " + "(" + numberSQL(request) + ") || ':' || " + row + "), true)"
 }
 
 // probeSQL takes a free permit, unless somebody is in the queue. $1 is the semaphore, $2 has the
 // rows. An unsuitable transaction comes before rows that are missing: its snapshot may be older
 // than they are. A try asks for the queue again: one that finds a permit at once has the queue for
 // some microseconds.
-func probeSQL(table string, as role, try bool) string {
-	quoted, _ := quoteTable(table)
-	number := numberSQL(table)
+func probeSQL(request dialects.Request, as role) string {
+	quoted, _ := quoteTable(request.Table)
+	number := "(" + numberSQL(request) + ")"
 	queue := number + ", -($2::int[])[1]"
 	cases := ""
 	if as == foreign {
@@ -116,7 +120,7 @@ func probeSQL(table string, as role, try bool) string {
 	}
 	ask := "when pg_try_advisory_lock(" + queue + ") then '" + gotHead + "' "
 	cases += "when own.id is null then '" + otherRows + "' " + ask
-	if try {
+	if request.Try {
 		cases += strings.Repeat("when pg_sleep(0.001) is null then '' "+ask, 3)
 	}
 	state := "case " + cases + "else '" + queueTaken + "' end"
@@ -125,7 +129,7 @@ func probeSQL(table string, as role, try bool) string {
 			"any(string_to_array(current_setting('" + takenSetting + "', true), ' ')) limit 1), " + state + ")"
 	}
 	return "select coalesce(p.n::text, head.state), " +
-		"case when p.n is not null then " + taken(table, "p.n") + " end, " +
+		"case when p.n is not null then " + taken(request, "p.n") + " end, " +
 		"case when head.state = '" + gotHead + "' then pg_advisory_unlock(" + queue + ") end " +
 		"from (select " + state + " as state from (select) one " +
 		"left join " + quoted + " own on own.id = ($2::int[])[1] and own.hash = $1) head " +
@@ -146,10 +150,10 @@ const lookEveryMs = 20
 
 // queueSQL waits in the queue, and at its head for a permit. No time limit of its own makes an
 // ERROR in the server's log: PL/pgSQL catches it. Neither does the cancel of the wait.
-func queueSQL(table string) string {
-	number := numberSQL(table)
+func queueSQL(request dialects.Request) string {
+	number := "(" + numberSQL(request) + ")"
 	return strings.NewReplacer("@table", number, "@unqueue", unqueueSQL(number, "-numbers[1]"),
-		"@taken", taken(table, "got")).Replace(`do $txlock$
+		"@taken", taken(request, "got")).Replace(`do $txlock$
 declare
 	numbers int[] := current_setting('` + rowsSetting + `')::int[];
 	kept text := current_setting('lock_timeout');
@@ -207,7 +211,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 	first, next func(context.Context, plan) ([][]string, error),
 ) (token int64, unsure bool, err error) {
 	rows := arrayOf(request.Permit.Rows)
-	probe := statement{probeSQL(request.Table, as, request.Try), []string{request.Permit.Semaphore, rows}}
+	probe := statement{probeSQL(request, as), []string{request.Permit.Semaphore, rows}}
 	p := plan{turnstiles: -1, settings: -1}
 	if as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
@@ -223,7 +227,8 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		return err
 	})
 	if err != nil {
-		return 0, true, classify(err, request)
+		// numberSQL fails before anything is taken.
+		return 0, sqlState(err) != divisionByZero, classify(err, request)
 	}
 	row, err := probed(request, columns[p.rows])
 	if err == nil && row == "" && request.Try {
@@ -270,7 +275,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 		"select " + setSQL(rowsSetting, "$1") + ", " + setSQL(limitSetting, "$2"),
 		[]string{arrayOf(request.Permit.Rows), within},
 	})
-	p.add(statement{sql: queueSQL(request.Table)})
+	p.add(statement{sql: queueSQL(request)})
 	note, args := granted(request, as, "$1")
 	p.rows = p.add(statement{"select current_setting('" + answerSetting + "'), " + note, args})
 	p.add(restore)
@@ -364,7 +369,7 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 	for range tries {
 		_, err = q.run(ctx, script{
 			{sql: "savepoint txlock_unqueue"},
-			{sql: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
+			{sql: "select " + unqueueSQL("("+numberSQL(request)+")", strconv.Itoa(-request.Permit.Rows[0]))},
 			{sql: "release savepoint txlock_unqueue"},
 		})
 		if err == nil || broken(err) { // a session that is gone has given everything back

@@ -58,7 +58,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		pool.Close()
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 	}
-	return newDriver[pgx.Tx](pgxPool{Pool: pool, owned: true}), nil
+	d := newDriver[pgx.Tx](pgxPool{Pool: pool, owned: true})
+	d.owned = true
+	return d, nil
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
@@ -77,6 +79,7 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](&sqlPool{DB: db})
 type driver[Tx any] struct {
 	pool       pool[Tx]
 	waits      waits
+	owned      bool        // the pool is of Open
 	identified atomic.Bool // the server was asked who it is, and was not refused
 	// passing is shared by the elections that take a connection for a moment, beside that of the
 	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
@@ -92,8 +95,10 @@ func newDriver[Tx any](p pool[Tx]) *driver[Tx] {
 // System implements dialects.Driver.
 func (d *driver[Tx]) System() string { return "postgresql" }
 
-// Begin implements dialects.Driver. A wait for a permit that gave way may have spoiled its
-// connection, or a statement of it that was not prepared as it should be. It goes on with another.
+// Begin implements dialects.Driver. A connection of the pool's own on which work has changed the
+// search_path is closed, and another is taken. A wait for a permit that gave way may have spoiled
+// its connection, or a statement of it that was not prepared as it should be. It goes on with
+// another.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx], token int64,
 	err error,
 ) {
@@ -101,6 +106,8 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dia
 		s, token, err = d.begin(ctx, request)
 		switch {
 		case errors.Is(err, errGaveWay):
+		case errors.Is(err, errElsewhere) && d.owned && !again:
+			again = true
 		case !errors.Is(err, errUnprepared):
 			return s, token, err
 		case again:
@@ -138,6 +145,9 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (diale
 		return nil, 0, err
 	}
 	if err != nil {
+		if errors.Is(err, errElsewhere) && d.owned {
+			conn.destroy(ctx)
+		}
 		conn.giveBack()
 		return nil, 0, err
 	}

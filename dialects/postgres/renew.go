@@ -197,7 +197,7 @@ func (s *session[Tx]) kept() (calls []string) {
 		}
 		calls = append(calls, "select 1 / (count(distinct objid) = "+strconv.Itoa(len(numbers))+")::int from pg_locks "+
 			"where locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = "+
-			numberSQL(request.Table)+"::oid and objid in (select n::oid from unnest("+literal(arrayOf(numbers))+
+			numberSQL(request)+"::oid and objid in (select n::oid from unnest("+literal(arrayOf(numbers))+
 			"::int[]) n)")
 	}
 	return calls

@@ -161,7 +161,7 @@ func shortScript(request dialects.Request, on terms) (script, error) {
 	}
 	if request.Ours {
 		text, err := ourTextOf(ourShape{
-			table: request.Table, column: request.Column, slots: request.Slots,
+			table: request.Table, id: request.TableID, column: request.Column, slots: request.Slots,
 			work: on.mark != "", shared: request.Shared, once: request.Marker != nil,
 		})
 		return script{{text, args}}, err
@@ -184,10 +184,10 @@ func shortColumns(work bool) (columns, label string) {
 
 // ourShape is what the text that locks a row of our own table depends on.
 type ourShape struct {
-	table, column string
-	slots         int
-	work, shared  bool
-	once          bool // not where doneStatement has found a marker
+	table, id, column string
+	slots             int
+	work, shared      bool
+	once              bool // not where doneStatement has found a marker
 }
 
 // ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
@@ -203,7 +203,8 @@ func ourTextOf(shape ourShape) (string, error) {
 		return text.(string), nil
 	}
 	request := dialects.Request{
-		Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true, Shared: shape.shared,
+		Table: shape.table, TableID: shape.id, Column: shape.column, Slots: shape.slots,
+		Ours: true, Shared: shape.shared,
 	}
 	rows, err := rowsOf(request)
 	if err != nil {

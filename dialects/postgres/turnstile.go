@@ -28,17 +28,26 @@ const (
 // passSQL calls one of them for a number.
 func passSQL(request dialects.Request, function, number string) string {
 	if request.Ours {
-		return function + "(" + numberSQL(request.Table) + ", " + number + ")"
+		return function + "(" + numberSQL(request) + ", " + number + ")"
 	}
 	return function + "(" + number + ")"
 }
 
-// numberSQL is the table's number. A prepared statement looks it up anew when the table is made
-// anew.
-func numberSQL(table string) string {
-	quoted, _ := quoteTable(table) // the row's statement has the error
-	return literal(quoted) + "::regclass::oid::int"
+// numberSQL is the table's number. A prepared statement looks it up anew when the search_path is
+// another, or the table is made anew. Where the name means another table than it did when it was
+// looked up, it is a division by zero, before anything is locked: see explainTable. The server
+// computes it when it plans the statement.
+func numberSQL(request dialects.Request) string {
+	quoted, _ := quoteTable(request.Table) // the row's statement has the error
+	number := literal(quoted) + "::regclass::oid"
+	if request.TableID == "" {
+		return number + "::int"
+	}
+	return "(" + request.TableID + "::oid::int / (" + number + " = " + request.TableID + ")::int)"
 }
+
+// meantSQL is the table that quoted means here, as Request.TableID has it.
+func meantSQL(quoted string) string { return literal(quoted) + "::regclass::oid::text" }
 
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
