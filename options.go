@@ -49,7 +49,8 @@ func (f optionFunc) apply(c *config) { f(c) }
 
 // WithTable names the lock table, "txlock_slots" by default: name or schema.name, spelled as in
 // SQL. A part that SQL would need quotes for may be quoted, with " on PostgreSQL and ` on MySQL and
-// MariaDB. All clients must name the same table.
+// MariaDB. All clients must name the same table: on PostgreSQL name its schema, too, where clients
+// differ in search_path.
 func WithTable(name string) Option {
 	return optionFunc(func(c *config) {
 		c.table = name
