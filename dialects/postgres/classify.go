@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -80,7 +81,8 @@ func broken(err error) bool {
 	case err == nil:
 		return false
 	case errors.As(err, &pg):
-		return pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
+		severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity) // pgpool-II sends the latter alone
+		return severity == "FATAL" || severity == "PANIC"
 	case sqlState(err) != "": // of another driver
 		return slices.ContainsFunc(fatal, func(prefix string) bool { return strings.HasPrefix(sqlState(err), prefix) })
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone): // the caller's transaction, not the session

@@ -351,7 +351,7 @@ func killReader[Tx any](t *testing.T, f *testbed.Fixture[Tx], spare string) {
 	if f.Postgres {
 		var id int
 		require.NoError(t, f.Admin.QueryRow("SELECT pid FROM pg_stat_activity WHERE xact_start IS NOT NULL AND "+
-			"wait_event_type <> 'Lock' AND split_part(application_name, '#', 1) = $1 AND pid <> $2",
+			"wait_event_type IS DISTINCT FROM 'Lock' AND split_part(application_name, '#', 1) = $1 AND pid <> $2",
 			f.Label, spare).Scan(&id))
 		f.AsAdmin(t, fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", id))
 		return

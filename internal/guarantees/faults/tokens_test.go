@@ -136,7 +136,7 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 		require.NoError(t, locks.Election(name, "me").Lead(background, lead))
 	}
 	use(former, "first")
-	blue.AsAdmin(t, "INSERT INTO txlock_slots_permits (semaphore, permit) VALUES ('the last', 0)")
+	blue.AsAdmin(t, "INSERT INTO txlock_slots_permits (hash, permit) VALUES ('the last', 0)")
 	count := func(e *testbed.Engine) (rows string) {
 		for _, table := range strings.Split(tables, ", ") {
 			var n int
