@@ -134,11 +134,12 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 	if err != nil {
 		return err
 	}
-	election, err := literal(dialects.Value{Text: seats.Election})
+	row, err := literal(dialects.Value{Text: seats.Election + " record"})
 	if err != nil {
 		return err
 	}
-	record := " WHERE id = " + seats.Record + " AND hash = " + election
+	// Not by the column alone: MariaDB would go by its index, and wait for the seat's row as well.
+	record := " WHERE id = " + seats.Record + " AND CONCAT(hash, ' ', part) = " + row
 	return d.withConn(ctx, func(conn *sql.Conn) error {
 		changed, err := alone(ctx, conn,
 			fmt.Sprintf("UPDATE %s SET identity = %s, term = %d, since = UTC_TIMESTAMP(6)%s AND term < %[3]d",
