@@ -71,6 +71,8 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 		over = context.DeadlineExceeded
 	}
 	switch {
+	case over == nil && m.locker.closed.Load() && !errors.Is(err, errClosed):
+		return fmt.Errorf("%w: %w", errClosed, err) // the pool is closed as well, and says so in its own words
 	case over == nil:
 		return err
 	case errors.Is(err, ErrNotAcquired):

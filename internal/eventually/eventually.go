@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// patience is long enough to tell late from never on a busy machine.
-const patience = 20 * time.Second
+// Patience is long enough to tell late from never on a busy machine.
+const Patience = time.Minute
 
-// True waits until is returns true. After 20 s the test fails, and names what it has waited for.
+// True waits until is returns true. After [Patience] the test fails, and names what it has waited for.
 func True(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	Every(t, what, 5*time.Millisecond, is)
@@ -22,9 +22,9 @@ func Every(t testing.TB, what string, pause time.Duration, is func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); !is(); <-ticker.C {
+	for deadline := time.Now().Add(Patience); !is(); <-ticker.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", patience, what)
+			t.Fatalf("not in %v: %s", Patience, what)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestNever(t *testing.T) {
 		}()
 		<-done
 		require.Equal(t, "not in 20s: the kettle boils", test.by)
-		require.Equal(t, patience+time.Second, time.Since(begun))
+		require.Equal(t, Patience+time.Second, time.Since(begun))
 		require.False(t, passed)
 	})
 }

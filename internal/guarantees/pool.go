@@ -157,7 +157,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Transactions(t, 0)
 	require.NoError(t, held.Unlock(background))
 	if f.Pool.InUse != nil {
-		require.Zero(t, f.Pool.InUse())
+		f.Unused(t)
 		require.Equal(t, 1, f.Pool.Open())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -58,7 +59,7 @@ func ElectionTraced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			require.NoError(t, err)
 			led = true
 		case again = <-third.terms:
-		case <-time.After(20 * time.Second):
+		case <-time.After(eventually.Patience):
 			require.Fail(t, "Lead does not return")
 		}
 	}

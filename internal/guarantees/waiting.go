@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/tier"
 )
@@ -294,8 +293,5 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f.Waiters(t, 0)
 	f.Transactions(t, 0) // the server may notice a closed connection a little later
 	f.Free(t, f.Key("race"))
-	if f.Pool.InUse != nil {
-		eventually.Every(t, "the pool has its connections back", testbed.PollEvery,
-			func() bool { return f.Pool.InUse() == 0 })
-	}
+	f.Unused(t)
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/txlock/txlock/internal/eventually"
 )
 
-// patience is how long goroutines may take to end. goleak gives them 0.4 s, which is too short on a
-// busy machine.
-const patience = 20 * time.Second
 
-// Find returns an error that lists the goroutines that are left, except those of the options.
+// Find returns an error that lists the goroutines that are left, except those of the options. goleak
+// alone gives them 0.4 s to end, which is too short on a busy machine.
 func Find(options ...goleak.Option) error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(eventually.Patience); ; {
 		if err := goleak.Find(options...); err == nil || time.Now().After(deadline) {
 			return err
 		}

@@ -91,7 +91,7 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 				call()
 				sent := proxy.Bursts() - before
 				// pgx pings a connection that was idle for a second
-				if time.Since(last) < time.Second {
+				if !e.Postgres || time.Since(last) < time.Second {
 					counted++
 					require.Equal(t, want, sent, "%s of %s", what, name)
 				}

@@ -124,7 +124,7 @@ func tracerPanicsAt[Tx any](t *testing.T, f *testbed.Fixture[Tx], tracer *faulty
 	}
 	require.NoError(t, call.call(ctx), "a further call")
 	f.Transactions(t, 0)
-	require.Zero(t, f.Pool.InUse())
+	f.Unused(t)
 }
 
 // panickingCalls are calls of each kind, which lock keys of f.

@@ -54,10 +54,15 @@ func (l lossTold) WithAttrs([]slog.Attr) slog.Handler { return l }
 // WithGroup implements slog.Handler.
 func (l lossTold) WithGroup(string) slog.Handler { return l }
 
+// stopped is a pause between two callers of relay after which the process has been stopped: no
+// longer than its lease without a heartbeat, and longer than a loaded machine makes it wait.
+const stopped = 2 * time.Second
+
 // relay hands a session from caller to caller until its loss is known, and says how many callers
 // got it after the process had been stopped.
 func relay[Tx any](m *txlock.Mutex[Tx], lost lossTold) error {
-	last, times := time.Now(), 0 // guarded by the lock
+	var last time.Time // guarded by the lock, as times is
+	times := 0
 	var late atomic.Int64
 	for range 16 {
 		go func() {
@@ -66,11 +71,11 @@ func relay[Tx any](m *txlock.Mutex[Tx], lost lossTold) error {
 				if err != nil {
 					return
 				}
-				if now := time.Now(); late.Load() > 0 || now.Sub(last) > time.Second {
+				now := time.Now()
+				if late.Load() > 0 || times >= 1000 && now.Sub(last) > stopped {
 					late.Add(1)
-				} else {
-					last = now
 				}
+				last = now
 				if times++; times == 1000 { // from now on, somebody always waits for the next turn
 					fmt.Println("holds")
 				}

@@ -24,6 +24,15 @@ func (f *Fixture[Tx]) Waiters(t *testing.T, n int) {
 	eventually.Every(t, fmt.Sprintf("%d waiters", n), PollEvery, func() bool { return f.Waiting(t) == n })
 }
 
+// Unused waits until the pool has all its connections back. pgxpool also takes those that are idle
+// for a moment, when it looks after them.
+func (f *Fixture[Tx]) Unused(t *testing.T) {
+	t.Helper()
+	if f.Pool.InUse != nil {
+		eventually.Every(t, "no connection is in use", PollEvery, func() bool { return f.Pool.InUse() == 0 })
+	}
+}
+
 // Transactions waits until exactly n sessions of the fixture are in a transaction.
 func (f *Fixture[Tx]) Transactions(t *testing.T, n int) {
 	t.Helper()
@@ -84,7 +93,7 @@ func Receive[T any](t *testing.T, from <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-from:
-	case <-time.After(20 * time.Second):
+	case <-time.After(eventually.Patience):
 		require.Fail(t, "it does not come")
 	}
 	return value
