@@ -98,24 +98,30 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 	}()
 	wait, done := l.untilClose(ctx)
 	defer done()
-	if seats, err = e.find(wait); err != nil {
+	table, seats, err := e.seats(wait)
+	if err != nil {
 		return g, seats, err
 	}
 	found = true // and begin leaves the place
 	request := seats.Row(seats.Seat)
 	// The term comes with the seat: a candidate that is stopped in between must not draw a later
 	// one than its successor has.
-	request.Lease, request.Fence = l.config.lease, l.config.table
+	request.Lease, request.Fence = l.config.lease, table
 	g, err = e.row(request).begin(ctx, wait, request, entered.Place)
 	return g, seats, err
 }
 
-// find finds the rows of the election, or makes them. It does not remember them: the table may have
-// been made anew, and the seat be another's.
-func (e *Election[Tx]) find(ctx context.Context) (dialects.Seats, error) {
+// seats finds the rows of the election, or makes them, and the lock table. It does not remember the
+// rows: their table may have been made anew, and the seat be another's.
+func (e *Election[Tx]) seats(ctx context.Context) (table string, seats dialects.Seats, err error) {
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	return e.locker.driver.Seats(ctx, e.locker.config.table, e.locker.config.named(e.name), true)
+	found, err := e.locker.find(ctx, false)
+	if err != nil {
+		return "", seats, err
+	}
+	seats, err = e.locker.driver.Seats(ctx, found.Name, e.locker.config.named(e.name), true)
+	return found.Name, seats, err
 }
 
 // takeOffice begins a term. The record is written in another session, so that others see it. The
@@ -155,10 +161,10 @@ func (e *Election[Tx]) row(request dialects.Request) *Mutex[Tx] {
 const electionColumn = "election"
 
 // inspectElections returns the elections that are led or awaited. The lock is that of the seat.
-func (l *Locker[Tx]) inspectElections(ctx context.Context, keys []string, here map[row]int) (holdings []Holding,
-	err error,
+func (l *Locker[Tx]) inspectElections(ctx context.Context, table string, keys []string, here map[row]int) (
+	holdings []Holding, err error,
 ) {
-	rows, err := l.driver.InspectElections(ctx, l.config.table, hashesOf(keys))
+	rows, err := l.driver.InspectElections(ctx, table, hashesOf(keys))
 	for _, state := range rows {
 		h := holdingOf(state, 0)
 		h.Table, h.Column, h.Row = l.config.table, electionColumn, state.Election

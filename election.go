@@ -139,8 +139,8 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 	return e.failed("Lead", ctx.Err())
 }
 
-// Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip:
-// two at the first call. The answer may be old by the time it arrives, so it is for people, and for
+// Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at
+// the first call it also looks for the tables. The answer may be old by the time it arrives, so it is for people, and for
 // finding the leader, not for excluding anybody.
 //
 // Nobody leads from the death of a leader until its successor's term is written, which takes some
@@ -157,7 +157,11 @@ func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Le
 	for {
 		known, again := l.seats.Load(election)
 		if !again {
-			seats, err := l.driver.Seats(ctx, l.config.table, dialects.Named{Hash: election}, false)
+			var seats dialects.Seats
+			found, err := l.find(ctx, false)
+			if err == nil {
+				seats, err = l.driver.Seats(ctx, found.Name, dialects.Named{Hash: election}, false)
+			}
 			switch {
 			case err != nil:
 				return dialects.Leader{}, err
@@ -190,5 +194,6 @@ func (e *Election[Tx]) failed(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
+	e.locker.forget(err)
 	return fmt.Errorf("txlock: %s %s: %w", verb, strconv.Quote(truncate(e.name)), err)
 }

@@ -105,7 +105,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err := l.ready(); err != nil {
 		return nil, err
 	}
-	slots, err := l.slotCount(ctx, false)
+	found, err := l.find(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		if key == "" {
 			return nil, errors.New("a key is empty")
 		}
-		only = append(only, slotOf(sumOf(key), slots))
+		only = append(only, slotOf(sumOf(key), found.Slots))
 	}
-	rows, err := l.driver.Inspect(ctx, l.config.table, slots, only)
+	rows, err := l.driver.Inspect(ctx, found.Name, found.Slots, only)
 	if err != nil {
 		return nil, err
 	}
@@ -126,15 +126,18 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 			only, func(slot int) bool { return strconv.Itoa(slot) == state.Value })) {
 			continue
 		}
-		h := holdingOf(state, slots)
+		h := holdingOf(state, found.Slots)
 		h.Behind = max(h.Behind, here[row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}])
+		if state.Column == "" {
+			h.Table = l.config.table
+		}
 		holdings = append(holdings, h)
 	}
-	semaphores, err := l.inspectPermits(ctx, keys, here)
+	semaphores, err := l.inspectPermits(ctx, found.Name, keys, here)
 	if err != nil {
 		return nil, err
 	}
-	elections, err := l.inspectElections(ctx, keys, here)
+	elections, err := l.inspectElections(ctx, found.Name, keys, here)
 	if err != nil {
 		return nil, err
 	}

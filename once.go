@@ -110,7 +110,11 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		// A session that was begun for this has the marker already. In another, the marker belongs
 		// into the savepoint of the work: both are kept, or none. The session's turn is ours.
 		if s, _ := m.locker.carried(ctx); s == outer {
-			switch err := s.inner.Mark(ctx, *m.marker); {
+			marker, err := o.marker(ctx, true)
+			if err == nil {
+				err = s.inner.Mark(ctx, marker)
+			}
+			switch {
 			case errors.Is(err, dialects.ErrDone):
 				return nil
 			case err != nil:
@@ -121,6 +125,25 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		return work(ctx, tx)
 	})
 	return ran && err == nil, err
+}
+
+// marker is the marker beside the lock table. Holding says that the caller already has a connection.
+func (o *Once[Tx]) marker(ctx context.Context, holding bool) (dialects.Marker, error) {
+	found, err := o.mutex.locker.find(ctx, holding)
+	if err != nil {
+		return dialects.Marker{}, err
+	}
+	return *o.mutex.markerIn(found.Name), nil
+}
+
+// markerIn is the marker, if m is that of a Once, beside the lock table of that name.
+func (m *Mutex[Tx]) markerIn(table string) *dialects.Marker {
+	if m.marker == nil {
+		return nil
+	}
+	marker := *m.marker
+	marker.Table = table
+	return &marker
 }
 
 // enterOnce is what comes before enter for a Once. What was done is found without waiting: in the
@@ -175,7 +198,10 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 		return at, false, m.failed("Once.Done", err)
 	}
 	defer cancel()
-	at, err = m.locker.driver.Done(wait, *m.marker)
+	marker, err := o.marker(wait, false)
+	if err == nil {
+		at, err = m.locker.driver.Done(wait, marker)
+	}
 	return at, err == nil && !at.IsZero(), m.failed("Once.Done", m.judge(ctx, wait, err))
 }
 
@@ -187,7 +213,11 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 	m.marker = nil // it is not to be written
 	return m.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
 		s, _ := m.locker.carried(ctx)
-		return s.inner.Unmark(ctx, *o.mutex.marker)
+		marker, err := o.marker(ctx, true)
+		if err != nil {
+			return err
+		}
+		return s.inner.Unmark(ctx, marker)
 	})
 }
 
@@ -203,8 +233,12 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	if err == nil && age < 0 {
 		err = fmt.Errorf("the age is negative: %v", age)
 	}
+	var found *dialects.LockTable
 	if err == nil {
-		deleted, err = l.driver.Sweep(ctx, l.config.table, age)
+		found, err = l.find(ctx, false)
+	}
+	if err == nil {
+		deleted, err = l.driver.Sweep(ctx, found.Name, age)
 	}
 	if err != nil {
 		err = fmt.Errorf("txlock: sweep: %w", err)

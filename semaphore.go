@@ -59,7 +59,7 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 }
 
 // permitRequest is what the driver is asked for. The rows of a semaphore are looked up once, which
-// takes a connection for a moment: see slotCount.
+// takes a connection for a moment: see find.
 func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (dialects.Request, error) {
 	l, key, n := m.locker, m.target.keys[0], m.target.permits
 	name := l.config.named(key)
@@ -70,7 +70,7 @@ func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (diale
 			ctx, cancel = context.WithTimeout(ctx, lookUpLimit)
 			defer cancel()
 		}
-		found, err := l.driver.Permits(ctx, l.config.table, name, n)
+		found, err := l.permitsOf(ctx, name, n)
 		if err != nil {
 			if holding && errors.Is(err, context.DeadlineExceeded) {
 				err = fmt.Errorf("the permits were not looked up yet, and the caller's transaction keeps the pool "+
@@ -84,6 +84,14 @@ func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (diale
 	request := known.(dialects.Permits).Request(l.config.shownName(key), n)
 	request.Try = try
 	return request, nil
+}
+
+func (l *Locker[Tx]) permitsOf(ctx context.Context, name dialects.Named, n int) (p dialects.Permits, err error) {
+	found, err := l.find(ctx, false)
+	if err == nil {
+		p, err = l.driver.Permits(ctx, found.Name, name, n)
+	}
+	return p, err
 }
 
 // outdated forgets the rows of a semaphore after an error that says that they are others: the table
@@ -124,13 +132,13 @@ func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.R
 }
 
 // inspectPermits returns the semaphores of keys, or all, that are held or awaited.
-func (l *Locker[Tx]) inspectPermits(ctx context.Context, keys []string, here map[row]int) (holdings []Holding,
-	err error,
+func (l *Locker[Tx]) inspectPermits(ctx context.Context, table string, keys []string, here map[row]int) (
+	holdings []Holding, err error,
 ) {
-	rows, err := l.driver.InspectPermits(ctx, l.config.table, hashesOf(keys))
+	rows, err := l.driver.InspectPermits(ctx, table, hashesOf(keys))
 	for _, state := range rows {
 		h := Holding{
-			Table: state.Table, Column: semaphoreColumn, Row: state.Semaphore, known: knownName(state),
+			Table: l.config.table, Column: semaphoreColumn, Row: state.Semaphore, known: knownName(state),
 		}
 		for _, party := range state.Permits {
 			holder, claim := sessionOf(party, state, 0)

@@ -78,8 +78,10 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 	for again := false; ; again = true {
 		request, err := m.request(wait, try, false)
 		if err == nil {
-			request.Work, request.Lease, request.Fence = work, m.locker.config.lease, m.fence(work)
-			request.Marker = m.marker
+			request.Work, request.Lease, request.Marker = work, m.locker.config.lease, m.markerIn(request.Table)
+			request.Fence, err = m.fence(wait, work, false)
+		}
+		if err == nil {
 			g, err = m.enter(ctx, wait, request)
 		}
 		if again || !m.outdated(err) {
@@ -157,10 +159,13 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool)
 // without the token that is asked for.
 func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) error {
 	request, err := m.request(ctx, try, true)
+	if err == nil {
+		request.Tokens = 1
+		request.Fence, err = m.fence(ctx, work, true)
+	}
 	if err != nil {
 		return err
 	}
-	request.Fence, request.Tokens = m.fence(work), 1
 	turn, err := g.turns.Take(ctx, g.handle.Scope())
 	switch {
 	case errors.Is(err, lifecycle.ErrNested):
@@ -233,11 +238,15 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 }
 
 // fence is the table of which a call asks for a token, or empty.
-func (m *Mutex[Tx]) fence(work bool) string {
-	if m.locker.config.fencing && !work && !m.target.ours { // a term comes with the seat, which asks for it
-		return m.locker.config.table
+func (m *Mutex[Tx]) fence(ctx context.Context, work, holding bool) (string, error) {
+	if !m.locker.config.fencing || work || m.target.ours { // a term comes with the seat, which asks for it
+		return "", nil
 	}
-	return ""
+	found, err := m.locker.find(ctx, holding)
+	if err != nil {
+		return "", err
+	}
+	return found.Name, nil
 }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.

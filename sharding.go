@@ -125,13 +125,13 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 			Shared: m.shared, Try: try, Hidden: m.locker.config.hidden,
 		}, nil
 	}
-	n, err := m.locker.slotCount(ctx, holding)
+	found, err := m.locker.find(ctx, holding)
 	if err != nil {
 		return dialects.Request{}, err
 	}
-	values := slotValues(m.target.sums, n)
+	values := slotValues(m.target.sums, found.Slots)
 	return dialects.Request{
-		Table: m.locker.config.table, Column: slotColumn, Values: values, Ours: true, Slots: n,
+		Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
 		Keys: m.locker.config.shownSlots(m.target.keys, values), Shared: m.shared, Try: try,
 	}, nil
 }
@@ -161,27 +161,36 @@ func slotValues(sums []uint32, n int) []dialects.Value {
 // already: in a full pool it might wait for itself.
 const lookUpLimit = 3 * time.Second
 
-// slotCount reads the number of slots from the table, once. That takes a connection for a moment.
-func (l *Locker[Tx]) slotCount(ctx context.Context, holding bool) (int, error) {
-	if n := l.slots.Load(); n > 0 {
-		return int(n), nil
+// find looks the lock table up, once. That takes a connection for a moment. From then on the table
+// is called by its full name: what changes the search_path or the default database of a connection,
+// as work may, moves nobody to the locks of another table.
+func (l *Locker[Tx]) find(ctx context.Context, holding bool) (*dialects.LockTable, error) {
+	if found := l.found.Load(); found != nil {
+		return found, nil
 	}
 	if holding {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, lookUpLimit)
 		defer cancel()
 	}
-	n, err := l.driver.Slots(ctx, l.config.table)
+	found, err := l.driver.Find(ctx, l.config.table)
 	if err != nil {
 		if holding && errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("the number of slots was not read yet, and the caller's transaction keeps the pool from "+
-				"reading it "+
-				"(call Install or Check at start): %w", err)
+			err = fmt.Errorf("the lock table was not looked up yet, and the caller's transaction keeps the pool from "+
+				"it (call Install or Check at start): %w", err)
 		}
-		return 0, err
+		return nil, err
 	}
-	l.slots.Store(int64(n))
-	return n, nil
+	l.found.Store(&found)
+	return &found, nil
+}
+
+// forget looks the lock table up anew after err, if that says that there is none: it may be installed
+// anew, with another number of slots, or in another schema.
+func (l *Locker[Tx]) forget(err error) {
+	if errors.Is(err, ErrNotInstalled) {
+		l.found.Store(nil)
+	}
 }
 
 // nameOf prints keys for errors.

@@ -168,7 +168,7 @@ var errClosed = errors.New("the Locker is closed")
 type Locker[Tx any] struct {
 	driver dialects.Driver[Tx]
 	config config
-	slots  atomic.Int64 // as read from the lock table; 0 before
+	found  atomic.Pointer[dialects.LockTable] // nil before it is looked up
 	lines  func() *lines[Tx]
 
 	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
@@ -214,11 +214,14 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
-	slots, err := l.driver.Install(ctx, l.layout(l.config.slots))
+	err := l.driver.Install(ctx, l.layout(l.config.slots))
+	if err == nil {
+		l.found.Store(nil) // it may be another table now
+		_, err = l.find(ctx, false)
+	}
 	if err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
-	l.slots.Store(int64(slots))
 	if l.driver.PoolSize() == 1 {
 		return nil
 	}
@@ -477,7 +480,7 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	for again := false; ; again = true {
 		request, err := m.request(wait, try, true)
 		if err == nil {
-			request.Marker = m.marker
+			request.Marker = m.markerIn(request.Table)
 			err = m.locker.driver.LockTx(wait, tx, request)
 		}
 		if again || !m.outdated(err) {

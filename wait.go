@@ -49,15 +49,12 @@ func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done
 }
 
 // judge adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or Within
-// has ended the wait, but for those that say more. A table that is not installed may be installed
-// anew, so its number of slots is forgotten.
+// has ended the wait, but for those that say more.
 func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
-	if errors.Is(err, ErrNotInstalled) {
-		m.locker.slots.Store(0)
-	}
 	if err == nil {
 		return nil
 	}
+	m.locker.forget(err)
 	m.outdated(err)
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,

@@ -60,13 +60,13 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Slots reads the number of slots of table. A table that is missing or incomplete, or has
+	// Find looks up the lock table that table names. One that is missing or incomplete, or has
 	// another shape, is ErrNotInstalled.
-	Slots(ctx context.Context, table string) (int, error)
+	Find(ctx context.Context, table string) (LockTable, error)
 
-	// Install creates what layout names, as far as it does not exist, and returns the number of
-	// slots that the table has. It may run on several clients at once.
-	Install(ctx context.Context, layout Layout) (int, error)
+	// Install creates what layout names, as far as it does not exist. It may run on several clients
+	// at once.
+	Install(ctx context.Context, layout Layout) error
 
 	// Schema is the SQL text of Install. Semicolons separate the statements.
 	Schema(layout Layout) (string, error)
@@ -155,6 +155,14 @@ type Layout struct {
 	// Lease is the longest silence between two statements of Install. After it the server ends the
 	// session, so that others may install.
 	Lease time.Duration
+}
+
+// LockTable is what a name was found to mean.
+type LockTable struct {
+	// Name is the table's with its schema, which means the same on every connection, whatever its
+	// search_path or its default database is.
+	Name  string
+	Slots int // that it was seeded with
 }
 
 // Request names rows to lock.

@@ -85,7 +85,7 @@ type ownedConn struct {
 	socket net.Conn                        // nil when it cannot be seen
 	ending atomic.Pointer[context.Context] // of COMMIT and ROLLBACK; nil: none
 	works  bool                            // statements of the work may come
-	strays bool                            // the session may have another default database
+	strays bool                            // in the session, names may mean other tables
 	lease  time.Duration                   // that the server keeps; 0: nobody knows the settings
 	fence  string                          // whose run is in the session's variable; empty: none
 }
@@ -128,16 +128,17 @@ func (c *ownedConn) PrepareContext(ctx context.Context, query string) (driver.St
 func (c *ownedConn) watch(query string) {
 	if c.works && !leavesSettings(query) {
 		c.lease = 0
-		c.strays = c.strays || use.MatchString(query)
+		c.strays = c.strays || renames.MatchString(query)
 	}
 }
 
-// IsValid implements driver.Validator. The pool closes a connection whose session may be in another
-// database: there the name of a lock table means another table, with which nobody is excluded.
+// IsValid implements driver.Validator. The pool closes a connection on which names may mean other
+// tables: there nobody is excluded with them.
 func (c *ownedConn) IsValid() bool { return !c.strays && c.pooledConn.IsValid() }
 
-// use is in each statement that changes the default database. Others that have it are a guess.
-var use = regexp.MustCompile(`(?i)\buse\b`)
+// renames is in each statement that changes the default database, or hides a table by a temporary
+// one. Others that have it are a guess.
+var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
 // leavesSettings tells whether a statement surely changes no setting. Others are a guess: SET,
 // CALL, several statements, a comment in front.

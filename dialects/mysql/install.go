@@ -14,13 +14,25 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Slots implements dialects.Driver.
-func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error) {
+// Find implements dialects.Driver.
+func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
 	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
-		slots, err = d.slots(ctx, conn, table)
+		if found.Slots, err = d.slots(ctx, conn, table); err == nil {
+			found.Name, err = d.withDatabase(ctx, conn, table)
+		}
 		return err
 	})
-	return slots, err
+	return found, err
+}
+
+// withDatabase adds to a name without a database the one that it means on the connection.
+func (d *Driver) withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, error) {
+	quoted, err := quoteTable(table)
+	if err != nil || strings.Contains(quoted, "`.`") {
+		return quoted, err
+	}
+	database, err := firstColumn(ctx, conn, "SELECT REPLACE(DATABASE(), '`', '``')")
+	return "`" + strings.Join(database, "") + "`." + quoted, err
 }
 
 // Install implements dialects.Driver. A named lock keeps other replicas out, for the lease at most
@@ -29,19 +41,19 @@ func (d *Driver) Slots(ctx context.Context, table string) (slots int, err error)
 // the tables that this call has created are dropped, unless there were slots before, and somebody
 // may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the
 // middle, empty tables stay, and the next Install completes them.
-func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
+func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	beside, err := tablesBeside(layout.Table)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(quoted))
 	installLock := fmt.Sprintf("txlock_install_%x", hash.Sum64())
-	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+	return d.withConn(ctx, func(conn *sql.Conn) error {
 		return leased(ctx, conn, layout.Lease, func() error {
 			if err := getLock(ctx, conn, installLock); err != nil {
 				return err
@@ -53,37 +65,36 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) (installed
 					destroy(conn) // which releases it
 				}
 			}()
-			installed, err = d.complete(ctx, conn, layout, quoted, beside)
-			return err
+			return d.complete(ctx, conn, layout, quoted, beside)
 		})
 	})
-	return installed, err
 }
 
 // complete creates and seeds what is missing.
 func (d *Driver) complete(
 	ctx context.Context, conn *sql.Conn, layout dialects.Layout, quoted string, tables []table,
-) (slots int, err error) {
+) error {
 	census, err := d.census(ctx, conn, layout.Table)
 	if number(err) == noSuchTable {
 		tables, err = append([]table{slotsTable(quoted)}, tables...), nil
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	wanted, err := census.Wanted(layout.Table, layout.Slots)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	made, err := create(ctx, conn, tables)
-	if slots, seeded := census.Seeded(layout.Table); seeded == nil && err == nil {
-		return slots, nil
+	if _, seeded := census.Seeded(layout.Table); seeded == nil && err == nil {
+		return nil
 	}
 	if err == nil {
 		err = seed(ctx, conn, quoted, wanted)
 	}
 	if err == nil {
-		return d.slots(ctx, conn, layout.Table)
+		_, err = d.slots(ctx, conn, layout.Table)
+		return err
 	}
 	if len(made) > 0 && census.Rows == 0 {
 		clean, cancel := interrupt.Detached(ctx)
@@ -91,7 +102,7 @@ func (d *Driver) complete(
 		_, failed := conn.ExecContext(clean, "DROP TABLE "+strings.Join(made, ", "))
 		err = errors.Join(err, failed)
 	}
-	return 0, err
+	return err
 }
 
 // table is one to be created. One without the column is of an older version.

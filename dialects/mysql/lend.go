@@ -72,7 +72,7 @@ func (c *lentConn) QueryContext(ctx context.Context, query string, args []driver
 }
 
 func (c *lentConn) watch(query string) {
-	c.strays = c.strays || !leavesSettings(query) && use.MatchString(query)
+	c.strays = c.strays || !leavesSettings(query) && renames.MatchString(query)
 }
 
 // Connect implements driver.Connector.

@@ -12,39 +12,41 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Slots implements dialects.Driver. The same trip asks who the server is.
-func (d *driver[Tx]) Slots(ctx context.Context, table string) (slots int, err error) {
+// Find implements dialects.Driver. The same trip asks who the server is.
+func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {
-		return 0, err
+		return found, err
 	}
 	defer conn.giveBack()
-	census, extensions, err := q.survey(ctx, table)
+	s, err := q.survey(ctx, table)
 	if err == nil {
-		err = d.identifiedBy(extensions)
+		err = d.identifiedBy(s.extensions)
 	}
 	if err != nil {
-		return 0, err
+		return found, err
 	}
-	return census.Seeded(table)
+	found.Name = s.name
+	found.Slots, err = s.Seeded(table)
+	return found, err
 }
 
 // Install implements dialects.Driver. It creates and seeds the table in one transaction: a crash
 // leaves all of it or nothing. An advisory lock keeps other replicas out, because CREATE TABLE IF
 // NOT EXISTS alone fails when two run it at once. A client that falls silent keeps them out for the
 // lease at most.
-func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (installed int, err error) {
+func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error {
 	quoted, err := quoteTable(layout.Table)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	beside, err := schemaBeside(layout.Table)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	installLock := fnv.New64a()
 	installLock.Write([]byte("txlock install\x00" + quoted))
-	err = d.withConn(ctx, func(q querier) (err error) {
+	return d.withConn(ctx, func(q querier) (err error) {
 		defer func() {
 			if err != nil {
 				q.abandon(ctx)
@@ -57,7 +59,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 		}); err != nil {
 			return err
 		}
-		if installed, err = q.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
+		if err = q.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
 			return err
 		}
 		if err = q.create(ctx, layout.Table, beside); err != nil {
@@ -68,7 +70,6 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) (insta
 		_, err = q.run(clean, script{{sql: "commit"}})
 		return err
 	})
-	return installed, err
 }
 
 // Schema implements dialects.Driver.
@@ -91,33 +92,34 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 	return strings.Join(append([]string{create, seed}, beside...), ";\n\n") + ";\n", err
 }
 
-func (q querier) seed(ctx context.Context, table, quoted string, slots int) (int, error) {
+func (q querier) seed(ctx context.Context, table, quoted string, slots int) error {
 	create, _ := schema(quoted, slots)
 	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []string{quoted}}})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if !isTrue(exists[0][0]) {
 		if _, err := q.run(ctx, script{{sql: create}}); err != nil {
-			return 0, fmt.Errorf("create table: %w", err)
+			return fmt.Errorf("create table: %w", err)
 		}
 	}
-	census, err := q.census(ctx, table)
+	census, err := q.survey(ctx, table)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	wanted, err := census.Wanted(table, slots)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if _, err := census.Seeded(table); err == nil {
-		return wanted, nil
+		return nil
 	}
 	_, seed := schema(quoted, wanted)
 	if _, err := q.run(ctx, script{{sql: seed}}); err != nil {
-		return 0, fmt.Errorf("seed table: %w", err)
+		return fmt.Errorf("seed table: %w", err)
 	}
-	return q.slots(ctx, table)
+	_, err = q.slots(ctx, table)
+	return err
 }
 
 // create creates what stands beside the lock table, as far as it is missing.
@@ -195,32 +197,39 @@ func schema(table string, slots int) (create, seed string) {
 }
 
 func (q querier) slots(ctx context.Context, table string) (int, error) {
-	census, err := q.census(ctx, table)
+	s, err := q.survey(ctx, table)
 	if err != nil {
 		return 0, err
 	}
-	return census.Seeded(table)
+	return s.Seeded(table)
 }
 
-func (q querier) census(ctx context.Context, table string) (locktable.Census, error) {
-	c, _, err := q.survey(ctx, table)
-	return c, err
+// survey is what a lock table says of itself, its name with its schema, and who the server is.
+type survey struct {
+	locktable.Census
+	name       string
+	extensions []string // as identity asks for them
 }
 
-// survey reads what a lock table says of itself, and asks who the server is.
-func (q querier) survey(ctx context.Context, table string) (c locktable.Census, extensions []string, err error) {
+func (q querier) survey(ctx context.Context, table string) (s survey, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
-		return c, nil, err
+		return s, err
 	}
-	columns, err := q.run(ctx, script{identity, {sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
-		"coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted}})
+	columns, err := q.run(ctx, script{
+		identity,
+		{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
+			"coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted},
+		{"select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n on n.oid = relnamespace " +
+			"where c.oid = $1::regclass", []string{quoted}},
+	})
 	if err != nil {
-		return c, nil, classify(err, dialects.Request{Table: table, Slots: 1})
+		return s, classify(err, dialects.Request{Table: table, Slots: 1})
 	}
-	_, err = fmt.Sscan(strings.Join(columns[1], ""), &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	_, err = fmt.Sscan(strings.Join(columns[1], ""), &s.Rows, &s.MinSlot, &s.MaxSlot, &s.MinSlots, &s.MaxSlots)
 	if err != nil {
-		return c, nil, locktable.NotInstalled(table, err)
+		return s, locktable.NotInstalled(table, err)
 	}
-	return c, columns[0], nil
+	s.extensions, s.name = columns[0], strings.Join(columns[2], "")
+	return s, nil
 }

@@ -48,7 +48,7 @@ func (l *lent) Close() error { return nil }
 
 // ended refuses a statement behind the end of the transaction, as openTx does.
 func (l *lent) ended() error {
-	if l.direct.status() == idle {
+	if l.direct.shown() == idle {
 		return sql.ErrTxDone
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // stops waiting under the same mutex, so it has either left the line, or was given what it waited
 // for and has to pass it on.
 type Lines[K comparable, S any] struct {
-	limit int          // places of each line; 0: nobody waits
+	limit int          // places of each line
 	leave func(with S) // gives back a session that nobody takes
 
 	mu     sync.Mutex
@@ -52,8 +52,8 @@ type Admission[K comparable, S any] struct {
 	Handed  bool // Session is set, and Place is not
 }
 
-// New returns lines with limit places each. With a limit of 0 nobody waits, and a Place is nil.
-// leave gives back a session that was handed over to a caller that has panicked.
+// New returns lines with limit places each. leave gives back a session that was handed over to a
+// caller that has panicked.
 func New[K comparable, S any](limit int, leave func(S)) *Lines[K, S] {
 	return &Lines[K, S]{limit: limit, leave: leave, lines: make(map[K]*line[K, S])}
 }
@@ -80,9 +80,6 @@ type Wait struct {
 // caller has nothing: ctx has ended, or it is that of Close. What comes at the moment in which ctx
 // ends is returned without an error.
 func (l *Lines[K, S]) Enter(ctx context.Context, name K, wait Wait) (Admission[K, S], error) {
-	if l.limit == 0 {
-		return Admission[K, S]{}, nil
-	}
 	l.mu.Lock()
 	if l.closed != nil {
 		defer l.mu.Unlock()
@@ -145,9 +142,6 @@ func (l *Lines[K, S]) Drop(a Admission[K, S]) {
 // Try takes a place of the line of that name if one is free and nobody waits, for a session that
 // does not wait at the server either.
 func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
-	if l.limit == 0 {
-		return nil, true, nil
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {

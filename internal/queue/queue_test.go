@@ -291,21 +291,6 @@ func TestCloseEndsAllWaits(t *testing.T) {
 	})
 }
 
-func TestWithoutALimitNobodyWaits(t *testing.T) {
-	l := newLines(0)
-	for range 3 {
-		entered, err := l.Enter(background, "a", queue.Wait{Queued: func() { t.Error("it waits") }})
-		require.NoError(t, err)
-		require.Nil(t, entered.Place)
-		require.Zero(t, entered.Place.Waiting())
-		require.False(t, entered.Place.HandOver(nil))
-		entered.Place.Leave()
-	}
-	_, ok, err := l.Try("a")
-	require.NoError(t, err)
-	require.True(t, ok)
-}
-
 // Places, sessions and cancellations cross at random. Nobody is forgotten, no session has two
 // owners, and no line has more places than it should.
 func TestNobodyIsForgotten(t *testing.T) {

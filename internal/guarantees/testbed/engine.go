@@ -41,13 +41,12 @@ type Engine struct {
 	Tells    bool // shows what an idle session says of itself
 
 	install sync.Once // of the lock table that all fixtures share
-	waiting *census
-	open    *census
+	census  *census
 	views   *rested // InnoDB's, which serve an old picture when read again within 100 ms
 }
 
 // PollEvery is how often a test asks when no event tells it.
-const PollEvery = 2 * time.Millisecond
+const PollEvery = 5 * time.Millisecond
 
 // Engines are the servers that Main has started.
 var Engines []*Engine
@@ -117,34 +116,25 @@ func NewEngine(server *servers.Server) (*Engine, error) {
 	}
 	e.Admin.SetMaxOpenConns(8)
 	e.Admin.SetMaxIdleConns(8)
-	often := &rested{pause: PollEvery}
 	e.views = &rested{pause: 120 * time.Millisecond}
-	switch {
-	case server.Kind == servers.MySQL:
-		e.waiting = &census{admin: e.Admin, views: often, query: `
-			SELECT t.PROCESSLIST_DB, COUNT(DISTINCT w.REQUESTING_THREAD_ID), 0
-			FROM performance_schema.data_lock_waits w
-			JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID
-			WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`}
-		e.open = &census{admin: e.Admin, views: e.views, query: `
-			SELECT t.PROCESSLIST_DB, 0, COUNT(*)
-			FROM information_schema.innodb_trx x
-			JOIN performance_schema.threads t ON t.PROCESSLIST_ID = x.trx_mysql_thread_id
-			WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`}
-	case e.MariaDB:
-		e.open = &census{admin: e.Admin, views: e.views, query: `
-			SELECT p.db, SUM(x.trx_state = 'LOCK WAIT'), COUNT(*)
-			FROM information_schema.innodb_trx x
-			JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id
-			WHERE p.db IS NOT NULL GROUP BY p.db`}
-		e.waiting = e.open
-	default:
-		e.open = &census{admin: e.Admin, views: often, query: `
-			SELECT split_part(application_name, '#', 1),
-				COUNT(*) FILTER (WHERE wait_event_type = 'Lock'),
-				COUNT(*) FILTER (WHERE xact_start IS NOT NULL)
-			FROM pg_stat_activity GROUP BY 1`}
-		e.waiting = e.open
+	e.census = &census{admin: e.Admin, views: e.views, query: `
+		SELECT p.db, SUM(x.trx_state = 'LOCK WAIT'), COUNT(*)
+		FROM information_schema.innodb_trx x
+		JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id
+		WHERE p.db IS NOT NULL GROUP BY p.db`}
+	if server.Kind == servers.MySQL { // whose processlist locks all sessions, and warns
+		e.census.query = `
+		SELECT t.PROCESSLIST_DB, SUM(x.trx_state = 'LOCK WAIT'), COUNT(*)
+		FROM information_schema.innodb_trx x
+		JOIN performance_schema.threads t ON t.PROCESSLIST_ID = x.trx_mysql_thread_id
+		WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`
+	}
+	if e.Postgres {
+		e.census = &census{admin: e.Admin, views: &rested{pause: 10 * time.Millisecond}, query: `
+		SELECT split_part(application_name, '#', 1),
+			COUNT(*) FILTER (WHERE wait_event_type = 'Lock'),
+			COUNT(*) FILTER (WHERE xact_start IS NOT NULL)
+		FROM pg_stat_activity GROUP BY 1`}
 	}
 	return e, nil
 }

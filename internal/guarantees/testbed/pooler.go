@@ -14,7 +14,7 @@ import (
 func (e *Engine) Through(pooler *servers.Server) *Engine {
 	return &Engine{
 		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,
-		waiting: e.waiting, open: e.open, views: e.views,
+		census: e.census, views: e.views,
 	}
 }
 

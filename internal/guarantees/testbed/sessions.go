@@ -15,7 +15,7 @@ import (
 // Waiting is how many sessions of the fixture wait for a lock at the server.
 func (f *Fixture[Tx]) Waiting(t *testing.T) int {
 	t.Helper()
-	return f.waiting.of(t, f.Label).waiting
+	return f.census.of(t, f.Label).waiting
 }
 
 // Waiters waits until exactly n sessions of the fixture wait for a lock at the server.
@@ -37,7 +37,7 @@ func (f *Fixture[Tx]) Unused(t *testing.T) {
 func (f *Fixture[Tx]) Transactions(t *testing.T, n int) {
 	t.Helper()
 	eventually.Every(t, fmt.Sprintf("%d transactions", n), PollEvery,
-		func() bool { return f.Engine.open.of(t, f.Label).open == n })
+		func() bool { return f.census.of(t, f.Label).open == n })
 }
 
 // Sessions is how many connections the fixture has at the server.

@@ -119,8 +119,12 @@ func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 			Fix:   postgresWait.exclusively("ALTER TABLE " + exact + " DISABLE ROW LEVEL SECURITY"),
 		}), findings...), nil
 	}
+	namesakes, err := p.lookAtNamesakes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	seeded, err := p.lookAtSlots(ctx, t.exists)
-	return append(seeded, findings...), err
+	return append(append(seeded, findings...), namesakes...), err
 }
 
 // lookAtSlots counts the slots. exists is false if the table does not exist.
