@@ -13,7 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"time"
 )
 
@@ -120,9 +120,12 @@ func engineAnswers(ctx context.Context) error {
 // containerProgram is the program internal/containers. It is a module of its own, with the
 // libraries for containers, and is built when it is needed.
 func containerProgram() (*exec.Cmd, error) {
-	_, file, _, _ := runtime.Caller(0)
-	folder := filepath.Join(filepath.Dir(file), "..", "containers")
-	if _, err := os.Stat(filepath.Join(folder, "go.mod")); err != nil {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/txlock/txlock").Output()
+	folder := filepath.Join(strings.TrimSpace(string(root)), "internal", "containers")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(folder, "go.mod"))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("containers are started from the sources of txlock: %w", err)
 	}
 	program := exec.Command("go", "run", ".")
