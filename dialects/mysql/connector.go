@@ -140,9 +140,14 @@ func (c *ownedConn) IsValid() bool { return !c.strays && c.pooledConn.IsValid() 
 // one. Others that have it are a guess.
 var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
-// leavesSettings tells whether a statement surely changes no setting. Others are a guess: SET,
-// CALL, several statements, a comment in front.
+// leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
+// trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in front.
+// What stands in the comment of onMariaDB is in force for its statement alone: so begin the nested
+// locks of this library.
 func leavesSettings(query string) bool {
+	if text, ours := strings.CutPrefix(query, onMariaDBOnly); ours {
+		_, query, _ = strings.Cut(text, "*/")
+	}
 	query = strings.TrimLeft(query, " \t\r\n(")
 	end := strings.IndexFunc(query, func(r rune) bool { return !unicode.IsLetter(r) })
 	switch strings.ToUpper(query[:max(end, 0)]) {

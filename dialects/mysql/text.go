@@ -84,8 +84,11 @@ const (
 
 // onMariaDB sets variables for the statement behind it. To MySQL it is a comment.
 func onMariaDB(settings ...string) string {
-	return "/*M! SET STATEMENT " + strings.Join(settings, ", ") + " FOR */ "
+	return onMariaDBOnly + strings.Join(settings, ", ") + " FOR */ "
 }
+
+// onMariaDBOnly begins a comment that MariaDB runs, and MySQL does not.
+const onMariaDBOnly = "/*M! SET STATEMENT "
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -36,4 +37,20 @@ func FuzzLiteral(f *testing.F) {
 		}
 		require.Equal(t, text, inner)
 	})
+}
+
+// The nested locks of this library are among the work's statements, and do not spoil its connection.
+func TestOwnStatementsLeaveSettings(t *testing.T) {
+	request := dialects.Request{
+		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4, Ours: true,
+		Keys: []string{"use temporary"},
+	}
+	own, err := lockSQL(request, "", time.Second, commentOf(labelOf(request), ""), "", true)
+	require.NoError(t, err)
+	require.True(t, leavesSettings(own), own)
+	for _, other := range []string{
+		"SET autocommit = 1", "USE other", "/* x */ SELECT 1", "SELECT 1; SET autocommit = 1", "CALL f()",
+	} {
+		require.False(t, leavesSettings(other), other)
+	}
 }
