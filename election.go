@@ -140,8 +140,8 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 }
 
 // Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at
-// the first call it also looks for the tables. The answer may be old by the time it arrives, so it is for people, and for
-// finding the leader, not for excluding anybody.
+// the first call it also looks for the tables. The answer may be old by the time it arrives, so it
+// is for people, and for finding the leader, not for excluding anybody.
 //
 // Nobody leads from the death of a leader until its successor's term is written, which takes some
 // round trips. A server that only reads does not know who leads, and is another error.

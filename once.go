@@ -127,7 +127,8 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	return ran && err == nil, err
 }
 
-// marker is the marker beside the lock table. Holding says that the caller already has a connection.
+// marker is the marker beside the lock table. Holding says that the caller already has a
+// connection.
 func (o *Once[Tx]) marker(ctx context.Context, holding bool) (dialects.Marker, error) {
 	found, err := o.mutex.locker.find(ctx, holding)
 	if err != nil {

@@ -185,8 +185,8 @@ func (l *Locker[Tx]) find(ctx context.Context, holding bool) (*dialects.LockTabl
 	return &found, nil
 }
 
-// forget looks the lock table up anew after err, if that says that there is none: it may be installed
-// anew, with another number of slots, or in another schema.
+// forget looks the lock table up anew after err, if that says that there is none: it may be
+// installed anew, with another number of slots, or in another schema.
 func (l *Locker[Tx]) forget(err error) {
 	if errors.Is(err, ErrNotInstalled) {
 		l.found.Store(nil)

@@ -141,9 +141,9 @@ func (c *ownedConn) IsValid() bool { return !c.strays && c.pooledConn.IsValid() 
 var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
 // leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
-// trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in front.
-// What stands in the comment of onMariaDB is in force for its statement alone: so begin the nested
-// locks of this library.
+// trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in
+// front. What stands in the comment of onMariaDB is in force for its statement alone: so begin the
+// nested locks of this library.
 func leavesSettings(query string) bool {
 	if text, ours := strings.CutPrefix(query, onMariaDBOnly); ours {
 		_, query, _ = strings.Cut(text, "*/")

@@ -137,7 +137,8 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 	return engine, err
 }
 
-// errUnlisted says that nobody can tell the engine now. The lock goes on, and the next one asks again.
+// errUnlisted says that nobody can tell the engine now. The lock goes on, and the next one asks
+// again.
 var errUnlisted = errors.New("the engine of the table is not known")
 
 // show reads what a statement of the server's shows. It may have to wait, for DDL.

@@ -170,7 +170,8 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if s.tx == nil {
-		// The connection would be closed when ctx ends, and a server that stalls for less than the lease loses no lock.
+		// The connection would be closed when ctx ends, and a server that stalls for less than the
+		// lease loses no lock.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.lease)
 		err := s.proveInTransaction(clean, "")
 		cancel()

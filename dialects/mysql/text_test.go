@@ -39,7 +39,8 @@ func FuzzLiteral(f *testing.F) {
 	})
 }
 
-// The nested locks of this library are among the work's statements, and do not spoil its connection.
+// The nested locks of this library are among the work's statements, and do not spoil its
+// connection.
 func TestOwnStatementsLeaveSettings(t *testing.T) {
 	request := dialects.Request{
 		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4, Ours: true,

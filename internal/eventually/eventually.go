@@ -10,7 +10,8 @@ import (
 // Patience is long enough to tell late from never on a busy machine.
 const Patience = time.Minute
 
-// True waits until is returns true. After [Patience] the test fails, and names what it has waited for.
+// True waits until is returns true. After [Patience] the test fails, and names what it has waited
+// for.
 func True(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	Every(t, what, 5*time.Millisecond, is)

@@ -9,8 +9,8 @@ import (
 	"github.com/txlock/txlock/internal/eventually"
 )
 
-// Find returns an error that lists the goroutines that are left, except those of the options. goleak
-// alone gives them 0.4 s to end, which is too short on a busy machine.
+// Find returns an error that lists the goroutines that are left, except those of the options.
+// goleak alone gives them 0.4 s to end, which is too short on a busy machine.
 func Find(options ...goleak.Option) error {
 	for deadline := time.Now().Add(eventually.Patience); ; {
 		if err := goleak.Find(options...); err == nil || time.Now().After(deadline) {

@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// The name of the lock table goes on to mean what it meant at first: work that changes the session's
-// schema moves nobody to the locks of another table.
+// The name of the lock table goes on to mean what it meant at first: work that changes the
+// session's schema moves nobody to the locks of another table.
 func TestOtherTable(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
