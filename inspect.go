@@ -96,6 +96,7 @@ type Session struct {
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
+		l.forget(err)
 		return nil, fmt.Errorf("txlock: inspect: %w", err)
 	}
 	return holdings, nil

@@ -190,8 +190,9 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
-// clock. It asks the server each time, in one round trip on a connection of the pool, and waits for
-// nobody: work that is under way was not done, also that of the caller's own transaction.
+// clock. It asks the server each time, in one round trip on a connection of the pool (the first
+// call also looks for the lock table), and waits for nobody: work that is under way was not done,
+// also that of the caller's own transaction.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
 	m := o.mutex
 	wait, cancel, err := m.limitWait(ctx)
@@ -242,6 +243,7 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		deleted, err = l.driver.Sweep(ctx, found.Name, age)
 	}
 	if err != nil {
+		l.forget(err)
 		err = fmt.Errorf("txlock: sweep: %w", err)
 	}
 	return deleted, err

@@ -239,11 +239,11 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 
 // fence is the table of which a call asks for a token, or empty.
 func (m *Mutex[Tx]) fence(ctx context.Context, work, holding bool) (string, error) {
-	if !m.locker.config.fencing || work || m.target.ours { // a term comes with the seat, which asks for it
+	if !m.locker.config.fencing || m.target.ours { // a term comes with the seat, which asks for it
 		return "", nil
 	}
-	found, err := m.locker.find(ctx, holding)
-	if err != nil {
+	found, err := m.locker.find(ctx, holding) // for work, too: a lock in it will ask, and then has a connection already
+	if err != nil || work {
 		return "", err
 	}
 	return found.Name, nil

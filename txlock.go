@@ -214,10 +214,11 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
 	}
+	var found *dialects.LockTable
 	err := l.driver.Install(ctx, l.layout(l.config.slots))
 	if err == nil {
 		l.found.Store(nil) // it may be another table now
-		_, err = l.find(ctx, false)
+		found, err = l.find(ctx, false)
 	}
 	if err != nil {
 		return fmt.Errorf("txlock: install: %w", err)
@@ -225,7 +226,7 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if l.driver.PoolSize() == 1 {
 		return nil
 	}
-	err = l.driver.Check(ctx, l.config.table, l.patience())
+	err = l.driver.Check(ctx, found.Name, l.patience())
 	switch {
 	case errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil: // else it says nothing about the engine
 		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
@@ -277,7 +278,11 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return fmt.Errorf("txlock: check: %w", err)
 	}
-	if err := l.driver.Check(ctx, l.config.table, l.patience()); err != nil {
+	found, err := l.find(ctx, false)
+	if err == nil {
+		err = l.driver.Check(ctx, found.Name, l.patience())
+	}
+	if err != nil {
 		if ended := ctx.Err(); ended != nil { // says nothing about the engine
 			return fmt.Errorf("txlock: check: %w", ended)
 		}
@@ -298,7 +303,12 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 func (l *Locker[Tx]) Ping(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {
-		err = l.driver.Ping(ctx, l.config.table)
+		table := l.config.table
+		if found := l.found.Load(); found != nil {
+			table = found.Name
+		}
+		err = l.driver.Ping(ctx, table)
+		l.forget(err)
 	}
 	if err != nil {
 		err = fmt.Errorf("txlock: ping: %w", err)

@@ -143,10 +143,13 @@ var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 // leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in
 // front. What stands in the comment of onMariaDB is in force for its statement alone: so begin the
-// nested locks of this library.
+// nested locks of this library, which have a key in another comment.
 func leavesSettings(query string) bool {
 	if text, ours := strings.CutPrefix(query, onMariaDBOnly); ours {
 		_, query, _ = strings.Cut(text, "*/")
+	}
+	if strings.Contains(query, commentMark) {
+		query = ownComment.ReplaceAllLiteralString(query, "")
 	}
 	query = strings.TrimLeft(query, " \t\r\n(")
 	end := strings.IndexFunc(query, func(r rune) bool { return !unicode.IsLetter(r) })
@@ -156,6 +159,8 @@ func leavesSettings(query string) bool {
 	}
 	return false
 }
+
+var ownComment = regexp.MustCompile(regexp.QuoteMeta(commentMark) + `[^*]*\*/`)
 
 type ownedTx struct{ conn *ownedConn }
 

@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -53,8 +52,6 @@ func (d *Driver) lockable(ctx context.Context, at place, request dialects.Reques
 		switch reason, err := d.whyUnlocked(ctx, at, name); {
 		case number(err) == noSuchTable, number(err) == unknownDatabase: // the next statement says it better
 			return nil
-		case errors.Is(err, errUnlisted):
-			continue
 		case err != nil:
 			return classify(err, request)
 		case reason != "":
@@ -113,10 +110,11 @@ func (d *Driver) whyUnlocked(ctx context.Context, at place, name string) (reason
 }
 
 // listedEngine is for users who may lock a table by a column of it, and are not shown its
-// definition. It asks on another connection. If the pool gives none in time it is errUnlisted.
+// definition. It asks on another connection. If the pool gives none in time, nobody can tell.
 func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string, err error) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
+	engine = "InnoDB"
 	err = d.withConn(brief, func(conn *sql.Conn) error {
 		database, err := firstColumn(brief, conn, "SELECT DATABASE()")
 		if err != nil {
@@ -128,18 +126,16 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 		}
 		listed, err := firstColumn(brief, conn, "SELECT COALESCE(ENGINE, '"+aView+"') FROM information_schema.TABLES "+
 			"WHERE "+condition)
-		engine = strings.Join(listed, "")
+		if len(listed) == 1 {
+			engine = listed[0]
+		}
 		return err
 	})
-	if brief.Err() != nil || engine == "" && err == nil {
-		err = errUnlisted
+	if brief.Err() != nil {
+		err = nil
 	}
 	return engine, err
 }
-
-// errUnlisted says that nobody can tell the engine now. The lock goes on, and the next one asks
-// again.
-var errUnlisted = errors.New("the engine of the table is not known")
 
 // show reads what a statement of the server's shows. It may have to wait, for DDL.
 func (d *Driver) show(ctx context.Context, at place, format string) (lines [][]string, err error) {

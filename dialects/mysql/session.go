@@ -170,9 +170,9 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
 	if s.tx == nil {
-		// The connection would be closed when ctx ends, and a server that stalls for less than the
-		// lease loses no lock.
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.lease)
+		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
+		// no lock.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
 		err := s.proveInTransaction(clean, "")
 		cancel()
 		if err != nil {

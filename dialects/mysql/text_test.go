@@ -44,7 +44,7 @@ func FuzzLiteral(f *testing.F) {
 func TestOwnStatementsLeaveSettings(t *testing.T) {
 	request := dialects.Request{
 		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4, Ours: true,
-		Keys: []string{"use temporary"},
+		Keys: []string{"use;temporary"},
 	}
 	own, err := lockSQL(request, "", time.Second, commentOf(labelOf(request), ""), "", true)
 	require.NoError(t, err)

@@ -40,10 +40,6 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 	if err != nil {
 		return err
 	}
-	beside, err := schemaBeside(layout.Table)
-	if err != nil {
-		return err
-	}
 	installLock := fnv.New64a()
 	installLock.Write([]byte("txlock install\x00" + quoted))
 	return d.withConn(ctx, func(q querier) (err error) {
@@ -59,10 +55,11 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 		}); err != nil {
 			return err
 		}
-		if err = q.seed(ctx, layout.Table, quoted, layout.Slots); err != nil {
+		name, err := q.seed(ctx, layout.Table, quoted, layout.Slots)
+		if err != nil {
 			return err
 		}
-		if err = q.create(ctx, layout.Table, beside); err != nil {
+		if err = q.create(ctx, name); err != nil {
 			return err
 		}
 		clean, cancel := interrupt.Detached(ctx)
@@ -92,38 +89,43 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 	return strings.Join(append([]string{create, seed}, beside...), ";\n\n") + ";\n", err
 }
 
-func (q querier) seed(ctx context.Context, table, quoted string, slots int) error {
+// seed creates the lock table and completes its rows. It returns its full name.
+func (q querier) seed(ctx context.Context, table, quoted string, slots int) (name string, err error) {
 	create, _ := schema(quoted, slots)
 	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []string{quoted}}})
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !isTrue(exists[0][0]) {
 		if _, err := q.run(ctx, script{{sql: create}}); err != nil {
-			return fmt.Errorf("create table: %w", err)
+			return "", fmt.Errorf("create table: %w", err)
 		}
 	}
-	census, err := q.survey(ctx, table)
+	found, err := q.survey(ctx, table)
 	if err != nil {
-		return err
+		return "", err
 	}
-	wanted, err := census.Wanted(table, slots)
+	wanted, err := found.Wanted(table, slots)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if _, err := census.Seeded(table); err == nil {
-		return nil
+	if _, err := found.Seeded(table); err == nil {
+		return found.name, nil
 	}
 	_, seed := schema(quoted, wanted)
 	if _, err := q.run(ctx, script{{sql: seed}}); err != nil {
-		return fmt.Errorf("seed table: %w", err)
+		return "", fmt.Errorf("seed table: %w", err)
 	}
 	_, err = q.slots(ctx, table)
-	return err
+	return found.name, err
 }
 
-// create creates what stands beside the lock table, as far as it is missing.
-func (q querier) create(ctx context.Context, table string, beside []string) error {
+// create creates what stands beside the lock table, as far as it is missing, in its schema.
+func (q querier) create(ctx context.Context, table string) error {
+	beside, err := schemaBeside(table)
+	if err != nil {
+		return err
+	}
 	markers, schema, err := markersSchema(table)
 	if err != nil {
 		return err

@@ -77,9 +77,8 @@ func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, change str
 	t.Cleanup(otherPool.Close)
 	holder := txlock.New(others)
 	nothing := func(context.Context, Tx) error { return nil }
-	ran, err := holder.Once("done").Do(background, nothing)
+	_, err := holder.Once("done").Do(background, nothing) // or another client has done it
 	require.NoError(t, err)
-	require.True(t, ran)
 	hold := func(m *txlock.Mutex[Tx]) {
 		lock, err := m.Lock(background)
 		require.NoError(t, err)

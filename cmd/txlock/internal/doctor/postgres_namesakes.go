@@ -13,7 +13,7 @@ func (p *postgresServer) lookAtNamesakes(ctx context.Context) ([]Finding, error)
 	}
 	var others string
 	err := p.conn.QueryRow(ctx, "SELECT "+
-		"coalesce(string_agg(format('%I.%I', n.nspname, c.relname), ', ' ORDER BY 1), '') FROM pg_class l "+
+		"coalesce(string_agg(format('%I.%I', n.nspname, c.relname), ', ' ORDER BY n.nspname), '') FROM pg_class l "+
 		"JOIN pg_class c ON c.relname = l.relname AND c.oid <> l.oid AND c.relkind IN ('r', 'p') "+
 		"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE l.oid = to_regclass($1)", p.quoted).Scan(&others)
 	if err != nil || others == "" {
