@@ -101,9 +101,17 @@ func wasInterrupted(err error) bool {
 	return false
 }
 
-// broken tells whether the client library has given the connection up.
+// broken tells whether the client library has given the connection up, or has found there what
+// nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
 func broken(err error) bool {
-	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+	for _, gone := range []error{
+		mysql.ErrInvalidConn, driver.ErrBadConn, sql.ErrConnDone, mysql.ErrBusyBuffer, mysql.ErrPktSync, mysql.ErrMalformPkt,
+	} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // number is the server's error number, 0 for an error that no server sent.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/network"
@@ -278,5 +277,5 @@ func (d *Driver) Passing(err error) bool {
 		idleTooLong, offlineMode, tooManyOfAccount, nodeNotReady, readOnlyMode:
 		return true
 	}
-	return network.Failed(err) || errors.Is(err, mysql.ErrInvalidConn)
+	return network.Failed(err) || broken(err)
 }

@@ -33,7 +33,7 @@ func TestRoundTrips(t *testing.T) {
 			"otelsql around lib pq": {2, 2, 7, 3, 3},
 			"sqlmw around pgx":      {2, 2, 7, 2, 3},
 			"sqlmw around lib pq":   {2, 2, 7, 3, 3},
-			"opaque around pgx":     {7, 9, 7, 3, 5},
+			"opaque around pgx":     {7, 7, 7, 3, 7},
 			"opaque around lib pq":  {4, 4, 7, 3, 3},
 		}
 		if e.Kind == servers.Postgres15 || e.Kind == servers.MariaDB {

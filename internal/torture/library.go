@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -164,8 +165,10 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		o.Outcome = missed
 		o.Expected = limited || o.Verb.tries()
 	case o.Granted != 0:
-		o.Expected = o.Deadline != 0 && errors.Is(err, context.DeadlineExceeded) || o.Silent &&
-			errors.Is(err, txlock.ErrLost)
+		// Of a connection that it has closed at the deadline, a client library may say only that it is gone.
+		closed := now() >= o.Deadline && errors.Is(err, driver.ErrBadConn)
+		o.Expected = o.Deadline != 0 && (closed || errors.Is(err, context.DeadlineExceeded)) ||
+			o.Silent && errors.Is(err, txlock.ErrLost)
 	}
 }
 
