@@ -105,7 +105,8 @@ func wasInterrupted(err error) bool {
 // nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
 func broken(err error) bool {
 	for _, gone := range []error{
-		mysql.ErrInvalidConn, driver.ErrBadConn, sql.ErrConnDone, mysql.ErrBusyBuffer, mysql.ErrPktSync, mysql.ErrMalformPkt,
+		mysql.ErrInvalidConn, driver.ErrBadConn, sql.ErrConnDone,
+		mysql.ErrBusyBuffer, mysql.ErrPktSync, mysql.ErrMalformPkt,
 	} {
 		if errors.Is(err, gone) {
 			return true

@@ -165,7 +165,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		o.Outcome = missed
 		o.Expected = limited || o.Verb.tries()
 	case o.Granted != 0:
-		// Of a connection that it has closed at the deadline, a client library may say only that it is gone.
+		// Of a connection that it has closed at the deadline, a client library may say only that it
+		// is gone.
 		closed := now() >= o.Deadline && errors.Is(err, driver.ErrBadConn)
 		o.Expected = o.Deadline != 0 && (closed || errors.Is(err, context.DeadlineExceeded)) ||
 			o.Silent && errors.Is(err, txlock.ErrLost)
