@@ -33,9 +33,10 @@ LIMIT = 40m
 
 test: ## everything that protects the promise, on every engine: at most 10 minutes
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8, the clients of PostgreSQL on the other of 15"
-	@echo "and 18, a sql.DB with multiStatements on MySQL and one without on MariaDB, most of internal/anydriver,"
-	@echo "800 of 1000 races between a cancel and the grant, switchovers in the torture program, a pair of MySQL by"
-	@echo "itself, and each guarantee alone, with a look at what goroutines it leaves"
+	@echo "and 18, a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee with the other of"
+	@echo "two clients of an engine, most of internal/anydriver, 800 of 1000 races between a cancel and the grant,"
+	@echo "switchovers in the torture program, pairs by themselves, a strict umask, and each guarantee alone, with a"
+	@echo "look at what goroutines it leaves"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes

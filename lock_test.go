@@ -649,7 +649,10 @@ func TestGuarantees(t *testing.T) {
 				if !line.together {
 					return
 				}
-				for _, g := range sideBySide {
+				for i, g := range sideBySide {
+					if tier.Pick(false, i%2 != line.half, false) {
+						continue
+					}
 					t.Run(g.says, func(t *testing.T) {
 						if !line.inTurn {
 							t.Parallel()
@@ -667,10 +670,12 @@ type line struct {
 	name     string
 	inTurn   bool // one guarantee after the other
 	together bool // shows those of sideBySide at the same time, and not alone
+	half     int  // of sideBySide that it shows in the usual tier: 0 or 1
 	show     func(*testing.T, guarantee)
 }
 
-// lines are those of the tier, and a pooler's.
+// lines are those of the tier, and a pooler's. In the usual tier each engine has two clients, and
+// each guarantee of sideBySide is shown with one of them.
 func lines(t *testing.T) (lines []line) {
 	testbed.Lines(
 		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { lines = append(lines, onPgx(e, c)) },
@@ -683,6 +688,9 @@ func lines(t *testing.T) (lines []line) {
 	if tier.Full() {
 		lines = append(lines, onPgx(testbed.Pgpool(t, 200, true), testbed.PostgresPgx[1]),
 			onSQL(testbed.Pgpool(t, 200, false), testbed.PostgresSQL[0]))
+	}
+	for i := range lines {
+		lines[i].half = (i + i/2) % 2 // the first client's on one engine, the second's on the next
 	}
 	return lines
 }
@@ -698,5 +706,5 @@ func onSQL(e *testbed.Engine, c testbed.Client[*sql.Tx]) line {
 }
 
 func lineOf(e *testbed.Engine, client string, show func(*testing.T, guarantee)) line {
-	return line{e.Name + " " + client, e.Pooled, e.Further || !tier.Full(), show}
+	return line{name: e.Name + " " + client, inTurn: e.Pooled, together: e.Further || !tier.Full(), show: show}
 }

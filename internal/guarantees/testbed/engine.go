@@ -130,7 +130,7 @@ func NewEngine(server *servers.Server) (*Engine, error) {
 		WHERE t.PROCESSLIST_DB IS NOT NULL GROUP BY t.PROCESSLIST_DB`
 	}
 	if e.Postgres {
-		e.census = &census{admin: e.Admin, views: &rested{pause: 10 * time.Millisecond}, query: `
+		e.census = &census{admin: e.Admin, views: &rested{pause: 50 * time.Millisecond}, query: `
 		SELECT split_part(application_name, '#', 1),
 			COUNT(*) FILTER (WHERE wait_event_type = 'Lock'),
 			COUNT(*) FILTER (WHERE xact_start IS NOT NULL)
