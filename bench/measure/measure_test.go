@@ -80,7 +80,7 @@ func brief() measure.Plan {
 		Keys: []int{1, 100}, Contenders: 8, Hold: time.Millisecond, Rounds: rounds,
 		For: 200 * time.Millisecond,
 	}
-	plan.Orders.AtMost = 20 * time.Second
+	plan.Orders.AtMost = 5 * time.Second
 	plan.Network.Contended = nil
 	plan.Crowds.Callers, plan.Crowds.Rounds = []int{50}, rounds
 	plan.HotRows.Callers = []int{16}
