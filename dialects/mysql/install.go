@@ -18,7 +18,7 @@ import (
 func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
 	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
 		if found.Slots, err = d.slots(ctx, conn, table); err == nil {
-			found.Name, err = d.withDatabase(ctx, conn, table)
+			found.Name, err = withDatabase(ctx, conn, table)
 		}
 		return err
 	})
@@ -26,7 +26,7 @@ func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTab
 }
 
 // withDatabase adds to a name without a database the one that it means on the connection.
-func (d *Driver) withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, error) {
+func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, error) {
 	quoted, err := quoteTable(table)
 	if err != nil || strings.Contains(quoted, "`.`") {
 		return quoted, err
