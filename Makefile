@@ -36,7 +36,7 @@ test: ## everything that protects the promise, on every engine: about 16 minutes
 	@echo "and 18, a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee with the other of"
 	@echo "two clients of an engine, most of internal/anydriver, 800 of 1000 races between a cancel and the grant,"
 	@echo "switchovers in the torture program, pairs by themselves, a strict umask, and each guarantee alone, with a"
-	@echo "look at what goroutines it leaves"
+	@echo "look at what goroutines it leaves, and whether bench finds the faster of two"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes
@@ -47,9 +47,9 @@ test-short: ## what one runs while writing: at most 2 minutes
 test-full: export TXLOCK_FULL = yes
 test-full: LIMIT = 90m
 test-full: ## the whole matrix and the long figures
-	@$(TEST_MODULES)
+	@$(TEST_MODULES) alone bench/measure
 
-TEST_MODULES = .ci/test "$(GO_TEST)" $(filter-out bench,$(MODULES)) alone bench
+TEST_MODULES = .ci/test "$(GO_TEST)" $(MODULES)
 
 models: ## proves the models of the protocols, and breaks each: about a minute. Needs spin, or Debian
 	@docs/models/check

@@ -82,13 +82,6 @@ func TestManyLocks(t *testing.T) {
 	require.Contains(t, get(p, "/?page=99999").Body.String(), "1951 to 2000 of 2000")
 	require.Contains(t, get(p, "/?page=-1").Body.String(), "1 to 50 of 2000")
 	require.Contains(t, get(p, "/graph").Body.String(), "1500 more are not shown")
-	begun := time.Now()
-	s, _ := p.watch.newest(background)
-	for _, part := range []string{"list", "graph"} {
-		_, err := rendered(part, p.body(part, nil, s))
-		require.NoError(t, err)
-	}
-	require.Less(t, time.Since(begun), 5*time.Second)
 }
 
 // Sessions that wait for each other are a circle. Who waits for one of them is not in it.

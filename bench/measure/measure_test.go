@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/bench/measure"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // noLock lets everybody in. Its results show that the measurements would find a broken lock.
@@ -62,8 +63,9 @@ const (
 )
 
 // rounds is the number of rounds where locks are compared. The best round of each lock counts,
-// because a window is so short that the machine may have no time for one of them.
-const rounds = 3
+// because a window is so short that the machine may have no time for one of them. Speed is compared
+// in make test-full alone, which runs nothing beside.
+func rounds() int { return tier.Pick(1, 1, 3) }
 
 // brief is a plan that takes little time.
 func brief() measure.Plan {
@@ -72,17 +74,17 @@ func brief() measure.Plan {
 	plan.Uncontended = measure.UncontendedPlan{Rounds: 2, Block: 5 * time.Millisecond, Least: 2}
 	plan.Turns = measure.TurnsPlan{Rounds: 2, Calls: 3}
 	plan.Contended = plan.Contended[:1]
-	plan.Contended[0].Rounds = rounds
+	plan.Contended[0].Rounds = rounds()
 	// Even the shares of a queue are not equal until each of the 16 contenders has entered a few
 	// times. Up to 100 of them enter, and count, before the window begins.
 	plan.Contended[0].Least, plan.Contended[0].AtMost = 164, 3*time.Second
 	plan.ManyKeys = measure.ManyKeysPlan{
-		Keys: []int{1, 100}, Contenders: 8, Hold: time.Millisecond, Rounds: rounds,
+		Keys: []int{1, 100}, Contenders: 8, Hold: time.Millisecond, Rounds: rounds(),
 		For: 200 * time.Millisecond,
 	}
-	plan.Orders.AtMost = 5 * time.Second
+	plan.Orders.AtMost = tier.Pick(2*time.Second, 2*time.Second, 5*time.Second)
 	plan.Network.Contended = nil
-	plan.Crowds.Callers, plan.Crowds.Rounds = []int{50}, rounds
+	plan.Crowds.Callers, plan.Crowds.Rounds = []int{50}, rounds()
 	plan.HotRows.Callers = []int{16}
 	return plan
 }
@@ -134,7 +136,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 			}).Rounds {
 				each = append(each, figure(round))
 			}
-			require.Len(t, each, rounds)
+			require.Len(t, each, rounds())
 			return each
 		}
 		overlaps := func(r results.ContendedRound) float64 { return float64(r.Overlaps) }
@@ -148,6 +150,9 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		) float64 {
 			return float64(r.ServerCPU)
 		})))
+		if !tier.Full() {
+			return
+		}
 		handOff := func(r results.ContendedRound) float64 { return float64(r.HandOffP50) }
 		require.Less(t, slices.Min(figures(ours, handOff)), slices.Min(figures(polling, handOff)))
 		utilisation := func(r results.ContendedRound) float64 { return r.Utilisation }
@@ -161,10 +166,13 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 				return m.Slots == slots &&
 					m.Keys == keys
 			}).PerSecond
-			require.Len(t, found, rounds)
+			require.Len(t, found, rounds())
 			return slices.Max(found)
 		}
-		require.Greater(t, perSecond(65536, 100), 1.5*perSecond(1, 100), "one slot is one lock")
+		require.Positive(t, perSecond(65536, 100))
+		if tier.Full() {
+			require.Greater(t, perSecond(65536, 100), 1.5*perSecond(1, 100), "one slot is one lock")
+		}
 	})
 	t.Run("orders", func(t *testing.T) {
 		require.NoError(t, lab.MeasureOrders(ctx))
@@ -209,7 +217,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 			for _, r := range of(t, run.Crowds, func(c results.Crowd) bool { return c.Contestant == name }).Rounds {
 				each = append(each, figure(r))
 			}
-			require.Len(t, each, rounds)
+			require.Len(t, each, rounds())
 			return each
 		}
 		const queue, none = "txlock Lock, pgx", "txlock Lock, pgx, no queue"
@@ -219,8 +227,9 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		busy := func(r results.CrowdRound) float64 { return float64(r.Busy) }
 		require.LessOrEqual(t, slices.Max(figures(queue, busy)), 3.0, "two of the queue, and the free key's")
 		require.GreaterOrEqual(t, slices.Max(figures(none, busy)), 9.0)
-		free := func(r results.CrowdRound) float64 { return float64(r.FreeP50) }
-		require.Less(t, 10*slices.Min(figures(queue, free)), slices.Min(figures(none, free)))
+		if free := func(r results.CrowdRound) float64 { return float64(r.FreeP50) }; tier.Full() {
+			require.Less(t, 10*slices.Min(figures(queue, free)), slices.Min(figures(none, free)))
+		}
 		require.Positive(t, slices.Min(figures(queue, func(r results.CrowdRound) float64 { return float64(r.Hot) })))
 	})
 	t.Run("hand-offs", func(t *testing.T) {
@@ -230,8 +239,10 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 			require.Equal(t, name == noLock, h.Overlaps > 0, name)
 			return h.PerSecond[0]
 		}
-		require.Greater(t, perSecond("txlock Lock, pgx, WithHandOff"), 2*perSecond("txlock Lock, pgx"))
 		require.Positive(t, perSecond(noLock))
+		if handOff, none := perSecond("txlock Lock, pgx, WithHandOff"), perSecond("txlock Lock, pgx"); tier.Full() {
+			require.Greater(t, handOff, 2*none)
+		}
 	})
 	t.Run("hot rows", func(t *testing.T) {
 		require.NoError(t, lab.MeasureHotRows(ctx))
@@ -242,7 +253,9 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 			require.Empty(t, round(name).Complaint)
 			require.Positive(t, round(name).Sold)
 		}
-		require.Greater(t, round(combined).Sold, 2*round(ours).Sold)
+		if tier.Full() {
+			require.Greater(t, round(combined).Sold, 2*round(ours).Sold)
+		}
 		require.NotEmpty(t, round(noSale).Complaint)
 	})
 	for _, m := range run.Missing {

@@ -14,7 +14,7 @@ type programs struct {
 	server  []string // command line of the server, without options
 	setup   []string // command line that creates its data folder, without options
 	backup  []string // command line that copies a running PostgreSQL for a standby, without options
-	fresh   string   // a data folder to be copied, where setup takes long; empty: there is none
+	fresh   string   // a data folder to be copied; empty: there is none
 	options []string // needed in every call
 	root    string   // of the unpacked tree; empty for programs of the machine
 }

@@ -31,14 +31,14 @@ type plan struct {
 // privatePrograms finds the programs for private instances of a kind.
 func privatePrograms(ctx context.Context, kind Kind) (programs, error) {
 	found, err := installed(kind)
-	if err == nil {
-		return found, nil
+	if err != nil {
+		var fetchErr error
+		if found, fetchErr = unpackedPrograms(ctx, kind); fetchErr != nil {
+			return programs{}, fmt.Errorf("no programs of %v: %w", kind, errors.Join(err, fetchErr))
+		}
 	}
-	fetched, fetchErr := unpackedPrograms(ctx, kind)
-	if fetchErr != nil {
-		return programs{}, fmt.Errorf("no programs of %v: %w", kind, errors.Join(err, fetchErr))
-	}
-	return fetched, nil
+	found.fresh, err = found.freshData(ctx, kind)
+	return found, err
 }
 
 // start starts a private instance with fresh data.
@@ -108,10 +108,9 @@ func dataIn(folder string) string { return filepath.Join(folder, "data") }
 func (p programs) plan(folder string, port int, kind Kind, options Options) plan {
 	made := plan{kind: kind, name: kind.String(), origin: p.origin, answers: kind.answers, ending: quickly}
 	data, at := dataIn(folder), strconv.Itoa(port)
+	made.setup = p.initialize(kind, data)
 	switch {
 	case kind.Postgres():
-		made.setup = append(slices.Clone(p.setup), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-			"--locale=C", "--no-sync")
 		made.run = append(slices.Clone(p.server), "-D", data, "-p", at, "-k", folder, "-c",
 			"listen_addresses=127.0.0.1",
 			"-c", "max_connections="+options.connections(), "-c", "fsync="+onOff(options.Durable), "-c", "jit=off",
@@ -121,13 +120,9 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 		made.first = kind.creates(urlOf(kind, port))
 		return made
 	case kind == MySQL:
-		made.setup = p.initialize(data)
 		made.run = append(slices.Clone(p.server), append(
 			slices.Clone(p.options), "--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL")...)
 	default:
-		made.setup = slices.Concat(p.setup, []string{noDefaults}, p.options, []string{
-			"--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force", noNativeAIO,
-		})
 		made.run = append(slices.Clone(p.server), p.options...)
 	}
 	flush := "2"
@@ -144,13 +139,20 @@ func (p programs) plan(folder string, port int, kind Kind, options Options) plan
 	return made
 }
 
-// initialize is the command line that creates a data folder of MySQL.
-func (p programs) initialize(data string) []string {
-	if p.fresh != "" {
+// initialize is the command line that creates a data folder.
+func (p programs) initialize(kind Kind, data string) []string {
+	switch {
+	case p.fresh != "":
 		return []string{"cp", "-a", p.fresh, data}
+	case kind.Postgres():
+		return slices.Concat(p.setup,
+			[]string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"})
 	}
-	return slices.Concat(p.setup, []string{noDefaults}, p.options,
-		[]string{"--initialize-insecure", "--datadir=" + data, noNativeAIO})
+	line := slices.Concat(p.setup, []string{noDefaults}, p.options, []string{"--datadir=" + data, noNativeAIO})
+	if kind == MySQL {
+		return append(line, "--initialize-insecure")
+	}
+	return append(line, "--auth-root-authentication-method=normal", "--skip-test-db", "--force")
 }
 
 // noDefaults must be the first option.

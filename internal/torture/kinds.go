@@ -48,7 +48,7 @@ func semaphoreName(semaphore int) string { return "torture:" + strconv.Itoa(sema
 // more.
 func (l *library[Tx]) again(m *txlock.Mutex[Tx], lock *txlock.Lock, o *operation) error {
 	owner := context.WithoutCancel(lock.Context())
-	inner, err := m.TryLock(owner)
+	inner, err := m.Within(time.Minute).TryLock(owner)
 	if err != nil {
 		return err
 	}
