@@ -26,6 +26,9 @@ demo: ## replay real orders, without a lock and with one
 # What is built in one clone is used in the next.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
+# A process with the race detector sleeps for a second at its end unless told otherwise, and the tests have hundreds.
+export GORACE := atexit_sleep_ms=20 $(GORACE)
+
 # Tests wait more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/tier.
 # make check vets.
 GO_TEST = go test -race -vet=off -count=1 -parallel=16 -timeout=$(LIMIT)
