@@ -160,7 +160,7 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool)
 func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) error {
 	request, err := m.request(ctx, try, true)
 	if err == nil {
-		request.Tokens = 1
+		request.Tokens, request.Work = 1, work
 		request.Fence, err = m.fence(ctx, work, true)
 	}
 	if err != nil {

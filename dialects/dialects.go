@@ -193,7 +193,7 @@ type Request struct {
 	Permit *Permit
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
-	// after a loss of the locks. Begin reads it.
+	// after a loss of the locks. Begin reads it, and Join: a Nest follows at once, or nothing does.
 	Work bool
 	// Lease is the longest silence between two statements. After it the server ends the session.
 	// Begin reads it.

@@ -29,9 +29,6 @@ const (
 		" || ' ')"
 )
 
-// waitSavepoint is in front of a wait in a transaction that has more to lose.
-const waitSavepoint = "savepoint txlock_wait"
-
 // run sends a script. Behind what comes in front of a wait it asks for the name, in a trip that the
 // wait does not hold up. A nil backend does not.
 func (b *backend) run(ctx context.Context, s script, send func(context.Context, script) ([][]string, error)) (

@@ -17,6 +17,7 @@ import (
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
 const (
 	divisionByZero   = "22012" // proofSQL raises it on purpose
+	invalidText      = "22P02" // failSQL raises it on purpose
 	noTransaction    = "25P01"
 	abortedBefore    = "25P02"
 	notSupported     = "0A000"

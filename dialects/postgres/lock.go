@@ -1,9 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -46,15 +50,17 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	case moved:
 		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case err != nil:
-		return 0, classify(err, request)
+		return 0, cmp.Or(verdictOf(err), classify(err, request))
+	case on.blind:
+		return 0, nil
 	}
 	if p.done >= 0 && isTrue(columns[p.done][0]) {
 		return 0, errFound
 	}
 	if p.turnstiles >= 0 {
-		err = passed(request, on.as, columns[p.turnstiles])
+		err = passed(request, columns[p.turnstiles])
 	}
-	if err == nil {
+	if err == nil && on.as == owner {
 		err = complete(request, columns[p.rows])
 	}
 	if err == nil && p.marker >= 0 && len(columns[p.marker]) == 0 {
@@ -79,14 +85,9 @@ var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the l
 	"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
 
 // passed judges what the turnstiles answered.
-func passed(request dialects.Request, as role, turnstiles []string) error {
-	if as == foreign && len(turnstiles) == 0 {
-		return errSnapshot
-	}
-	for _, granted := range turnstiles {
-		if request.Try && !isTrue(granted) {
-			return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
-		}
+func passed(request dialects.Request, turnstiles []string) error {
+	if request.Try && slices.ContainsFunc(turnstiles, func(granted string) bool { return !isTrue(granted) }) {
+		return errMissed
 	}
 	return nil
 }
@@ -142,46 +143,89 @@ func (q querier) explainMove(ctx context.Context, failed error) error {
 
 // tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps
 // the transaction safe from every error. The wait may give way: then it is to be tried again.
-func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, as role) (token int64, err error) {
-	set, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	_, err = q.run(set, script{{sql: waitSavepoint}})
-	cancel()
-	if sqlState(err) == noTransaction || broken(err) {
-		return 0, lost(err)
-	}
-	if err != nil {
-		return 0, err
+func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (token int64, err error) {
+	guarded, safe := q.behindSavepoint()
+	var failed error
+	send := func(ctx context.Context, p plan) (columns [][]string, err error) {
+		columns, err = q.flight(ctx, p.script, safe)
+		failed = err
+		return columns, err
 	}
 	unsure := false
 	if request.Permit != nil {
-		token, unsure, err = q.guestPermit(ctx, request, as)
+		token, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
 	} else {
-		token, err = q.await(ctx, request, terms{as: as}, func(ctx context.Context, lock plan) ([][]string, error) {
-			return q.run(ctx, lock.script)
-		})
+		on.blind = q.blind
+		token, err = guarded.await(ctx, request, on, send)
+	}
+	switch state := sqlState(failed); {
+	case state == noTransaction, broken(failed):
+		return 0, lost(err)
+	case state == abortedBefore: // there is no savepoint
+		return 0, err
 	}
 
+	if failed == nil && request.Permit == nil { // the savepoint is released, and a try that missed has taken nothing
+		return token, err
+	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
-		_, err = q.run(clean, script{{sql: "release savepoint txlock_wait"}})
+		_, err = q.run(clean, script{{sql: releaseSQL}})
 		return token, lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
 	// dropSnapshotSQL.
-	_, undone := q.run(clean, script{{sql: "rollback to savepoint txlock_wait"}})
+	_, undone := q.run(clean, script{{sql: "rollback to " + waitSavepoint}})
 	if undone == nil && unsure {
 		undone = q.unqueue(clean, request)
 	}
 	if undone == nil {
 		err = q.explain(clean, request, err)
-		_, undone = q.run(clean, script{{sql: "release savepoint txlock_wait"}})
+		_, undone = q.run(clean, script{{sql: releaseSQL}})
 	}
 	if undone != nil {
 		return 0, lost(errors.Join(err, undone))
 	}
 	return 0, err
+}
+
+// waitSavepoint is in front of a wait in a transaction that has more to lose.
+const (
+	waitSavepoint = "savepoint txlock_wait"
+	releaseSQL    = "release " + waitSavepoint
+)
+
+// unheard is how long nobody interrupts a flight whose savepoint was not confirmed. After that the
+// answer is late, and not the savepoint: a pooler may keep it until it has all.
+const unheard = time.Second
+
+// behindSavepoint is q for the flight that begins now. A cancel that came before its savepoint is
+// set would cost the transaction, so none is sent before the sender calls safe.
+func (q querier) behindSavepoint() (guarded querier, safe func()) {
+	var set atomic.Bool
+	sent, guarded := time.Now(), q
+	guarded.interrupt = func(ctx context.Context) error {
+		if !set.Load() && time.Since(sent) < unheard {
+			return nil
+		}
+		return q.interrupt(ctx)
+	}
+	return guarded, func() { set.Store(true) }
+}
+
+// inTwo sends the savepoint of a flight by itself, where nothing else would tell when it is set.
+func inTwo(run func(context.Context, script) ([][]string, error)) flight {
+	return func(ctx context.Context, s script, safe func()) ([][]string, error) {
+		columns, err := run(ctx, s[:1])
+		if err != nil {
+			return columns, err
+		}
+		safe()
+		further, err := run(ctx, s[1:])
+		return append(columns, further...), err
+	}
 }
 
 // abandon rolls back what a script has left open. Where that fails, the connection is closed when

@@ -209,6 +209,9 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 	rows := arrayOf(request.Permit.Rows)
 	probe := statement{probeSQL(request.Table, as, request.Try), []string{request.Permit.Semaphore, rows}}
 	p := plan{turnstiles: -1, settings: -1}
+	if as != owner {
+		p.add(statement{sql: waitSavepoint})
+	}
 	if as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
 		p.add(set)
@@ -351,10 +354,13 @@ func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request,
 	return token, err
 }
 
-// guestPermit takes a permit in a transaction that has more to lose, behind a savepoint.
-func (q querier) guestPermit(ctx context.Context, request dialects.Request, as role) (int64, bool, error) {
-	run := func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.script) }
-	return q.takePermit(ctx, request, as, terms{as: as}, run, run)
+// guestPermit takes a permit in a transaction that has more to lose, behind the savepoint that first
+// sets.
+func (q querier) guestPermit(ctx context.Context, request dialects.Request, as role,
+	first func(context.Context, plan) ([][]string, error),
+) (int64, bool, error) {
+	return q.takePermit(ctx, request, as, terms{as: as}, first,
+		func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.script) })
 }
 
 // unqueue makes sure that the session has not kept the head of the queue.

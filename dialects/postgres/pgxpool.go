@@ -58,19 +58,24 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 		return querier{}, errors.New("nil transaction")
 	}
 	b, past := backendOf(tx.Conn()), sendsPast(tx.Conn())
-	return querier{
-		// Through tx: once it has ended, its connection is somebody else's.
-		run: func(ctx context.Context, s script) ([][]string, error) {
-			return b.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
-				if past {
-					return sendIn(ctx, tx, s)
-				}
-				columns, _, err := send(ctx, tx, nil, s)
-				return columns, err
-			})
-		},
-		interrupt: b.interruptOf(tx.Conn(), p),
-	}, nil
+	// Through tx: once it has ended, its connection is somebody else's.
+	q := querier{interrupt: b.interruptOf(tx.Conn(), p)}
+	q.run = func(ctx context.Context, s script) ([][]string, error) {
+		return b.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+			if past {
+				return sendIn(ctx, tx, s, nil)
+			}
+			columns, _, err := send(ctx, tx, nil, s)
+			return columns, err
+		})
+	}
+	q.flight = inTwo(q.run)
+	if past && b == nil {
+		q.flight = func(ctx context.Context, s script, safe func()) ([][]string, error) {
+			return sendIn(ctx, tx, s, safe)
+		}
+	}
+	return q, nil
 }
 
 // ask runs a statement on a connection of the pool, if it has one to give.
@@ -168,7 +173,7 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 		return c.kept.sendPrepared(ctx, c.Conn, s)
 	})
 	if mark != "" && c.status() != idle {
-		c.begun = handleOf(c.Conn, mark)
+		c.begun = handleOf(c.Conn, commitSQL(mark))
 	}
 	return columns[min(1, len(columns)):], err
 }
@@ -194,11 +199,11 @@ func (k *kept) sendPrepared(ctx context.Context, conn *pgx.Conn, s script) ([][]
 	return columns, err
 }
 
-// handleOf is pgx's handle of a transaction that was begun without pgx. It comes with a batch that
-// begins one. This batch is not sent, because its context has ended.
-func handleOf(conn *pgx.Conn, mark string) pgx.Tx {
+// handleOf is pgx's handle of a transaction, or of a nested one, that was begun without pgx. It
+// comes with a batch that begins one. This batch is not sent, because its context has ended.
+func handleOf(conn *pgx.Conn, commit string) pgx.Tx {
 	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{BeginQuery: handleName, CommitQuery: commitSQL(mark)})
+	batch.BeginTx(pgx.TxOptions{BeginQuery: handleName, CommitQuery: commit})
 	return conn.SendBatch(over, &batch).Tx()
 }
 
@@ -230,12 +235,19 @@ func (c *pgxConn) closeHandle() {
 
 func (c *pgxConn) tx() pgx.Tx { return workTx{openTx{c.begun}} }
 
-func (c *pgxConn) savepoint(ctx context.Context, name string) (pgx.Tx, func(context.Context) error, error) {
-	nested, err := c.BeginTx(ctx, pgx.TxOptions{
-		BeginQuery:  "savepoint " + name,
-		CommitQuery: "release savepoint " + name,
-	})
-	release := func(ctx context.Context) error {
+// savepoint sets it a second time where pgx sends everything: that does no harm.
+func (c *pgxConn) savepoint(ctx context.Context, name string, set bool) (
+	nested pgx.Tx, release func(context.Context) error, err error,
+) {
+	begin := "savepoint " + name
+	commit := "release " + begin
+	if set && c.kept.prepared != nil {
+		err = c.kept.prepareHandle(ctx, c.Conn)
+		nested = handleOf(c.Conn, commit)
+	} else {
+		nested, err = c.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin, CommitQuery: commit})
+	}
+	release = func(ctx context.Context) error {
 		if err := nested.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
 			return err
 		}

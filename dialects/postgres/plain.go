@@ -52,7 +52,7 @@ const open = '?'
 // querier runs scripts on a connection that was just taken from its pool. Where no socket tells
 // whether it died while it was idle, the server is asked.
 func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
-	q := querier{run: l.run, socket: l.socket}
+	q := querier{run: l.run, flight: inTwo(l.run), socket: l.socket}
 	if l.socket == nil {
 		q.socket = cuttable{cut: func() { l.cut(p) }}
 		if err := l.exec(ctx, pingMark+"0"); err != nil {
@@ -71,10 +71,14 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 	}
 	l.several = *several
 	if l.several && l.socket != nil {
-		l.tag = "/* txlock " + rand.Text() + " */ "
+		l.tag = newTag()
 		l.backend = nil
 		q.interrupt = func(ctx context.Context) error {
 			return p.ask(ctx, statement{cancelTaggedSQL, []string{l.tag}})
+		}
+		q.flight = func(ctx context.Context, s script, safe func()) ([][]string, error) {
+			safe() // see cancelTaggedSQL
+			return l.run(ctx, s)
 		}
 	} else {
 		q.interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
@@ -82,8 +86,13 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 	return q, nil
 }
 
+// newTag begins a query of several statements.
+func newTag() string { return "/* txlock " + rand.Text() + " */ " }
+
+// cancelTaggedSQL cancels a tagged query while it waits for a lock, and so not in front of the
+// savepoint that it sets.
 const cancelTaggedSQL = "select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' " +
-	"and starts_with(query, $1) and pid <> pg_backend_pid()"
+	"and wait_event_type = 'Lock' and starts_with(query, $1) and pid <> pg_backend_pid()"
 
 // cuttable stands for a socket that is not known. It can be closed, which ends the statements of
 // the session, and the session.

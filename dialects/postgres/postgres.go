@@ -164,7 +164,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	}
 	q.waits = &d.waits
 	for {
-		if _, err = q.tryGuestLock(ctx, request, foreign); !errors.Is(err, errGaveWay) {
+		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, errGaveWay) {
 			return err
 		}
 	}

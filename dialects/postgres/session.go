@@ -23,6 +23,7 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	settled    bool   // the settings of the connection serve the transaction
 	savepoints savepoint.Stack
+	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
 	renewal    renewal
 	spoiled    bool // the connection may have locks that outlive a transaction
@@ -154,11 +155,17 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 // may be what somebody waits for, and no heartbeat comes beside a wait.
 func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (int64, error) {
 	request.Lease = s.lease
+	on, name := terms{as: guest}, ""
+	if request.Work && request.Permit == nil {
+		name = s.savepoints.Name()
+		on.nest = "savepoint " + name
+	}
 	for {
-		token, err := s.tryGuestLock(ctx, request, guest)
+		token, err := s.tryGuestLock(ctx, request, on)
 		switch {
 		case err == nil:
 			s.renewal.note(request)
+			s.nested = name
 			return token, nil
 		case !errors.Is(err, errGaveWay):
 			return token, err
@@ -177,9 +184,12 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.conn.status() == failed {
 		return errOuterAborted
 	}
-	name := s.savepoints.Name()
+	name, set := s.nested, s.nested != ""
+	if s.nested = ""; !set {
+		name = s.savepoints.Name()
+	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	nested, release, err := s.conn.savepoint(clean, name)
+	nested, release, err := s.conn.savepoint(clean, name, set)
 	cancel()
 	if sqlState(err) == abortedBefore {
 		return errOuterAborted
@@ -199,6 +209,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 		}
 		return nil
 	}, func(undo bool) error {
+		s.nested = "" // of a Join in the work, whose Nest has not come
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if err := s.gone(); err != nil {

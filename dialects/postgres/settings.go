@@ -93,9 +93,10 @@ func settingsOf(request dialects.Request, on terms) (set, restore statement) {
 		if on.mark != "" {
 			columns = append(columns, setSQL(markSetting, set.bind(on.mark)))
 		}
+	case request.Try && request.Permit == nil: // see passedLabel
 	case on.as == guest:
 		columns = []string{alsoSQL(set.bind(furtherLabelOf(request)))}
-	case !request.Try:
+	default:
 		keepAndSet("client_connection_check_interval", setSQL("client_connection_check_interval", until(clientCheck)))
 		keepAndSet("application_name", showSQL(set.bind(labelOf(request))))
 	}

@@ -75,9 +75,13 @@ func (c *sqlConn) present(ctx context.Context) error {
 func (c *sqlConn) tx() *sql.Tx { return c.begun }
 
 // savepoint presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) savepoint(ctx context.Context, name string) (*sql.Tx, func(context.Context) error, error) {
-	release := func(ctx context.Context) error { return c.exec(ctx, "release savepoint "+name) }
-	return c.begun, release, c.exec(ctx, "savepoint "+name)
+func (c *sqlConn) savepoint(ctx context.Context, name string, set bool) (
+	nested *sql.Tx, release func(context.Context) error, err error,
+) {
+	if !set {
+		err = c.exec(ctx, "savepoint "+name)
+	}
+	return c.begun, func(ctx context.Context) error { return c.exec(ctx, "release savepoint "+name) }, err
 }
 
 func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {

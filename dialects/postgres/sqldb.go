@@ -20,6 +20,7 @@ import (
 type sqlPool struct {
 	*sql.DB
 	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
+	blind   atomic.Pointer[bool] // its driver takes them in a transaction; nil until somebody asks
 	options atomic.Pointer[bool] // its connections take options of pgx's; nil until one was seen
 }
 
@@ -106,19 +107,69 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 // pgxBelow is a connection of pgx's stdlib driver, or a wrapper that shows what it wraps.
 type pgxBelow interface{ Conn() *pgx.Conn }
 
-// querierIn serves LockTx. database/sql does not show the connection behind a *sql.Tx, so each
-// statement is a round trip, and a wait is interrupted from another connection of the pool.
-func (p *sqlPool) querierIn(_ context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
+// querierIn serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
+// interrupted from another connection of the pool. Several statements in one query show no answers.
+// Where the driver does not take that, each statement is a round trip.
+func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
 	if tx == nil {
 		return querier{}, errors.New("nil transaction")
 	}
-	b := &backend{}
 	send := func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) }
+	blind, err := p.takesBlind(ctx, tx, request)
+	if err != nil {
+		return querier{}, err
+	}
+	if blind {
+		tag := newTag()
+		return querier{
+			run: send, blind: true,
+			flight: func(ctx context.Context, s script, safe func()) ([][]string, error) {
+				safe() // see cancelTaggedSQL
+				text, err := textOf(s)
+				if err == nil {
+					_, err = tx.ExecContext(ctx, tag+text)
+				}
+				return nil, err
+			},
+			interrupt: func(ctx context.Context) error { return p.ask(ctx, statement{cancelTaggedSQL, []string{tag}}) },
+		}, nil
+	}
+	b := &backend{}
 	q := querier{run: send, interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
 	if !request.Try {
 		q.run = func(ctx context.Context, s script) ([][]string, error) { return b.run(ctx, s, send) }
 	}
+	q.flight = inTwo(q.run)
 	return q, nil
+}
+
+// takesBlind tells whether the driver takes several statements in one query for which it shows
+// nothing. It is tried once for each pool, behind a savepoint: a driver that prepares every query
+// gets an error of the server. A permit is not taken so: what comes next depends on the answer.
+func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.Request) (bool, error) {
+	if blind := p.blind.Load(); blind != nil || request.Permit != nil {
+		return blind != nil && *blind && request.Permit == nil, nil
+	}
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+	defer cancel()
+	if _, err := tx.ExecContext(clean, waitSavepoint); err != nil {
+		if sqlState(err) == noTransaction || broken(err) {
+			err = lost(err)
+		}
+		return false, err
+	}
+	_, err := tx.ExecContext(clean, "select 1; "+releaseSQL)
+	if err == nil {
+		p.blind.Store(&[]bool{true}[0])
+		return true, nil
+	}
+	for _, undo := range []string{"rollback to " + waitSavepoint, releaseSQL} {
+		if _, undone := tx.ExecContext(clean, undo); undone != nil {
+			return false, lost(errors.Join(err, undone))
+		}
+	}
+	p.blind.Store(new(bool))
+	return false, nil
 }
 
 // ask has the server interrupt or end a session, from another connection, if the pool has one to

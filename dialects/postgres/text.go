@@ -60,6 +60,8 @@ const (
 // terms are those on which rows are locked, besides the request.
 type terms struct {
 	as      role
+	blind   bool          // the answers are not read; see verdictSQL
+	nest    string        // the savepoint to be set behind the lock; empty: none
 	limit   time.Duration // of the wait, on the server; 0: none
 	mark    string        // of a transaction with work; see markSetting
 	settled bool          // the connection has an owner's settings; see lasting
@@ -70,7 +72,7 @@ type plan struct {
 	script
 	turnstiles, rows, token int
 	settings                int // answerSQL
-	done, marker            int // doneStatement, markStatement
+	done, marker            int // doneStatement, markStatement; of an owner
 }
 
 func (p *plan) add(s statement) (at int) {
@@ -92,6 +94,9 @@ func (p *plan) add(s statement) (at int) {
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
+	if on.as != owner {
+		p.add(statement{sql: waitSavepoint})
+	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
 	if on.as == owner && isShort(request) {
@@ -115,13 +120,19 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		}
 		p.add(gateStatement(request))
 		p.turnstiles = p.add(turnstileStatement(request, on.as))
-		p.add(rowStatement(request, rows, on.as))
+		p.add(rowStatement(request, rows, on))
 	}
 	p.rows = len(p.script) - 1
+	if on.as == guest && request.Try {
+		p.add(passedLabel(request))
+	}
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
 		if err != nil {
 			return p, err
+		}
+		if on.as != owner {
+			p.add(fence.runVerdict())
 		}
 		p.token = p.add(fence.token(request.Tokens))
 	}
@@ -130,10 +141,18 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		if err != nil {
 			return p, err
 		}
-		p.marker = p.add(mark)
+		if on.as == owner {
+			p.marker = p.add(mark)
+		} else {
+			p.add(markVerdict(mark))
+		}
 	}
 	p.add(restore)
-	if on.as == owner && on.mark == "" {
+	switch {
+	case on.as != owner:
+		p.add(statement{sql: releaseSQL})
+		p.add(statement{sql: on.nest})
+	case on.mark == "":
 		p.add(statement{sql: dropSnapshotSQL})
 	}
 	return p, nil
@@ -170,7 +189,7 @@ func shortScript(request dialects.Request, on terms) (script, error) {
 	columns, label := shortColumns(on.mark != "")
 	turnstile := "select " + columns + ", " + label + ", " + passSQL(request, form(request, passing), "$1") + ", " +
 		grantedSQL
-	return script{{turnstile, args}, rowStatement(request, rows, owner)}, err
+	return script{{turnstile, args}, rowStatement(request, rows, on)}, err
 }
 
 // shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
@@ -235,7 +254,10 @@ func turnstileStatement(request dialects.Request, as role) statement {
 		}
 	}
 	numbers := turnstilesOf(request)
-	note, args := granted(request, as, "$2")
+	note, args := "null", []string(nil)
+	if as == owner || !request.Try { // a guest's try notes it in passedLabel
+		note, args = granted(request, as, "$2")
+	}
 	if len(numbers) == 1 && !request.Try {
 		args = append([]string{strconv.FormatInt(numbers[0], 10)}, args...)
 		return statement{"select " + passSQL(request, form(request, passing), "$1") + ", " + note + where, args}
@@ -252,9 +274,9 @@ func turnstileStatement(request dialects.Request, as role) statement {
 	}
 }
 
-func rowStatement(request dialects.Request, rows rowSet, as role) statement {
-	lock := "select " + rows.column + " from " + rows.table + rows.where
-	if as == foreign {
+func rowStatement(request dialects.Request, rows rowSet, on terms) statement {
+	lock := "select " + rows.column + " as locked from " + rows.table + rows.where
+	if on.as == foreign {
 		lock += " and " + isolationSQL
 	}
 	if request.Try {
@@ -266,6 +288,9 @@ func rowStatement(request dialects.Request, rows rowSet, as role) statement {
 	lock += rowLock(request)
 	if request.Try && locksRows(request) {
 		lock += " skip locked"
+	}
+	if on.as != owner {
+		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows"
 	}
 	return statement{lock, []string{rows.values}}
 }
@@ -288,6 +313,14 @@ func rowLock(request dialects.Request) string {
 // row either: while it does, the row is locked for the one that has passed. Of several tries at the
 // same time, none would get the lock.
 const passedSetting = "txlock.passed"
+
+// passedLabel shows what a guest's try has locked. Before, the name shows what is waited for.
+func passedLabel(request dialects.Request) statement {
+	note, args := granted(request, guest, "$1")
+	return statement{
+		"select " + alsoSQL("$1") + ", " + note + " where current_setting('" + passedSetting + "', true) = 'true'", args,
+	}
+}
 
 // existScript reads which rows of request exist, without locking.
 func existScript(request dialects.Request) (script, error) {

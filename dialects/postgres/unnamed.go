@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -24,39 +24,61 @@ func sendsPast(conn *pgx.Conn) bool {
 // server, under names. The caller may have it forget them (DISCARD ALL), or give a column another
 // type. So these statements are sent past pgx and have no name. In return the server parses them
 // each time.
-func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s script) (columns [][]string, err error) {
-	var batch pgconn.Batch
-	for _, statement := range s {
-		batch.ExecParams(statement.sql, statement.texts(), nil, nil, nil)
+//
+// Safe is called when the first statement has run, while the server goes on with the next: a Flush
+// has it answer. It may be nil.
+func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s script, safe func()) (columns [][]string, err error) {
+	pipeline := conn.StartPipeline(ctx)
+	for i, statement := range s {
+		pipeline.SendQueryParams(statement.sql, statement.texts(), nil, nil, nil)
+		if i == 0 && safe != nil {
+			pipeline.SendFlushRequest()
+		}
 	}
-	results := conn.ExecBatch(ctx, &batch)
-	for err == nil && results.NextResult() {
+	err = pipeline.Sync()
+	for err == nil && len(columns) < len(s) {
 		var column []string
-		rows := results.ResultReader()
-		for rows.NextRow() {
-			if values := rows.Values(); len(values) > 0 {
-				column = append(column, string(values[0]))
+		if column, err = nextColumn(pipeline); err == nil {
+			columns = append(columns, column)
+			if safe != nil {
+				safe()
 			}
 		}
-		if _, err = rows.Close(); err == nil {
-			columns = append(columns, column)
-		}
 	}
-	if closed := results.Close(); err == nil {
+	if closed := pipeline.Close(); err == nil {
 		err = closed
 	}
-	if err == nil && len(columns) != len(s) {
+	if errors.Is(err, errUnanswered) {
 		_ = conn.Close(over)
-		err = fmt.Errorf("the server has answered %d of %d statements", len(columns), len(s))
 	}
 	return columns, err
 }
 
+var errUnanswered = errors.New("the server has answered fewer statements than it was sent")
+
+func nextColumn(pipeline *pgconn.Pipeline) (column []string, err error) {
+	results, err := pipeline.GetResults()
+	if err != nil {
+		return nil, err
+	}
+	rows, ok := results.(*pgconn.ResultReader)
+	if !ok {
+		return nil, errUnanswered
+	}
+	for rows.NextRow() {
+		if values := rows.Values(); len(values) > 0 {
+			column = append(column, string(values[0]))
+		}
+	}
+	_, err = rows.Close()
+	return column, err
+}
+
 // sendIn is sendUnnamed in a transaction of the caller's. Once that has ended, its connection is
 // somebody else's.
-func sendIn(ctx context.Context, tx pgx.Tx, s script) ([][]string, error) {
+func sendIn(ctx context.Context, tx pgx.Tx, s script, safe func()) ([][]string, error) {
 	if err := tx.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
 		return nil, err
 	}
-	return sendUnnamed(ctx, tx.Conn().PgConn(), s)
+	return sendUnnamed(ctx, tx.Conn().PgConn(), s, safe)
 }

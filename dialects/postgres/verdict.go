@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/missing"
+)
+
+// A guest's lock, and a foreign one, travel in one flight with the savepoint in front and its
+// release behind. So what would otherwise be read from the answers must be an error: then the
+// release is not reached, and the rollback to the savepoint gives everything back. A client library
+// that shows no answers needs none.
+
+// verdicts are what such an error says, by its name.
+var verdicts = map[string]error{
+	unsuitable: errSnapshot,
+	missed:     errMissed,
+	otherRows:  missing.ErrRows,
+	done:       dialects.ErrDone,
+	noRun:      errNoRun,
+}
+
+const (
+	missed = "missed" // a try that others were in front of
+	done   = "done"   // before
+	noRun  = "run"    // of the server that has an epoch
+)
+
+var errMissed = fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+
+// failSQL is an integer that is none. The server shows what it is instead. It must not know the
+// text before the statement runs.
+func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + "')::int" }
+
+// verdictSQL counts the rows that were locked. A try of one row that has not passed its turnstile
+// has taken nothing. It is no error, which the server would log, where the turnstile's answer is
+// read.
+func verdictSQL(request dialects.Request, on terms) string {
+	var cases string
+	if on.as == foreign {
+		cases += "when not (" + suitableSQL(request) + ") then " + failSQL(unsuitable) + " "
+	}
+	if request.Try {
+		verdict := failSQL(missed)
+		if !on.blind && len(turnstilesOf(request)) == 1 && !isWide(request) {
+			verdict = "0"
+		}
+		cases += "when current_setting('" + passedSetting + "', true) is distinct from 'true' then " + verdict + " "
+	}
+	return "case " + cases + "when count(distinct locked) < " + strconv.Itoa(len(request.Values)) + " then " +
+		failSQL(otherRows) + " end"
+}
+
+// suitableSQL is the condition for a lock in a foreign transaction.
+func suitableSQL(request dialects.Request) string {
+	if request.Shared {
+		return isolationSQL + " and " + primarySQL
+	}
+	return isolationSQL
+}
+
+// markVerdict is an error unless a marker is written.
+func markVerdict(mark statement) statement {
+	mark.sql = "with marked as (" + mark.sql + ") select " + failSQL(done) +
+		" where not exists (select from marked)"
+	return mark
+}
+
+// verdictOf is what a flight's error says, or nil.
+func verdictOf(err error) error {
+	if sqlState(err) != invalidText {
+		return nil
+	}
+	for name, verdict := range verdicts {
+		if strings.Contains(err.Error(), "txlock: "+name) {
+			return verdict
+		}
+	}
+	return nil
+}
