@@ -217,7 +217,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 	own := "select " + rows.column + " from " + rows.table + " where "
 	exclusive := rowLock(request)
 	request.Shared = true
-	return strings.HasPrefix(a.Query, own) &&
+	return strings.Contains(a.Query, own) && // a guest's is inside another; see verdictSQL
 		(strings.Contains(a.Query, exclusive) || strings.Contains(a.Query, rowLock(request))), claimed
 }
 

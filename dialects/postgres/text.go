@@ -275,7 +275,7 @@ func turnstileStatement(request dialects.Request, as role) statement {
 }
 
 func rowStatement(request dialects.Request, rows rowSet, on terms) statement {
-	lock := "select " + rows.column + " as locked from " + rows.table + rows.where
+	lock := "select " + rows.column + " from " + rows.table + rows.where
 	if on.as == foreign {
 		lock += " and " + isolationSQL
 	}
@@ -290,7 +290,7 @@ func rowStatement(request dialects.Request, rows rowSet, on terms) statement {
 		lock += " skip locked"
 	}
 	if on.as != owner {
-		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows"
+		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows (locked)"
 	}
 	return statement{lock, []string{rows.values}}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"strings"
 	"sync"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-// refusals notes the errors of statements without rows: those that interrupt others are such.
+// refusals notes the errors of statements that interrupt others.
 type refusals struct {
 	sqlmw.NullInterceptor
 	mu     sync.Mutex
@@ -92,7 +93,7 @@ func (r *refusals) ConnExecContext(ctx context.Context, conn driver.ExecerContex
 	args []driver.NamedValue,
 ) (driver.Result, error) {
 	result, err := conn.ExecContext(ctx, query, args)
-	if err != nil {
+	if err != nil && strings.Contains(query, "pg_cancel_backend") {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.errors = append(r.errors, err)

@@ -19,11 +19,26 @@ type trips struct {
 	lock int // Lock and Unlock together
 	do   int // Do without what its work sends
 	once int // the first Do of a Once, without what its work sends
+	in   within
+}
+
+// within are the round trips of a lock in a transaction that has begun before. By hand a lock takes
+// 1, and a savepoint with a lock and its release 2.
+type within struct {
+	lockTx   int // LockTx, and TryLockTx that gets the lock
+	missedTx int // TryLockTx that does not
+	join     int // Lock, and TryLock that gets the lock, in a session
+	missed   int // TryLock that does not
+	nested   int // Do of another key, without what its work sends
 }
 
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	least := trips{lock: 2, do: 2, once: 2}
+	least := trips{lock: 2, do: 2, once: 2, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2}}
+	blind := least
+	blind.in.missedTx = 3 // the error, and the way back
+	inTwo := least        // pgx does not tell when the savepoint of a flight is set, so that travels alone
+	inTwo.in.join, inTwo.in.missed, inTwo.in.nested = 2, 2, 4
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
@@ -31,7 +46,9 @@ func TestRoundTrips(t *testing.T) {
 				// On a caller's pool the settings travel alone, unless it takes several statements
 				// in one query. A Do also sets and releases its savepoint. A Once also looks first,
 				// and marks with two statements.
-				for i, want := range []trips{{lock: 3, do: 5, once: 8}, least, least} {
+				least := least
+				least.in.nested = 3
+				for i, want := range []trips{{lock: 3, do: 5, once: 8, in: least.in}, least, least} {
 					c := testbed.MySQLSQL[i]
 					t.Run(c.Name, func(t *testing.T) {
 						t.Parallel()
@@ -40,14 +57,15 @@ func TestRoundTrips(t *testing.T) {
 				}
 				return
 			}
-			for _, c := range testbed.PostgresPgx {
+			for i, want := range []trips{least, inTwo, least} {
+				c := testbed.PostgresPgx[i]
 				t.Run(c.Name, func(t *testing.T) {
 					t.Parallel()
-					countTrips(t, e, c, least)
+					countTrips(t, e, c, want)
 				})
 			}
 			c := testbed.PostgresSQL[0]
-			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, least) })
+			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, blind) })
 		})
 	}
 }
@@ -105,7 +123,48 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 	}
 	countPing(t, f, proxy)
 	countLeader(t, f, proxy)
+	require.Equal(t, want.in, countWithin(t, f, proxy))
 	countOnce(t, e, c, proxy, want)
+}
+
+// countWithin counts the least round trips of several rounds: pgx pings now and then.
+func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) (counted within) {
+	least := func(want error, call func(i int) error) int {
+		least := 1 << 30
+		for i := range 8 {
+			before := proxy.Bursts()
+			require.ErrorIs(t, call(i), want)
+			least = min(least, proxy.Bursts()-before)
+		}
+		return least
+	}
+	free := func(what string, i int) *txlock.Mutex[Tx] { return f.Locks.Mutex(f.Key(fmt.Sprint(what, i))) }
+	both := func(lock, try func(i int) error) int {
+		count := least(nil, lock)
+		require.Equal(t, count, least(nil, try))
+		return count
+	}
+	other := testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "")
+	holder, err := other.Locks.Mutex(f.Key("taken")).Lock(background)
+	require.NoError(t, err)
+	taken := f.Locks.Mutex(f.Key("taken"))
+
+	tx := f.Begin(t, f.DSNFor(f.Label, proxy.Addr(), nil), 0)
+	counted.lockTx = both(func(i int) error { return free("tx", i).LockTx(background, tx) },
+		func(i int) error { return free("try tx", i).TryLockTx(background, tx) })
+	counted.missedTx = least(txlock.ErrNotAcquired, func(int) error { return taken.TryLockTx(background, tx) })
+	require.NoError(t, f.End(background, tx, true))
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		counted.join = both(func(i int) error { _, err := free("join", i).Lock(ctx); return err },
+			func(i int) error { _, err := free("try", i).TryLock(ctx); return err })
+		counted.missed = least(txlock.ErrNotAcquired, func(int) error { _, err := taken.TryLock(ctx); return err })
+		counted.nested = least(nil, func(i int) error {
+			return free("nested", i).Do(ctx, func(context.Context, Tx) error { return nil })
+		})
+		return nil
+	}))
+	require.NoError(t, holder.Unlock(background))
+	return counted
 }
 
 // countOnce counts the round trips of a Once, whose work sends nothing: of the first time, and when

@@ -32,7 +32,10 @@ func TestInspectPostgres(t *testing.T) {
 			t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })
 			t.Run("keys that are too long", func(t *testing.T) { longKeys(t, e) })
 			t.Run("heartbeats", func(t *testing.T) { heartbeats(t, e) })
-			t.Run("a row that a stranger holds", func(t *testing.T) { strangerHolds(t, e) })
+			t.Run("a row that a stranger holds", func(t *testing.T) {
+				strangerHolds(t, e, testbed.PostgresPgx[0])
+				strangerHolds(t, e, testbed.PostgresSQL[0])
+			})
 			t.Run("a database that is a copy", func(t *testing.T) { copiedDatabase(t, e) })
 		})
 	}
@@ -110,29 +113,39 @@ func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) tx
 }
 
 // A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
-// waiter.
-func strangerHolds(t *testing.T, e *testbed.Engine) {
-	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+// waiter: alone, nested, and in a transaction of its own.
+func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	id, err := f.Query(background, stranger, f.SessionSQL())
 	require.NoError(t, err)
 	require.NoError(t, f.Exec(background, stranger, "SELECT FROM "+table+" WHERE id = 1 FOR UPDATE"))
-	waiting := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := f.Locks.Rows(table, "id", 1).Lock(background)
-		if err == nil {
-			waiting <- lock
-		}
-	}()
-	f.Waiters(t, 1)
-	shown := rowOf(t, f, table, "1")
-	require.NotNil(t, shown.Holder)
-	require.Equal(t, id, shown.Holder.ID)
-	require.Len(t, shown.Waiters, 1)
+	row, tx := f.Locks.Rows(table, "id", 1), f.Guest(t)
+	for _, wait := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := row.Lock(ctx); return err },
+		func(ctx context.Context) error {
+			return f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ Tx) error {
+				_, err := row.Lock(ctx)
+				return err
+			})
+		},
+		func(ctx context.Context) error { return row.LockTx(ctx, tx) },
+	} {
+		ctx, cancel := context.WithCancel(background)
+		ended := make(chan error, 1)
+		go func() { ended <- wait(ctx) }()
+		f.Waiters(t, 1)
+		shown := rowOf(t, f, table, "1")
+		require.NotNil(t, shown.Holder)
+		require.Equal(t, id, shown.Holder.ID)
+		require.Len(t, shown.Waiters, 1)
+		cancel()
+		require.ErrorIs(t, testbed.Receive(t, ended), context.Canceled)
+	}
+	require.NoError(t, f.End(background, tx, true))
 	require.NoError(t, f.End(background, stranger, false))
-	require.NoError(t, (<-waiting).Unlock(background))
 }
 
 // Break does not end a session for a lock that was released with a savepoint.
