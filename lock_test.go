@@ -605,6 +605,10 @@ var alone = []guarantee{
 	},
 	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[pgx.Tx], guarantees.CancelRace[*sql.Tx]},
 	{
+		"a cancel that races with the grant leaves the caller's transaction usable",
+		guarantees.GuestCancelRace[pgx.Tx], guarantees.GuestCancelRace[*sql.Tx],
+	},
+	{
 		"a lost session is announced at once, to the Lock and in the work",
 		guarantees.LossAnnounced[pgx.Tx], guarantees.LossAnnounced[*sql.Tx],
 	},

@@ -265,8 +265,7 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		holder, err := m.Lock(background)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(background)
-		var together sync.WaitGroup
-		together.Go(func() {
+		race(t, holder, cancel, func() {
 			lock, err := m.Lock(ctx)
 			if err == nil {
 				won++
@@ -277,21 +276,58 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			}
 			assert.NoError(t, err)
 		})
-		// The times are random on purpose: the cancel comes before, during and after the grant.
-		chance := func() <-chan time.Time { return time.After(time.Duration(rand.IntN(1000)) * time.Microsecond) }
-		together.Go(func() {
-			<-chance()
-			cancel()
-		})
-		together.Go(func() {
-			<-chance()
-			assert.NoError(t, holder.Unlock(background))
-		})
-		together.Wait()
 	}
 	t.Logf("%d of %d waits won the race", won, rounds)
 	f.Waiters(t, 0)
 	f.Transactions(t, 0) // the server may notice a closed connection a little later
 	f.Free(t, f.Key("race"))
 	f.Unused(t)
+}
+
+// race calls wait, and cancel and Unlock at random times, on purpose: the cancel comes before,
+// during and after the grant.
+func race(t *testing.T, holder *txlock.Lock, cancel func(), wait func()) {
+	t.Helper()
+	var together sync.WaitGroup
+	together.Go(wait)
+	chance := func() <-chan time.Time { return time.After(time.Duration(rand.IntN(1000)) * time.Microsecond) }
+	together.Go(func() {
+		<-chance()
+		cancel()
+	})
+	together.Go(func() {
+		<-chance()
+		assert.NoError(t, holder.Unlock(background))
+	})
+	together.Wait()
+}
+
+// GuestCancelRace shows that a cancel that races with a LockTx leaves the transaction usable: also
+// one that comes before the wait has begun.
+func GuestCancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	rounds := tier.Pick(50, 100, 1000)
+	if e.Pgpool { // a cancel takes a second
+		rounds = 20
+	}
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	m := f.Locks.Mutex(f.Key("race"))
+	tx, won := f.Guest(t), 0
+	for range rounds {
+		holder, err := m.Lock(background)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(background)
+		race(t, holder, cancel, func() { err = m.LockTx(ctx, tx) })
+		require.NoError(t, f.Exec(background, tx, "SELECT COUNT(*) FROM "+table), "after %v", err)
+		if err == nil {
+			won++
+		} else if require.ErrorIs(t, err, context.Canceled); e.Postgres {
+			continue
+		} // InnoDB keeps the row of a statement that was killed just behind its grant
+		require.NoError(t, f.End(background, tx, true))
+		tx = f.Guest(t)
+	}
+	t.Logf("%d of %d waits won the race", won, rounds)
+	require.NoError(t, f.End(background, tx, true))
+	f.Free(t, f.Key("race"))
 }
