@@ -83,7 +83,9 @@ func (f fence) token(tokens int) statement {
 
 // runVerdict is an error where no token would come.
 func (f fence) runVerdict() statement {
-	return statement{sql: "select " + failSQL(noRun) + " where not exists (select from " + f.runs + " run" + f.here() + ")"}
+	return statement{
+		sql: "select " + failSQL(noRun) + " where not exists (select from " + f.runs + " run" + f.here() + ")",
+	}
 }
 
 func tokenOf(column []string) (int64, error) {

@@ -354,8 +354,8 @@ func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request,
 	return token, err
 }
 
-// guestPermit takes a permit in a transaction that has more to lose, behind the savepoint that first
-// sets.
+// guestPermit takes a permit in a transaction that has more to lose. What first sends begins with a
+// savepoint.
 func (q querier) guestPermit(ctx context.Context, request dialects.Request, as role,
 	first func(context.Context, plan) ([][]string, error),
 ) (int64, bool, error) {

@@ -317,9 +317,8 @@ const passedSetting = "txlock.passed"
 // passedLabel shows what a guest's try has locked. Before, the name shows what is waited for.
 func passedLabel(request dialects.Request) statement {
 	note, args := granted(request, guest, "$1")
-	return statement{
-		"select " + alsoSQL("$1") + ", " + note + " where current_setting('" + passedSetting + "', true) = 'true'", args,
-	}
+	passed := " where current_setting('" + passedSetting + "', true) = 'true'"
+	return statement{"select " + alsoSQL("$1") + ", " + note + passed, args}
 }
 
 // existScript reads which rows of request exist, without locking.

@@ -175,7 +175,10 @@ var sideBySide = []guarantee{
 var alone = []guarantee{
 	{"tight loops are served in order, and nobody starves", guarantees.TightLoops[*sql.Tx], false},
 	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[*sql.Tx], false},
-	{"a cancel that races with the grant leaves the caller's transaction usable", guarantees.GuestCancelRace[*sql.Tx], false},
+	{
+		"a cancel that races with the grant leaves the caller's transaction usable",
+		guarantees.GuestCancelRace[*sql.Tx], false,
+	},
 	{"a lost session is announced at once, to the Lock and in the work", guarantees.LossAnnounced[*sql.Tx], true},
 	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},
 	{"a nested Do that outlives its Do is undone", guarantees.NestedDoLeftBehind[*sql.Tx], true},
