@@ -50,7 +50,7 @@ func (s *session[Tx]) missing(request *dialects.Request) (again dialects.Request
 		return again, 0, err
 	}
 	again = *request
-	again.Shared, again.Values = false, nil
+	again.Shared, again.Values, again.Work = false, nil, false // the Nest of a Do comes behind the rest
 	missing := request.Values[:0:0]
 	for _, value := range request.Values {
 		former, held := s.held[rowIn(*request, value)]

@@ -189,6 +189,10 @@ var sideBySide = []guarantee{
 		guarantees.NestedWaitEnds[pgx.Tx], guarantees.NestedWaitEnds[*sql.Tx],
 	},
 	{
+		"a nested Do that fails undoes its own work and no other, also behind one that missed",
+		guarantees.NestedAfterMissed[pgx.Tx], guarantees.NestedAfterMissed[*sql.Tx],
+	},
+	{
 		"a nested deadlock is an error and never a silent loss",
 		guarantees.NestedDeadlock[pgx.Tx], guarantees.NestedDeadlock[*sql.Tx],
 	},

@@ -27,6 +27,7 @@ const (
 	unknownStatement = "26000" // prepared, as the client library believes
 	knownStatement   = "42P05"
 	noPrivilege      = "42501"
+	syntaxError      = "42601" // also several statements where one is prepared
 	undefinedColumn  = "42703"
 	undefinedTable   = "42P01"
 	undefinedSchema  = "3F000"

@@ -81,11 +81,15 @@ func (f fence) token(tokens int) statement {
 	}
 }
 
-// runVerdict is an error where no token would come.
-func (f fence) runVerdict() statement {
-	return statement{
+// runVerdict is an error where no token would come. A try that missed needs none.
+func (f fence) runVerdict(try bool) statement {
+	verdict := statement{
 		sql: "select " + failSQL(noRun) + " where not exists (select from " + f.runs + " run" + f.here() + ")",
 	}
+	if try {
+		verdict.sql += " and current_setting('" + passedSetting + "', true) = 'true'"
+	}
+	return verdict
 }
 
 func tokenOf(column []string) (int64, error) {

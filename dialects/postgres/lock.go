@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +48,10 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return 0, errGaveWay
 	case moved:
 		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
+	case err != nil && on.as != owner && verdictOf(err) != nil:
+		return 0, verdictOf(err)
 	case err != nil:
-		return 0, cmp.Or(verdictOf(err), classify(err, request))
+		return 0, classify(err, request)
 	case on.blind:
 		return 0, nil
 	}
@@ -161,7 +162,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	switch state := sqlState(failed); {
 	case state == noTransaction, broken(failed):
 		return 0, lost(err)
-	case state == abortedBefore: // there is no savepoint
+	case state == abortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
 		return 0, err
 	}
 
@@ -193,7 +194,8 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 
 // waitSavepoint is in front of a wait in a transaction that has more to lose.
 const (
-	waitSavepoint = "savepoint txlock_wait"
+	waitName      = "txlock_wait"
+	waitSavepoint = "savepoint " + waitName
 	releaseSQL    = "release " + waitSavepoint
 )
 

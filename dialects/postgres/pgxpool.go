@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,12 +237,11 @@ func (c *pgxConn) closeHandle() {
 func (c *pgxConn) tx() pgx.Tx { return workTx{openTx{c.begun}} }
 
 // savepoint sets it a second time where pgx sends everything: that does no harm.
-func (c *pgxConn) savepoint(ctx context.Context, name string, set bool) (
+func (c *pgxConn) savepoint(ctx context.Context, name, outer string) (
 	nested pgx.Tx, release func(context.Context) error, err error,
 ) {
-	begin := "savepoint " + name
-	commit := "release " + begin
-	if set && c.kept.prepared != nil {
+	begin, commit := "savepoint "+name, "release savepoint "+cmp.Or(outer, name)
+	if outer != "" && c.kept.prepared != nil {
 		err = c.kept.prepareHandle(ctx, c.Conn)
 		nested = handleOf(c.Conn, commit)
 	} else {

@@ -86,13 +86,15 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 	return q, nil
 }
 
-// newTag begins a query of several statements.
-func newTag() string { return "/* txlock " + rand.Text() + " */ " }
+// newTag is for a query of several statements. A wrapper may put a comment of its own in front.
+func newTag() string { return tagBegin + rand.Text() + " */ " }
+
+const tagBegin = "/* txlock "
 
 // cancelTaggedSQL cancels a tagged query while it waits for a lock, and so not in front of the
 // savepoint that it sets.
 const cancelTaggedSQL = "select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' " +
-	"and wait_event_type = 'Lock' and starts_with(query, $1) and pid <> pg_backend_pid()"
+	"and wait_event_type = 'Lock' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"
 
 // cuttable stands for a socket that is not known. It can be closed, which ends the statements of
 // the session, and the session.

@@ -33,9 +33,9 @@ type pooledConn[Tx any] interface {
 	// session without work. After an error the transaction may be open, or not: rollback ends it.
 	begin(ctx context.Context, mark string, s script) ([][]string, error)
 	tx() Tx
-	// savepoint sets a savepoint, unless it is set, and presents what follows as a transaction.
-	// Release releases it.
-	savepoint(ctx context.Context, name string, set bool) (nested Tx, release func(context.Context) error, err error)
+	// savepoint sets a savepoint, and presents what follows as a transaction. Release releases it.
+	// With outer it is set, inside another one of that name, which release releases with it.
+	savepoint(ctx context.Context, name, outer string) (nested Tx, release func(context.Context) error, err error)
 	// commit commits only the transaction that holds mark. Settled is the session's. An error that
 	// matches dialects.ErrLost means that nothing is committed.
 	commit(ctx context.Context, mark string, settled bool) error

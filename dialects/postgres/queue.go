@@ -217,8 +217,10 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 	own := "select " + rows.column + " from " + rows.table + " where "
 	exclusive := rowLock(request)
 	request.Shared = true
-	return strings.Contains(a.Query, own) && // a guest's is inside another; see verdictSQL
-		(strings.Contains(a.Query, exclusive) || strings.Contains(a.Query, rowLock(request))), claimed
+	locking = strings.Contains(a.Query, own) && // a guest's is inside another; see verdictSQL
+		(strings.Contains(a.Query, exclusive) || strings.Contains(a.Query, rowLock(request)))
+	// The server cuts a text of 1 kB, and so one of several statements.
+	return locking || claimed > 0 && strings.Contains(a.Query, tagBegin), claimed
 }
 
 func (p picture) session(pid int) *activity {

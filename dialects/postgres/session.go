@@ -156,6 +156,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64
 func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (int64, error) {
 	request.Lease = s.lease
 	on, name := terms{as: guest}, ""
+	s.nested = ""
 	if request.Work && request.Permit == nil {
 		name = s.savepoints.Name()
 		on.nest = "savepoint " + name
@@ -184,12 +185,12 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.conn.status() == failed {
 		return errOuterAborted
 	}
-	name, set := s.nested, s.nested != ""
-	if s.nested = ""; !set {
-		name = s.savepoints.Name()
+	name, outer := s.nested, waitName
+	if s.nested = ""; name == "" {
+		name, outer = s.savepoints.Name(), ""
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	nested, release, err := s.conn.savepoint(clean, name, set)
+	nested, release, err := s.conn.savepoint(clean, name, outer)
 	cancel()
 	if sqlState(err) == abortedBefore {
 		return errOuterAborted

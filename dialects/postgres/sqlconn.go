@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -75,13 +76,14 @@ func (c *sqlConn) present(ctx context.Context) error {
 func (c *sqlConn) tx() *sql.Tx { return c.begun }
 
 // savepoint presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) savepoint(ctx context.Context, name string, set bool) (
+func (c *sqlConn) savepoint(ctx context.Context, name, outer string) (
 	nested *sql.Tx, release func(context.Context) error, err error,
 ) {
-	if !set {
+	if outer == "" {
 		err = c.exec(ctx, "savepoint "+name)
 	}
-	return c.begun, func(ctx context.Context) error { return c.exec(ctx, "release savepoint "+name) }, err
+	last := "release savepoint " + cmp.Or(outer, name)
+	return c.begun, func(ctx context.Context) error { return c.exec(ctx, last) }, err
 }
 
 func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {

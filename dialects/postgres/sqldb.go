@@ -125,9 +125,9 @@ func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Re
 			run: send, blind: true,
 			flight: func(ctx context.Context, s script, safe func()) ([][]string, error) {
 				safe() // see cancelTaggedSQL
-				text, err := textOf(s)
-				if err == nil {
-					_, err = tx.ExecContext(ctx, tag+text)
+				text, err := textOf(s[1:])
+				if err == nil { // pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment
+					_, err = tx.ExecContext(ctx, waitSavepoint+"; "+tag+text)
 				}
 				return nil, err
 			},
@@ -144,8 +144,9 @@ func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Re
 }
 
 // takesBlind tells whether the driver takes several statements in one query for which it shows
-// nothing. It is tried once for each pool, behind a savepoint: a driver that prepares every query
-// gets an error of the server. A permit is not taken so: what comes next depends on the answer.
+// nothing but the error of any of them. It is tried once for each pool, behind a savepoint: a
+// driver that prepares every query gets another error. A permit is not taken so: what comes next
+// depends on the answer.
 func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.Request) (bool, error) {
 	if blind := p.blind.Load(); blind != nil || request.Permit != nil {
 		return blind != nil && *blind && request.Permit == nil, nil
@@ -158,18 +159,17 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 		}
 		return false, err
 	}
-	_, err := tx.ExecContext(clean, "select 1; "+releaseSQL)
-	if err == nil {
-		p.blind.Store(&[]bool{true}[0])
-		return true, nil
-	}
+	_, err := tx.ExecContext(clean, "select 1; select "+failSQL(missed))
+	blind := verdictOf(err) != nil
 	for _, undo := range []string{"rollback to " + waitSavepoint, releaseSQL} {
 		if _, undone := tx.ExecContext(clean, undo); undone != nil {
 			return false, lost(errors.Join(err, undone))
 		}
 	}
-	p.blind.Store(new(bool))
-	return false, nil
+	if blind || err == nil || sqlState(err) == syntaxError { // anything else says nothing of the driver
+		p.blind.Store(&blind)
+	}
+	return blind, nil
 }
 
 // ask has the server interrupt or end a session, from another connection, if the pool has one to

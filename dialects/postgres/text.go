@@ -61,7 +61,7 @@ const (
 type terms struct {
 	as      role
 	blind   bool          // the answers are not read; see verdictSQL
-	nest    string        // the savepoint to be set behind the lock; empty: none
+	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
 	limit   time.Duration // of the wait, on the server; 0: none
 	mark    string        // of a transaction with work; see markSetting
 	settled bool          // the connection has an owner's settings; see lasting
@@ -132,7 +132,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 			return p, err
 		}
 		if on.as != owner {
-			p.add(fence.runVerdict())
+			p.add(fence.runVerdict(request.Try))
 		}
 		p.token = p.add(fence.token(request.Tokens))
 	}
@@ -149,9 +149,10 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	}
 	p.add(restore)
 	switch {
+	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
+		p.add(statement{sql: on.nest})
 	case on.as != owner:
 		p.add(statement{sql: releaseSQL})
-		p.add(statement{sql: on.nest})
 	case on.mark == "":
 		p.add(statement{sql: dropSnapshotSQL})
 	}

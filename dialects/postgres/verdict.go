@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,13 +32,16 @@ const (
 
 var errMissed = fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 
+// ours tells a verdict from what somebody's value may say.
+var ours = rand.Text()
+
 // failSQL is an integer that is none. The server shows what it is instead. It must not know the
 // text before the statement runs.
-func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + "')::int" }
+func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + " " + ours + "')::int" }
 
 // verdictSQL counts the rows that were locked. A try of one row that has not passed its turnstile
 // has taken nothing. It is no error, which the server would log, where the turnstile's answer is
-// read.
+// read, and no savepoint for a nested Do comes behind.
 func verdictSQL(request dialects.Request, on terms) string {
 	var cases string
 	if on.as == foreign {
@@ -45,7 +49,7 @@ func verdictSQL(request dialects.Request, on terms) string {
 	}
 	if request.Try {
 		verdict := failSQL(missed)
-		if !on.blind && len(turnstilesOf(request)) == 1 && !isWide(request) {
+		if !on.blind && on.nest == "" && len(turnstilesOf(request)) == 1 && !isWide(request) {
 			verdict = "0"
 		}
 		cases += "when current_setting('" + passedSetting + "', true) is distinct from 'true' then " + verdict + " "
@@ -75,7 +79,7 @@ func verdictOf(err error) error {
 		return nil
 	}
 	for name, verdict := range verdicts {
-		if strings.Contains(err.Error(), "txlock: "+name) {
+		if strings.Contains(err.Error(), "txlock: "+name+" "+ours) {
 			return verdict
 		}
 	}

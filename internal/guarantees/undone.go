@@ -161,3 +161,29 @@ func UndoneContexts[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, held.Unlock(background))
 	f.Free(t, f.Key("held"), f.Key("outer"), f.Key("nested"), f.Key("left"))
 }
+
+// NestedAfterMissed shows that a nested Do that fails undoes its own work and no other, also behind
+// one that got some of its keys and missed the others.
+func NestedAfterMissed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	holder, err := f.Locks.Mutex(f.Key("busy")).Lock(background)
+	require.NoError(t, err)
+	outer, work := f.Locks.Mutex(f.Key("outer")), func(context.Context, Tx) error { return nil }
+	require.NoError(t, outer.Do(background, func(ctx context.Context, tx Tx) error {
+		_, err := f.Locks.Mutex(f.Key("own")).Lock(ctx)
+		require.NoError(t, err)
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("own"), f.Key("busy")).Shared().TryDo(ctx, work), txlock.ErrNotAcquired)
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("busy")).TryDo(ctx, work), txlock.ErrNotAcquired)
+		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+		err = outer.Do(ctx, func(ctx context.Context, tx Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
+			return errWork
+		})
+		require.ErrorIs(t, err, errWork)
+		return nil
+	}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	require.NoError(t, holder.Unlock(background))
+	require.Error(t, f.Locks.Rows(table, "id", "txlock: done").Do(background, work), "a value is no verdict")
+}
