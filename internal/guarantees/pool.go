@@ -62,7 +62,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		locks = append(locks, lock)
 	}
 	m := f.Locks.Mutex(f.Key("3"))
-	for name, m := range map[string]*txlock.Mutex[Tx]{"Within": m.Within(50 * time.Millisecond), "deadline": m} {
+	for name, m := range map[string]*txlock.Mutex[Tx]{"Within": m.Within(150 * time.Millisecond), "deadline": m} {
 		endsPromptly(t, name, func() time.Duration {
 			const limit = 200 * time.Millisecond
 			ctx, cancel := context.WithTimeout(background, limit)

@@ -113,7 +113,7 @@ func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) tx
 }
 
 // A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
-// waiter: alone, nested, and in a transaction of its own.
+// waiter: alone, and in a transaction of its own.
 func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
@@ -125,12 +125,6 @@ func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	row, tx := f.Locks.Rows(table, "id", 1), f.Guest(t)
 	for _, wait := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := row.Lock(ctx); return err },
-		func(ctx context.Context) error {
-			return f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ Tx) error {
-				_, err := row.Lock(ctx)
-				return err
-			})
-		},
 		func(ctx context.Context) error { return row.LockTx(ctx, tx) },
 	} {
 		ctx, cancel := context.WithCancel(background)
