@@ -41,7 +41,7 @@ func StartHAProxy(ctx context.Context, pair *Pair, settings ...string) (*Server,
 		}
 		roles = append(roles, r)
 	}
-	proxy, err := startPrivate(ctx, func(folder string, port int) plan {
+	proxy, err := startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "haproxy.cfg")
 		return plan{
 			kind: pair.Kind, name: "HAProxy before " + pair.Primary().Name, origin: origin,

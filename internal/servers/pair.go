@@ -94,7 +94,7 @@ func replicationOf(kind Kind, found programs) replication {
 }
 
 func (p programs) startPrimary(ctx context.Context, kind Kind, flow replication) (*Server, error) {
-	return startPrivate(ctx, func(folder string, port int) plan {
+	return startPrivate(ctx, inMemory(), func(folder string, port int) plan {
 		made := p.plan(folder, port, kind, Options{Settings: flow.settings(1)})
 		made.first = flow.opens(urlOf(kind, port))
 		return made

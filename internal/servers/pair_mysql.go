@@ -43,7 +43,7 @@ func opening(url string) probe {
 
 // startEmpty starts a server with nothing in it, which gets all of its data by replication.
 func startEmpty(ctx context.Context, found programs, primary *Server, settings []string) (*Server, error) {
-	return startPrivate(ctx, func(folder string, port int) plan {
+	return startPrivate(ctx, inMemory(), func(folder string, port int) plan {
 		standby := found.plan(folder, port, primary.Kind, Options{Settings: settings})
 		standby.name += " standby"
 		standby.first = statement(primary.Kind.driver(), urlOf(primary.Kind, port), "SELECT 1")

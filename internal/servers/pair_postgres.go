@@ -35,7 +35,7 @@ func (r *postgresReplication) copies(folder string, primary *Server, more ...str
 func (r *postgresReplication) first(ctx context.Context, found programs, primary *Server, settings []string) (
 	*Server, error,
 ) {
-	return startPrivate(ctx, func(folder string, port int) plan {
+	return startPrivate(ctx, inMemory(), func(folder string, port int) plan {
 		standby := found.plan(folder, port, primary.Kind, Options{Settings: settings})
 		standby.name += " standby"
 		standby.setup, standby.first = r.copies(folder, primary, "--create-slot"), nil

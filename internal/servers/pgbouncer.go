@@ -24,7 +24,7 @@ func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*S
 	if err != nil {
 		return nil, fmt.Errorf("no PgBouncer to run: %w", err)
 	}
-	return startPrivate(ctx, func(folder string, port int) plan {
+	return startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "pgbouncer.ini")
 		address := *target
 		address.Host = fmt.Sprintf("127.0.0.1:%d", port)

@@ -24,7 +24,7 @@ func StartPgpool(ctx context.Context, server *Server, clients int, settings ...s
 	if err != nil {
 		return nil, fmt.Errorf("no pgpool-II to run: %w", err)
 	}
-	return startPrivate(ctx, func(folder string, port int) plan {
+	return startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "pgpool.conf")
 		address := *target
 		address.Host = fmt.Sprintf("127.0.0.1:%d", port)

@@ -43,13 +43,18 @@ func privatePrograms(ctx context.Context, kind Kind) (programs, error) {
 
 // start starts a private instance with fresh data.
 func (p programs) start(ctx context.Context, kind Kind, options Options) (*Server, error) {
-	return startPrivate(ctx, func(folder string, port int) plan { return p.plan(folder, port, kind, options) })
+	place := inMemory()
+	if options.Durable {
+		place = ""
+	}
+	return startPrivate(ctx, place, func(folder string, port int) plan { return p.plan(folder, port, kind, options) })
 }
 
-// startPrivate starts what is planned for a new folder and a free port of 127.0.0.1.
-func startPrivate(ctx context.Context, planFor func(folder string, port int) plan) (*Server, error) {
+// startPrivate starts what is planned for a new folder in place, which is that of
+// temporary files when it is empty, and a free port of 127.0.0.1.
+func startPrivate(ctx context.Context, place string, planFor func(folder string, port int) plan) (*Server, error) {
 	removeOrphans()
-	folder, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
+	folder, err := os.MkdirTemp(place, fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +226,8 @@ const folderPrefix = "txlock-server-"
 // removeOrphans removes the data that killed processes left behind.
 func removeOrphans() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
-	for _, folder := range folders {
+	further, _ := filepath.Glob(filepath.Join(sharedMemory, folderPrefix+"*"))
+	for _, folder := range append(folders, further...) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
 		if pid, err := strconv.Atoi(number); err == nil && !alive(pid) {
 			_ = os.RemoveAll(folder)

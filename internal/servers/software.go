@@ -77,7 +77,7 @@ func (s Software) needs() error {
 }
 
 func (s Software) start(ctx context.Context, line []string, origin string) (*Server, error) {
-	return startPrivate(ctx, func(folder string, port int) plan {
+	return startPrivate(ctx, "", func(folder string, port int) plan {
 		run := s.Run(folder, port)
 		return plan{
 			name: s.Name, origin: origin, run: append(line, run.Arguments...), files: run.Files, dsn: run.DSN,
