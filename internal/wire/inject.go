@@ -77,14 +77,14 @@ func (p *Proxy) precede(pair *pair) (answered bool, err error) {
 	if i == nil {
 		return false, nil
 	}
-	if err := p.write(pair.server, i.rollback); err != nil {
+	if err := p.write(pair, pair.server, i.rollback); err != nil {
 		return false, err
 	}
 	<-i.over
 	if i.instead == nil {
 		return false, nil
 	}
-	return true, p.write(pair.client, i.instead)
+	return true, p.write(pair, pair.client, i.instead)
 }
 
 // swallow tells whether data of the server answers a rollback of the proxy's.

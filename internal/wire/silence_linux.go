@@ -11,9 +11,12 @@ import (
 // Silence drops every packet of the open connections, on both sides, so not even the kernels
 // answer. A network that fails silently does the same. The connections do not recover.
 func (p *Proxy) Silence() error {
+	p.flow.Lock() // what was read and not forwarded yet is lost, too: it would be sent again and again
+	defer p.flow.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pair := range p.pairs {
+		pair.silent = true
 		for _, conn := range []net.Conn{pair.client, pair.server} {
 			if err := silence(conn.(*net.TCPConn)); err != nil {
 				return err

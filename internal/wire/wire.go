@@ -43,6 +43,7 @@ type pair struct {
 	client, server net.Conn
 	asking         bool // the last bytes went from the client to the server; guarded by Proxy.mu
 	directions     int  // how many are still forwarded; guarded by Proxy.mu
+	silent         bool // nothing arrives any more; guarded by Proxy.flow
 
 	intrusion *intrusion // that is due; nil: none; guarded by Proxy.mu
 	intruding *intrusion // whose answer is to come; nil: none; guarded by Proxy.mu
@@ -245,7 +246,7 @@ func (p *Proxy) pass(pair *pair, to net.Conn, piece piece) bool {
 		if p.network.Load().Drop {
 			return true
 		}
-		if err := p.write(to, data[:size]); err != nil {
+		if err := p.write(pair, to, data[:size]); err != nil {
 			return false
 		}
 		data = data[size:]
@@ -253,9 +254,12 @@ func (p *Proxy) pass(pair *pair, to net.Conn, piece piece) bool {
 	return true
 }
 
-func (p *Proxy) write(to io.Writer, data []byte) error {
+func (p *Proxy) write(pair *pair, to io.Writer, data []byte) error {
 	p.flow.RLock()
 	defer p.flow.RUnlock()
+	if pair.silent {
+		return nil
+	}
 	_, err := to.Write(data)
 	return err
 }
