@@ -131,7 +131,8 @@ var (
 	// that were held before are kept.
 	ErrDeadlock = dialects.ErrDeadlock
 
-	// ErrNotInstalled occurs when the lock table is missing, incomplete, or has another shape.
+	// ErrNotInstalled occurs when the lock table is missing, lacks a slot that is needed, or has
+	// another shape.
 	ErrNotInstalled = dialects.ErrNotInstalled
 
 	// ErrNoRow occurs when Rows names a row that does not exist. Such a row cannot be locked.

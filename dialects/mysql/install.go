@@ -17,7 +17,11 @@ import (
 // Find implements dialects.Driver.
 func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
 	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
-		if found.Slots, err = d.slots(ctx, conn, table); err == nil {
+		edges, err := d.census(ctx, conn, table, edgesSQL)
+		if err != nil {
+			return err
+		}
+		if found.Slots, err = edges.Seeded(table); err == nil {
 			found.Name, err = withDatabase(ctx, conn, table)
 		}
 		return err
@@ -74,7 +78,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
 func (d *Driver) complete(
 	ctx context.Context, conn *sql.Conn, layout dialects.Layout, quoted string, tables []table,
 ) error {
-	census, err := d.census(ctx, conn, layout.Table)
+	census, err := d.census(ctx, conn, layout.Table, censusSQL)
 	if number(err) == noSuchTable {
 		tables, err = append([]table{slotsTable(quoted)}, tables...), nil
 	}
@@ -236,21 +240,38 @@ func seedSQL(table string, slots int, absent string) string {
 }
 
 func (d *Driver) slots(ctx context.Context, conn *sql.Conn, table string) (int, error) {
-	census, err := d.census(ctx, conn, table)
+	census, err := d.census(ctx, conn, table, censusSQL)
 	if err != nil {
 		return 0, err
 	}
 	return census.Seeded(table)
 }
 
-// census reads what a lock table says of itself.
-func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string) (c locktable.Census, err error) {
+// censusSQL counts the slots of a quoted table.
+func censusSQL(quoted string) string {
+	return "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), COALESCE(MIN(slots), 0), " +
+		"COALESCE(MAX(slots), 0) FROM " + quoted
+}
+
+// edgesSQL looks at the first slot and the last one alone: a lock fails if its own is missing.
+func edgesSQL(quoted string) string {
+	edge := "(SELECT slot, slots FROM " + quoted + " ORDER BY slot"
+	return "SELECT z.slot - a.slot + 1, a.slot, z.slot, LEAST(a.slots, z.slots), GREATEST(a.slots, z.slots) FROM " +
+		edge + " LIMIT 1) a JOIN " + edge + " DESC LIMIT 1) z"
+}
+
+// census reads what a lock table says of itself, by the SQL that asks returns. An empty table may
+// give no row.
+func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string, asks func(quoted string) string) (
+	c locktable.Census, err error,
+) {
 	quoted, err := quoteTable(table)
 	if err != nil {
 		return c, err
 	}
-	err = conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
-		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+quoted).
-		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	err = conn.QueryRowContext(ctx, asks(quoted)).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	if errors.Is(err, sql.ErrNoRows) {
+		return c, nil
+	}
 	return c, classify(err, dialects.Request{Table: table, Slots: 1})
 }

@@ -19,7 +19,7 @@ func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.Loc
 		return found, err
 	}
 	defer conn.giveBack()
-	s, err := q.survey(ctx, table)
+	s, err := q.survey(ctx, table, edgesSQL)
 	if err == nil {
 		err = d.identifiedBy(s.extensions)
 	}
@@ -101,7 +101,7 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (nam
 			return "", fmt.Errorf("create table: %w", err)
 		}
 	}
-	found, err := q.survey(ctx, table)
+	found, err := q.survey(ctx, table, censusSQL)
 	if err != nil {
 		return "", err
 	}
@@ -199,11 +199,24 @@ func schema(table string, slots int) (create, seed string) {
 }
 
 func (q querier) slots(ctx context.Context, table string) (int, error) {
-	s, err := q.survey(ctx, table)
+	s, err := q.survey(ctx, table, censusSQL)
 	if err != nil {
 		return 0, err
 	}
 	return s.Seeded(table)
+}
+
+// censusSQL counts the slots of a quoted table.
+func censusSQL(quoted string) string {
+	return "select concat_ws(' ', count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), " +
+		"coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted
+}
+
+// edgesSQL looks at the first slot and the last one alone: a lock fails if its own is missing.
+func edgesSQL(quoted string) string {
+	edge := "(select slot, slots from " + quoted + " order by slot"
+	return "select concat_ws(' ', z.slot - a.slot + 1, a.slot, z.slot, least(a.slots, z.slots), " +
+		"greatest(a.slots, z.slots)) from " + edge + " limit 1) a, " + edge + " desc limit 1) z"
 }
 
 // survey is what a lock table says of itself, its name with its schema, and who the server is.
@@ -213,24 +226,25 @@ type survey struct {
 	extensions []string // as identity asks for them
 }
 
-func (q querier) survey(ctx context.Context, table string) (s survey, err error) {
+// survey asks with the SQL that census returns. An empty table may give no row.
+func (q querier) survey(ctx context.Context, table string, census func(quoted string) string) (s survey, err error) {
 	quoted, err := quoteTable(table)
 	if err != nil {
 		return s, err
 	}
 	columns, err := q.run(ctx, script{
 		identity,
-		{sql: "select concat_ws(' ', count(*), coalesce(min(slot), 0), " +
-			"coalesce(max(slot), 0), coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted},
+		{sql: census(quoted)},
 		{"select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n on n.oid = relnamespace " +
 			"where c.oid = $1::regclass", []string{quoted}},
 	})
 	if err != nil {
 		return s, classify(err, dialects.Request{Table: table, Slots: 1})
 	}
-	_, err = fmt.Sscan(strings.Join(columns[1], ""), &s.Rows, &s.MinSlot, &s.MaxSlot, &s.MinSlots, &s.MaxSlots)
-	if err != nil {
-		return s, locktable.NotInstalled(table, err)
+	if answer := strings.Join(columns[1], ""); answer != "" {
+		if _, err = fmt.Sscan(answer, &s.Rows, &s.MinSlot, &s.MaxSlot, &s.MinSlots, &s.MaxSlots); err != nil {
+			return s, locktable.NotInstalled(table, err)
+		}
 	}
 	s.extensions, s.name = columns[0], strings.Join(columns[2], "")
 	return s, nil

@@ -41,10 +41,10 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1000))
 	require.NoError(t, f.Locks.Install(background))
 	require.Equal(t, 1000, f.Total(t, "SELECT COUNT(*) FROM "+name))
-	// Empty or cut short, as a crash leaves it; or with a hole.
+	// Empty or cut short, as a crash leaves it; or without the slot.
 	for _, damage := range []string{
 		"DELETE FROM " + name, "DELETE FROM " + name + " WHERE slot > 500",
-		"DELETE FROM " + name + " WHERE slot = 7",
+		"DELETE FROM " + name + fmt.Sprintf(" WHERE slot = %d", testbed.SlotOf("k", 1000)),
 	} {
 		f.AsAdmin(t, damage)
 		fresh := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name))

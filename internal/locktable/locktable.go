@@ -17,6 +17,14 @@ func NotInstalled(table string, err error) error {
 	}
 }
 
+// NoSlot says that the lock table lacks a slot of so many.
+func NoSlot(table, slot string, slots int) error {
+	return advised{
+		fmt.Errorf("%w: table %.100s has no slot %s of %d", dialects.ErrNotInstalled, table, slot, slots),
+		" (run Install to complete it)",
+	}
+}
+
 // NoFence adds to the server's error that the tables which tokens are drawn from are missing.
 func NoFence(table string, err error) error {
 	return advised{

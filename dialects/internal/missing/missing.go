@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // ErrRows says that a request locked fewer rows than it named.
@@ -27,8 +28,7 @@ func Rows(r dialects.Request, existing []string) error {
 		switch {
 		case exists[value.Text]:
 		case r.Slots > 0:
-			return fmt.Errorf("%w: table %.100s has no slot %s of %d: it changed since it was read",
-				dialects.ErrNotInstalled, r.Table, value.Text, r.Slots)
+			return locktable.NoSlot(r.Table, value.Text, r.Slots)
 		default:
 			return fmt.Errorf("%w: table %.100s has no row where %.100s is %.100q, or it is a row named twice",
 				dialects.ErrNoRow, r.Table, r.Column, value.Text)
