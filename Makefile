@@ -30,8 +30,8 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 export GORACE := atexit_sleep_ms=20 $(GORACE)
 
 # Tests wait more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/tier.
-# make check vets.
-GO_TEST = go test -race -vet=off -count=1 -parallel=16 -timeout=$(LIMIT)
+# make check vets. Without -w a linker spends a quarter of its time on what debuggers read.
+GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=16 -timeout=$(LIMIT)
 LIMIT = 40m
 
 test: ## everything that protects the promise, on every engine: about 16 minutes on 2 cores, 10 are the aim
