@@ -9,8 +9,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// InspectElections implements dialects.Electorate. It looks for held rows as Inspect does.
-func (d *Driver) InspectElections(ctx context.Context, table string, only []string) (
+func (d *Driver) inspectElections(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
 	leaders, err := leadersOf(table)
@@ -36,10 +35,11 @@ func (p *picture) elections(leaders string, rows [][]string) (states []dialects.
 	for _, row := range rows {
 		seat, election := row[0], row[1]
 		state := state(rowName{leaders, "id", seat}, bySeat[seat])
-		if state.Election, state.Name = election, row[2]; state.Holder != nil || len(state.Waiters) > 0 {
+		if state.Holder != nil || len(state.Waiters) > 0 {
+			state.Kind, state.Named = dialects.KindElection, dialects.Named{Hash: election, Name: row[2]}
 			states = append(states, state)
 		}
 	}
-	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Election, b.Election) })
+	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Named.Hash, b.Named.Hash) })
 	return states
 }

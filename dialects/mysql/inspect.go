@@ -12,23 +12,28 @@ import (
 // Inspect implements dialects.Inspector. MySQL lists every row lock in
 // performance_schema.data_locks. MariaDB's views name only rows that somebody waits for: see
 // findHolders.
-func (d *Driver) Inspect(ctx context.Context, table string, slots int, only []int) (
-	states []dialects.RowState, err error,
-) {
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		p, err := newPicture(ctx, conn, table)
-		if err != nil {
-			return err
-		}
-		if p.mariadb {
-			err = d.lookAtMariaDB(ctx, conn, p, slots, only)
-		} else {
-			err = lookAtMySQL(ctx, conn, p, only == nil)
-		}
-		states = p.queues()
-		return explainPrivilege(err, p.mariadb)
-	})
-	return states, err
+func (d *Driver) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
+	switch table := of.Table.Name; of.Kind {
+	case dialects.KindSemaphore:
+		return d.inspectPermits(ctx, table, of.Names)
+	case dialects.KindElection:
+		return d.inspectElections(ctx, table, of.Names)
+	default:
+		err = d.withConn(ctx, func(conn *sql.Conn) error {
+			p, err := newPicture(ctx, conn, table)
+			if err != nil {
+				return err
+			}
+			if p.mariadb {
+				err = d.lookAtMariaDB(ctx, conn, p, of.Table.Slots, of.Slots)
+			} else {
+				err = lookAtMySQL(ctx, conn, p, of.Slots == nil)
+			}
+			states = p.queues()
+			return explainPrivilege(err, p.mariadb)
+		})
+		return states, err
+	}
 }
 
 // End implements dialects.Inspector.

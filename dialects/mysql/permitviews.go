@@ -18,8 +18,7 @@ type permitRow struct {
 	name       string
 }
 
-// InspectPermits implements dialects.Semaphores. It looks for held rows as Inspect does.
-func (d *Driver) InspectPermits(ctx context.Context, table string, only []string) (
+func (d *Driver) inspectPermits(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
 	permits, err := permitsOf(table)
@@ -109,7 +108,10 @@ func (p *picture) semaphores(ctx context.Context, conn *sql.Conn, table, permits
 	byID, queues, names := map[string]permitRow{}, map[string]string{}, map[string]string{}
 	at := func(semaphore string) *dialects.RowState {
 		if bySemaphore[semaphore] == nil {
-			bySemaphore[semaphore] = &dialects.RowState{Table: table, Semaphore: semaphore, Name: names[semaphore]}
+			bySemaphore[semaphore] = &dialects.RowState{
+				Kind: dialects.KindSemaphore, Table: table,
+				Named: dialects.Named{Hash: semaphore, Name: names[semaphore]},
+			}
 		}
 		return bySemaphore[semaphore]
 	}
