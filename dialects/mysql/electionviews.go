@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 func (d *Driver) inspectElections(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
-	leaders, err := leadersOf(table)
+	leaders, err := sqltext.LeadersOf(table)
 	if err != nil {
 		return nil, err
 	}

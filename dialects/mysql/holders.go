@@ -13,6 +13,8 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // heldSlots finds slots held by unknown sessions, using SKIP LOCKED. It reads the free slots. Each
@@ -20,7 +22,7 @@ import (
 // InnoDB unlocks a row that does not match. That delays no waiter, but a TryLock at that moment
 // misses.
 func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only []int) ([]int, error) {
-	table, err := quoteTable(p.table)
+	table, err := sqltext.QuoteTable(p.table)
 	if err != nil {
 		return nil, err
 	}
@@ -29,15 +31,15 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 			"SET @txlock_seen = '|0'", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 			lookSQL(table, p.column, only, mode),
 		} {
-			if _, err := grid(ctx, conn, text); err != nil {
+			if _, err := server.Grid(ctx, conn, text); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	err = look(owning)
-	if number(err) == onlyStatements { // which goes for FOR UPDATE too
-		err = look(sharing)
+	err = look(sqltext.Owning)
+	if server.Number(err) == server.OnlyStatements { // which goes for FOR UPDATE too
+		err = look(sqltext.Sharing)
 	}
 	if err != nil {
 		return nil, err
@@ -72,13 +74,13 @@ func (p *picture) heldSlots(ctx context.Context, conn *sql.Conn, slots int, only
 // joins it. The variable would then note the numbers of that list instead of the free rows. A
 // threshold of 0 turns that off.
 func lookSQL(table, column string, only []int, mode string) string {
-	settings := onMariaDB(someWait, "in_predicate_conversion_threshold=0")
+	settings := sqltext.OnMariaDB(sqltext.SomeWait, "in_predicate_conversion_threshold=0")
 	if only == nil {
 		return settings + "SELECT slot FROM " + table +
 			" FORCE INDEX (PRIMARY) WHERE (@txlock_seen := CONCAT(SUBSTRING_INDEX(@txlock_seen, '|', 1), " +
 			"IF(SUBSTRING_INDEX(@txlock_seen, '|', -1) = slot, '', " +
 			"CONCAT(' ', SUBSTRING_INDEX(@txlock_seen, '|', -1), '-', slot - 1)), '|', slot + 1)) IS NULL " +
-			mode + skipLocked
+			mode + sqltext.SkipLocked
 	}
 	numbers := make([]string, len(only))
 	for i, slot := range only {
@@ -86,7 +88,7 @@ func lookSQL(table, column string, only []int, mode string) string {
 	}
 	return settings + "SELECT " + column + " FROM " + table +
 		" FORCE INDEX (PRIMARY) WHERE " + column + " IN (" + strings.Join(numbers, ",") +
-		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', " + column + ")) IS NULL " + mode + skipLocked
+		") AND (@txlock_seen := CONCAT(@txlock_seen, ' ', " + column + ")) IS NULL " + mode + sqltext.SkipLocked
 }
 
 // gaps reads, for example, " 5-5 70-71|65535": slots 5, 70 and 71, and from 65535 on.
@@ -117,6 +119,8 @@ func absent(seen string, only []int) (missed []int) {
 }
 
 const (
+	// probeMark is the comment of awaitHolder's statements.
+	probeMark = sqltext.CommentMark + "probe */ "
 	// waitsAtOnce is how many connections wait for held slots at once.
 	waitsAtOnce = 4
 	// waitFor bounds each wait. It is ended when the views have been read, after some 120 ms.
@@ -245,14 +249,14 @@ func (d *Driver) awaitHolder(ctx context.Context, p *picture, slot int, started 
 		return false
 	}
 	started <- session[0]
-	table, _ := quoteTable(p.table)
-	limits := onMariaDB(someWait, fmt.Sprintf("max_statement_time=%.3f", waitFor.Seconds()))
-	_, waited := grid(clean, conn, fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %[3]s = %[5]d FOR UPDATE", limits,
-		awaitMark, p.column, table, slot))
+	table, _ := sqltext.QuoteTable(p.table)
+	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f", waitFor.Seconds()))
+	_, waited := server.Grid(clean, conn, fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %[3]s = %[5]d FOR UPDATE", limits,
+		probeMark, p.column, table, slot))
 	_, err = conn.ExecContext(clean, "ROLLBACK") // at once: it may have the row
 	<-spared
 	if err != nil {
-		destroy(conn)
+		server.Destroy(conn)
 	}
-	return number(waited) == queryInterrupted
+	return server.Number(waited) == server.QueryInterrupted
 }

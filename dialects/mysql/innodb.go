@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -34,7 +36,7 @@ func (d *Driver) lookAtMariaDB(ctx context.Context, conn *sql.Conn, p *picture, 
 // readPeople reads the sessions, except those of awaitHolder, which hold nothing. Without PROCESS
 // the server shows only those of the same user.
 func (p *picture) readPeople(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
+	lines, err := server.Grid(ctx, conn, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
 		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
 	if err != nil {
 		return err
@@ -43,14 +45,14 @@ func (p *picture) readPeople(ctx context.Context, conn *sql.Conn) error {
 		if p.now, err = strconv.ParseFloat(line[7], 64); err != nil {
 			return err
 		}
-		if strings.Contains(line[5], awaitMark) {
+		if strings.Contains(line[5], probeMark) {
 			continue
 		}
 		party := &dialects.Party{
 			Session: line[0], User: line[1], Host: line[2], Database: line[3],
 			Idle: line[4] == "Sleep", Statement: line[5],
 		}
-		if shown := labelIn(line[5]); shown != "" {
+		if shown := sqltext.LabelIn(line[5]); shown != "" {
 			_, party.Process, party.Claims = label.Read(shown)
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
 			party.For = time.Duration(milliseconds * float64(time.Millisecond))
@@ -64,13 +66,13 @@ func (p *picture) readPeople(ctx context.Context, conn *sql.Conn) error {
 // readLabels reads what sessions say of themselves. The server shows that only with
 // performance_schema on, which is not its default.
 func (p *picture) readLabels(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
+	lines, err := server.Grid(ctx, conn, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
 		FROM performance_schema.threads t
 		LEFT JOIN performance_schema.user_variables_by_thread v
-			ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '`+variable+`'
+			ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '`+sqltext.Variable+`'
 		LEFT JOIN performance_schema.events_statements_current s ON s.THREAD_ID = t.THREAD_ID
 		WHERE t.TYPE = 'FOREGROUND'`)
-	if number(err) != 0 { // no privilege: it stays blank
+	if server.Number(err) != 0 { // no privilege: it stays blank
 		return nil
 	}
 	for _, line := range lines {
@@ -104,7 +106,7 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 	if err := p.readPeople(ctx, conn); err != nil { // just before the locks, so that their owners are there
 		return 0, err
 	}
-	locks, err := grid(ctx, conn, innodbLocksSQL)
+	locks, err := server.Grid(ctx, conn, innodbLocksSQL)
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +130,7 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 		lock.place, _ = strconv.Atoi(line[7])
 		p.locks = append(p.locks, lock)
 	}
-	holders, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx "+
+	holders, err := server.Grid(ctx, conn, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx "+
 		"WHERE trx_rows_locked > 0 AND trx_mysql_thread_id <> CONNECTION_ID()")
 	for _, line := range holders {
 		if !waits[line[0]] || line[1] != "1" { // 1: only the row that it waits for
@@ -142,7 +144,7 @@ func (d *Driver) readLocks(ctx context.Context, conn *sql.Conn, p *picture) (sil
 // server's time zone, whatever the session's is, and in whole seconds: one that began in this
 // second may be followed by another that did.
 func (p *picture) begun(ctx context.Context, conn *sql.Conn) error {
-	lines, err := grid(ctx, conn, "SELECT trx_mysql_thread_id, "+begunSQL+" FROM information_schema.innodb_trx")
+	lines, err := server.Grid(ctx, conn, "SELECT trx_mysql_thread_id, "+begunSQL+" FROM information_schema.innodb_trx")
 	for _, line := range lines {
 		seconds, failed := strconv.ParseFloat(line[1], 64)
 		if failed == nil && p.now >= seconds+1 {
@@ -177,7 +179,7 @@ func (d *Driver) isInMariaDB(ctx context.Context, conn *sql.Conn, party dialects
 	if begin != "" {
 		same = " AND trx_rows_locked > 0 AND " + begunSQL + " = " + begin
 	}
-	found, err := grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
+	found, err := server.Grid(ctx, conn, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+
 		party.Session+" AND trx_id = "+number+same)
 	return len(found) > 0, err
 }

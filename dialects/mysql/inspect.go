@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Inspect implements dialects.Inspector. MySQL lists every row lock in
@@ -67,10 +68,10 @@ func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb boo
 		left = "SELECT ID FROM information_schema.processlist WHERE ID = "
 	}
 	_, err := conn.ExecContext(ctx, "KILL "+session)
-	switch number(err) {
-	case noSuchThread:
+	switch server.Number(err) {
+	case server.NoSuchThread:
 		return dialects.ErrChanged
-	case killDenied:
+	case server.KillDenied:
 		return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN), "+
 			"may end it; on MySQL that takes SYSTEM_USER as well when the session's user has it, as root does: %w", err)
 	}
@@ -80,7 +81,7 @@ func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb boo
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
 	for deadline := time.Now().Add(patience); ; {
-		found, err := grid(ctx, conn, left+session)
+		found, err := server.Grid(ctx, conn, left+session)
 		if err != nil || len(found) == 0 {
 			return err
 		}
@@ -98,12 +99,12 @@ func endSession(ctx context.Context, conn *sql.Conn, session string, mariadb boo
 // explainPrivilege says which privilege the views require.
 func explainPrivilege(err error, mariadb bool) error {
 	var missing string
-	switch number(err) {
+	switch server.Number(err) {
 	default:
 		return err
-	case noPrivilege, noDatabasePrivilege:
+	case server.NoPrivilege, server.NoDatabasePrivilege:
 		missing = "GRANT SELECT ON performance_schema.* TO …"
-	case noGlobalPrivilege:
+	case server.NoGlobalPrivilege:
 		missing = "GRANT PROCESS ON *.* TO …"
 	}
 	if mariadb {

@@ -17,6 +17,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -160,7 +161,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		if !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
-				destroy(s.conn)
+				server.Destroy(s.conn)
 			}
 			s.close()
 			return nil, 0, err
@@ -256,7 +257,7 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-		destroy(conn) // with whatever was open on it
+		server.Destroy(conn) // with whatever was open on it
 	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -23,7 +25,7 @@ const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HO
 		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID
 	FROM performance_schema.threads t
 	LEFT JOIN performance_schema.user_variables_by_thread v
-		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + variable + `'
+		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + sqltext.Variable + `'
 	LEFT JOIN performance_schema.events_statements_current s
 		ON s.THREAD_ID = t.THREAD_ID AND s.NESTING_EVENT_LEVEL = 0
 	LEFT JOIN performance_schema.events_transactions_current x
@@ -34,11 +36,11 @@ const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HO
 // variable.
 const historySQL = `SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.events_statements_history h
 	JOIN performance_schema.threads t ON t.THREAD_ID = h.THREAD_ID
-	WHERE h.SQL_TEXT LIKE '%` + commentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID() ORDER BY h.EVENT_ID DESC`
+	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID() ORDER BY h.EVENT_ID DESC`
 
 // lookAtMySQL reads performance_schema: with rows, also the locks of callers' tables.
 func lookAtMySQL(ctx context.Context, conn *sql.Conn, p *picture, rows bool) error {
-	people, err := grid(ctx, conn, peopleSQL)
+	people, err := server.Grid(ctx, conn, peopleSQL)
 	if err != nil {
 		return err
 	}
@@ -47,13 +49,13 @@ func lookAtMySQL(ctx context.Context, conn *sql.Conn, p *picture, rows bool) err
 		p.meet(line)
 		untold[line[0]] = line[6] == ""
 	}
-	history, err := grid(ctx, conn, historySQL)
+	history, err := server.Grid(ctx, conn, historySQL)
 	if err != nil {
 		return err
 	}
 	for _, line := range history {
 		if party := p.people[line[0]]; party != nil && untold[line[0]] { // it may have locked by several statements
-			_, process, claims := label.Read(labelIn(line[1]))
+			_, process, claims := label.Read(sqltext.LabelIn(line[1]))
 			party.Process, party.Claims = cmp.Or(process, party.Process), append(party.Claims, claims...)
 		}
 	}
@@ -80,11 +82,11 @@ const (
 )
 
 func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) error {
-	condition, err := p.slots().is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
+	condition, err := p.slots().Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
 	if err != nil {
 		return err
 	}
-	locks, err := grid(ctx, conn, dataLocksSQL+"l.INDEX_NAME = '"+primary+"' AND "+condition)
+	locks, err := server.Grid(ctx, conn, dataLocksSQL+"l.INDEX_NAME = '"+primary+"' AND "+condition)
 	if err != nil {
 		return err
 	}
@@ -95,7 +97,7 @@ func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) 
 		}
 		locks = append(locks, further...)
 	}
-	owners, err := grid(ctx, conn, ownersSQL)
+	owners, err := server.Grid(ctx, conn, ownersSQL)
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) 
 		lock := rowLock{
 			session: sessions[line[0]], transaction: p.identity(line[0], sessions[line[0]]),
 			waiting: line[1] == "1", shared: line[2] == "1",
-			table: p.nameOf(line[3], line[4]), index: line[5], value: recordValue(line[6]),
+			table: p.folded(sqltext.Table{Database: line[3], Name: line[4]}), index: line[5], value: recordValue(line[6]),
 		}
 		lock.party = p.people[lock.session]
 		lock.place, _ = strconv.Atoi(line[7])
@@ -120,18 +122,18 @@ func (p *picture) readDataLocks(ctx context.Context, conn *sql.Conn, rows bool) 
 // may be millions of others.
 func (p *picture) readRowLocks(ctx context.Context, conn *sql.Conn) (locks [][]string, err error) {
 	for table, values := range p.tables() {
-		condition, err := table.is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
+		condition, err := table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")
 		if err != nil {
 			return nil, err
 		}
-		some, err := grid(ctx, conn, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d",
+		some, err := server.Grid(ctx, conn, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d",
 			dataLocksSQL, condition, beginnings(values), maxLocks+1))
 		if err != nil {
 			return nil, err
 		}
 		if len(some) > maxLocks {
 			return nil, fmt.Errorf("sessions lock or await table %s.%s more than %d times: name the keys to see",
-				table.database, table.name, maxLocks)
+				table.Database, table.Name, maxLocks)
 		}
 		locks = append(locks, some...)
 	}
@@ -145,7 +147,7 @@ func beginnings(values []string) string {
 	for _, value := range values {
 		for _, printed := range []string{value, "'" + strings.ReplaceAll(value, "'", "''") + "'"} {
 			begin, _, _ := strings.Cut(printed, ",")
-			if text, err := literal(dialects.Value{Text: begin}); err == nil {
+			if text, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
 				list = append(list, text)
 			}
 		}
@@ -163,7 +165,7 @@ func (p *picture) meet(line []string) {
 		party.Statement = line[7]
 	}
 	span := line[9] // of the transaction
-	shown := labelIn(line[5])
+	shown := sqltext.LabelIn(line[5])
 	if _, party.Process, party.Claims = label.Read(shown); shown != "" { // it waits: since its statement began
 		span = line[8]
 	}
@@ -190,7 +192,7 @@ func isInMySQL(ctx context.Context, conn *sql.Conn, party dialects.Party) (bool,
 			return false, err
 		}
 	}
-	found, err := grid(ctx, conn, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
+	found, err := server.Grid(ctx, conn, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
 		JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
 		WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID = %s AND l.ENGINE_TRANSACTION_ID = %s LIMIT 1`,
 		party.Session, number))

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // permitRow is a row of the table of permits.
@@ -21,7 +23,7 @@ type permitRow struct {
 func (d *Driver) inspectPermits(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
-	permits, err := permitsOf(table)
+	permits, err := sqltext.PermitsOf(table)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +49,8 @@ func (d *Driver) lookBeside(ctx context.Context, table, columns, condition strin
 ) error {
 	return d.withConn(ctx, func(conn *sql.Conn) error {
 		rows, err := rowsBeside(ctx, conn, table, columns, condition, only)
-		switch number(err) {
-		case noSuchTable, noPrivilege: // an older version, whose users were granted only what they needed
+		switch server.Number(err) {
+		case server.NoSuchTable, server.NoPrivilege: // an older version, whose users were granted only what they needed
 			return nil
 		}
 		if err != nil || len(rows) == 0 { // none was used yet
@@ -88,7 +90,7 @@ func rowsBeside(ctx context.Context, conn *sql.Conn, table, columns, condition s
 	if only != nil {
 		names := []string{"NULL"}
 		for _, text := range only {
-			quoted, err := literal(dialects.Value{Text: text})
+			quoted, err := sqltext.Literal(dialects.Value{Text: text})
 			if err != nil {
 				return nil, err
 			}
@@ -96,7 +98,7 @@ func rowsBeside(ctx context.Context, conn *sql.Conn, table, columns, condition s
 		}
 		condition += " AND " + name + " IN (" + strings.Join(names, ", ") + ")"
 	}
-	return grid(ctx, conn, "SELECT id, "+columns+" FROM "+table+" WHERE "+condition+" ORDER BY id LIMIT "+
+	return server.Grid(ctx, conn, "SELECT id, "+columns+" FROM "+table+" WHERE "+condition+" ORDER BY id LIMIT "+
 		strconv.Itoa(maxShownBeside))
 }
 
@@ -119,7 +121,7 @@ func (p *picture) semaphores(ctx context.Context, conn *sql.Conn, table, permits
 		byID[strconv.Itoa(row.id)] = row
 		names[row.semaphore] = cmp.Or(names[row.semaphore], row.name)
 		if row.permit == 0 {
-			queues[row.semaphore] = queueName(p.database, permits, strconv.Itoa(row.id))
+			queues[row.semaphore] = sqltext.QueueName(p.database, permits, strconv.Itoa(row.id))
 		}
 	}
 	for _, lock := range p.locks {
@@ -165,7 +167,7 @@ func (p *picture) headFirst(ctx context.Context, conn *sql.Conn, queue string, s
 	if queue == "" {
 		return nil
 	}
-	user, err := grid(ctx, conn, "SELECT IS_USED_LOCK('"+queue+"')")
+	user, err := server.Grid(ctx, conn, "SELECT IS_USED_LOCK('"+queue+"')")
 	if err != nil {
 		return err
 	}

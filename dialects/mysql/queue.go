@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // rowName is a row as its user spells it: of slots, column is empty.
@@ -14,7 +15,7 @@ type rowName struct{ table, column, value string }
 
 // rowOf tells rows apart that sessions in different databases spell alike.
 type rowOf struct {
-	table tableName
+	table sqltext.Table
 	rowName
 }
 
@@ -42,12 +43,11 @@ func (p *picture) claimed() map[tableColumn]map[string]rowName {
 	names := map[tableColumn]map[string]rowName{}
 	for _, party := range p.people {
 		for _, claim := range party.Claims {
-			column, err := quoteIdentifier(claim.Column, 1)
+			column, err := sqltext.QuoteColumn(claim.Column)
 			if claim.Table == "" || err != nil {
 				continue
 			}
-			column, _ = upTo(column[1:], '`')
-			of := tableColumn{p.named(claim.Table, party.Database), strings.ToLower(column)}
+			of := tableColumn{p.named(claim.Table, party.Database), strings.ToLower(sqltext.TableOf(column, "").Name)}
 			if names[of] == nil {
 				names[of] = map[string]rowName{}
 			}

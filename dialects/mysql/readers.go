@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // InnoDB numbers a transaction when it first locks a row alone. One that only shares rows has the
@@ -73,7 +74,7 @@ func (s suspects) settle(state *dialects.RowState) {
 
 // eventIs tells whether a session of MySQL is in the transaction with that event.
 func eventIs(ctx context.Context, conn *sql.Conn, session, event string) (bool, error) {
-	found, err := grid(ctx, conn, `SELECT 1 FROM performance_schema.events_transactions_current x
+	found, err := server.Grid(ctx, conn, `SELECT 1 FROM performance_schema.events_transactions_current x
 		JOIN performance_schema.threads t ON t.THREAD_ID = x.THREAD_ID
 		WHERE t.PROCESSLIST_ID = `+session+" AND x.STATE = 'ACTIVE' AND x.EVENT_ID = "+event)
 	return len(found) > 0, err

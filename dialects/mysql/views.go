@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // picture is what the server's views show: sessions, and the row locks that they have or wait for.
@@ -23,7 +24,7 @@ type picture struct {
 	people   map[string]*dialects.Party // by the number of the connection
 	begins   map[string]string          // what tells their transactions apart; see identity
 	locks    []rowLock
-	leading  map[tableName]map[string]string // the first column of each index, of callers' tables
+	leading  map[sqltext.Table]map[string]string // the first column of each index, of callers' tables
 }
 
 // rowLock is the lock of an index record.
@@ -35,17 +36,14 @@ type rowLock struct {
 	place       int  // in the queue: how many locks are in front
 	shared      bool // FOR SHARE
 	sharing     int  // MariaDB shows it as that of each unnumbered session: of so many it is; else 0
-	table       tableName
+	table       sqltext.Table
 	index       string
 	value       string // the first column of the record
 }
 
-// tableName is a table as the server's views name it.
-type tableName struct{ database, name string }
-
 // tableColumn is a column of a table, in small letters: case never matters in names of columns.
 type tableColumn struct {
-	tableName
+	sqltext.Table
 	column string
 }
 
@@ -53,10 +51,10 @@ type tableColumn struct {
 const primary = "PRIMARY"
 
 func newPicture(ctx context.Context, conn *sql.Conn, table string) (*picture, error) {
-	if _, err := quoteTable(table); err != nil {
+	if _, err := sqltext.QuoteTable(table); err != nil {
 		return nil, err
 	}
-	lines, err := grid(ctx, conn, "SELECT @@version LIKE '%MariaDB%', DATABASE(), UNIX_TIMESTAMP(NOW(6)), "+
+	lines, err := server.Grid(ctx, conn, "SELECT @@version LIKE '%MariaDB%', DATABASE(), UNIX_TIMESTAMP(NOW(6)), "+
 		"@@lower_case_table_names, @@performance_schema")
 	if err != nil {
 		return nil, err
@@ -65,7 +63,7 @@ func newPicture(ctx context.Context, conn *sql.Conn, table string) (*picture, er
 		mariadb: lines[0][0] == "1", table: table, column: "slot", database: lines[0][1], folds: lines[0][3] != "0",
 		people:  map[string]*dialects.Party{},
 		begins:  map[string]string{},
-		leading: map[tableName]map[string]string{},
+		leading: map[sqltext.Table]map[string]string{},
 	}
 	if !p.mariadb && lines[0][4] == "0" {
 		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
@@ -76,46 +74,28 @@ func newPicture(ctx context.Context, conn *sql.Conn, table string) (*picture, er
 }
 
 // slots is the lock table.
-func (p *picture) slots() tableName { return p.named(p.table, p.database) }
+func (p *picture) slots() sqltext.Table { return p.named(p.table, p.database) }
 
 // named is the table that a session in database spells so, or the zero value for an invalid name.
-func (p *picture) named(spelled, database string) tableName {
-	quoted, err := quoteTable(spelled)
+func (p *picture) named(spelled, database string) sqltext.Table {
+	quoted, err := sqltext.QuoteTable(spelled)
 	if err != nil {
-		return tableName{}
+		return sqltext.Table{}
 	}
 	return p.parsed(quoted, database)
 }
 
 // parsed reads a name in backquotes.
-func (p *picture) parsed(text, database string) tableName {
-	name, rest := upTo(strings.TrimPrefix(text, "`"), '`')
-	if further, qualified := strings.CutPrefix(rest, ".`"); qualified {
-		database = name
-		name, _ = upTo(further, '`')
-	}
-	return p.nameOf(database, name)
+func (p *picture) parsed(text, database string) sqltext.Table {
+	return p.folded(sqltext.TableOf(text, database))
 }
 
-func (p *picture) nameOf(database, name string) tableName {
+// folded is the table as the views name it.
+func (p *picture) folded(table sqltext.Table) sqltext.Table {
 	if p.folds {
-		database, name = strings.ToLower(database), strings.ToLower(name)
+		table.Database, table.Name = strings.ToLower(table.Database), strings.ToLower(table.Name)
 	}
-	return tableName{database, name}
-}
-
-// upTo is the text before the quote that ends it, which is not doubled, and the rest behind it.
-func upTo(text string, quote byte) (inside, rest string) {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == quote {
-			if i++; i == len(text) || text[i] != quote {
-				return b.String(), text[i:]
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String(), ""
+	return table
 }
 
 // since is a time d ago.
@@ -127,7 +107,7 @@ func (p *picture) since(d time.Duration) time.Time {
 // text in quotes.
 func recordValue(data string) string {
 	if text, quoted := strings.CutPrefix(data, "'"); quoted {
-		value, _ := upTo(text, '\'')
+		value, _ := sqltext.Unquoted(text, '\'')
 		return value
 	}
 	value, _, _ := strings.Cut(data, ",")
@@ -142,11 +122,11 @@ func (p *picture) readIndexes(ctx context.Context, conn *sql.Conn) error {
 		if claimed[lock.table] == nil || p.leading[lock.table] != nil {
 			continue
 		}
-		condition, err := lock.table.is("TABLE_SCHEMA", "TABLE_NAME")
+		condition, err := lock.table.Is("TABLE_SCHEMA", "TABLE_NAME")
 		if err != nil {
 			return err
 		}
-		lines, err := grid(ctx, conn,
+		lines, err := server.Grid(ctx, conn,
 			"SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+condition)
 		if err != nil {
 			return err
@@ -161,56 +141,20 @@ func (p *picture) readIndexes(ctx context.Context, conn *sql.Conn) error {
 
 // tables are the tables that sessions say they lock rows of, with the values of the rows. That of
 // leaders is not among them: it is looked at apart.
-func (p *picture) tables() map[tableName][]string {
-	values := map[tableName][]string{}
-	var seats tableName
-	if leaders, err := leadersOf(p.table); err == nil {
+func (p *picture) tables() map[sqltext.Table][]string {
+	values := map[sqltext.Table][]string{}
+	var seats sqltext.Table
+	if leaders, err := sqltext.LeadersOf(p.table); err == nil {
 		seats = p.parsed(leaders, p.database)
 	}
 	for of, rows := range p.claimed() {
-		_, err := of.is("", "") // no table has an invalid name
-		if err != nil || of.database == "" || of.name == "" || of.tableName == p.slots() || of.tableName == seats {
+		_, err := of.Is("", "") // no table has an invalid name
+		if err != nil || of.Database == "" || of.Name == "" || of.Table == p.slots() || of.Table == seats {
 			continue
 		}
 		for value := range rows {
-			values[of.tableName] = append(values[of.tableName], value)
+			values[of.Table] = append(values[of.Table], value)
 		}
 	}
 	return values
-}
-
-// is is the condition that two columns name the table. The bare columns let the server look it up.
-func (t tableName) is(database, name string) (string, error) {
-	first, err := literal(dialects.Value{Text: t.database})
-	second, failed := literal(dialects.Value{Text: t.name})
-	return database + " = " + first + " AND " + name + " = " + second, cmp.Or(err, failed)
-}
-
-// grid is all of a query's result, with "" for NULL.
-func grid(ctx context.Context, conn querier, query string) (lines [][]string, err error) {
-	rows, err := conn.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		line := make([]string, len(columns))
-		into := make([]any, len(columns))
-		values := make([]sql.NullString, len(columns))
-		for i := range values {
-			into[i] = &values[i]
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		for i, value := range values {
-			line[i] = value.String
-		}
-		lines = append(lines, line)
-	}
-	return lines, rows.Err()
 }
