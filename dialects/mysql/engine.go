@@ -123,12 +123,8 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 		if err != nil {
 			return err
 		}
-		condition, err := sqltext.TableOf(quoted, database[0]).Is("TABLE_SCHEMA", "TABLE_NAME")
-		if err != nil {
-			return err
-		}
 		listed, err := firstColumn(brief, conn, "SELECT COALESCE(ENGINE, '"+aView+"') FROM information_schema.TABLES "+
-			"WHERE "+condition)
+			"WHERE "+sqltext.TableOf(quoted, database[0]).Is("TABLE_SCHEMA", "TABLE_NAME"))
 		if len(listed) == 1 {
 			engine = listed[0]
 		}

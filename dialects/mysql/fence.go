@@ -40,8 +40,9 @@ var errNoRun = errors.New("no token: the server was restarted or has taken over"
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
-	beside, err := sqltext.Beside(table)
-	return fence{epochs: beside("_epochs"), runs: beside("_runs")}, err
+	epochs, err := sqltext.Beside(table, "_epochs")
+	runs, _ := sqltext.Beside(table, "_runs")
+	return fence{epochs: epochs, runs: runs}, err
 }
 
 // run is the epoch of the server's run and the count at which it began, or NULL.

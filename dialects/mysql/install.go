@@ -199,7 +199,7 @@ func tablesBeside(locks string) ([]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaders, err := sqltext.LeadersOf(locks)
+	leaders, err := sqltext.Beside(locks, sqltext.Leaders)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func tablesBeside(locks string) ([]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	permits, err := sqltext.PermitsOf(locks)
+	permits, err := sqltext.Beside(locks, sqltext.Permits)
 	return append(f.tables(), leadersTable(leaders), markersTable(markers), permitsTable(permits)), err
 }
 

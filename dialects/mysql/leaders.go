@@ -44,7 +44,7 @@ func literalsOf(named dialects.Named) (hash, name string, err error) {
 func (d *Driver) Seats(ctx context.Context, table string, election dialects.Named, create bool) (
 	s dialects.Seats, err error,
 ) {
-	leaders, err := sqltext.LeadersOf(table)
+	leaders, err := sqltext.Beside(table, sqltext.Leaders)
 	if err != nil {
 		return s, err
 	}

@@ -17,10 +17,7 @@ import (
 )
 
 // markersOf derives the quoted name from the lock table's.
-func markersOf(table string) (string, error) {
-	beside, err := sqltext.Beside(table)
-	return beside("_once"), err
-}
+func markersOf(table string) (string, error) { return sqltext.Beside(table, "_once") }
 
 // markersTable has the markers. Sweep finds old ones by the index. Run is a number of the session
 // that wrote the marker last: see markSQL.

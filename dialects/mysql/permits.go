@@ -30,7 +30,7 @@ func permitsTable(permits string) table {
 func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (
 	p dialects.Permits, err error,
 ) {
-	permits, err := sqltext.PermitsOf(table)
+	permits, err := sqltext.Beside(table, sqltext.Permits)
 	if err != nil {
 		return p, err
 	}

@@ -73,18 +73,17 @@ func Grid(ctx context.Context, on interface {
 	if err != nil {
 		return nil, err
 	}
+	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
 	for rows.Next() {
-		line := make([]string, len(columns))
-		into := make([]any, len(columns))
-		values := make([]sql.NullString, len(columns))
-		for i := range values {
-			into[i] = &values[i]
-		}
 		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
+		line := make([]string, len(columns))
 		for i, value := range values {
-			line[i] = value.String
+			line[i] = string(value)
 		}
 		lines = append(lines, line)
 	}

@@ -1,8 +1,10 @@
 package sqltext
 
-import "strings"
+import (
+	"strings"
+)
 
-// Variable is one of the session's. A session shows its label in two places. The process list has it
+// Variable is one of the session's, which shows its label in two places. The process list has it
 // in a comment of the locking statement while that waits. Once the lock is granted,
 // performance_schema shows it in this variable. The variable is no promise: on a pool of Open it
 // outlives the lock. Setting it costs a few microseconds, so it is not set where performance_schema

@@ -1,7 +1,6 @@
 package sqltext
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -20,23 +19,17 @@ func quote(name string, maxParts int) (string, error) {
 	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }
 
-// Beside names what stands beside a lock table, quoted. The server refuses names that are too long.
-func Beside(table string) (beside func(suffix string) string, err error) {
+// What the names of tables beside the lock table end with.
+const (
+	Permits = "_permits" // of semaphores
+	Leaders = "_leaders" // the seats of elections, and their records
+)
+
+// Beside is the quoted name of a table beside a lock table. The server refuses names that are too
+// long.
+func Beside(table, suffix string) (string, error) {
 	quoted, err := QuoteTable(table)
-	stem := strings.TrimSuffix(quoted, "`")
-	return func(suffix string) string { return stem + suffix + "`" }, err
-}
-
-// PermitsOf is the quoted name of the table with the permits of semaphores.
-func PermitsOf(table string) (string, error) {
-	beside, err := Beside(table)
-	return beside("_permits"), err
-}
-
-// LeadersOf is the quoted name of the table with the rows of elections.
-func LeadersOf(table string) (string, error) {
-	beside, err := Beside(table)
-	return beside("_leaders"), err
+	return strings.TrimSuffix(quoted, "`") + suffix + "`", err
 }
 
 // QueueName is the name of the lock that the head of a semaphore's queue holds. The server has one
@@ -62,10 +55,10 @@ func TableOf(quoted, database string) Table {
 }
 
 // Is is the condition that two columns name the table. The bare columns let the server look it up.
-func (t Table) Is(database, name string) (string, error) {
-	first, err := Literal(dialects.Value{Text: t.Database})
-	second, failed := Literal(dialects.Value{Text: t.Name})
-	return database + " = " + first + " AND " + name + " = " + second, cmp.Or(err, failed)
+func (t Table) Is(database, name string) string {
+	first, _ := Literal(dialects.Value{Text: t.Database}) // names are valid UTF-8
+	second, _ := Literal(dialects.Value{Text: t.Name})
+	return database + " = " + first + " AND " + name + " = " + second
 }
 
 // Unquoted is the text before the quote that ends it, which is not doubled, and the rest behind it.
