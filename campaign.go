@@ -160,21 +160,6 @@ func (e *Election[Tx]) row(request dialects.Request) *Mutex[Tx] {
 // electionColumn stands where locks of rows have the name of a column.
 const electionColumn = "election"
 
-// inspectElections returns the elections that are led or awaited. The lock is that of the seat.
-func (l *Locker[Tx]) inspectElections(ctx context.Context, table string, keys []string, here map[row]int) (
-	holdings []Holding, err error,
-) {
-	rows, err := l.driver.InspectElections(ctx, table, hashesOf(keys))
-	for _, state := range rows {
-		h := holdingOf(state, 0)
-		h.Table, h.Column, h.Row = l.config.table, electionColumn, state.Election
-		h.known = knownName(state)
-		h.Behind = max(h.Behind, here[row{h.Table, "", h.Row}])
-		holdings = append(holdings, h)
-	}
-	return holdings, err
-}
-
 // passing tells whether another candidacy may succeed after the error of one: that of a session
 // that was lost, of rows that have gone, or one that may pass by itself.
 func (e *Election[Tx]) passing(err error) bool {

@@ -1,7 +1,6 @@
 package txlock
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 
@@ -76,9 +75,9 @@ func (c *config) named(name string) dialects.Named {
 }
 
 // knownName is the name that the table has, or what stands for a hidden one.
-func knownName(state dialects.RowState) string {
-	if state.Name != "" {
-		return keyOf(state.Name)
+func knownName(named dialects.Named) string {
+	if named.Name != "" {
+		return keyOf(named.Name)
 	}
-	return hiddenHash(cmp.Or(state.Semaphore, state.Election)) + "…"
+	return hiddenHash(named.Hash) + "…"
 }

@@ -117,32 +117,21 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		}
 		only = append(only, slotOf(sumOf(key), found.Slots))
 	}
-	rows, err := l.driver.Inspect(ctx, found.Name, found.Slots, only)
-	if err != nil {
-		return nil, err
-	}
-	holdings, here := make([]Holding, 0, len(rows)), l.waitingHere()
-	for _, state := range rows {
-		if only != nil && (state.Column != "" || !slices.ContainsFunc(
-			only, func(slot int) bool { return strconv.Itoa(slot) == state.Value })) {
-			continue
+	holdings, here := []Holding{}, l.waitingHere()
+	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
+		states, err := l.driver.Inspect(ctx, dialects.Inspection{
+			Kind: kind, Table: *found, Slots: only, Names: hashesOf(keys),
+		})
+		if err != nil {
+			return nil, err
 		}
-		h := holdingOf(state, found.Slots)
-		h.Behind = max(h.Behind, here[row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}])
-		if state.Column == "" {
-			h.Table = l.config.table
+		for _, state := range states {
+			if only == nil || kind != dialects.KindRow || state.Column == "" && slices.ContainsFunc(
+				only, func(slot int) bool { return strconv.Itoa(slot) == state.Value }) {
+				holdings = append(holdings, l.holdingOf(state, found.Slots, here))
+			}
 		}
-		holdings = append(holdings, h)
 	}
-	semaphores, err := l.inspectPermits(ctx, found.Name, keys, here)
-	if err != nil {
-		return nil, err
-	}
-	elections, err := l.inspectElections(ctx, found.Name, keys, here)
-	if err != nil {
-		return nil, err
-	}
-	holdings = slices.Concat(holdings, semaphores, elections)
 	forgetAmbiguous(holdings)
 	for i := range holdings {
 		holdings[i].nameKey(keys)
@@ -154,19 +143,40 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	return holdings, nil
 }
 
-func holdingOf(row dialects.RowState, slots int) Holding {
-	h := Holding{Table: row.Table, Column: row.Column, Row: row.Value}
-	if row.Holder != nil {
-		holder, claim := sessionOf(*row.Holder, row, slots)
-		holder.grantedBy(claim)
-		h.Holder = &holder
+// holdingOf puts together what the server shows and what this Locker knows: here is how many
+// callers wait in it.
+func (l *Locker[Tx]) holdingOf(state dialects.RowState, slots int, here map[row]int) Holding {
+	h := Holding{Table: l.config.table, Column: state.Column, Row: state.Value}
+	line := row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}
+	switch {
+	case state.Kind == dialects.KindSemaphore:
+		h.Column, h.Row, h.known = semaphoreColumn, state.Named.Hash, knownName(state.Named)
+		line = row{h.Table, semaphoreColumn, h.Row}
+	case state.Kind == dialects.KindElection:
+		h.Column, h.Row, h.known = electionColumn, state.Named.Hash, knownName(state.Named)
+		line = row{h.Table, "", h.Row}
+	case state.Column != "":
+		h.Table = state.Table
 	}
-	h.Readers = readersOf(row, slots)
-	for _, party := range row.Waiters {
-		waiter, _ := sessionOf(party, row, slots)
+	holders := func(parties []dialects.Party) (sessions []Session) {
+		for _, party := range parties {
+			holder, claim := sessionOf(party, state, slots)
+			holder.grantedBy(claim)
+			sessions = append(sessions, holder)
+		}
+		return sessions
+	}
+	if state.Holder != nil {
+		h.Holder = &holders([]dialects.Party{*state.Holder})[0]
+	}
+	unknown := slices.Repeat([]Session{{Shared: true}}, state.Sharing)
+	h.Readers, h.Permits = append(holders(state.Readers), unknown...), holders(state.Permits)
+	for _, party := range state.Waiters {
+		waiter, _ := sessionOf(party, state, slots)
 		h.Waiters = append(h.Waiters, waiter)
 	}
 	h.addUp()
+	h.Behind = max(h.Behind, here[line])
 	return h
 }
 
@@ -213,7 +223,7 @@ func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Sessio
 		ID: party.Session, Key: key, Application: party.Application, Host: party.Host, Process: party.Process,
 		User:     party.User,
 		Database: party.Database, Since: party.Since, For: party.For, Idle: party.Idle, Statement: party.Statement,
-		Shared: party.Shared, party: party,
+		Permit: party.Permit, Shared: party.Shared, party: party,
 	}
 	if claim != nil {
 		s.Behind = claim.Behind
@@ -283,12 +293,12 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 		for j, item := range claim.Items {
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
-			case row.Semaphore != "":
-				if name := keyOf(row.Name); claim.Permits > 0 && (hashOf(item) == row.Semaphore || cut && name != "" &&
-					strings.HasPrefix(name, item)) {
+			case row.Kind == dialects.KindSemaphore:
+				hash, name := row.Named.Hash, keyOf(row.Named.Name)
+				if claim.Permits > 0 && (hashOf(item) == hash || cut && name != "" && strings.HasPrefix(name, item)) {
 					return cmp.Or(name, item), claim
 				}
-				if claim.Permits > 0 && item == hiddenHash(row.Semaphore) {
+				if claim.Permits > 0 && item == hiddenHash(hash) {
 					return "", claim
 				}
 			case claim.Permits > 0:

@@ -131,32 +131,6 @@ func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.R
 	return g, err
 }
 
-// inspectPermits returns the semaphores of keys, or all, that are held or awaited.
-func (l *Locker[Tx]) inspectPermits(ctx context.Context, table string, keys []string, here map[row]int) (
-	holdings []Holding, err error,
-) {
-	rows, err := l.driver.InspectPermits(ctx, table, hashesOf(keys))
-	for _, state := range rows {
-		h := Holding{
-			Table: l.config.table, Column: semaphoreColumn, Row: state.Semaphore, known: knownName(state),
-		}
-		for _, party := range state.Permits {
-			holder, claim := sessionOf(party, state, 0)
-			holder.grantedBy(claim)
-			holder.Permit = party.Permit
-			h.Permits = append(h.Permits, holder)
-		}
-		for _, party := range state.Waiters {
-			waiter, _ := sessionOf(party, state, 0)
-			h.Waiters = append(h.Waiters, waiter)
-		}
-		h.addUp()
-		h.Behind = max(h.Behind, here[row{h.Table, semaphoreColumn, h.Row}])
-		holdings = append(holdings, h)
-	}
-	return holdings, err
-}
-
 // keyOf undoes asciiKey. Of a long key it is the beginning, and "…".
 func keyOf(name string) string {
 	name, _, cut := strings.Cut(name, "#")

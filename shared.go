@@ -1,11 +1,6 @@
 package txlock
 
-import (
-	"errors"
-	"slices"
-
-	"github.com/txlock/txlock/dialects"
-)
+import "errors"
 
 // Shared returns a copy that shares: any number of sessions hold it at the same time, while no
 // session holds the same rows without Shared. It is for readers beside writers. All verbs work with
@@ -42,14 +37,4 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
 	}
 	return &sharing
-}
-
-// readersOf are the sessions that share a row, and an empty Session for each that nobody knows.
-func readersOf(state dialects.RowState, slots int) (readers []Session) {
-	for _, party := range state.Readers {
-		reader, claim := sessionOf(party, state, slots)
-		reader.grantedBy(claim)
-		readers = append(readers, reader)
-	}
-	return append(readers, slices.Repeat([]Session{{Shared: true}}, state.Sharing)...)
 }

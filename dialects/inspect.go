@@ -13,19 +13,40 @@ var ErrChanged = errors.New("the session has changed")
 // Inspector shows who holds rows and who waits for them. Its methods take a connection from the
 // pool for a moment.
 type Inspector interface {
-	// Inspect returns the rows of the lock table that are held or awaited, and those rows of
-	// callers' tables that sessions of txlock say they lock. Slots is how many table was seeded
-	// with. Only limits the slots that are looked for; nil means all. More may be returned, and the
-	// caller filters.
-	Inspect(ctx context.Context, table string, slots int, only []int) ([]RowState, error)
+	// Inspect returns what is held or awaited of a kind. More may be returned than was asked for,
+	// and the caller filters. A table of semaphores or of elections that is missing, or that this
+	// user may not read, has none.
+	Inspect(ctx context.Context, of Inspection) ([]RowState, error)
 
 	// End ends a session that Inspect has shown, and returns when the server has released what it
 	// held. A session that is in another transaction by now goes on: ErrChanged.
 	End(ctx context.Context, party Party) error
 }
 
+// Kind is what can be held.
+type Kind int
+
+const (
+	// KindRow is a row of the lock table, or of a caller's table that sessions of txlock say they
+	// lock.
+	KindRow Kind = iota
+	// KindSemaphore is the permits of a semaphore.
+	KindSemaphore
+	// KindElection is the seat of an election: its holder leads.
+	KindElection
+)
+
+// Inspection says what to look at.
+type Inspection struct {
+	Kind  Kind
+	Table LockTable
+	Slots []int    // of KindRow: that are looked for alone; nil: all
+	Names []string // of the other kinds, by their hashes: that are looked for alone; nil: all
+}
+
 // RowState is a row with its holder and waiters.
 type RowState struct {
+	Kind    Kind
 	Table   string  // as its user spells it
 	Column  string  // empty for a slot
 	Value   string  // of Column, or the slot's number
@@ -34,14 +55,11 @@ type RowState struct {
 	// Sharing is how many more share it, of whom the server does not say who they are.
 	Sharing int
 	Waiters []Party // in the order of the queue
-	// Semaphore is a hash of the name of a semaphore, and empty for a row. Table is the lock table
-	// then, and Permits are the sessions that hold a permit each.
-	Semaphore string
-	Permits   []Party
-	// Election is a hash of the name of an election, whose seat the row is.
-	Election string
-	// Name is what the table has of the name of the semaphore or the election, for people.
-	Name string
+	// Named is the semaphore, or the election whose seat the row is.
+	Named Named
+	// Permits are the sessions that hold a permit each of a semaphore, which is no row: Value is
+	// empty.
+	Permits []Party
 }
 
 // Party is a session that holds a row or waits for it. What the server does not show is empty.

@@ -27,11 +27,6 @@ type Electorate interface {
 	// ErrNoLeader. A record that is missing is ErrNoRow.
 	Leader(ctx context.Context, seats Seats) (Leader, error)
 
-	// InspectElections returns the elections that somebody leads or campaigns in: the Holder leads.
-	// Only limits them, by their hashes; nil means all. A table that is missing, or
-	// that this user may not read, has none.
-	InspectElections(ctx context.Context, table string, only []string) ([]RowState, error)
-
 	// Passing tells whether an error may pass by itself: the server cannot be reached, is starting
 	// or stopping, has no connection left, only reads for now, or has interrupted a statement.
 	Passing(err error) bool

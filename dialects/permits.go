@@ -14,11 +14,6 @@ type Semaphores interface {
 	// with its name for people, if that is not empty. It may run on several clients at once, and
 	// takes a connection from the pool for a moment. A table that is missing is ErrNotInstalled.
 	Permits(ctx context.Context, table string, semaphore Named, n int) (Permits, error)
-
-	// InspectPermits returns the semaphores whose permits are held or awaited. Only limits them, by
-	// their hashes; nil means all. A table that is missing, or that this user may not
-	// read, has none.
-	InspectPermits(ctx context.Context, table string, only []string) ([]RowState, error)
 }
 
 // Named is a semaphore or an election. Clients agree on the hash of its name.

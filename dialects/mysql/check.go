@@ -9,12 +9,14 @@ import (
 
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // Check implements dialects.Driver. It proves exclusion on two connections, whose sessions have the
 // lease of a lock.
 func (d *Driver) Check(ctx context.Context, table string, lease time.Duration) error {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
@@ -50,7 +52,7 @@ func leased(ctx context.Context, conn *sql.Conn, lease time.Duration, work func(
 	defer cancel()
 	_, failed := conn.ExecContext(clean, "SET wait_timeout = COALESCE("+kept+", @@wait_timeout), "+kept+" = NULL")
 	if failed != nil {
-		destroy(conn)
+		server.Destroy(conn)
 	}
 	return err
 }
@@ -67,12 +69,12 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool)
 		return 0, false, exclusion.NoVerdict(err)
 	}
 	query := "SELECT slot FROM " + c.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
-	if " "+clause == skipLocked {
-		query = onMariaDB(someWait) + query
+	if " "+clause == sqltext.SkipLocked {
+		query = sqltext.OnMariaDB(sqltext.SomeWait) + query
 	}
 	column, err := firstColumn(ctx, c.conn, query)
-	switch number(err) {
-	case lockNowait, lockWaitTimeout: // MySQL's answer, MariaDB's
+	switch server.Number(err) {
+	case server.LockNowait, server.LockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
 	}
 	return len(column), false, verdict(err)
@@ -80,22 +82,23 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool)
 
 // TryShare implements exclusion.Conn.
 func (c checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error) {
-	mode := sharing
+	mode := sqltext.Sharing
 	if alone {
-		mode = owning
+		mode = sqltext.Owning
 	}
 	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return false, exclusion.NoVerdict(err)
 	}
-	column, err := firstColumn(ctx, c.conn, onMariaDB(someWait)+"SELECT slot FROM "+c.table+" WHERE slot = "+
-		strconv.Itoa(slot)+" "+mode+skipLocked)
+	column, err := firstColumn(ctx, c.conn, sqltext.OnMariaDB(sqltext.SomeWait)+"SELECT slot FROM "+c.table+
+		" WHERE slot = "+strconv.Itoa(slot)+" "+mode+sqltext.SkipLocked)
 	return len(column) == 1, verdict(err)
 }
 
 // verdict marks errors that say nothing about the engine.
 func verdict(err error) error {
-	switch number(err) {
-	case 0, noPrivilege, noColumnPrivilege, serverShutdown, connectionKilled, sessionKilled, idleTooLong:
+	switch server.Number(err) {
+	case 0, server.NoPrivilege, server.NoColumnPrivilege, server.ServerShutdown, server.ConnectionKilled,
+		server.SessionKilled, server.IdleTooLong:
 		return exclusion.NoVerdict(err)
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // connector opens the connections of a pool of Open. Their settings save round trips, and keep what
@@ -27,7 +28,7 @@ type connector struct {
 	driver.Connector
 }
 
-const sessionSettings = "SET autocommit = 0, " + longWait + ", " + isolation + " = " + level + ", " +
+const sessionSettings = "SET autocommit = 0, " + sqltext.LongWait + ", " + isolation + " = " + level + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {
@@ -142,13 +143,13 @@ var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
 // leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in
-// front. What stands in the comment of onMariaDB is in force for its statement alone: so begin the
+// front. What stands in the comment of OnMariaDB is in force for its statement alone: so begin the
 // nested locks of this library, which have a key in another comment.
 func leavesSettings(query string) bool {
-	if text, ours := strings.CutPrefix(query, onMariaDBOnly); ours {
+	if text, ours := strings.CutPrefix(query, sqltext.OnMariaDBOnly); ours {
 		_, query, _ = strings.Cut(text, "*/")
 	}
-	if strings.Contains(query, commentMark) {
+	if strings.Contains(query, sqltext.CommentMark) {
 		query = ownComment.ReplaceAllLiteralString(query, "")
 	}
 	query = strings.TrimLeft(query, " \t\r\n(")
@@ -160,7 +161,7 @@ func leavesSettings(query string) bool {
 	return false
 }
 
-var ownComment = regexp.MustCompile(regexp.QuoteMeta(commentMark) + `[^*]*\*/`)
+var ownComment = regexp.MustCompile(regexp.QuoteMeta(sqltext.CommentMark) + `[^*]*\*/`)
 
 type ownedTx struct{ conn *ownedConn }
 

@@ -3,13 +3,13 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Commit implements dialects.Session.
@@ -26,9 +26,9 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone), number(err) == noSuchSavepoint, isAborted(err):
+	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, isAborted(err):
 		err = lost(err)
-	case number(err) == 0 && !errors.Is(err, dialects.ErrLost):
+	case server.Number(err) == 0 && !errors.Is(err, dialects.ErrLost):
 		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w",
 			dialects.ErrLost, err)
 	}
@@ -45,7 +45,7 @@ func (s *session) commit(ctx context.Context) error {
 		return s.restore(ctx, release+"; SET "+commits)
 	}
 	if err := s.exec(ctx, release); err != nil {
-		if number(err) == 0 {
+		if server.Number(err) == 0 {
 			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost,
 				err)
 		}
@@ -68,7 +68,7 @@ func (s *session) unlessCut(cut bool, err error) error {
 	if !cut {
 		return err
 	}
-	destroy(s.conn)
+	server.Destroy(s.conn)
 	return interrupt.Unanswered(err)
 }
 
@@ -76,7 +76,7 @@ func (s *session) unlessCut(cut bool, err error) error {
 func (s *session) close() {
 	s.endLoan()
 	if s.loan != nil && s.loan.conn.strays {
-		destroy(s.conn)
+		server.Destroy(s.conn)
 	}
 	_ = s.conn.Close()
 }
@@ -111,12 +111,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		}
 	}
 	if err != nil || s.readOnly {
-		destroy(s.conn)
+		server.Destroy(s.conn)
 	}
 	return err
-}
-
-// destroy has a connection closed when it is given back.
-func destroy(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // tables are those of which it is known that the server locks their rows.
@@ -50,8 +52,8 @@ func (d *Driver) lockable(ctx context.Context, at place, request dialects.Reques
 			continue
 		}
 		switch reason, err := d.whyUnlocked(ctx, at, name); {
-		case number(err) == noSuchTable, number(err) == unknownDatabase: // the next statement says it better
-			return nil
+		case server.Number(err) == server.NoSuchTable, server.Number(err) == server.UnknownDatabase:
+			return nil // the next statement says it better
 		case err != nil:
 			return classify(err, request)
 		case reason != "":
@@ -74,14 +76,15 @@ var engineIn = regexp.MustCompile(`(?m)^\) ENGINE=(\w+)`)
 // whyUnlocked says what a table is whose rows nobody can lock, or nothing. SHOW CREATE TABLE knows
 // what the name means in this session, and takes no snapshot, as MySQL's information_schema does.
 func (d *Driver) whyUnlocked(ctx context.Context, at place, name string) (reason string, err error) {
-	quoted, err := quoteTable(name)
+	quoted, err := sqltext.QuoteTable(name)
 	if err != nil {
 		return "", err
 	}
-	lines, err := d.show(ctx, at, onMariaDB("sql_mode=''")+"SHOW %sCREATE TABLE "+strings.ReplaceAll(quoted, "%", "%%"))
+	lines, err := d.show(ctx, at, sqltext.OnMariaDB("sql_mode=''")+"SHOW %sCREATE TABLE "+
+		strings.ReplaceAll(quoted, "%", "%%"))
 	engine := "InnoDB"
 	switch {
-	case number(err) == noPrivilege:
+	case server.Number(err) == server.NoPrivilege:
 		engine, err = d.listedEngine(ctx, quoted)
 	case err != nil, len(lines) == 0:
 	case strings.HasPrefix(lines[0][1], "CREATE TEMPORARY"):
@@ -120,12 +123,8 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 		if err != nil {
 			return err
 		}
-		condition, err := (&picture{}).parsed(quoted, database[0]).is("TABLE_SCHEMA", "TABLE_NAME")
-		if err != nil {
-			return err
-		}
 		listed, err := firstColumn(brief, conn, "SELECT COALESCE(ENGINE, '"+aView+"') FROM information_schema.TABLES "+
-			"WHERE "+condition)
+			"WHERE "+sqltext.TableOf(quoted, database[0]).Is("TABLE_SCHEMA", "TABLE_NAME"))
 		if len(listed) == 1 {
 			engine = listed[0]
 		}
@@ -141,7 +140,7 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 func (d *Driver) show(ctx context.Context, at place, format string) (lines [][]string, err error) {
 	tag := newTag()
 	err = d.awaitTagged(ctx, false, tag, at, func(ctx context.Context) (err error) {
-		lines, err = grid(ctx, at, fmt.Sprintf(format, commentMark+tag+"*/ "))
+		lines, err = server.Grid(ctx, at, fmt.Sprintf(format, sqltext.CommentMark+tag+"*/ "))
 		return err
 	})
 	return lines, err

@@ -10,6 +10,8 @@ import (
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -38,16 +40,9 @@ var errNoRun = errors.New("no token: the server was restarted or has taken over"
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
-	beside, err := besides(table)
-	return fence{epochs: beside("_epochs"), runs: beside("_runs")}, err
-}
-
-// besides names what stands beside a lock table, quoted. The server refuses names that are too
-// long.
-func besides(table string) (beside func(suffix string) string, err error) {
-	quoted, err := quoteTable(table)
-	stem := strings.TrimSuffix(quoted, "`")
-	return func(suffix string) string { return stem + suffix + "`" }, err
+	epochs, err := sqltext.Beside(table, "_epochs")
+	runs, _ := sqltext.Beside(table, "_runs")
+	return fence{epochs: epochs, runs: runs}, err
 }
 
 // run is the epoch of the server's run and the count at which it began, or NULL.
@@ -130,7 +125,7 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 			"DO RELEASE_LOCK('" + fenceLock + "')", "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL",
 		} {
 			if _, failed := conn.ExecContext(clean, restore); failed != nil {
-				destroy(conn)
+				server.Destroy(conn)
 				return
 			}
 		}
@@ -175,10 +170,10 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 }
 
 func (f fence) explain(table string, err error) error {
-	switch number(err) {
-	case noSuchTable:
+	switch server.Number(err) {
+	case server.NoSuchTable:
 		return locktable.NoFence(table, err)
-	case refusedByPlugin:
+	case server.RefusedByPlugin:
 		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: "+
 			"lock without WithFencing: %w", err)
 	}

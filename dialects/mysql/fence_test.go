@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // What the locking statement answers is a token, or an error, and never a wrong number.
@@ -38,7 +40,7 @@ func FuzzFenceOf(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		quoted, err := quoteTable(name)
+		quoted, err := sqltext.QuoteTable(name)
 		names, failed := fenceOf(name)
 		if err != nil {
 			require.Error(t, failed)
@@ -46,7 +48,7 @@ func FuzzFenceOf(f *testing.F) {
 		}
 		require.NoError(t, failed)
 		require.Equal(t, strings.TrimSuffix(quoted, "`")+"_runs`", names.runs)
-		again, err := quoteTable(names.runs)
+		again, err := sqltext.QuoteTable(names.runs)
 		require.NoError(t, err)
 		require.Equal(t, names.runs, again, "it is read back as what it is")
 	})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // identitySQL asks who the server is, with what else is known once. A server leaves out the
@@ -40,7 +41,7 @@ func identityOf(ctx context.Context, q querier) (map[string]string, error) {
 	identity := map[string]string{}
 	rows, err := q.QueryContext(ctx, identitySQL)
 	switch {
-	case number(err) != 0 && !wasInterrupted(err):
+	case server.Number(err) != 0 && !wasInterrupted(err):
 		return identity, nil
 	case err != nil:
 		return nil, err

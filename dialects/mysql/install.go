@@ -11,6 +11,8 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -31,7 +33,7 @@ func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTab
 
 // withDatabase adds to a name without a database the one that it means on the connection.
 func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, error) {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil || strings.Contains(quoted, "`.`") {
 		return quoted, err
 	}
@@ -46,7 +48,7 @@ func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, er
 // may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the
 // middle, empty tables stay, and the next Install completes them.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
-	quoted, err := quoteTable(layout.Table)
+	quoted, err := sqltext.QuoteTable(layout.Table)
 	if err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
 				clean, cancel := interrupt.Detached(ctx)
 				defer cancel()
 				if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
-					destroy(conn) // which releases it
+					server.Destroy(conn) // which releases it
 				}
 			}()
 			return d.complete(ctx, conn, layout, quoted, beside)
@@ -79,7 +81,7 @@ func (d *Driver) complete(
 	ctx context.Context, conn *sql.Conn, layout dialects.Layout, quoted string, tables []table,
 ) error {
 	census, err := d.census(ctx, conn, layout.Table, censusSQL)
-	if number(err) == noSuchTable {
+	if server.Number(err) == server.NoSuchTable {
 		tables, err = append([]table{slotsTable(quoted)}, tables...), nil
 	}
 	if err != nil {
@@ -117,7 +119,7 @@ type table struct{ name, column, definition string }
 func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string, err error) {
 	for _, t := range tables {
 		_, err := conn.ExecContext(ctx, "SELECT "+t.column+" FROM "+t.name+" LIMIT 0")
-		if number(err) == unknownColumn {
+		if server.Number(err) == server.UnknownColumn {
 			return made, locktable.Older(t.name, err)
 		}
 		if err == nil { // it exists; not every engine has the same error for that
@@ -127,7 +129,7 @@ func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string,
 		switch {
 		case err == nil:
 			made = append(made, t.name)
-		case number(err) != tableExists:
+		case server.Number(err) != server.TableExists:
 			return made, fmt.Errorf("create table: %w", err)
 		}
 	}
@@ -136,7 +138,7 @@ func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string,
 
 // Schema implements dialects.Driver.
 func (d *Driver) Schema(layout dialects.Layout) (string, error) {
-	quoted, err := quoteTable(layout.Table)
+	quoted, err := sqltext.QuoteTable(layout.Table)
 	if err != nil {
 		return "", err
 	}
@@ -201,7 +203,7 @@ func tablesBeside(locks string) ([]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaders, err := leadersOf(locks)
+	leaders, err := sqltext.Beside(locks, sqltext.Leaders)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +211,7 @@ func tablesBeside(locks string) ([]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	permits, err := permitsOf(locks)
+	permits, err := sqltext.Beside(locks, sqltext.Permits)
 	return append(f.tables(), leadersTable(leaders), markersTable(markers), permitsTable(permits)), err
 }
 
@@ -265,7 +267,7 @@ func edgesSQL(quoted string) string {
 func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string, asks func(quoted string) string) (
 	c locktable.Census, err error,
 ) {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return c, err
 	}

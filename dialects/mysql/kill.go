@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 var (
@@ -41,7 +42,7 @@ func (d *Driver) kill(ctx context.Context, tag string, patience time.Duration) e
 
 // threadOf finds the thread whose statement carries tag. Every user sees at least its own threads.
 func threadOf(ctx context.Context, conn *sql.Conn, tag string) (thread string, err error) {
-	lines, err := grid(ctx, conn, "SHOW FULL PROCESSLIST")
+	lines, err := server.Grid(ctx, conn, "SHOW FULL PROCESSLIST")
 	for _, line := range lines { // Id, User, Host, db, Command, Time, State, Info
 		if len(line) > 7 && strings.Contains(line[7], tag) {
 			thread = line[0]

@@ -13,13 +13,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
-
-// leadersOf derives the quoted name from the lock table's.
-func leadersOf(table string) (string, error) {
-	beside, err := besides(table)
-	return beside("_leaders"), err
-}
 
 // leadersTable has the rows of elections. Clients agree on the hash of a name. The name is for
 // people.
@@ -36,11 +32,11 @@ func leadersTable(leaders string) table {
 
 // literalsOf are the hash and, between commas, the name.
 func literalsOf(named dialects.Named) (hash, name string, err error) {
-	hash, err = literal(dialects.Value{Text: named.Hash})
+	hash, err = sqltext.Literal(dialects.Value{Text: named.Hash})
 	if err != nil || named.Name == "" {
 		return hash, ", NULL, ", err
 	}
-	name, err = literal(dialects.Value{Text: named.Name})
+	name, err = sqltext.Literal(dialects.Value{Text: named.Name})
 	return hash, ", " + name + ", ", err
 }
 
@@ -48,7 +44,7 @@ func literalsOf(named dialects.Named) (hash, name string, err error) {
 func (d *Driver) Seats(ctx context.Context, table string, election dialects.Named, create bool) (
 	s dialects.Seats, err error,
 ) {
-	leaders, err := leadersOf(table)
+	leaders, err := sqltext.Beside(table, sqltext.Leaders)
 	if err != nil {
 		return s, err
 	}
@@ -83,7 +79,7 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
 			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+leaders+" (hash, name, part) VALUES ("+hash+name+
 				"'seat'), ("+hash+name+"'record'), ("+hash+name+"'office')")
-			if err != nil && number(err) != lockDeadlock {
+			if err != nil && server.Number(err) != server.LockDeadlock {
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
 			}
 		}
@@ -102,7 +98,7 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 	if _, err := conn.ExecContext(ctx, "SET @txlock_autocommit = @@autocommit, "+
 		"@txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, innodb_lock_wait_timeout = "+
 		strconv.Itoa(int(recordWait.Seconds()))); err != nil {
-		destroy(conn) // it may be in force
+		server.Destroy(conn) // it may be in force
 		return 0, err
 	}
 	defer func() {
@@ -110,7 +106,7 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 		defer cancel()
 		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, innodb_lock_wait_timeout = "+
 			"@txlock_wait, @txlock_autocommit = NULL, @txlock_wait = NULL"); failed != nil {
-			destroy(conn)
+			server.Destroy(conn)
 		}
 	}()
 	if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
@@ -129,11 +125,11 @@ const recordWait = 3 * time.Second
 // Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
 // Then a later one has written the record, or is to.
 func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity string, term int64) error {
-	name, err := literal(dialects.Value{Text: identity})
+	name, err := sqltext.Literal(dialects.Value{Text: identity})
 	if err != nil {
 		return err
 	}
-	row, err := literal(dialects.Value{Text: seats.Election + " record"})
+	row, err := sqltext.Literal(dialects.Value{Text: seats.Election + " record"})
 	if err != nil {
 		return err
 	}
@@ -168,9 +164,9 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 // session has begun a transaction with that, and whether this server only reads: there nobody holds
 // a lock.
 func leaderSQL(seats dialects.Seats) (string, error) {
-	row, err := literal(dialects.Value{Text: seats.Election + " record"})
-	return onMariaDB(someWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " + seats.Office +
-		" /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
+	row, err := sqltext.Literal(dialects.Value{Text: seats.Election + " record"})
+	return sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " +
+		seats.Office + " /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
 		"(SELECT CONCAT_WS(' ', @@autocommit + 0, IF(" + writable + ", 0, 1), term, since, HEX(identity)) FROM " +
 		seats.Table + " WHERE id BETWEEN " + seats.Record + " AND " + seats.Record +
 		" + 0 AND CONCAT(hash, ' ', part) = " + row + ")", err
@@ -200,12 +196,12 @@ func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (leader diale
 	}
 	answer, err := firstColumn(ctx, conn, sent)
 	if err != nil {
-		destroy(conn) // with whatever was open on it
+		server.Destroy(conn) // with whatever was open on it
 		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
 	}
 	leader, began, err := leaderIn(answer, seats)
 	if errors.Is(err, dialects.ErrNoRow) && !s.several {
-		destroy(conn) // it may have begun a transaction
+		server.Destroy(conn) // it may have begun a transaction
 	}
 	if began && !s.several {
 		// The connection was given with autocommit=0. The answer may be an older transaction's.
@@ -227,7 +223,7 @@ func (d *Driver) leaderOn(ctx context.Context, conn *sql.Conn, query string, sea
 		_, err = conn.ExecContext(ctx, "ROLLBACK")
 	}
 	if err != nil {
-		destroy(conn)
+		server.Destroy(conn)
 		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
 	}
 	leader, _, err = leaderIn(answer, seats)
@@ -271,10 +267,11 @@ func (d *Driver) Passing(err error) bool {
 	if errors.Is(err, errNoRun) {
 		return true
 	}
-	switch number(err) {
-	case tooManyConnections, serverShutdown, tooManyOfUser, lockWaitTimeout, lockDeadlock, rowChanged, onlyReads,
-		queryInterrupted, readOnlyTransaction, connectionKilled, statementTimeout, queryTimeout, sessionKilled,
-		idleTooLong, offlineMode, tooManyOfAccount, nodeNotReady, readOnlyMode:
+	switch server.Number(err) {
+	case server.TooManyConnections, server.ServerShutdown, server.TooManyOfUser, server.LockWaitTimeout,
+		server.LockDeadlock, server.RowChanged, server.OnlyReads, server.QueryInterrupted, server.ReadOnlyTransaction,
+		server.ConnectionKilled, server.StatementTimeout, server.QueryTimeout, server.SessionKilled, server.IdleTooLong,
+		server.OfflineMode, server.TooManyOfAccount, server.NodeNotReady, server.ReadOnlyMode:
 		return true
 	}
 	return network.Failed(err) || broken(err)

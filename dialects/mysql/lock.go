@@ -14,6 +14,8 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // errUnreached says that only closing its connection could end the wait.
@@ -88,8 +90,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
-	if state := number(err); ours && (state == statementTimeout || state == queryTimeout) && ctx.Err() == nil {
-		return 0, errPatience
+	if ours && ctx.Err() == nil {
+		switch server.Number(err) {
+		case server.StatementTimeout, server.QueryTimeout:
+			return 0, errPatience
+		}
 	}
 	if err != nil {
 		return 0, classify(err, request)
@@ -119,7 +124,7 @@ func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string, at plac
 		unreached = errors.Is(err, interrupt.ErrNoConnection) || errors.Is(err, context.DeadlineExceeded)
 		return err
 	}, at.cut, statement)
-	if unreached && err != nil && number(err) == 0 { // else the server has answered just then
+	if unreached && err != nil && server.Number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (%w)", err, errUnreached)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
 		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
@@ -140,10 +145,10 @@ func (d *Driver) limitOf(ctx context.Context, request dialects.Request) (limit t
 // max_execution_time, max_statement_time, or innodb_lock_wait_timeout, 50 s by default. Once one of
 // the first two has, each wait brings a limit of its own in its place.
 func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err error) bool {
-	switch number(err) {
-	case queryTimeout, statementTimeout:
+	switch server.Number(err) {
+	case server.QueryTimeout, server.StatementTimeout:
 		d.limited.Store(true)
-	case lockWaitTimeout:
+	case server.LockWaitTimeout:
 	default:
 		return false
 	}
@@ -166,9 +171,9 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	}
 	clause := wait
 	if request.Try {
-		clause = skipLocked
+		clause = sqltext.SkipLocked
 	}
-	comment := commentOf(label, tag)
+	comment := sqltext.Comment(label, tag)
 	query, err = lockSQL(request, clause, limit, comment, into, patient)
 	switch {
 	case err != nil:
@@ -179,14 +184,14 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		return query, onlyRow(request), nil
 	}
 	if at.several && value != "" {
-		query = joined(query, "SET @"+variable+" = "+value)
+		query = joined(query, "SET @"+sqltext.Variable+" = "+value)
 	}
 	return query, firstColumn, nil
 }
 
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
 func (s *session) explain(ctx context.Context, request dialects.Request, failed error) error {
-	if number(failed) == noSuchTable && request.Fence != "" {
+	if server.Number(failed) == server.NoSuchTable && request.Fence != "" {
 		return s.explainTable(ctx, request.Fence, failed)
 	}
 	failed = explainReadOnly(ctx, s.statements(), request, failed)
@@ -208,17 +213,17 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
 func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
 	token, err = d.lock(ctx, at, request, "")
-	for at.role == guest && d.cutShort(ctx, request, err) && !(number(err) == lockWaitTimeout &&
+	for at.role == guest && d.cutShort(ctx, request, err) && !(server.Number(err) == server.LockWaitTimeout &&
 		rollsBackOnTimeout(context.WithoutCancel(ctx), at)) {
 		token, err = d.lock(ctx, at, request, "")
 	}
-	if number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
+	if server.Number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) || isAborted(err) {
 		return 0, lost(err)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if number(err) == lockWaitTimeout && rollsBackOnTimeout(clean, at) {
+	if server.Number(err) == server.LockWaitTimeout && rollsBackOnTimeout(clean, at) {
 		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
@@ -230,7 +235,7 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 	}
 	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
 	// transaction's snapshot before its lock.
-	query, err := lockSQL(request, nowait, 0, commentOf(labelOf(request), ""), "", false)
+	query, err := lockSQL(request, nowait, 0, sqltext.Comment(labelOf(request), ""), "", false)
 	if err != nil {
 		return 0, err
 	}

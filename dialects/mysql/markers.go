@@ -12,13 +12,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // markersOf derives the quoted name from the lock table's.
-func markersOf(table string) (string, error) {
-	beside, err := besides(table)
-	return beside("_once"), err
-}
+func markersOf(table string) (string, error) { return sqltext.Beside(table, "_once") }
 
 // markersTable has the markers. Sweep finds old ones by the index. Run is a number of the session
 // that wrote the marker last: see markSQL.
@@ -160,7 +159,7 @@ func (s *session) done(ctx context.Context, marker dialects.Marker) (at time.Tim
 	}
 	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", IF("+byStatement+", 1, 0), ("+done+"))")
 	if err != nil {
-		destroy(s.conn) // with whatever was open on it
+		server.Destroy(s.conn) // with whatever was open on it
 		return at, classify(err, dialects.Request{Table: marker.Table, Ours: true})
 	}
 	fields := strings.Fields(strings.Join(answer, ""))
@@ -260,7 +259,7 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 	defer func() { _ = tx.Rollback() }()
 	old, err := firstColumn(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
 		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE%s",
-		onMariaDB(someWait), markers, from, until, most, skipLocked))
+		sqltext.OnMariaDB(sqltext.SomeWait), markers, from, until, most, sqltext.SkipLocked))
 	if err != nil || len(old) == 0 {
 		return from, 0, err
 	}

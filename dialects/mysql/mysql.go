@@ -17,18 +17,20 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
 type Driver struct {
-	db       *sql.DB
-	control  *sql.DB // where waits are interrupted from; db itself on a caller's pool
-	owned    bool
-	readings readings
-	tables   tables
-	limited  atomic.Bool // sessions have a limit on statements: see cutShort
-	mute     atomic.Bool // no variable is set, because the server shows them to nobody
+	db        *sql.DB
+	control   *sql.DB // where waits are interrupted from; db itself on a caller's pool
+	owned     bool
+	inspector *inspection.Inspector
+	tables    tables
+	limited   atomic.Bool // sessions have a limit on statements: see cutShort
+	mute      atomic.Bool // no variable is set, because the server shows them to nobody
 	// identified says that the server was asked who it is, and was not refused.
 	identified atomic.Bool
 	format     atomic.Pointer[bool] // of the binary log is STATEMENT; nil until somebody asks
@@ -51,7 +53,11 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 // connection of db for a moment. Where the pool has none, the waiting connection is closed.
 // A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
 // stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
-func New(db *sql.DB) *Driver { return &Driver{db: db, control: db} }
+func New(db *sql.DB) *Driver { return newDriver(db, db, false) }
+
+func newDriver(db, control *sql.DB, owned bool) *Driver {
+	return &Driver{db: db, control: control, owned: owned, inspector: inspection.New(control)}
+}
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
 // name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
@@ -79,7 +85,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
-	d := &Driver{db: sql.OpenDB(settled), control: sql.OpenDB(plain), owned: true}
+	d := newDriver(sql.OpenDB(settled), sql.OpenDB(plain), true)
 	d.db.SetMaxOpenConns(limit)
 	d.db.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
 	d.db.SetConnMaxIdleTime(idleTime)
@@ -160,7 +166,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		if !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
-				destroy(s.conn)
+				server.Destroy(s.conn)
 			}
 			s.close()
 			return nil, 0, err
@@ -194,6 +200,20 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	}
 	_, err = d.guestLock(ctx, place{querier: tx, role: foreign}, request)
 	return err
+}
+
+// Inspect implements dialects.Inspector.
+func (d *Driver) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
+	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+		states, err = d.inspector.Inspect(ctx, conn, of)
+		return err
+	})
+	return states, err
+}
+
+// End implements dialects.Inspector.
+func (d *Driver) End(ctx context.Context, party dialects.Party) error {
+	return d.withConn(ctx, func(conn *sql.Conn) error { return d.inspector.End(ctx, conn, party) })
 }
 
 // PoolSize implements dialects.Driver.
@@ -256,7 +276,7 @@ func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-		destroy(conn) // with whatever was open on it
+		server.Destroy(conn) // with whatever was open on it
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // Where several statements travel together, the first time of a Once takes the trips of a Do, and
@@ -13,8 +14,8 @@ import (
 const (
 	found    = "txlock_done"
 	notFound = "@" + found + " IS NULL"
-	wasFound = "@" + found + " IS NOT NULL"    // NOT in front is something else with HIGH_NOT_PRECEDENCE
-	granted  = "@" + variable + " IS NOT NULL" // the locking statement has put a value into it
+	wasFound = "@" + found + " IS NOT NULL"            // NOT in front is something else with HIGH_NOT_PRECEDENCE
+	granted  = "@" + sqltext.Variable + " IS NOT NULL" // the locking statement has put a value into it
 	isFound  = "found"
 )
 
@@ -29,7 +30,7 @@ var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 // It has the comment of the lock, by which a wait is ended: DDL may hold the table of the markers.
 func lookUpSQL(marker dialects.Marker, comment string) (string, error) {
 	done, err := doneSQL(marker)
-	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + variable + ", @" + found + "; COMMIT", err
+	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + sqltext.Variable + ", @" + found + "; COMMIT", err
 }
 
 // onceScript puts the statement that locks behind lookUpSQL. Send returns the values of the rows

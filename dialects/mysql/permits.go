@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -10,13 +9,9 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
-
-// permitsOf derives the quoted name from the lock table's.
-func permitsOf(table string) (string, error) {
-	beside, err := besides(table)
-	return beside("_permits"), err
-}
 
 // permitsTable has the rows of permits. Clients agree on the hash of a key. The name is for people.
 // A row with a negative number is no permit. It stands behind rows that were made together: at
@@ -35,7 +30,7 @@ func permitsTable(permits string) table {
 func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (
 	p dialects.Permits, err error,
 ) {
-	permits, err := permitsOf(table)
+	permits, err := sqltext.Beside(table, sqltext.Permits)
 	if err != nil {
 		return p, err
 	}
@@ -46,8 +41,8 @@ func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.N
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(conn *sql.Conn) error {
 		for range 5 {
-			lines, err := grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE() FROM %s WHERE hash = %s AND "+
-				"permit BETWEEN 0 AND %d ORDER BY permit", permits, hash, n-1))
+			lines, err := server.Grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE() FROM %s WHERE hash = %s "+
+				"AND permit BETWEEN 0 AND %d ORDER BY permit", permits, hash, n-1))
 			if err != nil {
 				return classify(err, dialects.Request{Table: permits, Ours: true})
 			}
@@ -65,26 +60,17 @@ func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.N
 					}
 					p.Rows = append(p.Rows, row)
 				}
-				p.Queue = queueName(lines[0][2], permits, lines[0][0])
+				p.Queue = sqltext.QueueName(lines[0][2], permits, lines[0][0])
 				return nil
 			}
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
 			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+permits+" (hash, name, permit) VALUES "+
 				strings.Join(append(missing, fmt.Sprintf("(%s%s%d)", hash, name, -n)), ", "))
-			if err != nil && number(err) != lockDeadlock {
+			if err != nil && server.Number(err) != server.LockDeadlock {
 				return classify(err, dialects.Request{Table: permits, Ours: true})
 			}
 		}
 		return fmt.Errorf("%w: the permits of semaphore %s cannot be made", dialects.ErrNoRow, semaphore.Hash)
 	})
 	return p, err
-}
-
-// queueName is the name of the lock that the head of the queue holds. The server has one list of
-// names for all databases, of 64 characters at most.
-func queueName(database, permits, row string) string {
-	if !strings.Contains(permits, "`.`") {
-		permits = "`" + database + "`." + permits
-	}
-	return fmt.Sprintf("txlock_%.16x_%s", sha256.Sum256([]byte(permits)), row)
 }

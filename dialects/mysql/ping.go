@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Ping implements dialects.Driver.
 func (d *Driver) Ping(ctx context.Context, table string) error {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
@@ -28,7 +30,7 @@ func (d *Driver) Ping(ctx context.Context, table string) error {
 	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", IF("+writable+", 1, 0), "+
 		"(SELECT COUNT(*) FROM (SELECT slot FROM "+quoted+" LIMIT 1) AS slots), CONCAT(@@hostname, ':', @@port))")
 	if err != nil {
-		destroy(conn) // with whatever was open on it
+		server.Destroy(conn) // with whatever was open on it
 		return classify(err, dialects.Request{Table: table, Slots: 1})
 	}
 	fields := strings.Fields(strings.Join(answer, ""))

@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // mark is a savepoint that is set in the transaction that took the lock, before work runs in it. It
@@ -63,7 +64,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
 		switch {
 		case errors.Is(err, errHeadKept):
-			destroy(s.conn)
+			server.Destroy(s.conn)
 		case errors.Is(err, errFound) && s.owned != nil && settings != "":
 			s.settle(request)
 		}
@@ -141,9 +142,9 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	return err
 }
 
-// inTransactionSQL fails with inTransaction in any transaction, whose characteristics cannot be
+// inTransactionSQL fails with InTransaction in any transaction, whose characteristics cannot be
 // changed, and does nothing else there. Outside it succeeds: the transaction of the lock has ended,
-// though the connection is as it was. It fails with severalRows on a server that has become read
+// though the connection is as it was. It fails with SeveralRows on a server that has become read
 // only: SET GLOBAL read_only ends no session, and while this one goes on, another server may take
 // the writes and grant the same lock.
 const inTransactionSQL = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = IF(" +
@@ -157,9 +158,9 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 	switch {
 	case err == nil:
 		return errors.New("its transaction has ended, which has released the lock")
-	case number(err) == inTransaction, wasInterrupted(err):
+	case server.Number(err) == server.InTransaction, wasInterrupted(err):
 		return nil
-	case number(err) == severalRows:
+	case server.Number(err) == server.SeveralRows:
 		s.readOnly = true
 		return errors.New("the server is read_only, so another may grant the same lock")
 	}

@@ -7,27 +7,22 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-const (
-	// owning locks rows against everybody.
-	owning = "FOR UPDATE"
-	// sharing locks rows against writers only.
-	sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
-
-	// writable is the condition under which a shared lock excludes. A server that is read_only
-	// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error
-	// 1290. One with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB
-	// words. It is in parentheses for NOT, which binds tighter with HIGH_NOT_PRECEDENCE.
-	writable = "(CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF'))"
-)
+// writable is the condition under which a shared lock excludes. A server that is read_only
+// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error
+// 1290. One with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB
+// words. It is in parentheses for NOT, which binds tighter with HIGH_NOT_PRECEDENCE.
+const writable = "(CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF'))"
 
 // mode is how request locks its rows.
 func mode(request dialects.Request) string {
 	if request.Shared {
-		return sharing
+		return sqltext.Sharing
 	}
-	return owning
+	return sqltext.Owning
 }
 
 // andWritable goes behind the condition of a statement that locks the rows of request.
@@ -40,8 +35,8 @@ func andWritable(request dialects.Request) string {
 
 // refusesWrites says whether err is that of a server which is read only, as a former primary is.
 func refusesWrites(err error) bool {
-	switch number(err) {
-	case onlyReads, readOnlyMode:
+	switch server.Number(err) {
+	case server.OnlyReads, server.ReadOnlyMode:
 		return true
 	}
 	return errors.Is(err, dialects.ErrUnsafeEngine)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // The head of the queue holds a GET_LOCK of the server's. The wait for it has no transaction, and
@@ -46,13 +48,13 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 	token int64, err error,
 ) {
 	t := &taking{driver: d, place: at, request: request, permit: request.Permit, locks: "p.id"}
-	if t.table, err = quoteTable(request.Table); err != nil {
+	if t.table, err = sqltext.QuoteTable(request.Table); err != nil {
 		return 0, err
 	}
 	if request.Fence != "" {
 		t.locks = counted(t.locks, request.Tokens, "TRUE")
 	}
-	t.comment = commentOf(labelOf(request), "")
+	t.comment = sqltext.Comment(labelOf(request), "")
 	locked, err := t.take(ctx, front)
 	if err != nil {
 		if kept := t.leaveQueue(ctx); kept != nil {
@@ -110,7 +112,7 @@ func (t *taking) gone() error {
 
 // ours is the condition that a row is the semaphore's: the table may have been made anew.
 func (t *taking) ours() string {
-	name, _ := literal(dialects.Value{Text: t.permit.Semaphore}) // it is ASCII
+	name, _ := sqltext.Literal(dialects.Value{Text: t.permit.Semaphore}) // it is ASCII
 	return "p.hash = " + name
 }
 
@@ -120,15 +122,15 @@ func (t *taking) ours() string {
 // wants to know that the list is not to be locked.
 func (t *taking) anySQL(into string, rows []int, condition string) string {
 	list := strings.Join(strings.Fields(fmt.Sprint(rows)), ",")
-	return onMariaDB(someWait) + "SELECT " + t.comment + t.locks + into + " FROM JSON_TABLE('" + list +
+	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + t.comment + t.locks + into + " FROM JSON_TABLE('" + list +
 		"', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + t.table +
 		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE " +
-		condition + t.ours() + " LIMIT 1 FOR UPDATE /*!80001 OF p */" + skipLocked
+		condition + t.ours() + " LIMIT 1 FOR UPDATE /*!80001 OF p */" + sqltext.SkipLocked
 }
 
 // oneSQL waits for a row as long as the head does.
 func (t *taking) oneSQL(row int) string {
-	return onMariaDB(fmt.Sprintf("max_statement_time=%.3f", lookEvery.Seconds())) +
+	return sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", lookEvery.Seconds())) +
 		fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %d "+
 			"AND %s FOR UPDATE", lookEvery.Milliseconds(), t.comment, t.locks, t.table, row, t.ours())
 }
@@ -142,9 +144,9 @@ func (t *taking) showSQL(condition string) string {
 		return ""
 	}
 	if condition != "" {
-		value = "IF(" + condition + ", " + value + ", @" + variable + ")"
+		value = "IF(" + condition + ", " + value + ", @" + sqltext.Variable + ")"
 	}
-	return "SET @" + variable + " = " + value
+	return "SET @" + sqltext.Variable + " = " + value
 }
 
 // probe takes a free permit, unless somebody is in the queue. Where several statements can travel
@@ -223,11 +225,11 @@ func (t *taking) queue(ctx context.Context) error {
 		tag = newTag()
 	}
 	if limit > 0 {
-		prefix = onMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
+		prefix = sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
 		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
 	}
-	query := prefix + "SELECT " + hint + commentOf(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue + "', " +
-		"100000000)"
+	query := prefix + "SELECT " + hint + sqltext.Comment(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue +
+		"', 100000000)"
 	var granted []string
 	err := t.driver.awaitTagged(ctx, told, tag, t.place, func(ctx context.Context) (err error) {
 		granted, err = firstColumn(ctx, t, query)
@@ -261,8 +263,8 @@ func (t *taking) pass(ctx context.Context) (rows []string, err error) {
 		query = joined(query, t.unqueueSQL(), t.showSQL(""))
 	}
 	rows, err = t.send(ctx, query)
-	switch number(err) {
-	case queryTimeout, statementTimeout:
+	switch server.Number(err) {
+	case server.QueryTimeout, server.StatementTimeout:
 		return nil, waitEnded(ctx)
 	}
 	switch {

@@ -3,14 +3,12 @@ package mysql
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // role is whose transaction rows are locked in.
@@ -41,17 +39,17 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 	prefix, hint := "", ""
 	var settings []string
 	switch {
-	case clause == skipLocked:
-		settings = append(settings, someWait)
+	case clause == sqltext.SkipLocked:
+		settings = append(settings, sqltext.SomeWait)
 	case patient:
-		settings = append(settings, longWait)
+		settings = append(settings, sqltext.LongWait)
 	}
 	if limit > 0 {
 		settings = append(settings, fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
 		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
 	}
 	if settings != nil {
-		prefix = onMariaDB(settings...)
+		prefix = sqltext.OnMariaDB(settings...)
 	}
 	hint += comment
 	if len(selects) == 1 {
@@ -70,25 +68,9 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 }
 
 const (
-	wait       = ""
-	skipLocked = " SKIP LOCKED"
-	nowait     = " NOWAIT"
-
-	// someWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers error
-	// 1180 for a held row and undoes what the transaction has written. The transaction goes on, and
-	// commits what is left of it.
-	someWait = "innodb_lock_wait_timeout=1"
-	// longWait is the most that MariaDB takes: with the sql_mode TRADITIONAL, more is an error.
-	longWait = "innodb_lock_wait_timeout=100000000"
+	wait   = ""
+	nowait = " NOWAIT"
 )
-
-// onMariaDB sets variables for the statement behind it. To MySQL it is a comment.
-func onMariaDB(settings ...string) string {
-	return onMariaDBOnly + strings.Join(settings, ", ") + " FOR */ "
-}
-
-// onMariaDBOnly begins a comment that MariaDB runs, and MySQL does not.
-const onMariaDBOnly = "/*M! SET STATEMENT "
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
@@ -112,11 +94,11 @@ func existSQL(request dialects.Request) (string, error) {
 // key would have it at the same time. Hence a query inside that reads all columns. The LIMIT keeps
 // the server from merging the two.
 func selectsOf(request dialects.Request, into, locking string) ([]string, error) {
-	table, err := quoteTable(request.Table)
+	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
 		return nil, err
 	}
-	column, err := quoteIdentifier(request.Column, 1)
+	column, err := sqltext.QuoteColumn(request.Column)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +107,7 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
-		if literals[i], err = literal(value); err != nil {
+		if literals[i], err = sqltext.Literal(value); err != nil {
 			return nil, dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: %w", value.Text, column, err)}
 		}
 	}
@@ -152,7 +134,7 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	case request.Fence != "":
 		result = counted(column, request.Tokens, column+" = "+request.Values[len(request.Values)-1].Text)
 	case into != "":
-		result = into + " INTO @" + variable
+		result = into + " INTO @" + sqltext.Variable
 	}
 	condition := andWritable(request)
 	if request.Marker != nil && into != "" {
@@ -168,27 +150,4 @@ func slotsSelect(table, column string, request dialects.Request, into string) st
 	}
 	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s",
 		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column)
-}
-
-var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
-
-// literal is a string literal, also for a number: the server reads it as a number where it compares
-// it with one, while a number compared with a string column would defeat the column's index. Text
-// that is not plain is written in hexadecimal, which every sql_mode and character set reads alike.
-func literal(value dialects.Value) (string, error) {
-	switch {
-	case value.Binary:
-		return fmt.Sprintf("x'%x'", value.Text), nil
-	case plainText.MatchString(value.Text):
-		return "'" + value.Text + "'", nil
-	case !utf8.ValidString(value.Text):
-		return "", fmt.Errorf("text is not valid UTF-8; give a []byte for a binary column")
-	}
-	return fmt.Sprintf("_utf8mb4 x'%x'", value.Text), nil
-}
-
-func quoteTable(name string) (string, error) { return quoteIdentifier(name, 2) }
-
-func quoteIdentifier(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }

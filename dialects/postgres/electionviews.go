@@ -28,8 +28,7 @@ func seatLocksSQL(quoted string) string {
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
-// InspectElections implements dialects.Electorate.
-func (d *driver[Tx]) InspectElections(ctx context.Context, table string, only []string) (
+func (d *driver[Tx]) inspectElections(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
 	leaders, err := leadersOf(table)
@@ -57,9 +56,9 @@ func (d *driver[Tx]) InspectElections(ctx context.Context, table string, only []
 			}
 		}
 		state := p.state(rowName{leaders, "id", locks[0].Seat}, q)
-		state.Election, state.Name = election, locks[0].Name
+		state.Kind, state.Named = dialects.KindElection, dialects.Named{Hash: election, Name: locks[0].Name}
 		states = append(states, state)
 	}
-	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Election, b.Election) })
+	slices.SortFunc(states, func(a, b dialects.RowState) int { return strings.Compare(a.Named.Hash, b.Named.Hash) })
 	return states, nil
 }

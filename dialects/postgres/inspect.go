@@ -12,17 +12,22 @@ import (
 )
 
 // Inspect implements dialects.Inspector.
-func (d *driver[Tx]) Inspect(ctx context.Context, table string, _ int, only []int) (
-	states []dialects.RowState, err error,
-) {
-	err = d.withConn(ctx, func(q querier) error {
-		p, err := q.look(ctx, table)
-		if err == nil {
-			states = p.queues(table, only)
-		}
-		return err
-	})
-	return states, err
+func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
+	switch table := of.Table.Name; of.Kind {
+	case dialects.KindSemaphore:
+		return d.inspectPermits(ctx, table, of.Names)
+	case dialects.KindElection:
+		return d.inspectElections(ctx, table, of.Names)
+	default:
+		err = d.withConn(ctx, func(q querier) error {
+			p, err := q.look(ctx, table)
+			if err == nil {
+				states = p.queues(table, of.Slots)
+			}
+			return err
+		})
+		return states, err
+	}
 }
 
 // held names a hold for End. The virtual transaction does, until the lock is renewed. Then it is

@@ -31,8 +31,7 @@ func permitLocksSQL(quoted string) string {
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
-// InspectPermits implements dialects.Semaphores.
-func (d *driver[Tx]) InspectPermits(ctx context.Context, table string, only []string) (
+func (d *driver[Tx]) inspectPermits(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
 	quoted, err := permitsOf(table)
@@ -84,7 +83,8 @@ func (p picture) semaphores(table string, locks []permitLock) (states []dialects
 			end = len(locks)
 		}
 		state := p.semaphore(locks[:end])
-		state.Table, state.Semaphore, state.Name = table, name, locks[0].Name
+		state.Kind, state.Table = dialects.KindSemaphore, table
+		state.Named = dialects.Named{Hash: name, Name: locks[0].Name}
 		if len(state.Permits)+len(state.Waiters) > 0 {
 			states = append(states, state)
 		}

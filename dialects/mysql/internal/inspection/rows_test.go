@@ -1,4 +1,4 @@
-package mysql
+package inspection
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func TestMixedWaiters(t *testing.T) {
 		return rowLock{session: session, party: party, shared: shared, waiting: waiting, place: place}
 	}
 	order := func(locks ...rowLock) (sessions []string) {
-		for _, waiter := range state(rowName{}, locks).Waiters {
+		for _, waiter := range state(row{}, locks).Waiters {
 			sessions = append(sessions, waiter.Session)
 		}
 		return sessions

@@ -1,15 +1,15 @@
-package mysql
+package sqltext_test
 
 import (
 	"encoding/hex"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // A literal is read back as the text it was made of, and holds nothing that a server could read as
@@ -20,7 +20,7 @@ func FuzzLiteral(f *testing.F) {
 		f.Add(text, false)
 	}
 	f.Fuzz(func(t *testing.T, text string, binary bool) {
-		sql, err := literal(dialects.Value{Text: text, Binary: binary})
+		sql, err := sqltext.Literal(dialects.Value{Text: text, Binary: binary})
 		if err != nil {
 			require.False(t, utf8.ValidString(text))
 			return
@@ -37,21 +37,4 @@ func FuzzLiteral(f *testing.F) {
 		}
 		require.Equal(t, text, inner)
 	})
-}
-
-// The nested locks of this library are among the work's statements, and do not spoil its
-// connection.
-func TestOwnStatementsLeaveSettings(t *testing.T) {
-	request := dialects.Request{
-		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4, Ours: true,
-		Keys: []string{"use;temporary"},
-	}
-	own, err := lockSQL(request, "", time.Second, commentOf(labelOf(request), ""), "", true)
-	require.NoError(t, err)
-	require.True(t, leavesSettings(own), own)
-	for _, other := range []string{
-		"SET autocommit = 1", "USE other", "/* x */ SELECT 1", "SELECT 1; SET autocommit = 1", "CALL f()",
-	} {
-		require.False(t, leavesSettings(other), other)
-	}
 }

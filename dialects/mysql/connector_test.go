@@ -1,0 +1,28 @@
+package mysql
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+)
+
+// The nested locks of this library are among the work's statements, and do not spoil its
+// connection.
+func TestOwnStatementsLeaveSettings(t *testing.T) {
+	request := dialects.Request{
+		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4, Ours: true,
+		Keys: []string{"use;temporary"},
+	}
+	own, err := lockSQL(request, "", time.Second, sqltext.Comment(labelOf(request), ""), "", true)
+	require.NoError(t, err)
+	require.True(t, leavesSettings(own), own)
+	for _, other := range []string{
+		"SET autocommit = 1", "USE other", "/* x */ SELECT 1", "SELECT 1; SET autocommit = 1", "CALL f()",
+	} {
+		require.False(t, leavesSettings(other), other)
+	}
+}

@@ -1,0 +1,53 @@
+// Package sqltext has the pieces of SQL that locks and pictures of them are made of: names,
+// literals, what MariaDB alone reads, and the comments in which sessions say what they lock.
+package sqltext
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+const (
+	// Owning locks rows against everybody.
+	Owning = "FOR UPDATE"
+	// Sharing locks rows against writers only.
+	Sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
+	// SkipLocked goes behind either of them.
+	SkipLocked = " SKIP LOCKED"
+
+	// SomeWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers error
+	// 1180 for a held row and undoes what the transaction has written. The transaction goes on, and
+	// commits what is left of it.
+	SomeWait = "innodb_lock_wait_timeout=1"
+	// LongWait is the most that MariaDB takes: with the sql_mode TRADITIONAL, more is an error.
+	LongWait = "innodb_lock_wait_timeout=100000000"
+
+	// OnMariaDBOnly begins a comment that MariaDB runs, and MySQL does not.
+	OnMariaDBOnly = "/*M! SET STATEMENT "
+)
+
+// OnMariaDB sets variables for the statement behind it. To MySQL it is a comment.
+func OnMariaDB(settings ...string) string {
+	return OnMariaDBOnly + strings.Join(settings, ", ") + " FOR */ "
+}
+
+var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
+
+// Literal is a string literal, also for a number: the server reads it as a number where it compares
+// it with one, while a number compared with a string column would defeat the column's index. Text
+// that is not plain is written in hexadecimal, which every sql_mode and character set reads alike.
+func Literal(value dialects.Value) (string, error) {
+	switch {
+	case value.Binary:
+		return fmt.Sprintf("x'%x'", value.Text), nil
+	case plainText.MatchString(value.Text):
+		return "'" + value.Text + "'", nil
+	case !utf8.ValidString(value.Text):
+		return "", fmt.Errorf("text is not valid UTF-8; give a []byte for a binary column")
+	}
+	return fmt.Sprintf("_utf8mb4 x'%x'", value.Text), nil
+}
