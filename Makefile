@@ -35,11 +35,11 @@ GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=16 -timeout=$(LI
 LIMIT = 40m
 
 test: ## everything that protects the promise, on every engine: about 16 minutes on 2 cores, 10 are the aim
-	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8, the clients of PostgreSQL on the other of 15"
-	@echo "and 18, a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee with the other of"
-	@echo "two clients of an engine, most of internal/anydriver, 800 of 1000 races between a cancel and the grant,"
-	@echo "switchovers in the torture program, pairs by themselves, a strict umask, and each guarantee alone, with a"
-	@echo "look at what goroutines it leaves, and whether bench finds the faster of two"
+	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; PostgreSQL 15 but for every other client in"
+	@echo "the root's guarantees; a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee"
+	@echo "with the other of two clients of an engine, most of internal/anydriver, 800 of 1000 races between a"
+	@echo "cancel and the grant, switchovers in the torture program, pairs by themselves, a strict umask, whether"
+	@echo "bench tells a lock from none, and each guarantee alone, with a look at what goroutines it leaves"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes

@@ -630,7 +630,7 @@ var alone = []guarantee{
 	},
 }
 
-func TestMain(m *testing.M) { testbed.Main(m, servers.Further()...) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Kinds(), servers.Further()...) }
 
 func TestGuarantees(t *testing.T) {
 	lines := lines(t)

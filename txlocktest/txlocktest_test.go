@@ -16,12 +16,13 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/txlocktest"
 )
 
 var background = context.Background()
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Newest(), servers.Postgres15) }
 
 func TestKit(t *testing.T) {
 	testbed.Lines(func(e *testbed.Engine, c testbed.Client[pgx.Tx]) {

@@ -50,22 +50,49 @@ func RatioOfMedians(a, b []float64) Interval {
 		return Interval{}
 	}
 	random := rand.New(rand.NewPCG(1, uint64(len(a))<<32|uint64(len(b)))) // the same figures in each report
+	drawA, drawB := newBootstrap(a), newBootstrap(b)
 	ratios := make([]float64, resamples)
 	for i := range ratios {
-		ratios[i] = median(drawn(random, a)) / median(drawn(random, b))
+		ratios[i] = drawA.median(random) / drawB.median(random)
 	}
 	slices.Sort(ratios)
 	tail := int((1 - wanted) / 2 * resamples)
 	return Interval{median(a) / median(b), ratios[tail], ratios[resamples-1-tail], wanted}
 }
 
-// drawn is a sample of the same size, drawn with replacement.
-func drawn(random *rand.Rand, from []float64) []float64 {
-	sample := make([]float64, len(from))
-	for i := range sample {
-		sample[i] = from[random.IntN(len(from))]
+// bootstrap draws samples of the size of one, with replacement.
+type bootstrap struct {
+	sorted []float64
+	rank   []int // in sorted, by the position in the sample
+	drawn  []int // how often, by rank
+}
+
+func newBootstrap(from []float64) bootstrap {
+	b := bootstrap{slices.Sorted(slices.Values(from)), make([]int, len(from)), make([]int, len(from))}
+	for i, value := range from {
+		b.rank[i], _ = slices.BinarySearch(b.sorted, value) // that of the first of equals does as well
 	}
-	return sample
+	return b
+}
+
+// median is that of a new sample.
+func (b bootstrap) median(random *rand.Rand) float64 {
+	clear(b.drawn)
+	for range b.rank {
+		b.drawn[b.rank[random.IntN(len(b.rank))]]++
+	}
+	rank, upTo := 0, b.drawn[0] // and how many are drawn of the ranks up to this one
+	at := func(place int) float64 {
+		for ; upTo <= place; upTo += b.drawn[rank] {
+			rank++
+		}
+		return b.sorted[rank]
+	}
+	half := len(b.rank) / 2
+	if len(b.rank)%2 == 1 {
+		return at(half)
+	}
+	return (at(half-1) + at(half)) / 2
 }
 
 func median(sample []float64) float64 {

@@ -15,7 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/tier"
 )
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Kinds()) }
 
 // guarantee is one of lock_test.go's, in words of its own.
 type guarantee struct {

@@ -71,6 +71,11 @@ func Kinds() []Kind {
 	return []Kind{Postgres15, Postgres18, MySQL, MariaDB}
 }
 
+// Newest are Kinds without the older version of PostgreSQL.
+func Newest() []Kind {
+	return slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == Postgres15 })
+}
+
 // Further are the versions that only the full tier tests on, too. A server that is given stands for
 // all versions.
 func Further() []Kind {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 // The workers are processes of the test program.
@@ -87,7 +88,7 @@ func TestHistoriesOfFailedTestsAreKept(t *testing.T) {
 }
 
 func TestTxlockKeepsItsPromises(t *testing.T) {
-	for _, kind := range servers.Kinds() {
+	for _, kind := range tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds()) {
 		t.Run(kind.String(), func(t *testing.T) {
 			result := tortured(t, kind, lockTxlock, 8*time.Second)
 			require.Empty(t, result.Violations)

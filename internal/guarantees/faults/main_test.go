@@ -6,8 +6,9 @@ import (
 	"testing"
 
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/servers"
 )
 
 var background = context.Background()
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Newest(), servers.Postgres15) }

@@ -14,4 +14,4 @@ var background = context.Background()
 
 var errWork = errors.New("the work failed")
 
-func TestMain(m *testing.M) { testbed.Main(m, servers.Further()...) }
+func TestMain(m *testing.M) { testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...) }

@@ -51,14 +51,14 @@ const PollEvery = 5 * time.Millisecond
 // Engines are the servers that Main has started.
 var Engines []*Engine
 
-// Main runs the tests of a package on a server of each kind, and in the full tier also on further
-// ones. It is what a TestMain calls.
-func Main(m *testing.M, further ...servers.Kind) {
+// Main runs the tests of a package on a server of each of these kinds, and in the full tier also on
+// further ones. It is what a TestMain calls.
+func Main(m *testing.M, kinds []servers.Kind, further ...servers.Kind) {
 	if part := os.Getenv(partVariable); part != "" {
 		os.Exit(playPart(part))
 	}
 	flag.Parse() // the tier depends on -short
-	os.Exit(runTests(m, slices.Concat(tier.Pick(nil, nil, further), servers.Kinds())))
+	os.Exit(runTests(m, slices.Concat(tier.Pick(nil, nil, further), kinds)))
 }
 
 func runTests(m *testing.M, kinds []servers.Kind) int {

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"encoding/json"
 	"io"
 	"net"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/tier"
 )
 
 var background = context.Background()
@@ -37,12 +39,15 @@ type engine struct {
 // no test runs on MySQL or MariaDB.
 var engines []*engine
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse() // the tier depends on -short
+	os.Exit(runTests(m))
+}
 
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return servers.RunOn(ctx, servers.Kinds(), func(server *servers.Server) (io.Closer, error) {
+	return servers.RunOn(ctx, tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds()), func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err
