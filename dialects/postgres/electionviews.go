@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // seatLock is the turnstile in front of a seat, that a session has or waits for.
@@ -24,14 +25,14 @@ func seatLocksSQL(quoted string) string {
 		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
 	from pg_locks l join ` + quoted + ` p on p.id = l.objid::int and p.part = 'seat'
 	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
-		and l.` + inThisDatabase + ` and l.classid = ` + literal(quoted) + `::regclass
+		and l.` + sqltext.InThisDatabase + ` and l.classid = ` + sqltext.Literal(quoted) + `::regclass
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
 func (d *driver[Tx]) inspectElections(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
-	leaders, err := leadersOf(table)
+	leaders, err := sqltext.LeadersOf(table)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -85,11 +86,11 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	h := heldOf(party)
 	return d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, script{{endSQL, []string{party.Session, h.transaction, h.turnstile}}})
+		columns, err := q.run(ctx, sqltext.Script{{SQL: endSQL, Args: []string{party.Session, h.transaction, h.turnstile}}})
 		if err == nil && len(columns[0]) == 0 {
 			var now string
 			if now, err = q.renewedAs(ctx, party.Session, h); err == nil && now != "" {
-				columns, err = q.run(ctx, script{{endSQL, []string{party.Session, now, h.turnstile}}})
+				columns, err = q.run(ctx, sqltext.Script{{SQL: endSQL, Args: []string{party.Session, now, h.turnstile}}})
 			}
 		}
 		switch {
@@ -109,7 +110,7 @@ func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 
 // renewedAs is the transaction in which a session holds now what h was; empty: it does not.
 func (q querier) renewedAs(ctx context.Context, pid string, h held) (transaction string, err error) {
-	columns, err := q.run(ctx, script{{sql: sessionsSQL}})
+	columns, err := q.run(ctx, sqltext.Script{{SQL: sessionsSQL}})
 	if err != nil {
 		return "", err
 	}

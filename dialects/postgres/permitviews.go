@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // permitLock is an advisory lock of a permit, or of the queue.
@@ -27,14 +28,14 @@ func permitLocksSQL(quoted string) string {
 		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
 	from pg_locks l join ` + quoted + ` p on p.id = abs(l.objid::int)
 	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
-		and l.` + inThisDatabase + ` and l.classid = ` + literal(quoted) + `::regclass
+		and l.` + sqltext.InThisDatabase + ` and l.classid = ` + sqltext.Literal(quoted) + `::regclass
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
 func (d *driver[Tx]) inspectPermits(ctx context.Context, table string, only []string) (
 	states []dialects.RowState, err error,
 ) {
-	quoted, err := permitsOf(table)
+	quoted, err := sqltext.PermitsOf(table)
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +54,12 @@ func (d *driver[Tx]) lookBeside(ctx context.Context, quoted, query string, only 
 	err = d.withConn(ctx, func(q querier) error {
 		// An older version has not installed it, or its roles were granted only what they needed.
 		// That is asked for first, because the server would log an error.
-		readable, err := q.run(ctx, script{{sql: "select coalesce(has_table_privilege(to_regclass(" + literal(quoted) +
+		readable, err := q.run(ctx, sqltext.Script{{SQL: "select coalesce(has_table_privilege(to_regclass(" + sqltext.Literal(quoted) +
 			"), 'select'), false)::text"}})
 		if err != nil || readable[0][0] != "true" {
 			return err
 		}
-		columns, err := q.run(ctx, script{{query, []string{arrayOf(only)}}, {sql: sessionsSQL}})
+		columns, err := q.run(ctx, sqltext.Script{{SQL: query, Args: []string{sqltext.ArrayOf(only)}}, {SQL: sessionsSQL}})
 		if err != nil {
 			return classify(err, dialects.Request{Table: quoted, Ours: true})
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -162,7 +163,7 @@ func (p picture) owns(held slotOf) bool {
 	return slices.ContainsFunc(p.turnstiles, func(t turnstile) bool {
 		number := strconv.Itoa(int(int32(t.Low)))
 		return t.PID == held.PID && t.ofTable() && t.Granted && !t.Shared &&
-			(number == held.Slot || number == strconv.Itoa(wideGate))
+			(number == held.Slot || number == strconv.Itoa(sqltext.WideGate))
 	})
 }
 
@@ -174,7 +175,7 @@ func (p picture) sharesAll(pid int) bool {
 			passed[strconv.Itoa(int(int32(t.Low)))] = true
 		}
 	}
-	return passed[gate] && passed[strconv.Itoa(wideGate)]
+	return passed[strconv.Itoa(sqltext.Gate)] && passed[strconv.Itoa(sqltext.WideGate)]
 }
 
 // rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
@@ -220,7 +221,7 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 	locking = strings.Contains(a.Query, own) && // a guest's is inside another; see verdictSQL
 		(strings.Contains(a.Query, exclusive) || strings.Contains(a.Query, rowLock(request)))
 	// The server cuts a text of 1 kB, and so one of several statements.
-	return locking || claimed > 0 && strings.Contains(a.Query, tagBegin), claimed
+	return locking || claimed > 0 && strings.Contains(a.Query, sqltext.Tag), claimed
 }
 
 func (p picture) session(pid int) *activity {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -77,13 +78,11 @@ type activity struct {
 // Each query returns rows of JSON, because a script returns the first column alone. The server has
 // one list of locks for all its databases.
 const (
-	inThisDatabase = "database = (select oid from pg_database where datname = current_database())"
-
 	rowWaitsSQL = `select row_to_json(s)::text from (
 	select pid, virtualtransaction, extract(epoch from waitstart) as since, pg_blocking_pids(pid) as blockers
 	from pg_locks w where not granted and locktype in ('transactionid', 'tuple')
 		and exists (select from pg_locks t where t.pid = w.pid and t.locktype = 'tuple'
-			and t.` + inThisDatabase + `)) s`
+			and t.` + sqltext.InThisDatabase + `)) s`
 
 	// The clock is read once, in a subquery: with a time for each row, a waiter could seem to wait
 	// longer than the one in front.
@@ -102,8 +101,8 @@ func turnstilesSQL(quoted string) string {
 	select pid, virtualtransaction, classid::bigint as high, objid::bigint as low, objsubid as sub, granted,
 		mode = 'ShareLock' as shared, extract(epoch from waitstart) as since,
 		case when not granted then pg_blocking_pids(pid) end as blockers
-	from pg_locks where locktype = 'advisory' and pid is not null and ` + inThisDatabase + `
-		and (objsubid = 1 or classid = ` + literal(quoted) + `::regclass)) s`
+	from pg_locks where locktype = 'advisory' and pid is not null and ` + sqltext.InThisDatabase + `
+		and (objsubid = 1 or classid = ` + sqltext.Literal(quoted) + `::regclass)) s`
 }
 
 // heldSQL also returns whom xmax names by chance. Where several sessions share a row it is the
@@ -112,15 +111,15 @@ func turnstilesSQL(quoted string) string {
 func heldSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text, " +
 		"mxid_age(r.xmax) not between 1 and (select mxid_age(relminmxid) from pg_class where oid = " +
-		literal(quoted) + "::regclass) as certain from " + quoted + " r join pg_locks l " +
+		sqltext.Literal(quoted) + "::regclass) as certain from " + quoted + " r join pg_locks l " +
 		"on l.locktype = 'transactionid' and l.granted and l.transactionid = r.xmax where r.xmax <> '0'::xid) s"
 }
 
 func awaitedSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
 		"from pg_locks l join " + quoted + " r on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid " +
-		"where l.locktype = 'tuple' and l." + inThisDatabase +
-		" and l.relation = " + literal(quoted) + "::regclass) s"
+		"where l.locktype = 'tuple' and l." + sqltext.InThisDatabase +
+		" and l.relation = " + sqltext.Literal(quoted) + "::regclass) s"
 }
 
 // look makes a picture. It makes another when a lock was renewed meanwhile.
@@ -135,16 +134,16 @@ func (q querier) look(ctx context.Context, table string) (p picture, err error) 
 
 // read reads the views. Sessions come last: one that has ended since has no lock that matters.
 func (q querier) read(ctx context.Context, table string) (p picture, err error) {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return p, err
 	}
-	columns, err := q.run(ctx, script{
-		{sql: heldSQL(quoted)},
-		{sql: awaitedSQL(quoted)},
-		{sql: turnstilesSQL(quoted)},
-		{sql: rowWaitsSQL},
-		{sql: sessionsSQL},
+	columns, err := q.run(ctx, sqltext.Script{
+		{SQL: heldSQL(quoted)},
+		{SQL: awaitedSQL(quoted)},
+		{SQL: turnstilesSQL(quoted)},
+		{SQL: rowWaitsSQL},
+		{SQL: sessionsSQL},
 	})
 	if err != nil {
 		return p, classify(err, dialects.Request{Table: table, Slots: 1})
