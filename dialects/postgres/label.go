@@ -1,11 +1,7 @@
 package postgres
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -38,16 +34,6 @@ func alsoSQL(argument string) string {
 }
 
 func furtherLabelOf(request dialects.Request) string { return " " + label.Of(request) }
-
-// told has claims tell what the last heartbeat said, if that came last.
-func told(claims []dialects.Claim, query string) []dialects.Claim {
-	count, isPing := strings.CutPrefix(query, sqltext.Ping)
-	count, _, _ = strings.Cut(count, "\n") // a renewal goes on, or askSQL
-	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(claims) > 0 {
-		claims[0].Behind = int(behind)
-	}
-	return claims
-}
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of
 // a further lock is noted if that lock is the last that the name shows.

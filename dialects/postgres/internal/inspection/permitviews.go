@@ -1,4 +1,4 @@
-package postgres
+package inspection
 
 import (
 	"cmp"
@@ -32,15 +32,9 @@ func permitLocksSQL(quoted string) string {
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
-func (d *driver[Tx]) inspectPermits(ctx context.Context, table string, only []string) (
-	states []dialects.RowState, err error,
-) {
-	quoted, err := sqltext.PermitsOf(table)
-	if err != nil {
-		return nil, err
-	}
+func (run Run) permits(ctx context.Context, table, quoted string, only []string) ([]dialects.RowState, error) {
 	var locks []permitLock
-	p, err := d.lookBeside(ctx, quoted, permitLocksSQL(quoted), only, &locks)
+	p, err := run.lookBeside(ctx, quoted, permitLocksSQL(quoted), only, &locks)
 	if err != nil {
 		return nil, err
 	}
@@ -48,27 +42,24 @@ func (d *driver[Tx]) inspectPermits(ctx context.Context, table string, only []st
 }
 
 // lookBeside reads locks of a table beside the lock table, and the sessions.
-func (d *driver[Tx]) lookBeside(ctx context.Context, quoted, query string, only []string, locks any) (
+func (run Run) lookBeside(ctx context.Context, quoted, query string, only []string, locks any) (
 	p picture, err error,
 ) {
-	err = d.withConn(ctx, func(q querier) error {
-		// An older version has not installed it, or its roles were granted only what they needed.
-		// That is asked for first, because the server would log an error.
-		readable, err := q.run(ctx, sqltext.Script{{SQL: "select coalesce(has_table_privilege(to_regclass(" + sqltext.Literal(quoted) +
-			"), 'select'), false)::text"}})
-		if err != nil || readable[0][0] != "true" {
-			return err
-		}
-		columns, err := q.run(ctx, sqltext.Script{{SQL: query, Args: []string{sqltext.ArrayOf(only)}}, {SQL: sessionsSQL}})
-		if err != nil {
-			return classify(err, dialects.Request{Table: quoted, Ours: true})
-		}
-		if err := readJSON(columns[0], locks); err != nil {
-			return err
-		}
-		return readJSON(columns[1], &p.sessions)
-	})
-	return p, err
+	// An older version has not installed it, or its roles were granted only what they needed. That
+	// is asked for first, because the server would log an error.
+	readable, err := run(ctx, sqltext.Script{{SQL: "select coalesce(has_table_privilege(to_regclass(" +
+		sqltext.Literal(quoted) + "), 'select'), false)::text"}})
+	if err != nil || readable[0][0] != "true" {
+		return p, err
+	}
+	columns, err := run(ctx, sqltext.Script{sqltext.With(query, sqltext.ArrayOf(only)), {SQL: sessionsSQL}})
+	if err != nil {
+		return p, err
+	}
+	if err := readJSON(columns[0], locks); err != nil {
+		return p, err
+	}
+	return p, readJSON(columns[1], &p.sessions)
 }
 
 // semaphores puts the picture together.

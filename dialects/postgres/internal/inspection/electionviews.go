@@ -1,4 +1,4 @@
-package postgres
+package inspection
 
 import (
 	"context"
@@ -29,15 +29,11 @@ func seatLocksSQL(quoted string) string {
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
-func (d *driver[Tx]) inspectElections(ctx context.Context, table string, only []string) (
+func (run Run) elections(ctx context.Context, leaders string, only []string) (
 	states []dialects.RowState, err error,
 ) {
-	leaders, err := sqltext.LeadersOf(table)
-	if err != nil {
-		return nil, err
-	}
 	var locks []seatLock
-	p, err := d.lookBeside(ctx, leaders, seatLocksSQL(leaders), only, &locks)
+	p, err := run.lookBeside(ctx, leaders, seatLocksSQL(leaders), only, &locks)
 	if err != nil {
 		return nil, err
 	}

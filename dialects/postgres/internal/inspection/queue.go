@@ -1,4 +1,4 @@
-package postgres
+package inspection
 
 import (
 	"cmp"
@@ -87,9 +87,8 @@ func (p picture) claimedRows() map[int64]rowName {
 		for _, claim := range claims {
 			for _, value := range claim.Items {
 				if claim.Table != "" {
-					request := dialects.Request{Table: claim.Table, Column: claim.Column}
 					name := rowName{claim.Table, claim.Column, value}
-					names[turnstileOf(request, dialects.Value{Text: value})] = name
+					names[sqltext.Turnstile(claim.Table, claim.Column, value)] = name
 				}
 			}
 		}
@@ -204,9 +203,9 @@ func (p picture) rowWaiters(name rowName, q *queue) (first []waiter, blockers []
 // how many rows its claim has.
 func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) {
 	a := p.session(pid)
-	request := dialects.Request{Table: name.table, Column: name.column, Values: []dialects.Value{{Text: name.value}}}
-	rows, err := rowsOf(request)
-	if a == nil || err != nil {
+	table, _ := sqltext.QuoteTable(name.table) // it was locked by that name
+	column, _ := sqltext.QuoteColumn(name.column)
+	if a == nil {
 		return false, 0
 	}
 	_, _, claims := label.Read(a.Application)
@@ -215,11 +214,8 @@ func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) 
 			claimed = len(claim.Items)
 		}
 	}
-	own := "select " + rows.column + " from " + rows.table + " where "
-	exclusive := rowLock(request)
-	request.Shared = true
-	locking = strings.Contains(a.Query, own) && // a guest's is inside another; see verdictSQL
-		(strings.Contains(a.Query, exclusive) || strings.Contains(a.Query, rowLock(request)))
+	locking = strings.Contains(a.Query, sqltext.SelectFrom(table, column)+" where ") && // maybe inside another
+		(strings.Contains(a.Query, sqltext.ForNoKeyUpdate) || strings.Contains(a.Query, sqltext.ForShare))
 	// The server cuts a text of 1 kB, and so one of several statements.
 	return locking || claimed > 0 && strings.Contains(a.Query, sqltext.Tag), claimed
 }
@@ -254,6 +250,16 @@ func (p picture) party(pid int) *dialects.Party {
 	}
 	party.Since, party.For = span(a.Begun, a.Now)
 	return party
+}
+
+// told has claims tell what the last heartbeat said, if that came last.
+func told(claims []dialects.Claim, query string) []dialects.Claim {
+	count, isPing := strings.CutPrefix(query, sqltext.Ping)
+	count, _, _ = strings.Cut(count, "\n") // a renewal goes on, or a question
+	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(claims) > 0 {
+		claims[0].Behind = int(behind)
+	}
+	return claims
 }
 
 func seconds(value *float64) float64 {

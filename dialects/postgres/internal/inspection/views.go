@@ -1,4 +1,4 @@
-package postgres
+package inspection
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -123,9 +122,9 @@ func awaitedSQL(quoted string) string {
 }
 
 // look makes a picture. It makes another when a lock was renewed meanwhile.
-func (q querier) look(ctx context.Context, table string) (p picture, err error) {
+func (run Run) look(ctx context.Context, table string) (p picture, err error) {
 	for range 3 {
-		if p, err = q.read(ctx, table); err != nil || !p.forgetEnded() {
+		if p, err = run.read(ctx, table); err != nil || !p.forgetEnded() {
 			break
 		}
 	}
@@ -133,12 +132,12 @@ func (q querier) look(ctx context.Context, table string) (p picture, err error) 
 }
 
 // read reads the views. Sessions come last: one that has ended since has no lock that matters.
-func (q querier) read(ctx context.Context, table string) (p picture, err error) {
+func (run Run) read(ctx context.Context, table string) (p picture, err error) {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return p, err
 	}
-	columns, err := q.run(ctx, sqltext.Script{
+	columns, err := run(ctx, sqltext.Script{
 		{SQL: heldSQL(quoted)},
 		{SQL: awaitedSQL(quoted)},
 		{SQL: turnstilesSQL(quoted)},
@@ -146,7 +145,7 @@ func (q querier) read(ctx context.Context, table string) (p picture, err error) 
 		{SQL: sessionsSQL},
 	})
 	if err != nil {
-		return p, classify(err, dialects.Request{Table: table, Slots: 1})
+		return p, err
 	}
 	for i, into := range []any{&p.held, &p.awaited, &p.turnstiles, &p.rowWaits, &p.sessions} {
 		if err := readJSON(columns[i], into); err != nil {
