@@ -9,22 +9,21 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 )
 
-// held names a hold for End. The virtual transaction does, until the lock is renewed. Then it is
+// hold names a hold for End. The virtual transaction does, until the lock is renewed. Then it is
 // the session, its turnstile, and when the first lock was granted, in seconds since 1970.
-type held struct {
+type hold struct {
 	transaction string
 	turnstile   string // empty: not known
 	granted     float64
 }
 
-func (h held) String() string {
+func (h hold) String() string {
 	return fmt.Sprintf("%s %s %.2f", h.transaction, h.turnstile, h.granted)
 }
 
-func heldOf(party dialects.Party) (h held) {
+func holdOf(party dialects.Party) (h hold) {
 	fields := strings.SplitN(party.Transaction, " ", 3)
 	if len(fields) == 3 {
 		h.transaction, h.turnstile = fields[0], fields[1]
@@ -37,24 +36,8 @@ func heldOf(party dialects.Party) (h held) {
 const sameGrant = 0.15
 
 // renewed tells whether a session now shows what h was, in another transaction.
-func (h held) renewed(now activity) bool {
-	_, _, claims := label.Read(now.Application)
-	return h.turnstile != "" && len(claims) > 0 && !claims[0].At.IsZero() &&
-		math.Abs(firstGrant(now)-h.granted) < sameGrant
-}
-
-// firstGrant is when the session was granted its first lock, as far as it shows that.
-func firstGrant(a activity) float64 {
-	_, _, claims := label.Read(a.Application)
-	switch {
-	case len(claims) > 0 && !claims[0].At.IsZero():
-		return float64(claims[0].At.UnixMicro()) / 1e6
-	case a.Begun == nil:
-		return 0
-	case len(claims) > 0:
-		return *a.Begun + claims[0].After.Seconds()
-	}
-	return *a.Begun
+func (h hold) renewed(s *session) bool {
+	return h.turnstile != "" && s != nil && s.hasRenewed() && math.Abs(s.firstGrant()-h.granted) < sameGrant
 }
 
 // endSQL ends a session that is still in the transaction, and has the turnstile if it had one. It
@@ -66,12 +49,15 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 // End ends a session that Look has shown as one that holds. Dialects.ErrChanged says that it does
 // not hold that any more.
 func End(ctx context.Context, run Run, party dialects.Party) error {
-	h := heldOf(party)
-	columns, err := run(ctx, sqltext.Script{sqltext.With(endSQL, party.Session, h.transaction, h.turnstile)})
+	h := holdOf(party)
+	end := sqltext.Script{sqltext.With(endSQL, party.Session, h.transaction, h.turnstile)}
+	columns, err := run(ctx, end)
 	if err == nil && len(columns[0]) == 0 {
-		var now string
-		if now, err = run.renewedAs(ctx, party.Session, h); err == nil && now != "" {
-			columns, err = run(ctx, sqltext.Script{sqltext.With(endSQL, party.Session, now, h.turnstile)})
+		var now picture
+		pid, _ := strconv.Atoi(party.Session)
+		if _, err = now.read(ctx, run, nil); err == nil && h.renewed(now.sessions[pid]) {
+			end[0].Args[1] = now.sessions[pid].Transaction
+			columns, err = run(ctx, end)
 		}
 	}
 	switch {
@@ -83,22 +69,4 @@ func End(ctx context.Context, run Run, party dialects.Party) error {
 		return fmt.Errorf("session %s was told to end, and had not done so after 5 s", party.Session)
 	}
 	return nil
-}
-
-// renewedAs is the transaction in which a session holds now what h was; empty: it does not.
-func (run Run) renewedAs(ctx context.Context, pid string, h held) (transaction string, err error) {
-	columns, err := run(ctx, sqltext.Script{{SQL: sessionsSQL}})
-	if err != nil {
-		return "", err
-	}
-	var sessions []activity
-	if err := readJSON(columns[0], &sessions); err != nil {
-		return "", err
-	}
-	for _, s := range sessions {
-		if strconv.Itoa(s.PID) == pid && h.renewed(s) {
-			transaction = s.Transaction
-		}
-	}
-	return transaction, nil
 }

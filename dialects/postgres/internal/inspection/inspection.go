@@ -23,17 +23,37 @@ func TableOf(of dialects.Inspection) (string, error) {
 	return of.Table.Name, nil
 }
 
-// Look shows what is held or awaited, by the table that is TableOf.
+// Look shows what is held or awaited, by the table that is TableOf: all slots, whichever are asked
+// for. It looks again when a lock was renewed meanwhile.
 func Look(ctx context.Context, run Run, table string, of dialects.Inspection) ([]dialects.RowState, error) {
-	switch of.Kind {
-	case dialects.KindSemaphore:
-		return run.permits(ctx, of.Table.Name, table, of.Names)
-	case dialects.KindElection:
-		return run.elections(ctx, table, of.Names)
-	}
-	p, err := run.look(ctx, table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return nil, err
 	}
-	return p.queues(table, of.Slots), nil
+	if of.Kind != dialects.KindRow {
+		// An older version has not installed the table, or its roles were granted only what they
+		// needed. That is asked for first, because the server would log an error.
+		readable, err := run(ctx, sqltext.Script{{SQL: "select coalesce(has_table_privilege(to_regclass(" +
+			sqltext.Literal(quoted) + "), 'select'), false)::text"}})
+		if err != nil || readable[0][0] != "true" {
+			return nil, err
+		}
+	}
+	var p picture
+	for tries, renewed := 0, true; renewed && tries < 3; tries++ {
+		p = picture{}
+		if of.Kind == dialects.KindRow {
+			renewed, err = p.read(ctx, run, sqltext.Script{
+				{SQL: heldSQL(quoted)}, {SQL: awaitedSQL(quoted)}, {SQL: turnstilesSQL(quoted)}, {SQL: rowWaitsSQL},
+			}, &p.held, &p.awaited, &p.turnstiles, &p.rowWaits)
+		} else {
+			renewed, err = p.read(ctx, run, sqltext.Script{
+				sqltext.With(besideSQL(of.Kind, quoted), sqltext.ArrayOf(of.Names)),
+			}, &p.turnstiles)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p.states(of, table), nil
 }

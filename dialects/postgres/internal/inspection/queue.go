@@ -2,277 +2,249 @@ package inspection
 
 import (
 	"cmp"
-	"net"
+	"math"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 )
 
-// rowName is a row as its user spells it. Column is empty for a slot.
-type rowName struct{ table, column, value string }
+// row is what is held, as its user spells it. Column is empty for a slot; a semaphore has no value
+// either.
+type row struct {
+	table, column, value string
+	hash                 string // of a semaphore, or of an election
+}
 
 // queue is what a picture shows of a row.
 type queue struct {
-	holder          int // by xmax; 0 unknown
-	turnstileHolder int // has the row, or is the first to wait for it; 0 unknown
-	turnstile       string
-	readers         []int // have passed the turnstile in shared form, or lock the row without it
-	onRow           []int // wait for the row itself
-	waiting         []waiter
+	name      string // of a semaphore, or of an election
+	holder    int    // by xmax; 0: not known
+	passed    int    // has the turnstile: it has the row, or is the first to wait for it; 0: not known
+	turnstile string
+	readers   []int // have passed the turnstile in shared form, or lock the row without it
+	permits   []lock
+	onSlot    []int  // wait for the slot itself
+	first     []lock // wait in front of those for the turnstile
+	blockers  []int  // of the first
+	waiting   []lock // for the turnstile
 }
 
-// queues puts a picture together, row by row.
-func (p picture) queues(table string, only []int) []dialects.RowState {
-	rows := map[rowName]*queue{}
-	at := func(name rowName) *queue {
-		if rows[name] == nil {
-			rows[name] = &queue{}
-		}
-		return rows[name]
+type queues map[row]*queue
+
+func (qs queues) at(r row) *queue {
+	if qs[r] == nil {
+		qs[r] = &queue{}
 	}
-	for _, held := range p.held {
-		switch {
-		case p.owns(held):
-			at(rowName{table, "", held.Slot}).holder = held.PID
-		case held.Certain && p.sharesAll(held.PID):
-			q := at(rowName{table, "", held.Slot})
-			q.readers = append(q.readers, held.PID)
-		case held.Certain:
-			at(rowName{table, "", held.Slot}).holder = held.PID
-		}
+	return qs[r]
+}
+
+// states puts the picture together, row by row.
+func (p *picture) states(of dialects.Inspection, table string) (states []dialects.RowState) {
+	var qs queues
+	if of.Kind == dialects.KindRow {
+		qs = p.rows(table)
+	} else {
+		qs = p.beside(of, table)
 	}
-	for _, awaited := range p.awaited {
-		q := at(rowName{table, "", awaited.Slot})
-		q.onRow = append(q.onRow, awaited.PID)
-	}
-	claimed := p.claimedRows()
-	for _, t := range p.turnstiles {
-		name, known := claimed[t.hash()]
-		if t.ofTable() {
-			name, known = rowName{table, "", strconv.Itoa(int(int32(t.Low)))}, int32(t.Low) >= 0
-		}
-		switch {
-		case !known || only != nil && (name.column != "" || !slices.Contains(only, int(t.Low))):
-		case t.Granted && t.Shared:
-			q := at(name)
-			q.readers, q.turnstile = append(q.readers, t.PID), t.id()
-		case t.Granted:
-			at(name).turnstileHolder, at(name).turnstile = t.PID, t.id()
-		default:
-			q := at(name)
-			t.waiter.shared = t.Shared
-			q.waiting = append(q.waiting, t.waiter)
-		}
-	}
-	var states []dialects.RowState
-	for name, q := range rows {
-		if state := p.state(name, q); state.Holder != nil || len(state.Readers) > 0 || len(state.Waiters) > 0 {
+	for r, q := range qs {
+		state := p.state(r, q)
+		state.Kind = of.Kind
+		if state.Holder != nil || len(state.Readers)+len(state.Permits)+len(state.Waiters) > 0 {
 			states = append(states, state)
 		}
 	}
 	return states
 }
 
+// rows are the queues of slots, and of rows of callers' tables.
+func (p *picture) rows(table string) queues {
+	qs := queues{}
+	slot := func(number int) row { return row{table: table, value: strconv.Itoa(number)} }
+	for _, l := range p.held {
+		switch q := qs.at(slot(l.Slot)); {
+		case p.owns(l) || l.Certain && !p.sharesAll(l.PID):
+			q.holder = l.PID
+		case l.Certain:
+			q.readers = append(q.readers, l.PID)
+		}
+	}
+	for _, l := range p.awaited {
+		q := qs.at(slot(l.Slot))
+		q.onSlot = append(q.onSlot, l.PID)
+	}
+	claimed := p.claimedRows()
+	for _, l := range p.turnstiles {
+		r, known := claimed[l.hash()]
+		if l.ofTable() {
+			r, known = slot(l.row()), l.row() >= 0
+		}
+		if known {
+			qs.at(r).turn(l)
+		}
+	}
+	for r, q := range qs {
+		p.findFirst(r, q)
+	}
+	return qs
+}
+
+// beside are the queues of semaphores, or of elections.
+func (p *picture) beside(of dialects.Inspection, table string) queues {
+	slices.SortFunc(p.turnstiles, func(a, b lock) int { return cmp.Compare(a.Permit, b.Permit) })
+	qs := queues{}
+	for _, l := range p.turnstiles {
+		r := row{table: table, column: "id", value: l.Seat, hash: l.Hash}
+		if of.Kind == dialects.KindSemaphore {
+			r = row{table: of.Table.Name, hash: l.Hash}
+		}
+		q := qs.at(r)
+		q.name = cmp.Or(q.name, l.Name)
+		switch {
+		case of.Kind == dialects.KindElection || l.Queue && !l.Granted:
+			q.turn(l)
+		case l.Granted && !l.Queue:
+			q.permits = append(q.permits, l)
+		default: // the head: it has the lock of the queue, or waits for a permit
+			l.Since = p.sessions[l.PID].Begun
+			q.first = append(q.first, l)
+		}
+	}
+	return qs
+}
+
+// turn notes who has the turnstile, or waits for it.
+func (q *queue) turn(l lock) {
+	switch {
+	case !l.Granted:
+		q.waiting = append(q.waiting, l)
+		return
+	case l.Shared:
+		q.readers = append(q.readers, l.PID)
+	default:
+		q.passed = l.PID
+	}
+	q.turnstile = l.id()
+}
+
 // claimedRows are the rows of callers' tables that sessions claim, by the numbers of their
 // turnstiles.
-func (p picture) claimedRows() map[int64]rowName {
-	names := map[int64]rowName{}
+func (p *picture) claimedRows() map[int64]row {
+	rows := map[int64]row{}
 	for _, s := range p.sessions {
-		_, _, claims := label.Read(s.Application)
-		for _, claim := range claims {
+		for _, claim := range s.claims {
 			for _, value := range claim.Items {
 				if claim.Table != "" {
-					name := rowName{claim.Table, claim.Column, value}
-					names[sqltext.Turnstile(claim.Table, claim.Column, value)] = name
+					rows[sqltext.Turnstile(claim.Table, claim.Column, value)] = row{
+						table: claim.Table, column: claim.Column, value: value,
+					}
 				}
 			}
 		}
 	}
-	return names
+	return rows
 }
 
-func (p picture) state(name rowName, q *queue) dialects.RowState {
-	waits := slices.Clone(q.waiting)
-	mixed := slices.ContainsFunc(waits, func(w waiter) bool { return w.shared })
-	slices.SortFunc(waits, func(a, b waiter) int {
-		blockers := cmp.Compare(len(a.Blockers), len(b.Blockers))
-		if mixed { // one that shares is not blocked by those in front that share too
-			blockers = 0
+// findFirst finds the sessions that wait for the row itself, and those that block them.
+func (p *picture) findFirst(r row, q *queue) {
+	for _, w := range p.rowWaits {
+		locking, alone := slices.Contains(q.onSlot, w.PID), true
+		if r.column != "" && (w.PID == q.passed || slices.Contains(q.readers, w.PID)) {
+			locking, alone = p.sessions[w.PID].locks(r) // else its work waits for another row
 		}
-		return cmp.Or(blockers, cmp.Compare(seconds(a.Since), seconds(b.Since)), cmp.Compare(a.PID, b.PID))
-	})
-	first, blockers := p.rowWaiters(name, q)
-	waits = append(first, waits...)
-	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w waiter) bool { return w.PID == pid }) }
+		if locking {
+			q.first = append(q.first, w)
+		}
+		if locking && alone { // of several rows, which one it waits for is not known
+			q.blockers = append(q.blockers, w.Blockers...)
+		}
+	}
+}
 
-	readers := slices.DeleteFunc(slices.Clone(q.readers), func(pid int) bool {
-		return pid == q.turnstileHolder || waiting(pid)
+// has tells whether a session has an advisory lock with that number of the lock table.
+func (p *picture) has(pid, number int, shared bool) bool {
+	return slices.ContainsFunc(p.turnstiles, func(l lock) bool {
+		return l.PID == pid && l.ofTable() && l.Granted && l.Shared == shared && l.row() == number
 	})
-	slices.Sort(readers)
-	readers = slices.Compact(readers)
+}
+
+// owns tells whether a session that xmax names has the slot alone: it has the turnstile, or those
+// of all slots, in exclusive form.
+func (p *picture) owns(held lock) bool {
+	return p.has(held.PID, held.Slot, false) || p.has(held.PID, sqltext.WideGate, false)
+}
+
+// sharesAll tells whether a session shares more slots than it has turnstiles.
+func (p *picture) sharesAll(pid int) bool {
+	return p.has(pid, sqltext.Gate, true) && p.has(pid, sqltext.WideGate, true)
+}
+
+func (p *picture) state(r row, q *queue) dialects.RowState {
+	waits := append(inOrder(q.first), inOrder(q.waiting)...)
+	waits = slices.CompactFunc(waits, func(a, b lock) bool { return a.PID == b.PID })
+	waiting := func(pid int) bool { return slices.ContainsFunc(waits, func(w lock) bool { return w.PID == pid }) }
+
 	holder := q.holder
-	for _, pid := range append([]int{q.turnstileHolder}, blockers...) {
+	readers := slices.DeleteFunc(slices.Sorted(slices.Values(q.readers)), func(pid int) bool {
+		return pid == holder || pid == q.passed || waiting(pid)
+	})
+	readers = slices.Compact(readers)
+	for _, pid := range append([]int{q.passed}, q.blockers...) {
 		switch {
 		case holder != 0 || pid == 0 || waiting(pid) || slices.Contains(readers, pid):
-		case name.column == "" && pid != q.turnstileHolder && p.sharesAll(pid):
+		case r.column == "" && pid != q.passed && p.sharesAll(pid):
 			readers = append(readers, pid)
 		default:
 			holder = pid
 		}
 	}
-	readers = slices.DeleteFunc(readers, func(pid int) bool { return pid == holder })
-	state := dialects.RowState{Table: name.table, Column: name.column, Value: name.value}
-	if state.Holder = p.party(holder); state.Holder != nil {
-		p.pin(state.Holder, holder, holder == q.turnstileHolder, q)
+	state := dialects.RowState{
+		Table: r.table, Column: r.column, Value: r.value, Named: dialects.Named{Hash: r.hash, Name: q.name},
+	}
+	if s := p.sessions[holder]; s != nil {
+		party := s.holder(q.turnstile, holder == q.passed)
+		state.Holder = &party
 	}
 	for _, pid := range readers {
-		if reader := p.party(pid); reader != nil {
-			reader.Shared = true
-			p.pin(reader, pid, slices.Contains(q.readers, pid) && !p.sharesAll(pid), q)
-			state.Readers = append(state.Readers, *reader)
+		if s := p.sessions[pid]; s != nil {
+			party := s.holder(q.turnstile, slices.Contains(q.readers, pid) && !p.sharesAll(pid))
+			party.Shared = true
+			state.Readers = append(state.Readers, party)
 		}
 	}
-	for _, wait := range waits {
-		if party := p.party(wait.PID); party != nil && wait.PID != holder {
-			party.Since, party.For = span(wait.Since, p.session(wait.PID).Now)
-			party.Shared = wait.shared || slices.Contains(q.readers, wait.PID)
-			state.Waiters = append(state.Waiters, *party)
+	for _, l := range q.permits {
+		party := p.sessions[l.PID].holder(l.id(), true)
+		party.Permit = l.Permit
+		state.Permits = append(state.Permits, party)
+	}
+	for _, w := range waits {
+		if w.PID != holder {
+			party := p.sessions[w.PID].party(w.Since)
+			party.Shared = w.Shared || slices.Contains(q.readers, w.PID)
+			state.Waiters = append(state.Waiters, party)
 		}
 	}
 	return state
 }
 
-// pin has the party say which hold it is, for End.
-func (p picture) pin(party *dialects.Party, pid int, passed bool, q *queue) {
-	h := held{transaction: party.Transaction, granted: firstGrant(*p.session(pid))}
-	if passed {
-		h.turnstile = q.turnstile
-	}
-	party.Transaction = h.String()
-}
-
-// owns tells whether a session that xmax names has the slot alone: it has the turnstile, or those
-// of all slots, in exclusive form.
-func (p picture) owns(held slotOf) bool {
-	return slices.ContainsFunc(p.turnstiles, func(t turnstile) bool {
-		number := strconv.Itoa(int(int32(t.Low)))
-		return t.PID == held.PID && t.ofTable() && t.Granted && !t.Shared &&
-			(number == held.Slot || number == strconv.Itoa(sqltext.WideGate))
+// inOrder has those first who came first. One that shares is not blocked by those in front that
+// share too.
+func inOrder(waits []lock) []lock {
+	mixed := slices.ContainsFunc(waits, func(w lock) bool { return w.Shared })
+	slices.SortFunc(waits, func(a, b lock) int {
+		blockers := 0
+		if !mixed {
+			blockers = cmp.Compare(len(a.Blockers), len(b.Blockers))
+		}
+		return cmp.Or(blockers, cmp.Compare(seconds(a.Since), seconds(b.Since)), cmp.Compare(a.PID, b.PID))
 	})
+	return waits
 }
 
-// sharesAll tells whether a session shares more slots than it has turnstiles.
-func (p picture) sharesAll(pid int) bool {
-	passed := map[string]bool{}
-	for _, t := range p.turnstiles {
-		if t.PID == pid && t.ofTable() && t.Granted && t.Shared {
-			passed[strconv.Itoa(int(int32(t.Low)))] = true
-		}
+func seconds(since *float64) float64 {
+	if since == nil { // it has only just begun
+		return math.Inf(1)
 	}
-	return passed[strconv.Itoa(sqltext.Gate)] && passed[strconv.Itoa(sqltext.WideGate)]
-}
-
-// rowWaiters are the sessions that wait for the row itself, in front of those for the turnstile,
-// and the sessions that block them.
-func (p picture) rowWaiters(name rowName, q *queue) (first []waiter, blockers []int) {
-	for _, wait := range p.rowWaits {
-		onlyRow := slices.Contains(q.onRow, wait.PID)
-		passed := wait.PID == q.turnstileHolder || slices.Contains(q.readers, wait.PID)
-		if !onlyRow && (!passed || name.column == "") {
-			continue
-		}
-		locking, rows := p.lockingRows(wait.PID, name)
-		if !onlyRow && !locking { // its work waits for another row
-			continue
-		}
-		first = append(first, wait)
-		if onlyRow || rows == 1 { // of several rows, which one it waits for is not known
-			blockers = append(blockers, wait.Blockers...)
-		}
-	}
-	slices.SortFunc(first, func(a, b waiter) int { return cmp.Compare(len(a.Blockers), len(b.Blockers)) })
-	return first, blockers
-}
-
-// lockingRows tells whether a session is running the statement that locks rows of the caller's, and
-// how many rows its claim has.
-func (p picture) lockingRows(pid int, name rowName) (locking bool, claimed int) {
-	a := p.session(pid)
-	table, _ := sqltext.QuoteTable(name.table) // it was locked by that name
-	column, _ := sqltext.QuoteColumn(name.column)
-	if a == nil {
-		return false, 0
-	}
-	_, _, claims := label.Read(a.Application)
-	for _, claim := range claims {
-		if claim.Table == name.table && claim.Column == name.column && slices.Contains(claim.Items, name.value) {
-			claimed = len(claim.Items)
-		}
-	}
-	locking = strings.Contains(a.Query, sqltext.SelectFrom(table, column)+" where ") && // maybe inside another
-		(strings.Contains(a.Query, sqltext.ForNoKeyUpdate) || strings.Contains(a.Query, sqltext.ForShare))
-	// The server cuts a text of 1 kB, and so one of several statements.
-	return locking || claimed > 0 && strings.Contains(a.Query, sqltext.Tag), claimed
-}
-
-func (p picture) session(pid int) *activity {
-	for i := range p.sessions {
-		if p.sessions[i].PID == pid {
-			return &p.sessions[i]
-		}
-	}
-	return nil
-}
-
-// party is the session pid as a holder or waiter, or nil when it has ended meanwhile.
-func (p picture) party(pid int) *dialects.Party {
-	a := p.session(pid)
-	if a == nil {
-		return nil
-	}
-	party := &dialects.Party{
-		Session: strconv.Itoa(pid), Transaction: a.Transaction, User: a.User,
-		Database: a.Database, Host: a.Host,
-	}
-	party.Application, party.Process, party.Claims = label.Read(a.Application)
-	if a.Port > 0 {
-		party.Host = net.JoinHostPort(party.Host, strconv.Itoa(a.Port))
-	}
-	if a.State != "" { // the role may see the session
-		party.Idle = strings.HasPrefix(a.State, "idle")
-		party.Statement = a.Query
-		party.Claims = told(party.Claims, a.Query)
-	}
-	party.Since, party.For = span(a.Begun, a.Now)
-	return party
-}
-
-// told has claims tell what the last heartbeat said, if that came last.
-func told(claims []dialects.Claim, query string) []dialects.Claim {
-	count, isPing := strings.CutPrefix(query, sqltext.Ping)
-	count, _, _ = strings.Cut(count, "\n") // a renewal goes on, or a question
-	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(claims) > 0 {
-		claims[0].Behind = int(behind)
-	}
-	return claims
-}
-
-func seconds(value *float64) float64 {
-	if value == nil { // it has only just begun
-		return float64(1 << 62)
-	}
-	return *value
-}
-
-// span is a time in seconds since 1970, and how long ago it is.
-func span(since *float64, now float64) (time.Time, time.Duration) {
-	if since == nil {
-		return time.Time{}, 0
-	}
-	return time.UnixMicro(int64(*since * 1e6)), max(time.Duration((now-*since)*float64(time.Second)), 0)
+	return *since
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -17,65 +21,65 @@ import (
 // lists a row that is held and not awaited. The turnstile in front of the row is listed: an
 // advisory lock, whose number says which row it belongs to.
 type picture struct {
-	held       []slotOf    // by xmax, unless that is a subtransaction's
-	awaited    []slotOf    // by the lock of the row version, which every waiter has or waits for
-	turnstiles []turnstile // held and awaited
-	rowWaits   []waiter
-	sessions   []activity
+	held       []lock // on slots, by xmax, unless that is a subtransaction's
+	awaited    []lock // on slots, by the lock of the row version, which every waiter has or waits for
+	turnstiles []lock // held and awaited; of a kind beside the lock table, all its advisory locks
+	rowWaits   []lock
+	sessions   map[int]*session
 }
 
-type slotOf struct {
-	PID         int    `json:"pid"`
+// lock is what a session has, or waits for.
+type lock struct {
+	PID         int
 	Transaction string `json:"virtualtransaction"`
-	Slot        string `json:"slot"`
-	Certain     bool   `json:"certain"` // xmax is a transaction's number, and no multixact's
+	Granted     bool
+	Shared      bool
+	Since       *float64 // of a wait
+	Blockers    []int    // of a wait: the holder, and the waiters in front
+
+	Slot    int  `json:",string"`
+	Certain bool // xmax is a transaction's number, and no multixact's
+
+	// The numbers of an advisory lock: those of a table and of one of its rows, or the halves of a
+	// hash.
+	High, Low uint32
+	Sub       uint16
+
+	Hash, Name string // of a semaphore, or of an election
+	Permit     int
+	Queue      bool   // it is the lock of the semaphore's queue, and of no permit
+	Seat       string // the election's row
 }
 
-// waiter waits for a row or a turnstile. Blockers are its holder and the waiters in front.
-type waiter struct {
-	PID         int      `json:"pid"`
-	Transaction string   `json:"virtualtransaction"`
-	Since       *float64 `json:"since"`
-	Blockers    []int    `json:"blockers"`
-	shared      bool     // it waits to share
+// ofTable tells whether High and Low are the numbers of a table and of a row.
+func (l lock) ofTable() bool { return l.Sub == 2 }
+
+func (l lock) row() int { return int(int32(l.Low)) }
+
+func (l lock) hash() int64 { return int64(uint64(l.High)<<32 | uint64(l.Low)) }
+
+// id names an advisory lock for endSQL.
+func (l lock) id() string { return fmt.Sprintf("%d:%d:%d", l.Sub, l.High, l.Low) }
+
+// session is one in a transaction. What the role may not see is empty.
+type session struct {
+	PID         int
+	Transaction string `json:"virtualtransaction"`
+	Application string `json:"application_name"` // without the label
+	Host        string
+	Port        int    `json:"client_port"`
+	User        string `json:"usename"`
+	Database    string `json:"datname"`
+	State       string
+	Query       string
+	Begun       *float64
+	Now         float64
+
+	process int // of the label
+	claims  []dialects.Claim
 }
 
-// turnstile is an advisory lock that a session has, or waits for.
-type turnstile struct {
-	waiter
-	High    uint32 `json:"high"`
-	Low     uint32 `json:"low"`
-	Sub     uint16 `json:"sub"`
-	Granted bool   `json:"granted"`
-	Shared  bool   `json:"shared"`
-}
-
-// ofTable tells whether High and Low are the numbers of the lock table and of a slot. Otherwise
-// they are the halves of a hash.
-func (t turnstile) ofTable() bool { return t.Sub == 2 }
-
-func (t turnstile) hash() int64 { return int64(uint64(t.High)<<32 | uint64(t.Low)) }
-
-// id names the turnstile for endSQL.
-func (t turnstile) id() string { return fmt.Sprintf("%d:%d:%d", t.Sub, t.High, t.Low) }
-
-// activity is a session in a transaction. What the role may not see is empty.
-type activity struct {
-	PID         int      `json:"pid"`
-	Transaction string   `json:"virtualtransaction"`
-	Application string   `json:"application_name"`
-	Host        string   `json:"host"`
-	Port        int      `json:"client_port"`
-	User        string   `json:"usename"`
-	Database    string   `json:"datname"`
-	State       string   `json:"state"`
-	Query       string   `json:"query"`
-	Begun       *float64 `json:"begun"`
-	Now         float64  `json:"now"`
-}
-
-// Each query returns rows of JSON, because a script returns the first column alone. The server has
-// one list of locks for all its databases.
+// Each query returns rows of JSON, because a script returns the first column alone.
 const (
 	rowWaitsSQL = `select row_to_json(s)::text from (
 	select pid, virtualtransaction, extract(epoch from waitstart) as since, pg_blocking_pids(pid) as blockers
@@ -121,64 +125,132 @@ func awaitedSQL(quoted string) string {
 		" and l.relation = " + sqltext.Literal(quoted) + "::regclass) s"
 }
 
-// look makes a picture. It makes another when a lock was renewed meanwhile.
-func (run Run) look(ctx context.Context, table string) (p picture, err error) {
-	for range 3 {
-		if p, err = run.read(ctx, table); err != nil || !p.forgetEnded() {
-			break
-		}
+// besideSQL reads the locks of permits and of their queues, or the turnstiles in front of seats. $1
+// are the hashes of semaphores or of elections, none for all.
+func besideSQL(kind dialects.Kind, quoted string) string {
+	columns, joined := "l.objid::int < 0 as queue, p.permit", "p.id = abs(l.objid::int)"
+	if kind == dialects.KindElection {
+		columns, joined = "p.id::text as seat", "p.id = l.objid::int and p.part = 'seat'"
 	}
-	return p, err
+	return `select row_to_json(s)::text from (
+	select l.pid, l.virtualtransaction, l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub,
+		l.granted, extract(epoch from l.waitstart) as since, p.hash, p.name, ` + columns + `,
+		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
+	from pg_locks l join ` + quoted + ` p on ` + joined + `
+	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
+		and l.` + sqltext.InThisDatabase + ` and l.classid = ` + sqltext.Literal(quoted) + `::regclass
+		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 
-// read reads the views. Sessions come last: one that has ended since has no lock that matters.
-func (run Run) read(ctx context.Context, table string) (p picture, err error) {
-	quoted, err := sqltext.QuoteTable(table)
+// read reads a list for each query, and the sessions: last, because one that has ended since has no
+// lock that matters. It drops what transactions held or awaited that have ended since: their
+// sessions may be in others by now. Renewed says that one of them has renewed its locks meanwhile,
+// and still holds them.
+func (p *picture) read(ctx context.Context, run Run, queries sqltext.Script, lists ...*[]lock) (
+	renewed bool, err error,
+) {
+	columns, err := run(ctx, append(queries, sqltext.Statement{SQL: sessionsSQL}))
 	if err != nil {
-		return p, err
+		return false, err
 	}
-	columns, err := run(ctx, sqltext.Script{
-		{SQL: heldSQL(quoted)},
-		{SQL: awaitedSQL(quoted)},
-		{SQL: turnstilesSQL(quoted)},
-		{SQL: rowWaitsSQL},
-		{SQL: sessionsSQL},
-	})
-	if err != nil {
-		return p, err
+	var sessions []*session
+	if err := decode(columns[len(queries)], &sessions); err != nil {
+		return false, err
 	}
-	for i, into := range []any{&p.held, &p.awaited, &p.turnstiles, &p.rowWaits, &p.sessions} {
-		if err := readJSON(columns[i], into); err != nil {
-			return p, err
+	p.sessions = make(map[int]*session, len(sessions))
+	for _, s := range sessions {
+		s.Application, s.process, s.claims = label.Read(s.Application)
+		s.readPing()
+		p.sessions[s.PID] = s
+	}
+	for i, list := range lists {
+		if err := decode(columns[i], list); err != nil {
+			return false, err
 		}
+		*list = slices.DeleteFunc(*list, func(l lock) bool {
+			s := p.sessions[l.PID]
+			ended := s == nil || s.Transaction != l.Transaction
+			renewed = renewed || ended && s != nil && l.Granted && s.hasRenewed()
+			return ended
+		})
 	}
-	return p, nil
+	return renewed, nil
 }
 
-func readJSON(column []string, into any) error {
+func decode(column []string, into any) error {
 	if err := json.Unmarshal([]byte("["+strings.Join(column, ",")+"]"), into); err != nil {
 		return fmt.Errorf("read the server's views: %w", err)
 	}
 	return nil
 }
 
-// forgetEnded drops what transactions held or awaited that have ended since. Their sessions may be
-// in others by now. Renewed says that one of them has renewed its locks meanwhile, and still holds
-// them.
-func (p *picture) forgetEnded() (renewed bool) {
-	now := make(map[string]bool, len(p.sessions))
-	for _, s := range p.sessions {
-		now[s.Transaction] = true
+// readPing has the claims tell what the last heartbeat said, if that came last.
+func (s *session) readPing() {
+	count, isPing := strings.CutPrefix(s.Query, sqltext.Ping)
+	count, _, _ = strings.Cut(count, "\n") // a renewal goes on, or a question
+	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(s.claims) > 0 {
+		s.claims[0].Behind = int(behind)
 	}
-	for _, t := range p.turnstiles {
-		if s := p.session(t.PID); t.Granted && !now[t.Transaction] && s != nil {
-			_, _, claims := label.Read(s.Application)
-			renewed = renewed || len(claims) > 0 && !claims[0].At.IsZero()
+}
+
+func (s *session) hasRenewed() bool { return len(s.claims) > 0 && !s.claims[0].At.IsZero() }
+
+// firstGrant is when the session was granted its first lock, as far as it shows that.
+func (s *session) firstGrant() float64 {
+	switch {
+	case s.hasRenewed():
+		return float64(s.claims[0].At.UnixMicro()) / 1e6
+	case s.Begun == nil:
+		return 0
+	case len(s.claims) > 0:
+		return *s.Begun + s.claims[0].After.Seconds()
+	}
+	return *s.Begun
+}
+
+// locks tells whether the session is running the statement that locks a row of the caller's, and
+// whether that is the only row which it says it locks.
+func (s *session) locks(r row) (locking, alone bool) {
+	claimed := false
+	for _, claim := range s.claims {
+		if claim.Table == r.table && claim.Column == r.column && slices.Contains(claim.Items, r.value) {
+			claimed, alone = true, len(claim.Items) == 1
 		}
 	}
-	p.held = slices.DeleteFunc(p.held, func(s slotOf) bool { return !now[s.Transaction] })
-	p.awaited = slices.DeleteFunc(p.awaited, func(s slotOf) bool { return !now[s.Transaction] })
-	p.turnstiles = slices.DeleteFunc(p.turnstiles, func(t turnstile) bool { return !now[t.Transaction] })
-	p.rowWaits = slices.DeleteFunc(p.rowWaits, func(w waiter) bool { return !now[w.Transaction] })
-	return renewed
+	table, _ := sqltext.QuoteTable(r.table) // it was locked by that name
+	column, _ := sqltext.QuoteColumn(r.column)
+	locking = strings.Contains(s.Query, sqltext.SelectFrom(table, column)+" where ") && // maybe inside another
+		(strings.Contains(s.Query, sqltext.ForNoKeyUpdate) || strings.Contains(s.Query, sqltext.ForShare))
+	// The server cuts a text of 1 kB, and so one of several statements.
+	return locking || claimed && strings.Contains(s.Query, sqltext.Tag), alone
+}
+
+// party is the session as one that has waited, or held, since a time.
+func (s *session) party(since *float64) dialects.Party {
+	party := dialects.Party{
+		Session: strconv.Itoa(s.PID), Transaction: s.Transaction, Application: s.Application, Host: s.Host,
+		Process: s.process, User: s.User, Database: s.Database, Claims: s.claims,
+	}
+	if s.Port > 0 {
+		party.Host = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
+	}
+	if s.State != "" { // the role may see the session
+		party.Idle, party.Statement = strings.HasPrefix(s.State, "idle"), s.Query
+	}
+	if since != nil {
+		party.Since = time.UnixMicro(int64(*since * 1e6))
+		party.For = max(time.Duration((s.Now-*since)*float64(time.Second)), 0)
+	}
+	return party
+}
+
+// holder is the session as one that holds, pinned for End: by the turnstile too, if it passed that.
+func (s *session) holder(turnstile string, passed bool) dialects.Party {
+	h := hold{transaction: s.Transaction, granted: s.firstGrant()}
+	if passed {
+		h.turnstile = turnstile
+	}
+	party := s.party(s.Begun)
+	party.Transaction = h.String()
+	return party
 }
