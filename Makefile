@@ -14,7 +14,8 @@ PAGES = README.md docs/models/README.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
-	dialects/postgres dialects/mysql $(wildcard dialects/mysql/internal/*) otel gocron goose serve internal/guarantees internal/guarantees/testbed \
+	dialects/postgres dialects/mysql $(wildcard dialects/*/internal/*) otel gocron goose serve \
+	internal/guarantees internal/guarantees/testbed \
 	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations internal/anydriver,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // backend is who serves a connection in its present transaction, as the server names it. It is
@@ -31,13 +32,13 @@ const (
 
 // run sends a script. Behind what comes in front of a wait it asks for the name, in a trip that the
 // wait does not hold up. A nil backend does not.
-func (b *backend) run(ctx context.Context, s script, send func(context.Context, script) ([][]string, error)) (
-	columns [][]string, err error,
-) {
-	if b == nil || len(s) == 0 || s[0].sql != beginSQL && s[0].sql != waitSavepoint {
+func (b *backend) run(ctx context.Context, s sqltext.Script,
+	send func(context.Context, sqltext.Script) ([][]string, error),
+) (columns [][]string, err error) {
+	if b == nil || len(s) == 0 || s[0].SQL != beginSQL && s[0].SQL != waitSavepoint {
 		return send(ctx, s)
 	}
-	columns, err = send(ctx, script{s[0], {sql: backendSQL}})
+	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}})
 	if err != nil {
 		return columns, err
 	}
@@ -51,12 +52,12 @@ func (b *backend) run(ctx context.Context, s script, send func(context.Context, 
 
 // tell has another session do something to the backend, by one of the statements above. As long as
 // there is no name, no wait has begun.
-func (b *backend) tell(ctx context.Context, query string, ask func(context.Context, statement) error) error {
+func (b *backend) tell(ctx context.Context, query string, ask func(context.Context, sqltext.Statement) error) error {
 	name := b.name.Load()
 	if name == nil {
 		return nil
 	}
-	return ask(ctx, statement{query, []string{*name}})
+	return ask(ctx, sqltext.With(query, *name))
 }
 
 // backendOf is nil for a connection that can send cancel requests.
@@ -69,18 +70,18 @@ func backendOf(conn *pgx.Conn) *backend {
 
 // elsewhere is a pool. Ask asks on a connection of it, if it has one to give; alone is pool's.
 type elsewhere interface {
-	ask(ctx context.Context, s statement) error
-	alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error)
+	ask(ctx context.Context, s sqltext.Statement) error
+	alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
 }
 
 // interruptOf is how a wait on the connection is interrupted. When the pool has no connection to
 // give, one is made: for a cancel request one would be made too.
 func (b *backend) interruptOf(conn *pgx.Conn, pool elsewhere) func(context.Context) error {
 	if b == nil {
-		return conn.PgConn().CancelRequest // safe beside a running statement
+		return conn.PgConn().CancelRequest // safe beside a running sqltext.Statement
 	}
 	return func(ctx context.Context) error {
-		return b.tell(ctx, cancelSQL, func(ctx context.Context, s statement) error {
+		return b.tell(ctx, cancelSQL, func(ctx context.Context, s sqltext.Statement) error {
 			err := pool.ask(ctx, s)
 			if err != nil {
 				_, err = pool.alone(ctx, conn, s)

@@ -8,13 +8,14 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // Check implements dialects.Driver. It proves exclusion on two connections. They go the way of a
 // lock, with its lease and by its turnstile. So they are in nobody's way when their client dies,
 // and do not come in between while another renews what it holds.
 func (d *driver[Tx]) Check(ctx context.Context, table string, lease time.Duration) error {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
@@ -42,13 +43,13 @@ func (d *driver[Tx]) Check(ctx context.Context, table string, lease time.Duratio
 // refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
 // ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
 func (q querier) refuseManyWriters(ctx context.Context, quoted string) error {
-	columns, err := q.run(ctx, script{{"select 'it has the extension ' || extname from pg_extension where extname in " +
-		"('pgactive', 'bdr', 'spock') union all " +
-		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, " +
-		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid " +
-		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace " +
-		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname " +
-		"where s.subenabled and c.oid = $1::regclass", []string{quoted}}})
+	columns, err := q.run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
+		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all "+
+		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, "+
+		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid "+
+		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace "+
+		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname "+
+		"where s.subenabled and c.oid = $1::regclass", quoted)})
 	switch {
 	case sqlState(err) != "" && !broken(err): // it knows no such things, or does not show them
 		return nil
@@ -68,14 +69,14 @@ type checkConn struct {
 }
 
 // begin begins the transaction of a lock.
-func (c *checkConn) begin() script {
+func (c *checkConn) begin() sqltext.Script {
 	c.begun = true
-	return script{{sql: beginSQL}, leaseStatement(c.lease)}
+	return sqltext.Script{{SQL: beginSQL}, leaseStatement(c.lease)}
 }
 
 // TryLock implements exclusion.Conn.
 func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passing bool) (int, bool, error) {
-	var before script
+	var before sqltext.Script
 	if !c.begun {
 		before = c.begin()
 	}
@@ -86,9 +87,8 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passin
 		}
 		before = nil
 	}
-	columns, err := c.run(ctx, append(before, statement{
-		"select slot from " + c.quoted + " where slot = $1 for update " + clause, []string{strconv.Itoa(slot)},
-	}))
+	columns, err := c.run(ctx, append(before,
+		sqltext.With("select slot from "+c.quoted+" where slot = $1 for update "+clause, strconv.Itoa(slot))))
 	if sqlState(err) == lockNotAvailable {
 		return 0, true, nil
 	}
@@ -99,11 +99,10 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passin
 }
 
 // pass tries the turnstile of a slot.
-func (c *checkConn) pass(ctx context.Context, before script, slot int, shared bool) (granted bool, err error) {
+func (c *checkConn) pass(ctx context.Context, before sqltext.Script, slot int, shared bool) (granted bool, err error) {
 	request := dialects.Request{Table: c.table, Ours: true, Shared: shared}
-	columns, err := c.run(ctx, append(before, statement{
-		"select " + passSQL(request, form(request, trying), "$1") + "::text", []string{strconv.Itoa(slot)},
-	}))
+	columns, err := c.run(ctx, append(before,
+		sqltext.With("select "+passSQL(request, form(request, trying), "$1")+"::text", strconv.Itoa(slot))))
 	return err == nil && isTrue(columns[len(before)][0]), verdict(err)
 }
 
@@ -127,6 +126,6 @@ func (c *checkConn) Rollback(ctx context.Context) error {
 		return nil
 	}
 	c.begun = false
-	_, err := c.run(ctx, script{{sql: "rollback"}})
+	_, err := c.run(ctx, sqltext.Script{{SQL: "rollback"}})
 	return err
 }

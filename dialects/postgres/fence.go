@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -42,21 +42,8 @@ var errNoRun = errors.New("no token: the server was started anew or has taken ov
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
-	beside, err := besides(table)
+	beside, err := sqltext.Beside(table)
 	return fence{epochs: beside("_epochs"), runs: beside("_runs"), sequence: beside("_tokens")}, err
-}
-
-// besides names what stands beside a lock table, quoted. The server cuts names at 63 bytes, so a
-// longer one is an error: the names must differ.
-func besides(table string) (beside func(suffix string) string, err error) {
-	const longest = 63 - len("_leaders")
-	quoted, err := quoteTable(table)
-	stem := strings.TrimSuffix(quoted, `"`)
-	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > len(`"`)+longest {
-		err = fmt.Errorf("table name %.100s is too long: at most %d bytes, for others are named after it", table,
-			longest)
-	}
-	return func(suffix string) string { return stem + suffix + `"` }, err
 }
 
 // serverOf is the server of a row of runs.
@@ -69,25 +56,22 @@ func (f fence) here() string { return " where " + f.serverOf("run") + " = " + se
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
-func (f fence) token(tokens int) statement {
+func (f fence) token(tokens int) sqltext.Statement {
+	next := "nextval(" + sqltext.Literal(f.sequence) + ")"
 	if tokens == 1 {
-		return statement{sql: "select epoch || ' ' || nextval(" + literal(f.sequence) + ") - start from " + f.runs +
-			" run" + f.here()}
+		return sqltext.Statement{SQL: "select epoch || ' ' || " + next + " - start from " + f.runs + " run" + f.here()}
 	}
-	return statement{
-		"select epoch || ' ' || min(count) - start from " + f.runs + " run, (select nextval(" + literal(f.sequence) +
-			") count from generate_series(1, $1::int)) counts" + f.here() + " group by epoch, start",
-		[]string{strconv.Itoa(tokens)},
-	}
+	return sqltext.With("select epoch || ' ' || min(count) - start from "+f.runs+" run, (select "+next+
+		" count from generate_series(1, $1::int)) counts"+f.here()+" group by epoch, start", strconv.Itoa(tokens))
 }
 
 // runVerdict is an error where no token would come. A try that missed needs none.
-func (f fence) runVerdict(try bool) statement {
-	verdict := statement{
-		sql: "select " + failSQL(noRun) + " where not exists (select from " + f.runs + " run" + f.here() + ")",
+func (f fence) runVerdict(try bool) sqltext.Statement {
+	verdict := sqltext.Statement{
+		SQL: "select " + failSQL(noRun) + " where not exists (select from " + f.runs + " run" + f.here() + ")",
 	}
 	if try {
-		verdict.sql += " and current_setting('" + passedSetting + "', true) = 'true'"
+		verdict.SQL += " and current_setting('" + passedSetting + "', true) = 'true'"
 	}
 	return verdict
 }
@@ -152,37 +136,37 @@ func (q querier) numberRun(ctx context.Context, table string) error {
 func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
-	durable := statement{sql: "select set_config('synchronous_commit', 'on', true) where " +
+	durable := sqltext.Statement{SQL: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
-	alone := statement{sql: "lock table " + f.epochs + " in share row exclusive mode"}
+	alone := sqltext.Statement{SQL: "lock table " + f.epochs + " in share row exclusive mode"}
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
-	drawn, err := q.run(ctx, script{
-		{sql: beginSQL},
+	drawn, err := q.run(ctx, sqltext.Script{
+		{SQL: beginSQL},
 		durable,
 		alone,
-		{sql: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs + "), drawn as (insert into " +
+		{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs + "), drawn as (insert into " +
 			f.epochs + " default values on conflict do nothing returning epoch), further as (insert into " + f.epochs +
 			" (epoch) overriding system value select epoch + 1 from former where epoch >= " +
 			"coalesce((select epoch from drawn), 0) returning epoch) " +
 			"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"},
-		{sql: "commit"},
+		{SQL: "commit"},
 	})
 	if err != nil {
 		return false, err
 	}
 	epoch := drawn[3][0]
-	run, err := q.run(ctx, script{
-		{sql: beginSQL},
+	run, err := q.run(ctx, sqltext.Script{
+		{SQL: beginSQL},
 		durable,
 		alone,
-		{"with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +
-			f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
-			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
-			"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " or " + f.serverOf("former") +
-			" is distinct from " + serverSQL + " returning epoch) update " + f.epochs + " set begun = true, server = " +
-			serverSQL + " where epoch in (select epoch from run)", []string{epoch}},
-		{sql: "commit"},
-		{sql: "select epoch::text from " + f.runs + " run" + f.here()},
+		sqltext.With("with run as (insert into "+f.runs+" as former select true, $1::bigint, last_value - 1 from "+
+			f.sequence+" where not exists (select from "+f.epochs+" where epoch > $1::bigint and begun) "+
+			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where "+
+			"excluded.start - former.start >= "+strconv.Itoa(fencing.Spent-1)+" or "+f.serverOf("former")+
+			" is distinct from "+serverSQL+" returning epoch) update "+f.epochs+" set begun = true, server = "+
+			serverSQL+" where epoch in (select epoch from run)", epoch),
+		{SQL: "commit"},
+		{SQL: "select epoch::text from " + f.runs + " run" + f.here()},
 	})
 	return err == nil && len(run[5]) > 0, err
 }
@@ -193,7 +177,7 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 	if err != nil {
 		return err
 	}
-	complete, err := q.run(ctx, script{f.isComplete()})
+	complete, err := q.run(ctx, sqltext.Script{f.isComplete()})
 	if err != nil || isTrue(complete[0][0]) {
 		return missing
 	}
@@ -201,7 +185,7 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 }
 
 // isComplete asks whether all of the fence is there, in the shape that schema gives it.
-func (f fence) isComplete() statement {
-	return statement{"select to_regclass($2) is not null and to_regclass($3) is not null and exists (select from " +
-		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", []string{f.epochs, f.runs, f.sequence}}
+func (f fence) isComplete() sqltext.Statement {
+	return sqltext.With("select to_regclass($2) is not null and to_regclass($3) is not null and exists (select from "+
+		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", f.epochs, f.runs, f.sequence)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // The names of the fence are the lock table's with something behind, inside its quotes, and no
@@ -16,7 +18,7 @@ func FuzzFenceOf(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		_, err := quoteTable(name)
+		_, err := sqltext.QuoteTable(name)
 		names, failed := fenceOf(name)
 		if err != nil {
 			require.Error(t, failed)
@@ -28,7 +30,7 @@ func FuzzFenceOf(f *testing.F) {
 		}
 		require.NotEqual(t, names.sequence, names.runs)
 		for _, quoted := range []string{names.sequence, names.runs} {
-			again, err := quoteTable(quoted)
+			again, err := sqltext.QuoteTable(quoted)
 			require.NoError(t, err)
 			require.Equal(t, quoted, again, "it is read back as what it is")
 		}

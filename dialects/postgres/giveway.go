@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -237,9 +238,9 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
 	defer cancel()
 	var column []string
-	ask := statement{awaitedSnapshotSQL, []string{label.Process}}
+	ask := sqltext.With(awaitedSnapshotSQL, label.Process)
 	err = d.withConn(brief, func(q querier) error {
-		columns, err := q.run(ctx, script{ask})
+		columns, err := q.run(ctx, sqltext.Script{ask})
 		if err == nil {
 			column = columns[0]
 		}
@@ -255,14 +256,14 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 	return since, err == nil, err
 }
 
-func askAlone(ctx context.Context, config *pgx.ConnConfig, ask statement) ([]string, error) {
+func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement) ([]string, error) {
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may be in between
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(context.Background())
-	columns, _, err := send(ctx, conn, nil, script{ask})
+	columns, _, err := send(ctx, conn, nil, sqltext.Script{ask})
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // identity asks who the server is: for the extensions that make it a node of a cluster whose nodes
@@ -13,7 +14,9 @@ import (
 //
 // Engines that speak the protocol, and lack what a lock needs, fail by themselves: CockroachDB has
 // no pg_advisory_xact_lock before 26.2, YugabyteDB none by default.
-var identity = statement{sql: "select extname::text from pg_extension where extname in ('pgactive', 'bdr') order by 1"}
+var identity = sqltext.Statement{
+	SQL: "select extname::text from pg_extension where extname in ('pgactive', 'bdr') order by 1",
+}
 
 // identify refuses a server that is known not to exclude. It asks until one was not refused, and
 // then no more: all servers of a pool are alike. It comes before the first lock, on the connection
@@ -22,7 +25,7 @@ func (d *driver[Tx]) identify(ctx context.Context, q querier) error {
 	if d.identified.Load() {
 		return nil
 	}
-	columns, err := q.run(ctx, script{identity})
+	columns, err := q.run(ctx, sqltext.Script{identity})
 	if err != nil {
 		return err
 	}

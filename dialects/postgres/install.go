@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -36,7 +37,7 @@ func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.Loc
 // NOT EXISTS alone fails when two run it at once. A client that falls silent keeps them out for the
 // lease at most.
 func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error {
-	quoted, err := quoteTable(layout.Table)
+	quoted, err := sqltext.QuoteTable(layout.Table)
 	if err != nil {
 		return err
 	}
@@ -48,10 +49,10 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 				q.abandon(ctx)
 			}
 		}()
-		if _, err := q.run(ctx, script{
-			{sql: beginSQL},
+		if _, err := q.run(ctx, sqltext.Script{
+			{SQL: beginSQL},
 			leaseStatement(layout.Lease),
-			{"select pg_advisory_xact_lock($1)", []string{strconv.FormatInt(int64(installLock.Sum64()), 10)}},
+			sqltext.With("select pg_advisory_xact_lock($1)", strconv.FormatInt(int64(installLock.Sum64()), 10)),
 		}); err != nil {
 			return err
 		}
@@ -64,14 +65,14 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_, err = q.run(clean, script{{sql: "commit"}})
+		_, err = q.run(clean, sqltext.Script{{SQL: "commit"}})
 		return err
 	})
 }
 
 // Schema implements dialects.Driver.
 func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
-	quoted, err := quoteTable(layout.Table)
+	quoted, err := sqltext.QuoteTable(layout.Table)
 	if err != nil {
 		return "", err
 	}
@@ -92,12 +93,12 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 // seed creates the lock table and completes its rows. It returns its full name.
 func (q querier) seed(ctx context.Context, table, quoted string, slots int) (name string, err error) {
 	create, _ := schema(quoted, slots)
-	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []string{quoted}}})
+	exists, err := q.run(ctx, sqltext.Script{sqltext.With("select to_regclass($1) is not null", quoted)})
 	if err != nil {
 		return "", err
 	}
 	if !isTrue(exists[0][0]) {
-		if _, err := q.run(ctx, script{{sql: create}}); err != nil {
+		if _, err := q.run(ctx, sqltext.Script{{SQL: create}}); err != nil {
 			return "", fmt.Errorf("create table: %w", err)
 		}
 	}
@@ -113,7 +114,7 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (nam
 		return found.name, nil
 	}
 	_, seed := schema(quoted, wanted)
-	if _, err := q.run(ctx, script{{sql: seed}}); err != nil {
+	if _, err := q.run(ctx, sqltext.Script{{SQL: seed}}); err != nil {
 		return "", fmt.Errorf("seed table: %w", err)
 	}
 	_, err = q.slots(ctx, table)
@@ -130,7 +131,7 @@ func (q querier) create(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	exists, err := q.run(ctx, script{{"select to_regclass($1) is not null", []string{markers}}})
+	exists, err := q.run(ctx, sqltext.Script{sqltext.With("select to_regclass($1) is not null", markers)})
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (q querier) create(ctx context.Context, table string) error {
 		beside = append(beside, schema...)
 	}
 	for _, text := range beside {
-		if _, err := q.run(ctx, script{{sql: text}}); err != nil {
+		if _, err := q.run(ctx, sqltext.Script{{SQL: text}}); err != nil {
 			return err
 		}
 	}
@@ -149,18 +150,18 @@ func (q querier) create(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	complete, err := q.run(ctx, script{f.isComplete()})
+	complete, err := q.run(ctx, sqltext.Script{f.isComplete()})
 	if err == nil && !isTrue(complete[0][0]) {
-		_, err = q.run(ctx, script{{sql: f.completion()}})
+		_, err = q.run(ctx, sqltext.Script{{SQL: f.completion()}})
 	}
 	return err
 }
 
 func (q querier) refuseOlder(ctx context.Context, table string) error {
-	beside, err := besides(table)
+	beside, err := sqltext.Beside(table)
 	for _, name := range []string{beside("_leaders"), beside("_permits")} {
 		if err == nil {
-			_, err = q.run(ctx, script{{sql: "select hash from " + name + " limit 0"}})
+			_, err = q.run(ctx, sqltext.Script{{SQL: "select hash from " + name + " limit 0"}})
 		}
 		if sqlState(err) == undefinedColumn {
 			return locktable.Older(name, err)
@@ -176,11 +177,11 @@ func schemaBeside(table string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaders, err := leadersOf(table)
+	leaders, err := sqltext.LeadersOf(table)
 	if err != nil {
 		return nil, err
 	}
-	permits, err := permitsOf(table)
+	permits, err := sqltext.PermitsOf(table)
 	return append(f.schema(), leadersSchema(leaders), permitsSchema(permits)), err
 }
 
@@ -228,15 +229,15 @@ type survey struct {
 
 // survey asks with the SQL that census returns. An empty table may give no row.
 func (q querier) survey(ctx context.Context, table string, census func(quoted string) string) (s survey, err error) {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return s, err
 	}
-	columns, err := q.run(ctx, script{
+	columns, err := q.run(ctx, sqltext.Script{
 		identity,
-		{sql: census(quoted)},
-		{"select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n on n.oid = relnamespace " +
-			"where c.oid = $1::regclass", []string{quoted}},
+		{SQL: census(quoted)},
+		sqltext.With("select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
+			"on n.oid = relnamespace where c.oid = $1::regclass", quoted),
 	})
 	if err != nil {
 		return s, classify(err, dialects.Request{Table: table, Slots: 1})

@@ -1,9 +1,6 @@
 package postgres
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -37,23 +34,6 @@ func alsoSQL(argument string) string {
 }
 
 func furtherLabelOf(request dialects.Request) string { return " " + label.Of(request) }
-
-// pingMark begins a heartbeat, which ends with how many callers wait behind the session now. It is
-// an empty query, that is no statement: somebody's pg_cancel_backend would abort the transaction
-// with a statement, and release the lock. Only where the client library does not say in which state
-// the answer leaves the session, a statement follows that asks for it. The server shows the text to
-// who may see the session.
-const pingMark = "-- txlock ping "
-
-// told has claims tell what the last heartbeat said, if that came last.
-func told(claims []dialects.Claim, query string) []dialects.Claim {
-	count, isPing := strings.CutPrefix(query, pingMark)
-	count, _, _ = strings.Cut(count, "\n") // a renewal goes on, or askSQL
-	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(claims) > 0 {
-		claims[0].Behind = int(behind)
-	}
-	return claims
-}
 
 // granted is a column that notes the grant in a transaction of ours, and its argument. The grant of
 // a further lock is noted if that lock is the last that the name shows.

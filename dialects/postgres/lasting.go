@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // lasting are the settings of an owner on a connection of the library's own. They are set once, for
@@ -47,8 +48,8 @@ func (l *lasting) due(request dialects.Request) bool {
 	return l != nil && l.lease != request.Lease && isShort(request)
 }
 
-func (l *lasting) set(request dialects.Request) statement {
-	return statement{lastingSQL, []string{milliseconds(request.Lease), milliseconds(clientCheck), l.pid}}
+func (l *lasting) set(request dialects.Request) sqltext.Statement {
+	return sqltext.With(lastingSQL, milliseconds(request.Lease), milliseconds(clientCheck), l.pid)
 }
 
 // forget notes that nothing is known of the settings.

@@ -11,13 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
-
-// leadersOf derives the quoted name from the lock table's.
-func leadersOf(table string) (string, error) {
-	beside, err := besides(table)
-	return beside("_leaders"), err
-}
 
 // leadersSchema is the SQL text that creates the table. Clients agree on the hash of
 // an election's name. The name is for people. Nobody writes a seat: its waiters would chase the
@@ -35,17 +30,17 @@ func leadersSchema(leaders string) string {
 func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.Named, create bool) (
 	s dialects.Seats, err error,
 ) {
-	leaders, err := leadersOf(table)
+	leaders, err := sqltext.LeadersOf(table)
 	if err != nil {
 		return s, err
 	}
-	find := statement{"select string_agg(part || ' ' || id, ' ' order by part) from " + leaders +
-		" where hash = $1", []string{election.Hash}}
+	find := sqltext.With("select string_agg(part || ' ' || id, ' ' order by part) from "+leaders+
+		" where hash = $1", election.Hash)
 	args := []string{election.Hash, election.Name}
 	parts := "nullif($2, ''), part from unnest(array['seat', 'record', 'office']) part on conflict do nothing"
-	add := statement{"insert into " + leaders + " (hash, name, part) select $1, " + parts, args}
-	number := statement{"insert into " + leaders + " (id, hash, name, part) overriding system value " +
-		"select (select max(id) from " + leaders + ") + row_number() over (), $1, " + parts, args}
+	add := sqltext.With("insert into "+leaders+" (hash, name, part) select $1, "+parts, args...)
+	number := sqltext.With("insert into "+leaders+" (id, hash, name, part) overriding system value "+
+		"select (select max(id) from "+leaders+") + row_number() over (), $1, "+parts, args...)
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
 			columns, err := q.run(ctx, attempt)
@@ -71,9 +66,9 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 
 // addScripts find rows, add them where they are missing, and number them where the server does not:
 // a logical replica has the rows of its publisher, but not how far their numbers were drawn.
-func addScripts(find, add, number statement) []script {
-	begin, commit := statement{sql: beginSQL}, statement{sql: "commit"}
-	return []script{{find}, {begin, add, commit, find}, {begin, number, commit, find}}
+func addScripts(find, add, number sqltext.Statement) []sqltext.Script {
+	begin, commit := sqltext.Statement{SQL: beginSQL}, sqltext.Statement{SQL: "commit"}
+	return []sqltext.Script{{find}, {begin, add, commit, find}, {begin, number, commit, find}}
 }
 
 // recordWait bounds the wait for the record: nobody but the next leader locks it for longer than a
@@ -86,19 +81,15 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 	d.passing.RLock()
 	defer d.passing.RUnlock()
 	return d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, script{
-			{sql: beginSQL},
-			{"select " + setSQL("lock_timeout", "$1"), []string{milliseconds(recordWait)}},
-			{
-				"update " + seats.Table + " set identity = $1, term = $2, since = clock_timestamp() where id = $3 " +
-					"and hash = $4 and term < $2 returning id::text",
-				[]string{identity, strconv.FormatInt(term, 10), seats.Record, seats.Election},
-			},
-			{
-				"select id::text from " + seats.Table + " where id = $1 and hash = $2",
-				[]string{seats.Record, seats.Election},
-			},
-			{sql: "commit"},
+		columns, err := q.run(ctx, sqltext.Script{
+			{SQL: beginSQL},
+			sqltext.With("select "+setSQL("lock_timeout", "$1"), milliseconds(recordWait)),
+			sqltext.With("update "+seats.Table+" set identity = $1, term = $2, since = clock_timestamp() "+
+				"where id = $3 and hash = $4 and term < $2 returning id::text",
+				identity, strconv.FormatInt(term, 10), seats.Record, seats.Election),
+			sqltext.With("select id::text from "+seats.Table+" where id = $1 and hash = $2",
+				seats.Record, seats.Election),
+			{SQL: "commit"},
 		})
 		switch {
 		case err != nil:
@@ -120,16 +111,13 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
 	office := passSQL(seats.Row(seats.Office), "pg_try_advisory_xact_lock_shared", "$1")
 	err = d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, script{
-			{sql: "begin isolation level read committed"},
-			{"select " + office, []string{seats.Office}},
-			{
-				"select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from " +
-					seats.Table + " where id = $1 and hash = $2 and part = 'record'",
-				[]string{seats.Record, seats.Election},
-			},
-			{sql: "select pg_is_in_recovery()"},
-			{sql: "commit"},
+		columns, err := q.run(ctx, sqltext.Script{
+			{SQL: "begin isolation level read committed"},
+			sqltext.With("select "+office, seats.Office),
+			sqltext.With("select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from "+
+				seats.Table+" where id = $1 and hash = $2 and part = 'record'", seats.Record, seats.Election),
+			{SQL: "select pg_is_in_recovery()"},
+			{SQL: "commit"},
 		})
 		switch {
 		case err != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
@@ -135,7 +136,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 // finds it there, or finds it gone, so the wait is begun again. The library's own transactions are
 // all at READ COMMITTED.
 func (q querier) explainMove(ctx context.Context, failed error) error {
-	columns, err := q.run(ctx, script{{sql: "select " + isolationSQL}})
+	columns, err := q.run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
 	if err == nil && isTrue(columns[0][0]) {
 		return errGaveWay
 	}
@@ -148,7 +149,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	guarded, safe := q.behindSavepoint()
 	var failed error
 	send := func(ctx context.Context, p plan) (columns [][]string, err error) {
-		columns, err = q.flight(ctx, p.script, safe)
+		columns, err = q.flight(ctx, p.Script, safe)
 		failed = err
 		return columns, err
 	}
@@ -172,19 +173,19 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
-		_, err = q.run(clean, script{{sql: releaseSQL}})
+		_, err = q.run(clean, sqltext.Script{{SQL: releaseSQL}})
 		return token, lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
 	// dropSnapshotSQL.
-	_, undone := q.run(clean, script{{sql: "rollback to " + waitSavepoint}})
+	_, undone := q.run(clean, sqltext.Script{{SQL: "rollback to " + waitSavepoint}})
 	if undone == nil && unsure {
 		undone = q.unqueue(clean, request)
 	}
 	if undone == nil {
 		err = q.explain(clean, request, err)
-		_, undone = q.run(clean, script{{sql: releaseSQL}})
+		_, undone = q.run(clean, sqltext.Script{{SQL: releaseSQL}})
 	}
 	if undone != nil {
 		return 0, lost(errors.Join(err, undone))
@@ -218,8 +219,8 @@ func (q querier) behindSavepoint() (guarded querier, safe func()) {
 }
 
 // inTwo sends the savepoint of a flight by itself, where nothing else would tell when it is set.
-func inTwo(run func(context.Context, script) ([][]string, error)) flight {
-	return func(ctx context.Context, s script, safe func()) ([][]string, error) {
+func inTwo(run func(context.Context, sqltext.Script) ([][]string, error)) flight {
+	return func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 		columns, err := run(ctx, s[:1])
 		if err != nil {
 			return columns, err
@@ -235,5 +236,5 @@ func inTwo(run func(context.Context, script) ([][]string, error)) flight {
 func (q querier) abandon(ctx context.Context) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	_, _ = q.run(clean, script{{sql: "rollback"}})
+	_, _ = q.run(clean, sqltext.Script{{SQL: "rollback"}})
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // markersOf derives the quoted names of the table and of its index from the lock table's. An index
 // stands in the schema of its table.
 func markersOf(table string) (markers, index string, err error) {
-	beside, err := besides(table)
+	beside, err := sqltext.Beside(table)
 	index = beside("_once_at")
 	return beside("_once"), index[strings.LastIndex(index, `."`)+1:], err
 }
@@ -59,20 +60,20 @@ const doneSetting = "txlock.done"
 var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 
 // doneStatement reads a marker in front of a lock, which is then not taken.
-func doneStatement(marker dialects.Marker) (statement, error) {
-	var s statement
+func doneStatement(marker dialects.Marker) (sqltext.Statement, error) {
+	var s sqltext.Statement
 	found, err := foundSQL(marker, &s)
-	s.sql = "select set_config('" + doneSetting + "', exists (select " + found + ")::text, true)"
+	s.SQL = "select set_config('" + doneSetting + "', exists (select " + found + ")::text, true)"
 	return s, err
 }
 
 // foundSQL is the rest of a query that finds the marker, if the work was done. It is evaluated
 // where nothing is waited for, so it is now when the statement begins.
-func foundSQL(marker dialects.Marker, s *statement) (string, error) {
+func foundSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
 	markers, _, err := markersOf(marker.Table)
-	text := " from " + markers + " where marker = " + s.bind(hashOf(marker))
+	text := " from " + markers + " where marker = " + s.Bind(hashOf(marker))
 	if marker.Period > 0 {
-		begin := windowSQL("statement_timestamp()", s.bind(periodOf(marker)))
+		begin := windowSQL("statement_timestamp()", s.Bind(periodOf(marker)))
 		text += " and " + microseconds("done_at") + " >= " + begin
 	}
 	return text, err
@@ -81,18 +82,18 @@ func foundSQL(marker dialects.Marker, s *statement) (string, error) {
 // markStatement writes a marker behind the lock, and returns a row if it was not there. Nothing is
 // written unless the transaction has the row of request, and a suitable level: a marker that
 // another session is writing would be waited for.
-func markStatement(marker dialects.Marker, request dialects.Request, on terms) (s statement, err error) {
+func markStatement(marker dialects.Marker, request dialects.Request, on terms) (s sqltext.Statement, err error) {
 	if on.as == owner && isShort(request) { // which sets the mark with the lock
-		return insertMarker(marker, s, func(s *statement) string {
-			return "where current_setting('" + markSetting + "', true) = " + s.bind(on.mark)
+		return insertMarker(marker, s, func(s *sqltext.Statement) string {
+			return "where current_setting('" + markSetting + "', true) = " + s.Bind(on.mark)
 		})
 	}
 	rows, err := rowsOf(request)
 	if err != nil {
 		return s, err
 	}
-	return insertMarker(marker, s, func(s *statement) string {
-		from := "from " + rows.table + " where " + rows.column + " = " + s.bind(rows.values) + rows.seeded
+	return insertMarker(marker, s, func(s *sqltext.Statement) string {
+		from := "from " + rows.table + " where " + rows.column + " = " + s.Bind(rows.values) + rows.seeded
 		if on.as == foreign {
 			from += " and " + isolationSQL
 		}
@@ -106,23 +107,25 @@ func markStatement(marker dialects.Marker, request dialects.Request, on terms) (
 // insertMarker writes a marker. The clock is read when the statement runs, after the grant, and not
 // when the transaction began. A clock that was set back does not make work run twice: what was done
 // later than now was done.
-func insertMarker(marker dialects.Marker, s statement, where func(*statement) string) (statement, error) {
+func insertMarker(marker dialects.Marker, s sqltext.Statement, where func(*sqltext.Statement) string) (
+	sqltext.Statement, error,
+) {
 	markers, _, err := markersOf(marker.Table)
-	s.sql = "insert into " + markers + " as former (marker, done_at) select " + s.bind(hashOf(marker)) +
+	s.SQL = "insert into " + markers + " as former (marker, done_at) select " + s.Bind(hashOf(marker)) +
 		"::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
 	if marker.Period > 0 {
-		s.sql += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
-			windowSQL("excluded.done_at", s.bind(periodOf(marker)))
+		s.SQL += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
+			windowSQL("excluded.done_at", s.Bind(periodOf(marker)))
 	} else {
-		s.sql += "nothing"
+		s.SQL += "nothing"
 	}
-	s.sql += " returning '1'"
+	s.SQL += " returning '1'"
 	return s, err
 }
 
 // Mark implements dialects.Marking.
 func (s *session[Tx]) Mark(ctx context.Context, marker dialects.Marker) error {
-	mark, err := insertMarker(marker, statement{}, func(*statement) string { return "" })
+	mark, err := insertMarker(marker, sqltext.Statement{}, func(*sqltext.Statement) string { return "" })
 	if err != nil {
 		return err
 	}
@@ -138,21 +141,21 @@ func (s *session[Tx]) Unmark(ctx context.Context, marker dialects.Marker) error 
 	markers, _, err := markersOf(marker.Table)
 	if err == nil {
 		_, err = s.runDetached(ctx, marker,
-			statement{"delete from " + markers + " where marker = $1", []string{hashOf(marker)}})
+			sqltext.With("delete from "+markers+" where marker = $1", hashOf(marker)))
 	}
 	return err
 }
 
 // Done implements dialects.Recorder.
 func (d *driver[Tx]) Done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
-	var read statement
+	var read sqltext.Statement
 	found, err := foundSQL(marker, &read)
 	if err != nil {
 		return at, err
 	}
-	read.sql = "select " + microseconds("done_at") + "::text" + found
+	read.SQL = "select " + microseconds("done_at") + "::text" + found
 	err = d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, script{read})
+		columns, err := q.run(ctx, sqltext.Script{read})
 		if err != nil || len(columns[0]) == 0 {
 			return classify(err, dialects.Request{Table: marker.Table, Ours: true})
 		}
@@ -175,11 +178,11 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		"gone as (delete from " + markers + " as former using old where former.marker = old.marker) " +
 		"select concat_ws(' ', count(*), " + isoSQL("max(done_at)") + ") from old"
 	err = d.withConn(ctx, func(q querier) error {
-		limits, err := q.run(ctx, script{{
-			// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
-			"select " + isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'"),
-			[]string{strconv.FormatInt(age.Microseconds(), 10)},
-		}})
+		// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
+		limit := isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'")
+		limits, err := q.run(ctx, sqltext.Script{
+			sqltext.With("select "+limit, strconv.FormatInt(age.Microseconds(), 10)),
+		})
 		if err != nil {
 			return err
 		}
@@ -187,8 +190,8 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		var size batch.Size
 		for {
 			most, begun := size.Next(), time.Now()
-			columns, err := q.run(ctx, script{
-				{sql: beginSQL}, {sweep, []string{from, until, strconv.Itoa(most)}}, {sql: "commit"},
+			columns, err := q.run(ctx, sqltext.Script{
+				{SQL: beginSQL}, sqltext.With(sweep, from, until, strconv.Itoa(most)), {SQL: "commit"},
 			})
 			if err != nil {
 				q.abandon(ctx)
@@ -212,10 +215,12 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 
 // runDetached runs one statement of ours in the transaction. With ctx, pgx would close the
 // connection when that ends.
-func (s *session[Tx]) runDetached(ctx context.Context, marker dialects.Marker, sent statement) ([]string, error) {
+func (s *session[Tx]) runDetached(ctx context.Context, marker dialects.Marker, sent sqltext.Statement) (
+	[]string, error,
+) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	columns, err := s.run(clean, script{sent})
+	columns, err := s.run(clean, sqltext.Script{sent})
 	if broken(err) {
 		return nil, lost(err)
 	}

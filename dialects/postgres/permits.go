@@ -9,13 +9,8 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
-
-// permitsOf derives the quoted name from the lock table's.
-func permitsOf(table string) (string, error) {
-	beside, err := besides(table)
-	return beside("_permits"), err
-}
 
 // permitsSchema is the SQL text that creates the table. Clients agree on the hash of
 // a semaphore's key. The name is for people. Nobody locks or writes a row: its number is that of an
@@ -31,20 +26,19 @@ func permitsSchema(permits string) string {
 func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (
 	p dialects.Permits, err error,
 ) {
-	permits, err := permitsOf(table)
+	permits, err := sqltext.PermitsOf(table)
 	if err != nil {
 		return p, err
 	}
 	args := []string{semaphore.Hash, strconv.Itoa(n)}
-	find := statement{
-		"select id::text from " + permits + " where hash = $1 and permit < $2::int order by permit", args,
-	}
+	find := sqltext.With("select id::text from "+permits+" where hash = $1 and permit < $2::int order by permit",
+		args...)
 	named := append(args, semaphore.Name)
 	missing := "nullif($3, ''), n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
 		" where hash = $1 and permit = n) order by n on conflict do nothing"
-	add := statement{"insert into " + permits + " (hash, name, permit) select $1, " + missing, named}
-	number := statement{"insert into " + permits + " (id, hash, name, permit) overriding system value " +
-		"select (select max(id) from " + permits + ") + row_number() over (order by n), $1, " + missing, named}
+	add := sqltext.With("insert into "+permits+" (hash, name, permit) select $1, "+missing, named...)
+	number := sqltext.With("insert into "+permits+" (id, hash, name, permit) overriding system value "+
+		"select (select max(id) from "+permits+") + row_number() over (order by n), $1, "+missing, named...)
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
@@ -107,7 +101,7 @@ func taken(table, row string) string {
 // than they are. A try asks for the queue again: one that finds a permit at once has the queue for
 // some microseconds.
 func probeSQL(table string, as role, try bool) string {
-	quoted, _ := quoteTable(table)
+	quoted, _ := sqltext.QuoteTable(table)
 	number := numberSQL(table)
 	queue := number + ", -($2::int[])[1]"
 	cases := ""
@@ -198,7 +192,7 @@ end $txlock$`)
 func unqueueSQL(table, queue string) string {
 	return "pg_advisory_unlock(" + table + ", " + queue + ") from pg_locks where locktype = 'advisory' and granted " +
 		"and pid = pg_backend_pid() and objsubid = 2 and classid = " + table + "::oid and objid = (" + queue +
-		")::oid and " + inThisDatabase
+		")::oid and " + sqltext.InThisDatabase
 }
 
 // takePermit takes a permit for request. First runs the first script, and next another of the same
@@ -206,17 +200,16 @@ func unqueueSQL(table, queue string) string {
 func (q querier) takePermit(ctx context.Context, request dialects.Request, as role, on terms,
 	first, next func(context.Context, plan) ([][]string, error),
 ) (token int64, unsure bool, err error) {
-	rows := arrayOf(request.Permit.Rows)
-	probe := statement{probeSQL(request.Table, as, request.Try), []string{request.Permit.Semaphore, rows}}
+	rows := sqltext.ArrayOf(request.Permit.Rows)
 	p := plan{turnstiles: -1, settings: -1}
 	if as != owner {
-		p.add(statement{sql: waitSavepoint})
+		p.add(sqltext.Statement{SQL: waitSavepoint})
 	}
 	if as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
 		p.add(set)
 	}
-	p.rows = p.add(probe)
+	p.rows = p.add(sqltext.With(probeSQL(request.Table, as, request.Try), request.Permit.Semaphore, rows))
 	if err := p.finishPermit(request, on); err != nil {
 		return 0, false, err
 	}
@@ -263,19 +256,17 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 		within = milliseconds(limit)
 	}
 	p := plan{turnstiles: -1, settings: -1}
-	var restore statement
+	var restore sqltext.Statement
 	if as == foreign {
-		var set statement
+		var set sqltext.Statement
 		set, restore = settingsOf(request, on)
 		p.add(set)
 	}
-	p.add(statement{
-		"select " + setSQL(rowsSetting, "$1") + ", " + setSQL(limitSetting, "$2"),
-		[]string{arrayOf(request.Permit.Rows), within},
-	})
-	p.add(statement{sql: queueSQL(request.Table)})
+	p.add(sqltext.With("select "+setSQL(rowsSetting, "$1")+", "+setSQL(limitSetting, "$2"),
+		sqltext.ArrayOf(request.Permit.Rows), within))
+	p.add(sqltext.Statement{SQL: queueSQL(request.Table)})
 	note, args := granted(request, as, "$1")
-	p.rows = p.add(statement{"select current_setting('" + answerSetting + "'), " + note, args})
+	p.rows = p.add(sqltext.With("select current_setting('"+answerSetting+"'), "+note, args...))
 	p.add(restore)
 	if err := p.finishPermit(request, on); err != nil {
 		return 0, false, err
@@ -323,7 +314,7 @@ func (p *plan) finishPermit(request dialects.Request, on terms) error {
 		p.token = p.add(fence.token(request.Tokens))
 	}
 	if on.as == owner && on.mark == "" {
-		p.add(statement{sql: dropSnapshotSQL})
+		p.add(sqltext.Statement{SQL: dropSnapshotSQL})
 	}
 	return nil
 }
@@ -347,7 +338,7 @@ func (p *plan) granted(request dialects.Request, row string, columns [][]string)
 func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request, on terms) (int64, error) {
 	token, unsure, err := s.takePermit(ctx, request, owner, on,
 		func(ctx context.Context, p plan) ([][]string, error) { return s.send(ctx, request, p) },
-		func(ctx context.Context, p plan) ([][]string, error) { return s.run(ctx, p.script) })
+		func(ctx context.Context, p plan) ([][]string, error) { return s.run(ctx, p.Script) })
 	if unsure && s.conn.status() != idle { // else it has begun nothing
 		s.spoiled = true
 	}
@@ -360,7 +351,7 @@ func (q querier) guestPermit(ctx context.Context, request dialects.Request, as r
 	first func(context.Context, plan) ([][]string, error),
 ) (int64, bool, error) {
 	return q.takePermit(ctx, request, as, terms{as: as}, first,
-		func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.script) })
+		func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.Script) })
 }
 
 // unqueue makes sure that the session has not kept the head of the queue.
@@ -368,15 +359,15 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 	const tries = 3 // somebody may cancel it, as the statement before
 	var err error
 	for range tries {
-		_, err = q.run(ctx, script{
-			{sql: "savepoint txlock_unqueue"},
-			{sql: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
-			{sql: "release savepoint txlock_unqueue"},
+		_, err = q.run(ctx, sqltext.Script{
+			{SQL: "savepoint txlock_unqueue"},
+			{SQL: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
+			{SQL: "release savepoint txlock_unqueue"},
 		})
 		if err == nil || broken(err) { // a session that is gone has given everything back
 			return nil
 		}
-		if _, undone := q.run(ctx, script{{sql: "rollback to savepoint txlock_unqueue"}}); undone != nil {
+		if _, undone := q.run(ctx, sqltext.Script{{SQL: "rollback to savepoint txlock_unqueue"}}); undone != nil {
 			break
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -61,8 +62,8 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 	b, past := backendOf(tx.Conn()), sendsPast(tx.Conn())
 	// Through tx: once it has ended, its connection is somebody else's.
 	q := querier{interrupt: b.interruptOf(tx.Conn(), p)}
-	q.run = func(ctx context.Context, s script) ([][]string, error) {
-		return b.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+	q.run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+		return b.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			if past {
 				return sendIn(ctx, tx, s, nil)
 			}
@@ -72,7 +73,7 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 	}
 	q.flight = inTwo(q.run)
 	if past && b == nil {
-		q.flight = func(ctx context.Context, s script, safe func()) ([][]string, error) {
+		q.flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 			return sendIn(ctx, tx, s, safe)
 		}
 	}
@@ -80,7 +81,7 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 }
 
 // ask runs a statement on a connection of the pool, if it has one to give.
-func (p pgxPool) ask(ctx context.Context, s statement) error {
+func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
 	defer cancel()
 	if stat := p.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
@@ -92,12 +93,12 @@ func (p pgxPool) ask(ctx context.Context, s statement) error {
 	}
 	defer conn.Release()
 	// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.sql, append([]any{pgx.QueryExecModeSimpleProtocol}, s.values()...)...)
+	_, err = conn.Exec(ctx, s.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
 	return err
 }
 
 // alone implements pool. The credentials of known may have expired: the pool's hook gives new ones.
-func (p pgxPool) alone(ctx context.Context, _ *pgx.Conn, ask statement) ([]string, error) {
+func (p pgxPool) alone(ctx context.Context, _ *pgx.Conn, ask sqltext.Statement) ([]string, error) {
 	config := p.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
@@ -157,10 +158,10 @@ func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
 func (c *pgxConn) told() string { return c.kept.told }
 
 // begin sends BEGIN and the script together.
-func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	s = append(script{{sql: beginSQL}}, s...)
+func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
+	s = append(sqltext.Script{{SQL: beginSQL}}, s...)
 	if !c.kept.prepared.serves(c.PgConn()) {
-		columns, err = c.backend.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+		columns, err = c.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			return c.sendBatch(ctx, mark, s)
 		})
 		return columns[min(1, len(columns)):], err
@@ -170,7 +171,7 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 			return nil, err
 		}
 	}
-	columns, err = c.backend.run(ctx, s, func(ctx context.Context, s script) ([][]string, error) {
+	columns, err = c.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		return c.kept.sendPrepared(ctx, c.Conn, s)
 	})
 	if mark != "" && c.status() != idle {
@@ -180,8 +181,8 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s script) (columns [][
 }
 
 // sendBatch leaves it to pgx to send a script.
-func (c *pgxConn) sendBatch(ctx context.Context, mark string, s script) (columns [][]string, err error) {
-	if s[0].sql != beginSQL {
+func (c *pgxConn) sendBatch(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
+	if s[0].SQL != beginSQL {
 		return c.send(ctx, s)
 	}
 	options := pgx.TxOptions{BeginQuery: beginSQL}
@@ -192,7 +193,7 @@ func (c *pgxConn) sendBatch(ctx context.Context, mark string, s script) (columns
 	return append([][]string{nil}, columns...), err
 }
 
-func (k *kept) sendPrepared(ctx context.Context, conn *pgx.Conn, s script) ([][]string, error) {
+func (k *kept) sendPrepared(ctx context.Context, conn *pgx.Conn, s sqltext.Script) ([][]string, error) {
 	columns, err := k.prepared.send(ctx, conn.PgConn(), s)
 	if errors.Is(err, errUnprepared) && !k.prepared.renew() {
 		k.prepared = nil

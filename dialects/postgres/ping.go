@@ -5,19 +5,20 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Ping implements dialects.Driver. A default of read only is no obstacle: a lock's transaction says
 // READ WRITE.
 func (d *driver[Tx]) Ping(ctx context.Context, table string) error {
-	quoted, err := quoteTable(table)
+	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
 	return d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, script{
-			{sql: "select pg_is_in_recovery() from " + quoted + " where slots > 0 limit 1"},
+		columns, err := q.run(ctx, sqltext.Script{
+			{SQL: "select pg_is_in_recovery() from " + quoted + " where slots > 0 limit 1"},
 		})
 		switch {
 		case err != nil:

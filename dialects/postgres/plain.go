@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // plainLink is the link of a connection of any driver for PostgreSQL. Of the driver it asks nothing
@@ -55,7 +56,7 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 	q := querier{run: l.run, flight: inTwo(l.run), socket: l.socket}
 	if l.socket == nil {
 		q.socket = cuttable{cut: func() { l.cut(p) }}
-		if err := l.exec(ctx, pingMark+"0"); err != nil {
+		if err := l.exec(ctx, sqltext.Ping+"0"); err != nil {
 			return q, err
 		}
 	}
@@ -74,9 +75,9 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 		l.tag = newTag()
 		l.backend = nil
 		q.interrupt = func(ctx context.Context) error {
-			return p.ask(ctx, statement{cancelTaggedSQL, []string{l.tag}})
+			return p.ask(ctx, sqltext.With(cancelTaggedSQL, l.tag))
 		}
-		q.flight = func(ctx context.Context, s script, safe func()) ([][]string, error) {
+		q.flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 			safe() // see cancelTaggedSQL
 			return l.run(ctx, s)
 		}
@@ -87,9 +88,7 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 }
 
 // newTag is for a query of several statements. A wrapper may put a comment of its own in front.
-func newTag() string { return tagBegin + rand.Text() + " */ " }
-
-const tagBegin = "/* txlock "
+func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
 
 // cancelTaggedSQL cancels a tagged query while it waits for a lock, and so not in front of the
 // savepoint that it sets.
@@ -166,11 +165,11 @@ func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
 	return can, err
 }
 
-func (l *plainLink) run(ctx context.Context, s script) ([][]string, error) {
+func (l *plainLink) run(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	return l.backend.run(ctx, s, l.send)
 }
 
-func (l *plainLink) send(ctx context.Context, s script) (columns [][]string, err error) {
+func (l *plainLink) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	err = l.hold(ctx, func(ctx context.Context) error {
 		if l.several {
 			columns, err = l.together(ctx, s)
@@ -183,30 +182,30 @@ func (l *plainLink) send(ctx context.Context, s script) (columns [][]string, err
 	return columns, err
 }
 
-func (l *plainLink) together(ctx context.Context, s script) (columns [][]string, err error) {
-	text, err := textOf(s)
+func (l *plainLink) together(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+	text, err := s.Text()
 	if err != nil {
 		return nil, err
 	}
 	results, err := query(ctx, l.conn, l.tag+text, nil)
 	for _, statement := range s {
 		switch {
-		case !returnsRows(statement.sql):
+		case !returnsRows(statement.SQL):
 			columns = append(columns, nil)
 		case len(results) > 0:
 			columns, results = append(columns, results[0]), results[1:]
 		case err != nil:
 			return columns, err
 		default:
-			return columns, fmt.Errorf("bug: no rows of %s", statement.sql)
+			return columns, fmt.Errorf("bug: no rows of %s", statement.SQL)
 		}
 	}
 	return columns, err
 }
 
-func (l *plainLink) oneByOne(ctx context.Context, s script) (columns [][]string, err error) {
+func (l *plainLink) oneByOne(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	for _, statement := range s {
-		results, err := query(ctx, l.conn, statement.sql, statement.args)
+		results, err := query(ctx, l.conn, statement.SQL, statement.Args)
 		if err != nil {
 			return columns, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // pool is where a client library keeps its connections.
@@ -19,7 +20,7 @@ type pool[Tx any] interface {
 	querierIn(ctx context.Context, tx Tx, request dialects.Request) (querier, error)
 	// alone asks the server when the pool has no connection to give. It makes one, as the pool
 	// would make another like known.
-	alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error)
+	alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
 	close()
 }
 
@@ -31,7 +32,7 @@ type pooledConn[Tx any] interface {
 	lasting() *lasting
 	// begin begins a transaction and runs s in it. Mark is what commit will ask for, and empty in a
 	// session without work. After an error the transaction may be open, or not: rollback ends it.
-	begin(ctx context.Context, mark string, s script) ([][]string, error)
+	begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	tx() Tx
 	// savepoint sets a savepoint, and presents what follows as a transaction. Release releases it.
 	// With outer it is set, inside another one of that name, which release releases with it.
@@ -50,7 +51,7 @@ type pooledConn[Tx any] interface {
 type querier struct {
 	// run sends a script and returns the first column of each statement's rows. After an error no
 	// statement behind the failed one has run.
-	run func(ctx context.Context, s script) ([][]string, error)
+	run func(ctx context.Context, s sqltext.Script) ([][]string, error)
 	// flight is the same for a script that begins with a savepoint.
 	flight flight
 	blind  bool // flight returns no columns
@@ -66,13 +67,13 @@ type querier struct {
 
 // flight sends a script that begins with a savepoint, in as few round trips as the client library
 // can. It calls safe when a cancel can hit nothing in front of the savepoint any more.
-type flight func(ctx context.Context, s script, safe func()) ([][]string, error)
+type flight func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error)
 
 // link is how the own statements of the library travel on a connection. Nobody else uses it then.
 type link interface {
 	// run sends a script and returns the first column of each statement's rows. After an error no
 	// statement behind the failed one has run.
-	run(ctx context.Context, s script) ([][]string, error)
+	run(ctx context.Context, s sqltext.Script) ([][]string, error)
 	// exec runs statements without arguments, in one simple query.
 	exec(ctx context.Context, statements string) error
 	// commitAlone commits whatever transaction is open, as work may do itself. It is an error when
@@ -118,7 +119,7 @@ func (l pgxLink) querier(pool elsewhere) (q querier, err error) {
 	})
 	q.run, q.flight = l.run, inTwo(l.run)
 	if l.past && l.backend == nil {
-		q.flight = func(ctx context.Context, s script, safe func()) (columns [][]string, err error) {
+		q.flight = func(ctx context.Context, s sqltext.Script, safe func()) (columns [][]string, err error) {
 			err = l.use(func(conn *pgx.Conn) (err error) {
 				columns, err = sendUnnamed(ctx, conn.PgConn(), s, safe)
 				return err
@@ -129,11 +130,11 @@ func (l pgxLink) querier(pool elsewhere) (q querier, err error) {
 	return q, err
 }
 
-func (l pgxLink) run(ctx context.Context, s script) ([][]string, error) {
+func (l pgxLink) run(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	return l.backend.run(ctx, s, l.send)
 }
 
-func (l pgxLink) send(ctx context.Context, s script) (columns [][]string, err error) {
+func (l pgxLink) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	err = l.use(func(conn *pgx.Conn) (err error) {
 		if l.past {
 			columns, err = sendUnnamed(ctx, conn.PgConn(), s, nil)
@@ -202,13 +203,13 @@ type sender interface {
 // send runs a script as a batch of pgx's, which is one round trip, and a second one where pgx
 // prepares statements, or asks what they are. With begin, the transaction that the batch begins is
 // returned, also after an error.
-func send(ctx context.Context, to sender, begin *pgx.TxOptions, s script) ([][]string, pgx.Tx, error) {
+func send(ctx context.Context, to sender, begin *pgx.TxOptions, s sqltext.Script) ([][]string, pgx.Tx, error) {
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(s))}
 	if begin != nil {
 		batch.BeginTx(*begin)
 	}
 	for _, statement := range s {
-		batch.Queue(statement.sql, statement.values()...)
+		batch.Queue(statement.SQL, statement.Values()...)
 	}
 	results := to.SendBatch(ctx, &batch)
 	var err error

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // prepared are the statements that the server keeps for a connection of pgx's, under names of ours.
@@ -71,9 +72,9 @@ func (p *prepared) renew() bool {
 // distrust has the statements of a script prepared anew: its error may come from what they were
 // when they were prepared, the type of a column, say. Those that were not answered may be known to
 // a pooler all the same.
-func (p *prepared) distrust(s script) {
+func (p *prepared) distrust(s sqltext.Script) {
 	for _, statement := range s {
-		p.drop(statement.sql)
+		p.drop(statement.SQL)
 	}
 	p.generation++
 }
@@ -100,7 +101,7 @@ var usual = []string{
 
 // send runs a script in one round trip, and returns the first column of each statement's rows. When
 // ctx ends, the connection is closed.
-func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s script) ([][]string, error) {
+func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script) ([][]string, error) {
 	if len(p.names)+len(s) > maxPrepared {
 		p.discard()
 	}
@@ -164,27 +165,27 @@ func (p *prepared) exchange(ctx context.Context, conn *pgconn.PgConn, write func
 }
 
 // write returns how many results will come.
-func (p *prepared) write(to *pgproto3.Frontend, s script) (results int) {
+func (p *prepared) write(to *pgproto3.Frontend, s sqltext.Script) (results int) {
 	for _, name := range p.outdated {
 		to.SendClose(&pgproto3.Close{ObjectType: 'S', Name: name})
 	}
 	p.outdated, p.unparsed = p.outdated[:0], p.unparsed[:0]
 	for _, statement := range s {
-		if statement.sql == dropSnapshotSQL { // the snapshot goes with the portal of the statement before
+		if statement.SQL == dropSnapshotSQL { // the snapshot goes with the portal of the statement before
 			to.SendClose(&pgproto3.Close{ObjectType: 'P'})
 			continue
 		}
-		name, known := p.names[statement.sql]
+		name, known := p.names[statement.SQL]
 		if !known {
-			name = p.nameOf(statement.sql)
-			if !slices.Contains(p.unparsed, statement.sql) {
-				p.unparsed = append(p.unparsed, statement.sql)
-				p.parse.Name, p.parse.Query = name, statement.sql
+			name = p.nameOf(statement.SQL)
+			if !slices.Contains(p.unparsed, statement.SQL) {
+				p.unparsed = append(p.unparsed, statement.SQL)
+				p.parse.Name, p.parse.Query = name, statement.SQL
 				to.SendParse(&p.parse)
 			}
 		}
 		p.bind.PreparedStatement, p.bind.Parameters = name, p.bind.Parameters[:0]
-		for _, arg := range statement.args {
+		for _, arg := range statement.Args {
 			p.bind.Parameters = append(p.bind.Parameters, []byte(arg))
 		}
 		to.SendBind(&p.bind)

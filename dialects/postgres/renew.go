@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -68,7 +69,7 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 	shown, err := s.shown(ctx)
 	if err == nil {
 		renewed = true
-		err = s.conn.exec(ctx, pingMark+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+		err = s.conn.exec(ctx, sqltext.Ping+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	}
 	for tries := 0; sqlState(err) == queryCanceled && tries < cancelsWithstood; tries++ {
 		renewed, err = s.resume(ctx, shown)
@@ -121,10 +122,10 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
-	columns, err := s.conn.run(ctx, script{
-		{sql: renewSavepoint},
-		{sql: "select extract(epoch from now()) || ' ' || " + nameSQL},
-		{sql: "release " + renewSavepoint},
+	columns, err := s.conn.run(ctx, sqltext.Script{
+		{SQL: renewSavepoint},
+		{SQL: "select extract(epoch from now()) || ' ' || " + nameSQL},
+		{SQL: "release " + renewSavepoint},
 	})
 	if err != nil {
 		return "", err
@@ -150,18 +151,18 @@ const renewChain = "rollback and chain"
 func (s *session[Tx]) turnstiles(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		calls = append(calls, "select count("+passSQL(request, form(request, function), "n")+") from unnest("+
-			literal(arrayOf(turnstilesOf(request)))+"::int[]) n")
+			sqltext.Literal(sqltext.ArrayOf(turnstilesOf(request)))+"::int[]) n")
 	}
 	return calls
 }
 
 // relock locks in a new transaction what was locked in the last, and sets a savepoint behind it.
 func (s *session[Tx]) relock(shown string) []string {
-	set := "select " + setSQL("application_name", escaped(shown))
+	set := "select " + setSQL("application_name", sqltext.Escaped(shown))
 	if !s.settled {
-		lease := literal(milliseconds(s.lease))
+		lease := sqltext.Literal(milliseconds(s.lease))
 		set += ", " + setSQL("idle_in_transaction_session_timeout", lease) + ", " + setSQL("tcp_user_timeout", lease) +
-			", " + setSQL("client_connection_check_interval", literal(milliseconds(clientCheck)))
+			", " + setSQL("client_connection_check_interval", sqltext.Literal(milliseconds(clientCheck)))
 	}
 	calls := append([]string{set}, s.turnstiles(passing)...)
 	for _, request := range s.renewal.locked {
@@ -193,19 +194,15 @@ func (s *session[Tx]) kept() (calls []string) {
 	for _, request := range s.renewal.locked {
 		numbers := turnstilesOf(request)
 		if locksRows(request) {
-			numbers = append(numbers, gateNumber)
+			numbers = append(numbers, sqltext.Gate)
 		}
 		calls = append(calls, "select 1 / (count(distinct objid) = "+strconv.Itoa(len(numbers))+")::int from pg_locks "+
 			"where locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = "+
-			numberSQL(request.Table)+"::oid and objid in (select n::oid from unnest("+literal(arrayOf(numbers))+
-			"::int[]) n)")
+			numberSQL(request.Table)+"::oid and objid in (select n::oid from unnest("+
+			sqltext.Literal(sqltext.ArrayOf(numbers))+"::int[]) n)")
 	}
 	return calls
 }
-
-// escaped is a literal whatever standard_conforming_strings is: newer servers show some bytes of an
-// application's name as \x….
-func escaped(text string) string { return "E" + literal(strings.ReplaceAll(text, `\`, `\\`)) }
 
 const renewSavepoint = "savepoint txlock_renew"
 
@@ -218,7 +215,7 @@ const gateWait = 50 * time.Millisecond
 func (s *session[Tx]) gates(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		if locksRows(request) {
-			calls = append(calls, "select "+passSQL(request, function, gate))
+			calls = append(calls, "select "+passSQL(request, function, strconv.Itoa(sqltext.Gate)))
 		}
 	}
 	slices.Sort(calls)

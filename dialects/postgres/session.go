@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // session is a pooled connection with its transaction.
@@ -75,7 +76,7 @@ func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (i
 // send begins the transaction and runs lock in it. Settings that outlive a transaction are
 // committed in one of their own, ahead of it.
 func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock plan) ([][]string, error) {
-	var ahead script
+	var ahead sqltext.Script
 	l := s.conn.lasting()
 	due := l.due(request)
 	if due {
@@ -84,13 +85,13 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 	}
 	if s.mark != "" && !s.settled {
 		if pid := s.conn.told(); pid != "" {
-			ahead = append(ahead, statement{guardSQL, []string{pid}})
+			ahead = append(ahead, sqltext.With(guardSQL, pid))
 		}
 	}
 	if ahead != nil {
-		ahead = append(ahead, statement{sql: chainSQL})
+		ahead = append(ahead, sqltext.Statement{SQL: chainSQL})
 	}
-	columns, err := s.conn.begin(ctx, s.mark, append(ahead, lock.script...))
+	columns, err := s.conn.begin(ctx, s.mark, append(ahead, lock.Script...))
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 		_, err := s.renew(ctx, behind)
 		return err
 	}
-	ping := pingMark + strconv.Itoa(behind)
+	ping := sqltext.Ping + strconv.Itoa(behind)
 	if s.conn.shown() == open {
 		ping += "\n" + askSQL
 	}

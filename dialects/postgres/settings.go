@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 const (
@@ -46,12 +47,12 @@ func proofSQL(mark string) string {
 
 // commitScript commits only the transaction that holds the mark: in any other, COMMIT is not
 // reached. Guarded says that guardSQL may have to be undone.
-func commitScript(mark string, guarded bool) script {
-	proof := statement{proofSQL("$1"), []string{mark}}
+func commitScript(mark string, guarded bool) sqltext.Script {
+	proof := sqltext.With(proofSQL("$1"), mark)
 	if guarded {
-		proof.sql += ", " + unguardColumn
+		proof.SQL += ", " + unguardColumn
 	}
-	return script{proof, {sql: "commit"}}
+	return sqltext.Script{proof, {SQL: "commit"}}
 }
 
 // commitSQL is commitScript as one simple query. It takes the server some 30 µs longer: it parses
@@ -65,9 +66,9 @@ const clientCheck = 500 * time.Millisecond
 
 // settingsOf are two statements. Set prepares the wait. Restore gives back what must not outlive
 // it, because further statements of the same transaction follow.
-func settingsOf(request dialects.Request, on terms) (set, restore statement) {
+func settingsOf(request dialects.Request, on terms) (set, restore sqltext.Statement) {
 	var columns, back []string
-	until := func(value time.Duration) string { return set.bind(milliseconds(value)) }
+	until := func(value time.Duration) string { return set.Bind(milliseconds(value)) }
 	keepAndSet := func(setting, column string) {
 		kept := "txlock." + setting
 		columns = append(columns, setSQL(kept, "current_setting('"+setting+"')"), column)
@@ -89,31 +90,31 @@ func settingsOf(request dialects.Request, on terms) (set, restore statement) {
 	switch {
 	case on.as == owner && isShort(request): // its own statement does the rest
 	case on.as == owner:
-		columns = append(columns, showSQL(set.bind(labelOf(request))))
+		columns = append(columns, showSQL(set.Bind(labelOf(request))))
 		if on.mark != "" {
-			columns = append(columns, setSQL(markSetting, set.bind(on.mark)))
+			columns = append(columns, setSQL(markSetting, set.Bind(on.mark)))
 		}
 	case request.Try && request.Permit == nil: // see passedLabel
 	case on.as == guest:
-		columns = []string{alsoSQL(set.bind(furtherLabelOf(request)))}
+		columns = []string{alsoSQL(set.Bind(furtherLabelOf(request)))}
 	default:
 		keepAndSet("client_connection_check_interval", setSQL("client_connection_check_interval", until(clientCheck)))
-		keepAndSet("application_name", showSQL(set.bind(labelOf(request))))
+		keepAndSet("application_name", showSQL(set.Bind(labelOf(request))))
 	}
 	if on.limit > 0 {
 		keepAndSet("lock_timeout", setSQL("lock_timeout", until(on.limit)))
 	}
 	if columns != nil {
-		set.sql = "select " + strings.Join(columns, ", ")
+		set.SQL = "select " + strings.Join(columns, ", ")
 	}
 	if back != nil {
-		restore.sql = "select " + strings.Join(back, ", ")
+		restore.SQL = "select " + strings.Join(back, ", ")
 	}
 	return set, restore
 }
 
 // leaseStatement makes a transaction one that ends with its client, as a lock's does.
-func leaseStatement(lease time.Duration) statement {
+func leaseStatement(lease time.Duration) sqltext.Statement {
 	oneRow := dialects.Request{Lease: lease, Values: make([]dialects.Value, 1)}
 	set, _ := settingsOf(oneRow, terms{as: owner})
 	return set

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // Who shares a slot passes its turnstile in shared form, and locks no row: that writes nothing,
@@ -13,13 +14,7 @@ import (
 // locks the slot alone has that until the end of the transaction, with one exception: of more rows
 // than a request has turnstiles, those beyond. For these there is a second gate.
 
-// wideGate is the number of the second gate, which is passed before the turnstiles, in the form of
-// the request: by each that shares slots, and by each that locks more of them alone than it has
-// turnstiles. So such a request excludes all that share, whatever their slots, and others of its
-// kind.
-const wideGate = -2
-
-// passesWideGate tells whether wideGate is the first of the request's turnstiles.
+// passesWideGate tells whether the wide gate is the first of the request's turnstiles.
 func passesWideGate(request dialects.Request) bool {
 	return request.Slots > 0 && (request.Shared || isWide(request))
 }
@@ -54,8 +49,8 @@ func (q querier) explainStandby(ctx context.Context, request dialects.Request, f
 		!errors.Is(failed, dialects.ErrIsolation) && state != notSupported && state != readOnly { // BEGIN READ WRITE
 		return failed
 	}
-	columns, err := q.run(ctx, script{{sql: "select coalesce(host(inet_server_addr()) || ':' || inet_server_port(), " +
-		"'on a socket of this machine') where pg_is_in_recovery()"}})
+	columns, err := q.run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +
+		"inet_server_port(), 'on a socket of this machine') where pg_is_in_recovery()"}})
 	if err != nil || len(columns[0]) == 0 {
 		return failed
 	}

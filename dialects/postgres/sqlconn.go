@@ -8,6 +8,7 @@ import (
 	"errors"
 
 	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // sqlConn is a connection of a sqlPool.
@@ -36,8 +37,8 @@ func (c *sqlConn) alone(work func() error) (workErr error) {
 }
 
 // begin sends BEGIN and the script together, where the driver can.
-func (c *sqlConn) begin(ctx context.Context, mark string, s script) ([][]string, error) {
-	s = append(script{{sql: beginSQL}}, s...)
+func (c *sqlConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
+	s = append(sqltext.Script{{SQL: beginSQL}}, s...)
 	columns, err := c.first(ctx, s)
 	columns = columns[min(1, len(columns)):]
 	if err == nil && mark != "" {
@@ -47,11 +48,11 @@ func (c *sqlConn) begin(ctx context.Context, mark string, s script) ([][]string,
 }
 
 // first sends what begins the transaction.
-func (c *sqlConn) first(ctx context.Context, s script) ([][]string, error) {
+func (c *sqlConn) first(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	if c.kept == nil || c.kept.prepared == nil {
 		return c.run(ctx, s)
 	}
-	return c.kept.link.backend.run(ctx, s, func(ctx context.Context, s script) (columns [][]string, err error) {
+	return c.kept.link.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 		err = c.alone(func() (err error) {
 			columns, err = c.kept.sendPrepared(ctx, c.kept.querier.conn, s)
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -114,7 +115,7 @@ func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Re
 	if tx == nil {
 		return querier{}, errors.New("nil transaction")
 	}
-	send := func(ctx context.Context, s script) ([][]string, error) { return p.runOne(ctx, tx, s) }
+	send := func(ctx context.Context, s sqltext.Script) ([][]string, error) { return p.runOne(ctx, tx, s) }
 	blind, err := p.takesBlind(ctx, tx, request)
 	if err != nil {
 		return querier{}, err
@@ -123,21 +124,23 @@ func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Re
 		tag := newTag()
 		return querier{
 			run: send, blind: true,
-			flight: func(ctx context.Context, s script, safe func()) ([][]string, error) {
+			flight: func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 				safe() // see cancelTaggedSQL
-				text, err := textOf(s[1:])
+				text, err := s[1:].Text()
 				if err == nil { // pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment
 					_, err = tx.ExecContext(ctx, waitSavepoint+"; "+tag+text)
 				}
 				return nil, err
 			},
-			interrupt: func(ctx context.Context) error { return p.ask(ctx, statement{cancelTaggedSQL, []string{tag}}) },
+			interrupt: func(ctx context.Context) error {
+				return p.ask(ctx, sqltext.With(cancelTaggedSQL, tag))
+			},
 		}, nil
 	}
 	b := &backend{}
 	q := querier{run: send, interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
 	if !request.Try {
-		q.run = func(ctx context.Context, s script) ([][]string, error) { return b.run(ctx, s, send) }
+		q.run = func(ctx context.Context, s sqltext.Script) ([][]string, error) { return b.run(ctx, s, send) }
 	}
 	q.flight = inTwo(q.run)
 	return q, nil
@@ -175,8 +178,8 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 // ask has the server interrupt or end a session, from another connection, if the pool has one to
 // give. The session stands in the text: with arguments, some drivers prepare the statement in a
 // round trip of its own, and a pooler may then execute what somebody else has prepared.
-func (p *sqlPool) ask(ctx context.Context, s statement) error {
-	text, err := textOf(script{s})
+func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
+	text, err := sqltext.Script{s}.Text()
 	if err != nil {
 		return err
 	}
@@ -192,14 +195,14 @@ func (p *sqlPool) ask(ctx context.Context, s statement) error {
 }
 
 // alone implements pool. A hook of the caller's for new connections cannot be found.
-func (p *sqlPool) alone(ctx context.Context, known *pgx.Conn, ask statement) ([]string, error) {
+func (p *sqlPool) alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error) {
 	return askAlone(ctx, known.Config(), ask)
 }
 
 // runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
 // prepare the statement. Some take another round trip for that. And pgx keeps it, see sendUnnamed,
 // unless it is told not to, which not every wrapper lets through.
-func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string, error) {
+func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][]string, error) {
 	var columns [][]string
 	var options []any
 	takes := p.options.Load()
@@ -207,7 +210,7 @@ func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s script) ([][]string,
 		options = []any{pgx.QueryExecModeSimpleProtocol}
 	}
 	for _, statement := range s {
-		text, err := textOf(script{statement})
+		text, err := sqltext.Script{statement}.Text()
 		if err != nil {
 			return columns, err
 		}

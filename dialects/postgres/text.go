@@ -9,42 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
-
-// script is what one round trip carries. Texts are few and constant, so that prepared statements
-// serve them. What varies is in the arguments, which are text: PostgreSQL infers a parameter's type
-// from the column that it is compared with.
-type script []statement
-
-type statement struct {
-	sql  string
-	args []string
-}
-
-// texts are the arguments as the protocol takes them.
-func (s statement) texts() [][]byte {
-	texts := make([][]byte, len(s.args))
-	for i, arg := range s.args {
-		texts[i] = []byte(arg)
-	}
-	return texts
-}
-
-// values are the arguments as client libraries take them.
-func (s statement) values() []any {
-	values := make([]any, len(s.args))
-	for i, arg := range s.args {
-		values[i] = arg
-	}
-	return values
-}
-
-// bind adds an argument, and returns its placeholder.
-func (s *statement) bind(value string) string {
-	s.args = append(s.args, value)
-	return "$" + strconv.Itoa(len(s.args))
-}
 
 const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
 
@@ -69,17 +35,17 @@ type terms struct {
 
 // plan is a script, and where in it the answers are; -1: nowhere.
 type plan struct {
-	script
+	sqltext.Script
 	turnstiles, rows, token int
 	settings                int // answerSQL
 	done, marker            int // doneStatement, markStatement; of an owner
 }
 
-func (p *plan) add(s statement) (at int) {
-	if s.sql != "" {
-		p.script = append(p.script, s)
+func (p *plan) add(s sqltext.Statement) (at int) {
+	if s.SQL != "" {
+		p.Script = append(p.Script, s)
 	}
-	return len(p.script) - 1
+	return len(p.Script) - 1
 }
 
 // lockScript locks the rows of request in an open transaction.
@@ -95,7 +61,7 @@ func (p *plan) add(s statement) (at int) {
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
 	if on.as != owner {
-		p.add(statement{sql: waitSavepoint})
+		p.add(sqltext.Statement{SQL: waitSavepoint})
 	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
@@ -111,8 +77,8 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		if err != nil {
 			return p, err
 		}
-		p.settings = len(p.script)
-		p.script = append(p.script, short...)
+		p.settings = len(p.Script)
+		p.Script = append(p.Script, short...)
 	} else {
 		rows, err := rowsOf(request)
 		if err != nil {
@@ -122,7 +88,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		p.turnstiles = p.add(turnstileStatement(request, on.as))
 		p.add(rowStatement(request, rows, on))
 	}
-	p.rows = len(p.script) - 1
+	p.rows = len(p.Script) - 1
 	if on.as == guest && request.Try {
 		p.add(passedLabel(request))
 	}
@@ -150,11 +116,11 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.add(restore)
 	switch {
 	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
-		p.add(statement{sql: on.nest})
+		p.add(sqltext.Statement{SQL: on.nest})
 	case on.as != owner:
-		p.add(statement{sql: releaseSQL})
+		p.add(sqltext.Statement{SQL: releaseSQL})
 	case on.mark == "":
-		p.add(statement{sql: dropSnapshotSQL})
+		p.add(sqltext.Statement{SQL: dropSnapshotSQL})
 	}
 	return p, nil
 }
@@ -173,7 +139,7 @@ func isShort(request dialects.Request) bool { return len(request.Values) == 1 &&
 // shortScript passes the turnstile of the only row and locks that row, a slot in the same
 // statement. The snapshot of that statement is older than the wait. That does not matter for slots,
 // which nobody changes; but a row of the caller's that came meanwhile would be missed.
-func shortScript(request dialects.Request, on terms) (script, error) {
+func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	args := make([]string, 0, 3)
 	args = append(args, strconv.FormatInt(turnstileOf(request, request.Values[0]), 10), labelOf(request))
 	if on.mark != "" {
@@ -184,13 +150,13 @@ func shortScript(request dialects.Request, on terms) (script, error) {
 			table: request.Table, column: request.Column, slots: request.Slots,
 			work: on.mark != "", shared: request.Shared, once: request.Marker != nil,
 		})
-		return script{{text, args}}, err
+		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
 	rows, err := rowsOf(request)
 	columns, label := shortColumns(on.mark != "")
 	turnstile := "select " + columns + ", " + label + ", " + passSQL(request, form(request, passing), "$1") + ", " +
 		grantedSQL
-	return script{{turnstile, args}, rowStatement(request, rows, on)}, err
+	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
 }
 
 // shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
@@ -236,8 +202,8 @@ func ourTextOf(shape ourShape) (string, error) {
 	}
 	pass := passSQL(request, form(request, passing), "$1") + " is not null"
 	if shape.shared {
-		pass = "case when " + passSQL(request, form(request, passing), strconv.Itoa(wideGate)) + " is not null then " +
-			pass + " end"
+		pass = "case when " + passSQL(request, form(request, passing), strconv.Itoa(sqltext.WideGate)) +
+			" is not null then " + pass + " end"
 	}
 	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
 		" then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
@@ -246,7 +212,7 @@ func ourTextOf(shape ourShape) (string, error) {
 }
 
 // turnstileStatement returns no row where the isolation level is unsuitable.
-func turnstileStatement(request dialects.Request, as role) statement {
+func turnstileStatement(request dialects.Request, as role) sqltext.Statement {
 	where := ""
 	if as == foreign {
 		where = " where " + isolationSQL
@@ -260,23 +226,20 @@ func turnstileStatement(request dialects.Request, as role) statement {
 		note, args = granted(request, as, "$2")
 	}
 	if len(numbers) == 1 && !request.Try {
-		args = append([]string{strconv.FormatInt(numbers[0], 10)}, args...)
-		return statement{"select " + passSQL(request, form(request, passing), "$1") + ", " + note + where, args}
+		return sqltext.With("select "+passSQL(request, form(request, passing), "$1")+", "+note+where,
+			append([]string{strconv.FormatInt(numbers[0], 10)}, args...)...)
 	}
 	pass := "count(" + passSQL(request, form(request, passing), "t") + ")" // in the order of the list
 	if request.Try {
 		pass = "set_config('" + passedSetting + "', bool_and(" + passSQL(request, form(request, trying), "t") +
 			")::text, true)"
 	}
-	args = append([]string{arrayOf(numbers)}, args...)
-	return statement{
-		"select " + pass + ", " + note + " from unnest($1::" + numberType(request) + "[]) t" + where +
-			" having count(*) > 0", args,
-	}
+	return sqltext.With("select "+pass+", "+note+" from unnest($1::"+numberType(request)+"[]) t"+where+
+		" having count(*) > 0", append([]string{sqltext.ArrayOf(numbers)}, args...)...)
 }
 
-func rowStatement(request dialects.Request, rows rowSet, on terms) statement {
-	lock := "select " + rows.column + " from " + rows.table + rows.where
+func rowStatement(request dialects.Request, rows rowSet, on terms) sqltext.Statement {
+	lock := sqltext.SelectFrom(rows.table, rows.column) + rows.where
 	if on.as == foreign {
 		lock += " and " + isolationSQL
 	}
@@ -293,21 +256,20 @@ func rowStatement(request dialects.Request, rows rowSet, on terms) statement {
 	if on.as != owner {
 		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows (locked)"
 	}
-	return statement{lock, []string{rows.values}}
+	return sqltext.With(lock, rows.values)
 }
 
-// rowLock lets rows be inserted that refer to a row of the caller's: their foreign keys ask for KEY
-// SHARE. It excludes UPDATE, DELETE, FOR UPDATE and itself all the same (manual, section 13.3.2).
+// rowLock is how rows are locked.
 func rowLock(request dialects.Request) string {
 	switch {
 	case !locksRows(request):
 		return ""
 	case request.Shared:
-		return " for share"
+		return sqltext.ForShare
 	case request.Ours:
 		return " for update"
 	}
-	return " for no key update"
+	return sqltext.ForNoKeyUpdate
 }
 
 // passedSetting says whether a try has passed its turnstiles. A try that has not must not touch the
@@ -316,19 +278,20 @@ func rowLock(request dialects.Request) string {
 const passedSetting = "txlock.passed"
 
 // passedLabel shows what a guest's try has locked. Before, the name shows what is waited for.
-func passedLabel(request dialects.Request) statement {
+func passedLabel(request dialects.Request) sqltext.Statement {
 	note, args := granted(request, guest, "$1")
 	passed := " where current_setting('" + passedSetting + "', true) = 'true'"
-	return statement{"select " + alsoSQL("$1") + ", " + note + passed, args}
+	return sqltext.With("select "+alsoSQL("$1")+", "+note+passed, args...)
 }
 
 // existScript reads which rows of request exist, without locking.
-func existScript(request dialects.Request) (script, error) {
+func existScript(request dialects.Request) (sqltext.Script, error) {
 	rows, err := rowsOf(request)
 	if err != nil {
 		return nil, err
 	}
-	return script{{"select " + rows.column + "::text from " + rows.table + rows.where, []string{rows.values}}}, nil
+	read := sqltext.SelectFrom(rows.table, rows.column+"::text") + rows.where
+	return sqltext.Script{sqltext.With(read, rows.values)}, nil
 }
 
 type rowSet struct {
@@ -338,11 +301,11 @@ type rowSet struct {
 }
 
 func rowsOf(request dialects.Request) (rowSet, error) {
-	table, err := quoteTable(request.Table)
+	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
 		return rowSet{}, err
 	}
-	column, err := quoteIdentifier(request.Column, 1)
+	column, err := sqltext.QuoteColumn(request.Column)
 	if err != nil {
 		return rowSet{}, err
 	}
@@ -361,38 +324,11 @@ func rowsOf(request dialects.Request) (rowSet, error) {
 	if len(texts) == 1 {
 		rows.where, rows.values = " where "+column+" = $1", texts[0]
 	} else {
-		rows.where, rows.values = " where "+column+" = any($1)", arrayOf(texts)
+		rows.where, rows.values = " where "+column+" = any($1)", sqltext.ArrayOf(texts)
 	}
 	if request.Slots > 0 {
 		rows.seeded = " and slots = " + strconv.Itoa(request.Slots)
 	}
 	rows.where += rows.seeded
 	return rows, nil
-}
-
-// arrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
-// (manual, section 8.15.6).
-func arrayOf[T string | int | int64](elements []T) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, element := range elements {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('"')
-		b.WriteString(arrayEscapes.Replace(fmt.Sprint(element)))
-		b.WriteByte('"')
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-func quoteTable(name string) (string, error) {
-	return quoteIdentifier(name, 2)
-}
-
-func quoteIdentifier(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '"', identifier.Lower, maxParts)
 }

@@ -1,12 +1,11 @@
 package postgres
 
 import (
-	"hash/fnv"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // A turnstile is an advisory lock in front of a row, taken in one order by every session.
@@ -36,11 +35,9 @@ func passSQL(request dialects.Request, function, number string) string {
 // numberSQL is the table's number. A prepared statement looks it up anew when the table is made
 // anew.
 func numberSQL(table string) string {
-	quoted, _ := quoteTable(table) // the row's statement has the error
-	return literal(quoted) + "::regclass::oid::int"
+	quoted, _ := sqltext.QuoteTable(table) // the row's statement has the error
+	return sqltext.Literal(quoted) + "::regclass::oid::int"
 }
-
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // numberType is the type of turnstileOf.
 func numberType(request dialects.Request) string {
@@ -61,7 +58,7 @@ func turnstilesOf(request dialects.Request) []int64 {
 	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
 	numbers := make([]int64, 0, len(rows)+1)
 	if passesWideGate(request) {
-		numbers = append(numbers, wideGate)
+		numbers = append(numbers, sqltext.WideGate)
 	}
 	for _, row := range rows {
 		numbers = append(numbers, turnstileOf(request, row))
@@ -79,22 +76,14 @@ func turnstileOf(request dialects.Request, row dialects.Value) int64 {
 		}
 		return number
 	}
-	h := fnv.New64a()
-	h.Write([]byte("txlock\x00" + request.Table + "\x00" + request.Column + "\x00" + row.Text))
-	return int64(h.Sum64())
+	return sqltext.Turnstile(request.Table, request.Column, row.Text)
 }
 
-// gate is the number of a lock beside the turnstiles of our own table, whose rows have numbers from
-// 0. A request of more rows than turnstiles shares it until the end of its transaction. A renewal,
-// which for a moment has no more than the turnstiles of its rows, must have it alone.
-const (
-	gateNumber = -1
-	gate       = "-1"
-)
-
-func gateStatement(request dialects.Request) statement {
+// gateStatement passes the gate, for a request that has rows without a turnstile.
+func gateStatement(request dialects.Request) sqltext.Statement {
 	if !request.Ours || !isWide(request) {
-		return statement{}
+		return sqltext.Statement{}
 	}
-	return statement{sql: "select " + passSQL(request, "pg_advisory_xact_lock_shared", gate)}
+	pass := passSQL(request, "pg_advisory_xact_lock_shared", strconv.Itoa(sqltext.Gate))
+	return sqltext.Statement{SQL: "select " + pass}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // sendsPast tells whether statements may be sent past pgx: the caller has not chosen another way to
@@ -27,10 +28,12 @@ func sendsPast(conn *pgx.Conn) bool {
 //
 // Safe is called when the first statement has run, while the server goes on with the next: a Flush
 // has it answer. It may be nil.
-func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s script, safe func()) (columns [][]string, err error) {
+func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, safe func()) (
+	columns [][]string, err error,
+) {
 	pipeline := conn.StartPipeline(ctx)
 	for i, statement := range s {
-		pipeline.SendQueryParams(statement.sql, statement.texts(), nil, nil, nil)
+		pipeline.SendQueryParams(statement.SQL, statement.Texts(), nil, nil, nil)
 		if i == 0 && safe != nil {
 			pipeline.SendFlushRequest()
 		}
@@ -76,7 +79,7 @@ func nextColumn(pipeline *pgconn.Pipeline) (column []string, err error) {
 
 // sendIn is sendUnnamed in a transaction of the caller's. Once that has ended, its connection is
 // somebody else's.
-func sendIn(ctx context.Context, tx pgx.Tx, s script, safe func()) ([][]string, error) {
+func sendIn(ctx context.Context, tx pgx.Tx, s sqltext.Script, safe func()) ([][]string, error) {
 	if err := tx.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // A guest's lock, and a foreign one, travel in one flight with the savepoint in front and its
@@ -67,8 +68,8 @@ func suitableSQL(request dialects.Request) string {
 }
 
 // markVerdict is an error unless a marker is written.
-func markVerdict(mark statement) statement {
-	mark.sql = "with marked as (" + mark.sql + ") select " + failSQL(done) +
+func markVerdict(mark sqltext.Statement) sqltext.Statement {
+	mark.SQL = "with marked as (" + mark.SQL + ") select " + failSQL(done) +
 		" where not exists (select from marked)"
 	return mark
 }

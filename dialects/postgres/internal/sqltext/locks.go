@@ -1,0 +1,48 @@
+package sqltext
+
+import "hash/fnv"
+
+// The numbers of locks beside the turnstiles of the lock table, whose rows have numbers from 0.
+const (
+	// Gate is shared by a request of more rows than turnstiles, until the end of its transaction. A
+	// renewal, which for a moment has no more than the turnstiles of its rows, must have it alone.
+	Gate = -1
+
+	// WideGate is the number of the second gate, which is passed before the turnstiles, in the form
+	// of the request: by each that shares slots, and by each that locks more of them alone than it
+	// has turnstiles. So such a request excludes all that share, whatever their slots, and others
+	// of its kind.
+	WideGate = -2
+)
+
+// Turnstile is the number of the turnstile in front of a row of the caller's.
+func Turnstile(table, column, value string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("txlock\x00" + table + "\x00" + column + "\x00" + value))
+	return int64(h.Sum64())
+}
+
+// InThisDatabase is the condition that a lock of pg_locks is one of the current database: the
+// server has one list for all.
+const InThisDatabase = "database = (select oid from pg_database where datname = current_database())"
+
+// How rows of the caller's are locked. NO KEY UPDATE lets rows be inserted that refer to one: their
+// foreign keys ask for KEY SHARE. It excludes UPDATE, DELETE, FOR UPDATE and itself all the same
+// (manual, section 13.3.2).
+const (
+	ForNoKeyUpdate = " for no key update"
+	ForShare       = " for share"
+)
+
+// SelectFrom begins a statement that locks rows. Both names are quoted.
+func SelectFrom(table, column string) string { return "select " + column + " from " + table }
+
+// Ping begins a heartbeat, which ends with how many callers wait behind the session now. It is
+// an empty query, that is no statement: somebody's pg_cancel_backend would abort the transaction
+// with a statement, and release the lock. Only where the client library does not say in which state
+// the answer leaves the session, a statement follows that asks for it. The server shows the text to
+// who may see the session.
+const Ping = "-- txlock ping "
+
+// Tag begins a query of several statements, and the rest of a comment says whose it is.
+const Tag = "/* txlock "

@@ -1,0 +1,43 @@
+package sqltext
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/txlock/txlock/internal/identifier"
+)
+
+// QuoteTable quotes the name of a table as its user spells it, with its schema or without.
+func QuoteTable(name string) (string, error) { return quote(name, 2) }
+
+// QuoteColumn quotes the name of a column.
+func QuoteColumn(name string) (string, error) { return quote(name, 1) }
+
+func quote(name string, maxParts int) (string, error) {
+	return identifier.Quote(name, '"', identifier.Lower, maxParts)
+}
+
+// Beside names what stands beside a lock table, quoted. The server cuts names at 63 bytes, so a
+// longer one is an error: the names must differ.
+func Beside(table string) (beside func(suffix string) string, err error) {
+	const longest = 63 - len("_leaders")
+	quoted, err := QuoteTable(table)
+	stem := strings.TrimSuffix(quoted, `"`)
+	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > len(`"`)+longest {
+		err = fmt.Errorf("table name %.100s is too long: at most %d bytes, for others are named after it", table,
+			longest)
+	}
+	return func(suffix string) string { return stem + suffix + `"` }, err
+}
+
+// PermitsOf derives the quoted name of the table of permits from the lock table's.
+func PermitsOf(table string) (string, error) {
+	beside, err := Beside(table)
+	return beside("_permits"), err
+}
+
+// LeadersOf derives the quoted name of the table of elections from the lock table's.
+func LeadersOf(table string) (string, error) {
+	beside, err := Beside(table)
+	return beside("_leaders"), err
+}

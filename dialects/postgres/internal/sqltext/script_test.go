@@ -1,0 +1,53 @@
+package sqltext
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]Script{
+		"begin; select 'a'":              {{SQL: "begin"}, {"select $1", []string{"a"}}},
+		"select 'a''b', 'c'":             {{"select $1, $2", []string{"a'b", "c"}}},
+		`select  E'a\\''b'::text`:        {{"select $1::text", []string{`a\'b`}}},
+		`select '$1', "$1", 'it''s $1'`:  {{`select '$1', "$1", 'it''s $1'`, []string{"a"}}},
+		`select '""', 'a', "x""y$1"`:     {{`select '""', $1, "x""y$1"`, []string{"a"}}},
+		"select '$2', 'b'":               {{"select $1, $2", []string{"$2", "b"}}},
+		"select '1', '10'":               {{"select $1, $10", strings.Fields("1 2 3 4 5 6 7 8 9 10")}},
+		"select 'Zoë; drop table slots'": {{"select $1", []string{"Zoë; drop table slots"}}},
+	} {
+		text, err := s.Text()
+		require.NoError(t, err)
+		require.Equal(t, want, text)
+	}
+	_, err := Script{{"select $1", []string{"a\x00b"}}}.Text()
+	require.ErrorContains(t, err, "NUL")
+	_, err = Script{{"select $2", []string{"a"}}}.Text()
+	require.ErrorContains(t, err, "bug")
+}
+
+// What ArrayOf writes is what pgx, which reads arrays as the server does, reads back.
+func FuzzArrayOf(f *testing.F) {
+	for _, text := range []string{"", "42", `"`, `\`, `{a,b}`, "NULL", "it's", "日本", " ", "a,b"} {
+		f.Add(text, "second")
+	}
+	types := pgtype.NewMap()
+	f.Fuzz(func(t *testing.T, first, second string) {
+		if !utf8.ValidString(first) || !utf8.ValidString(second) {
+			return // refused before
+		}
+		var read []string
+		err := types.Scan(pgtype.TextArrayOID, pgtype.TextFormatCode, []byte(ArrayOf([]string{first, second})), &read)
+		require.NoError(t, err)
+		require.Equal(t, []string{first, second}, read)
+	})
+}
+
+func TestEscaped(t *testing.T) {
+	require.Equal(t, `E'shop\\xe9#1 [it''s]'`, Escaped(`shop\xe9#1 [it's]`))
+}
