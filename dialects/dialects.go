@@ -60,8 +60,8 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Find looks up the lock table that table names. One that is missing, empty or cut short, or has
-	// another shape, is ErrNotInstalled.
+	// Find looks up the lock table that table names. One that is missing, empty or cut short, or
+	// has another shape, is ErrNotInstalled.
 	Find(ctx context.Context, table string) (LockTable, error)
 
 	// Install creates what layout names, as far as it does not exist. It may run on several clients

@@ -11,7 +11,9 @@ import (
 
 var background = context.Background()
 
-func TestMain(m *testing.M) { testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...) }
+func TestMain(m *testing.M) {
+	testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...)
+}
 
 // eachPostgres runs a test on every PostgreSQL, side by side.
 func eachPostgres(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {

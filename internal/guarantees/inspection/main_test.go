@@ -14,4 +14,6 @@ var background = context.Background()
 
 var errWork = errors.New("the work failed")
 
-func TestMain(m *testing.M) { testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...) }
+func TestMain(m *testing.M) {
+	testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...)
+}

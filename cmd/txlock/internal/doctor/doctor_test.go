@@ -3,8 +3,8 @@ package doctor_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"encoding/json"
+	"flag"
 	"io"
 	"net"
 	"net/url"
@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return servers.RunOn(ctx, tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds()), func(server *servers.Server) (io.Closer, error) {
+	kinds := tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds())
+	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err
