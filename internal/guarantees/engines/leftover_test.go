@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +70,40 @@ func TestLeftoverTransaction(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
+	})
+}
+
+// Inspect commits it too: on MariaDB it waits for the row on connections of the caller's.
+func TestInspectOnLeftoverTransactions(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		const connections = 6
+		table := f.MakeTable(t, "id int primary key")
+		held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
+		require.NoError(t, err)
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"autocommit": {"0"}}), connections)
+		t.Cleanup(pool.Close)
+		locks := txlock.New(driver, txlock.WithTable(f.Table()))
+		t.Cleanup(func() { require.NoError(t, locks.Close()) })
+		onEach := func(text string) {
+			var conns []*sql.Conn
+			for i := range connections {
+				conn, err := pool.DB.Conn(background)
+				require.NoError(t, err)
+				_, err = conn.ExecContext(background, strings.ReplaceAll(text, "?", strconv.Itoa(i)))
+				require.NoError(t, err)
+				conns = append(conns, conn)
+			}
+			for _, conn := range conns {
+				require.NoError(t, conn.Close())
+			}
+		}
+		onEach("INSERT INTO " + table + " VALUES (?)")
+		holdings, err := locks.Inspect(background, f.Key("held"))
+		require.NoError(t, err)
+		require.NotEmpty(t, holdings[0].Holder.ID)
+		onEach("COMMIT")
+		require.Equal(t, connections, f.Total(t, "SELECT COUNT(*) FROM "+table))
+		require.NoError(t, held.Unlock(background))
 	})
 }
 

@@ -255,13 +255,13 @@ func sharedHolders(t *testing.T, e *testbed.Engine) {
 func quotedRows(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "name varchar(40), n varchar(40), primary key (name, n)")
-	names := []string{"it's", "a', 'b", "'", "plain"}
+	names := []string{"it's", "a', 'b", "'", "plain", `a\b`, `\0`}
 	for _, name := range names {
 		_, err := f.Admin.Exec("INSERT INTO "+table+" VALUES (?, ?)", name, "c', 'd")
 		require.NoError(t, err)
 	}
 	var later []<-chan error
-	owner, err := f.Locks.Rows(table, "name", "it's", "a', 'b", "'", "plain").Lock(background)
+	owner, err := f.Locks.Rows(table, "name", "it's", "a', 'b", "'", "plain", `a\b`, `\0`).Lock(background)
 	require.NoError(t, err)
 	for i, name := range names {
 		later = append(later, testbed.LockLater(f.Locks.Rows(table, "name", name)))

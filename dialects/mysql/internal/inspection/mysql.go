@@ -140,7 +140,7 @@ func (p *picture) readRowLocks(ctx context.Context) (locks [][]string, err error
 		list := []string{"NULL"}
 		for _, rows := range columns {
 			for value := range rows {
-				for _, printed := range []string{value, "'" + strings.ReplaceAll(value, "'", "''") + "'"} {
+				for _, printed := range []string{value, "'" + asPrinted.Replace(value) + "'"} {
 					begin, _, _ := strings.Cut(printed, ",")
 					if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
 						list = append(list, quoted)

@@ -122,12 +122,19 @@ func (p *picture) add(session, transaction string, table sqltext.Table, index st
 	})
 }
 
+// asPrinted and asMeant go between a text and what InnoDB prints of it: ut_str_sql_format in the
+// sources of both servers.
+var (
+	asPrinted = strings.NewReplacer("'", "''", `\`, `\\`, "\x00", `\0`)
+	asMeant   = strings.NewReplacer(`\\`, `\`, `\0`, "\x00")
+)
+
 // recordValue is the first column of an index record. The views separate columns by commas, and put
 // text in quotes.
 func recordValue(data string) string {
 	if text, quoted := strings.CutPrefix(data, "'"); quoted {
 		value, _ := sqltext.Unquoted(text, '\'')
-		return value
+		return asMeant.Replace(value)
 	}
 	value, _, _ := strings.Cut(data, ",")
 	return value

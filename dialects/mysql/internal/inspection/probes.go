@@ -211,7 +211,12 @@ func (m *mariadb) awaitHolder(ctx context.Context, p *picture, row int, started 
 	defer conn.Close()
 	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), waitFor+interrupt.CleanUp)
 	defer stop()
-	session, err := server.Grid(clean, conn, "SELECT CONNECTION_ID()")
+	// As on each connection of a pool of the caller's: what it was left with is committed.
+	_, err = conn.ExecContext(clean, "COMMIT")
+	var session [][]string
+	if err == nil {
+		session, err = server.Grid(clean, conn, "SELECT CONNECTION_ID()")
+	}
 	if err != nil {
 		started <- ""
 		return false
