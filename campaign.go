@@ -63,7 +63,7 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 	var failed error
 	if err = e.takeOffice(leading, g, seats); err == nil {
 		worked = true
-		failed = work(leading, g.token)
+		failed = work(leading, g.Token)
 		g.heartbeat.Check() // it may have failed for what has also ended the session, and nobody has noticed yet
 	}
 	returned = true
@@ -130,7 +130,7 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialec
 	heeded := time.After(heed)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.token)
+	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.Token)
 	if err == nil {
 		office := g // whose token is that of the seat
 		err = office.lock(ctx, e.row(seats.Row(seats.Office)), false, false)

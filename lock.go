@@ -18,7 +18,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 		trace.answer(err)
 		return nil, err
 	}
-	lock := &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.token, permit: g.permit, trace: trace}
+	lock := &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.Token, permit: g.Permit, trace: trace}
 	told := false
 	defer func() {
 		if !told { // the Tracer panicked, and nobody has the lock that could unlock it

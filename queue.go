@@ -249,7 +249,7 @@ func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
 		if next == nil {
 			return grant[Tx]{}, false
 		}
-		return grant[Tx]{session: s, handle: next, token: s.nextToken()}, true
+		return grant[Tx]{session: s, handle: next, Grant: s.nextGrant()}, true
 	})
 }
 
@@ -272,15 +272,15 @@ func (s *session[Tx]) endStreak() {
 	s.streak.over = true
 }
 
-// nextToken counts a hand-over, and is the next owner's token.
-func (s *session[Tx]) nextToken() int64 {
+// nextGrant counts a hand-over, and is what the next owner gets.
+func (s *session[Tx]) nextGrant() dialects.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streak.times++
 	if s.first.Fence != "" {
 		s.streak.tokens--
-		s.token++
+		s.granted.Token++
 		s.held = nil // it names the former token
 	}
-	return s.token
+	return s.granted
 }

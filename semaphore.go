@@ -124,10 +124,6 @@ func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.R
 	}
 	g, err = m.begin(ctx, wait, request, place)
 	place.Leave()
-	if err == nil {
-		g.permit = request.Permit.Taken
-		g.holdPermit(request.Permit, g.session.token)
-	}
 	return g, err
 }
 

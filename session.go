@@ -40,23 +40,18 @@ type session[Tx any] struct {
 	heartbeat *lifecycle.Heartbeat
 
 	mu sync.Mutex
-	// first is what the session was begun for, and token is its present owner's.
-	first dialects.Request
-	token int64
-	// held are the rows that the session holds. It is nil until somebody asks. What was locked
-	// while work runs has a scope, and is locked anew each time: PostgreSQL releases it when a
-	// savepoint is rolled back, of ours or of the work's own.
-	held    map[row]hold
-	permits map[string]heldPermit // by the semaphore; nil: none
+	// first is what the session was begun for, and granted what its present owner got.
+	first   dialects.Request
+	granted dialects.Grant
+	held    map[row]hold // nil until somebody asks
 	streak  streak
 }
 
 // grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
 type grant[Tx any] struct {
 	*session[Tx]
+	dialects.Grant
 	handle *lifecycle.Handle
-	token  int64
-	permit int             // of a semaphore
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
 }
 
@@ -104,12 +99,12 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 	}
 	request.Behind = place.Waiting()
 	asked := time.Now()
-	inner, token, err := m.locker.driver.Begin(wait, request)
+	inner, got, err := m.locker.driver.Begin(wait, request)
 	if err != nil {
 		return g, err
 	}
 	place.Granted()
-	g, err = m.locker.open(m.name, inner, request, token, asked, place)
+	g, err = m.locker.open(m.name, inner, request, got, asked, place)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -123,11 +118,11 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 
 // open makes a session of what the driver has begun. It returns one with an error when the Locker
 // was closed meanwhile.
-func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64,
+func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, got dialects.Grant,
 	asked time.Time, place *place[Tx],
 ) (grant[Tx], error) {
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, token: token,
+		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, granted: got,
 		streak: streak{since: time.Now(), tokens: request.Tokens - 1},
 	}
 	turns, whole := lifecycle.NewTurns()
@@ -139,7 +134,7 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 	}
 	s.heartbeat = lifecycle.NewHeartbeat(l.config.lease, peer.Conn{Conn: inner.Socket()}, ping, turns, life, s.lose,
 		asked)
-	return grant[Tx]{session: s, handle: handle, token: token}, l.register(s)
+	return grant[Tx]{session: s, handle: handle, Grant: got}, l.register(s)
 }
 
 // ping is a heartbeat's. It tells others how many callers wait behind the session now.
@@ -181,10 +176,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 		}
 	}()
 	if err = g.handle.Err(); err == nil {
-		g.token, err = g.lockMissing(ctx, request, turn.Scope)
-	}
-	if err == nil && request.Permit != nil {
-		g.permit = request.Permit.Taken
+		g.Grant, err = g.lockMissing(ctx, request, turn.Scope)
 	}
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
@@ -195,46 +187,42 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	return err
 }
 
-// lockMissing locks the rows of request that are missing, with the turn taken. It returns the
+// lockMissing locks what the session does not hold of request, with the turn taken. It returns the
 // largest token of all.
 func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
-	token int64, err error,
+	got dialects.Grant, err error,
 ) {
-	again, token, err := s.missing(&request)
-	if err == nil && len(again.Values) > 0 {
-		var fresh int64
-		fresh, err = s.joinRows(ctx, again, scope)
-		token = max(token, fresh)
+	missing, got, err := s.missing(request)
+	if len(missing) == 0 {
+		s.heartbeat.Check() // nobody asks the server
 	}
-	if err != nil || s.has(request, token) {
-		s.heartbeat.Check()
-		return token, err
+	for _, request := range missing {
+		var fresh dialects.Grant
+		if fresh, err = s.joinRows(ctx, request, scope); err != nil {
+			break
+		}
+		got.Token, got.Permit = max(got.Token, fresh.Token), fresh.Permit
 	}
-	fresh, err := s.joinRows(ctx, request, scope)
-	return max(token, fresh), err
+	return got, err
 }
 
-// joinRows locks the rows of request, with the turn taken.
+// joinRows locks what request names, with the turn taken.
 func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
-	token int64, err error,
+	got dialects.Grant, err error,
 ) {
 	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
-	token, err = s.inner.Join(ctx, request)
+	got, err = s.inner.Join(ctx, request)
 	if errors.Is(err, ErrLost) {
 		s.lose(err)
-		return token, err
+		return got, err
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
-	switch {
-	case err != nil:
-	case request.Permit != nil:
-		s.holdPermit(request.Permit, token)
-	default:
-		s.hold(request, token, scope)
+	if err == nil {
+		s.hold(request, got, scope)
 	}
-	return token, err
+	return got, err
 }
 
 // fence is the table of which a call asks for a token, or empty.
