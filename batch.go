@@ -231,7 +231,7 @@ func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context) (g grant[Tx], err err
 // runtime.Goexit, where value is nil. That goes on in the goroutine of a caller, as it would in a
 // Do. The log has it too: the stack is this one's, and the callers may all have left.
 func (c *Combined[Tx, In, Out]) panicked(b *batch[In, Out], m *Mutex[Tx], trace *trace, value any) {
-	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.name,
+	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.target.String(),
 		"panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 	c.bind(b)
 	failed := m.failed(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))

@@ -30,7 +30,7 @@ const (
 // go on to end, which gives the connection back.
 type session[Tx any] struct {
 	locker *Locker[Tx]
-	name   string // of what it locked first, for the log
+	name   fmt.Stringer // of what it locked first, for the log
 	inner  dialects.Session[Tx]
 	work   bool // a Do began it
 	place  *place[Tx]
@@ -70,24 +70,34 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	for again := false; ; again = true {
-		request, err := m.request(wait, try, false)
-		if err == nil {
-			request.Work, request.Lease, request.Marker = work, m.locker.config.lease, m.markerIn(request.Table)
-			request.Fence, err = m.fence(wait, work, false)
+	err = m.lookedUp(func() error {
+		var request dialects.Request
+		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
+			g, err = m.target.enter(ctx, wait, request)
 		}
-		if err == nil {
-			g, err = m.enter(ctx, wait, request)
-		}
-		if again || !m.outdated(err) {
-			return g, m.judge(ctx, wait, err)
-		}
-	}
+		return err
+	})
+	return g, m.judge(ctx, wait, err)
 }
 
-// begin locks the rows of request in a new session, which uses the place.
-func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, place *place[Tx]) (g grant[Tx],
-	err error,
+// sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
+// will ask for one, and then has a connection already.
+func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, holding bool) (dialects.Request, error) {
+	request, err := m.request(ctx, try, holding)
+	request.Work, request.Lease = work, m.locker.config.lease
+	if err != nil || !m.locker.config.fencing {
+		return request, err
+	}
+	found, err := m.locker.find(ctx, holding)
+	if err == nil && !work {
+		request.Fence, request.Tokens = found.Name, 1
+	}
+	return request, err
+}
+
+// begin locks the rows of request in a new session, which uses the place. The log has them by name.
+func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place[Tx]) (
+	g grant[Tx], err error,
 ) {
 	defer func() {
 		if g.session == nil { // also when the client library panicked
@@ -95,16 +105,16 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 		}
 	}()
 	if request.Fence != "" {
-		request.Tokens = m.locker.tokensFor(place)
+		request.Tokens = l.tokensFor(place)
 	}
 	request.Behind = place.Waiting()
 	asked := time.Now()
-	inner, got, err := m.locker.driver.Begin(wait, request)
+	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
 		return g, err
 	}
 	place.Granted()
-	g, err = m.locker.open(m.name, inner, request, got, asked, place)
+	g, err = l.open(name, inner, request, got, asked, place)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -118,7 +128,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 
 // open makes a session of what the driver has begun. It returns one with an error when the Locker
 // was closed meanwhile.
-func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, got dialects.Grant,
+func (l *Locker[Tx]) open(name fmt.Stringer, inner dialects.Session[Tx], request dialects.Request, got dialects.Grant,
 	asked time.Time, place *place[Tx],
 ) (grant[Tx], error) {
 	s := &session[Tx]{
@@ -143,24 +153,21 @@ func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx,
 // join locks the rows of m in the caller's own session. After an error the handle was given back.
 // After a success a Do keeps the turn.
 func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
-	err := m.judge(ctx, wait, g.lock(wait, m, try, work))
-	if err != nil {
+	request, err := m.sessionRequest(wait, try, work, true)
+	if err == nil {
+		request.Marker = nil // it belongs into the savepoint of the work
+		err = g.lock(wait, request)
+	}
+	m.target.forget(err)
+	if err = m.judge(ctx, wait, err); err != nil {
 		return grant[Tx]{}, also(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
 	}
 	return g, nil
 }
 
-// lock locks the rows of m that the session does not hold for certain, and those that it holds
-// without the token that is asked for.
-func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) error {
-	request, err := m.request(ctx, try, true)
-	if err == nil {
-		request.Tokens, request.Work = 1, work
-		request.Fence, err = m.fence(ctx, work, true)
-	}
-	if err != nil {
-		return err
-	}
+// lock locks what the session does not hold of request for certain, or holds without the token that
+// is asked for.
+func (g *grant[Tx]) lock(ctx context.Context, request dialects.Request) error {
 	turn, err := g.turns.Take(ctx, g.handle.Scope())
 	switch {
 	case errors.Is(err, lifecycle.ErrNested):
@@ -181,7 +188,7 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
 	}
-	if work && err == nil {
+	if request.Work && err == nil {
 		g.turn = turn
 	}
 	return err
@@ -225,18 +232,6 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 	return got, err
 }
 
-// fence is the table of which a call asks for a token, or empty.
-func (m *Mutex[Tx]) fence(ctx context.Context, work, holding bool) (string, error) {
-	if !m.locker.config.fencing || m.target.ours { // a term comes with the seat, which asks for it
-		return "", nil
-	}
-	found, err := m.locker.find(ctx, holding) // for work, too: a lock in it will ask, and then has a connection already
-	if err != nil || work {
-		return "", err
-	}
-	return found.Name, nil
-}
-
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
 	reason = lost(reason)
@@ -245,7 +240,7 @@ func (s *session[Tx]) lose(reason error) bool {
 	}
 	s.place.Leave() // the server has released the lock, or soon will
 	// It is the caller's code, and must hold up nobody here.
-	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name, "error", reason)
+	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name.String(), "error", reason)
 	return true
 }
 
@@ -330,8 +325,8 @@ func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
 	if loss != nil && !errors.Is(loss, errClosed) {
 		return
 	}
-	s.locker.config.logger.WarnContext(ctx,
-		"txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
+	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not "+
+		"confirmed", "lock", s.name.String(), "error", err)
 }
 
 // over takes the session off the Locker's list: its connection was given back.
