@@ -105,7 +105,9 @@ func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err err
 			return c.nest(ctx, m, in)
 		}
 	}
-	o := &order[In, Out]{ctx: ctx, in: in, most: c.most, calls: make(chan func(), 1)}
+	o := &order[In, Out]{
+		ctx: ctx, in: in, most: c.most, calls: make(chan func(), 1), result: make(chan Result[Out], 1),
+	}
 	if c.enter(o) {
 		c.lead()
 	}

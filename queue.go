@@ -151,10 +151,6 @@ type streak struct {
 // handOn hands the session to the caller of this process that waits next for the same rows, if
 // handle is the last. It returns false when nobody does, or the streak is over: then nothing has
 // changed.
-//
-// The mutexes are taken in the order of Lines, Life and session. Nothing that holds one of the
-// latter calls Lines, and neither does what the end of a context runs, which has a goroutine of its
-// own.
 func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
 	if s.work || !s.inStreak() || s.place.Waiting() == 0 {
 		return false

@@ -39,6 +39,9 @@ type session[Tx any] struct {
 	turns     *lifecycle.Turns
 	heartbeat *lifecycle.Heartbeat
 
+	// mu is the last that handOn takes, after the mutexes of Lines and of Life. So nothing that
+	// holds one of the latter two calls Lines. What the end of a context runs has a goroutine of
+	// its own.
 	mu sync.Mutex
 	// first is what the session was begun for, and granted what its present owner got.
 	first   dialects.Request
@@ -95,7 +98,7 @@ func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, holding bool)
 	return request, err
 }
 
-// begin locks the rows of request in a new session, which uses the place. The log has them by name.
+// begin locks the rows of request in a new session, which uses the place. name is for the log.
 func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place[Tx]) (
 	g grant[Tx], err error,
 ) {
