@@ -172,5 +172,8 @@ func (e *Election[Tx]) ready() error {
 }
 
 func (e *Election[Tx]) failed(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return failed(verb+" "+strconv.Quote(truncate(e.name)), err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
@@ -23,16 +24,16 @@ type line struct {
 	values        list
 }
 
-// list is a list of values that can be compared with another.
+// list is a list of values that is quickly compared with another, however long they are.
 type list struct {
 	dialects.Value
-	more any // a list; nil: this value is the last
+	more unique.Handle[list] // the rest; zero: there is none
 }
 
 func lineOf(table, column string, values ...dialects.Value) line {
-	var more any
+	var more unique.Handle[list]
 	for _, value := range slices.Backward(values[1:]) {
-		more = list{value, more}
+		more = unique.Make(list{value, more})
 	}
 	return line{table, column, list{values[0], more}}
 }
@@ -41,9 +42,11 @@ func lineOf(table, column string, values ...dialects.Value) line {
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
 	add := func(name line, waiting int) {
-		for value, ok := name.values, true; ok; value, ok = value.more.(list) {
-			count[row{name.table, name.column, value.Text}] += waiting
+		values, last := name.values, unique.Handle[list]{}
+		for ; values.more != last; values = values.more.Value() {
+			count[row{name.table, name.column, values.Text}] += waiting
 		}
+		count[row{name.table, name.column, values.Text}] += waiting
 	}
 	l.lines().Each(add)
 	l.candidates.Each(add)

@@ -104,19 +104,17 @@ func (p *permit[Tx]) forget(err error) (again bool) {
 func (p *permit[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := p.locker
 	name := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: request.Permit.Semaphore})
-	var place *place[Tx]
-	if request.Try {
-		if l.candidates.Waiting(name) > 0 {
-			return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
-		}
-	} else {
-		entered, err := l.lineUp(ctx, wait, l.candidates, name, queue.Wait{})
-		if err != nil {
-			return g, err
-		}
-		place = entered.Place
+	var entered queue.Admission[line, grant[Tx]]
+	switch {
+	case !request.Try:
+		entered, err = l.lineUp(ctx, wait, l.candidates, name, queue.Wait{})
+	case l.candidates.Waiting(name) > 0:
+		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}
-	g, err = l.begin(ctx, wait, p, request, place)
-	place.Leave()
+	if err != nil {
+		return g, err
+	}
+	g, err = l.begin(ctx, wait, p, request, entered.Place)
+	entered.Place.Leave()
 	return g, err
 }
