@@ -22,45 +22,21 @@ type Mutex[Tx any] struct {
 	err    error
 }
 
-// target is what a Mutex locks: slots, for keys, rows of a caller's table, a permit of a semaphore,
-// or the key of a Once.
-type target[Tx any] interface {
-	described
-
-	// request is what the driver is asked for. Holding says that the caller already has a
-	// connection.
-	request(ctx context.Context, holding bool) (dialects.Request, error)
-
-	// enter waits in the process until request may be asked for, and asks for it in a new session.
-	enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
-
-	// forget forgets what request has looked up, if err says that it is outdated. It tells whether
-	// to look it up again.
-	forget(err error) (again bool)
-}
-
-// described is what people are told of what is locked.
-type described interface {
-	String() string // for errors and the log
-	call() Call     // what a Tracer is told: the table, unless it is the lock table, the column and the names
-}
-
-// request is what the driver is asked for.
-func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
-	request, err := m.target.request(ctx, holding)
-	request.Try, request.Shared = try, m.shared
-	return request, err
-}
-
-// lookedUp runs ask, which asks the server for a request, and runs it once more if what the request
-// was made of is outdated.
-func (m *Mutex[Tx]) lookedUp(ask func() error) error {
-	for first := true; ; first = false {
-		err := ask()
-		if again := m.target.forget(err); !again || !first {
-			return err
-		}
+// Mutex names one or more keys. They are locked together in one statement, in an order that is the
+// same everywhere, so two calls with the same keys in any order cannot block each other. A key is
+// any text of at least one byte. No key, or an empty one, is an error from the call that locks.
+// Mutex sends nothing.
+func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
+	m := &Mutex[Tx]{locker: l, target: &slots[Tx]{l, slices.Clone(keys)}}
+	switch {
+	case len(keys) == 0:
+		m.err = errors.New("no key given")
+	case slices.Contains(keys, ""):
+		m.err = errors.New("a key is empty")
+	case len(keys) > maxRows:
+		m.err = tooMany(len(slices.Compact(slices.Sorted(slices.Values(keys)))))
 	}
+	return m
 }
 
 // Within returns a copy that waits at most d for the lock. The wait for a connection of the pool
@@ -111,21 +87,45 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	return &sharing
 }
 
-// Mutex names one or more keys. They are locked together in one statement, in an order that is the
-// same everywhere, so two calls with the same keys in any order cannot block each other. A key is
-// any text of at least one byte. No key, or an empty one, is an error from the call that locks.
-// Mutex sends nothing.
-func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
-	m := &Mutex[Tx]{locker: l, target: &slots[Tx]{l, slices.Clone(keys)}}
-	switch {
-	case len(keys) == 0:
-		m.err = errors.New("no key given")
-	case slices.Contains(keys, ""):
-		m.err = errors.New("a key is empty")
-	case len(keys) > maxRows:
-		m.err = tooMany(len(slices.Compact(slices.Sorted(slices.Values(keys)))))
+// target is what a Mutex locks: slots, for keys, rows of a caller's table, a permit of a semaphore,
+// or the key of a Once.
+type target[Tx any] interface {
+	described
+
+	// request is what the driver is asked for. Holding says that the caller already has a
+	// connection.
+	request(ctx context.Context, holding bool) (dialects.Request, error)
+
+	// enter waits in the process until request may be asked for, and asks for it in a new session.
+	enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
+
+	// forget forgets what request has looked up, if err says that it is outdated. It tells whether
+	// to look it up again.
+	forget(err error) (again bool)
+}
+
+// described is what people are told of what is locked.
+type described interface {
+	String() string // for errors and the log
+	call() Call     // what a Tracer is told: the table, unless it is the lock table, the column and the names
+}
+
+// request is what the driver is asked for.
+func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
+	request, err := m.target.request(ctx, holding)
+	request.Try, request.Shared = try, m.shared
+	return request, err
+}
+
+// lookedUp runs ask, which asks the server for a request, and runs it once more if what the request
+// was made of is outdated.
+func (m *Mutex[Tx]) lookedUp(ask func() error) error {
+	for first := true; ; first = false {
+		err := ask()
+		if again := m.target.forget(err); !again || !first {
+			return err
+		}
 	}
-	return m
 }
 
 // maxRows bounds one Mutex. A statement that names more rows outgrows what MySQL's range optimizer
