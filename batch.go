@@ -17,10 +17,12 @@ import (
 // bound: while work has it, and while its caller's goroutine has something to call. So whoever is
 // asked to go on with the queue or with a batch does so, and nobody is forgotten.
 type order[In, Out any] struct {
-	ctx    context.Context
-	in     In
-	calls  chan func() // for the goroutine of the caller; nil: result is there. One at a time
-	result Result[Out] // written before that nil is sent
+	ctx context.Context
+	in  In
+
+	// The caller's goroutine gets one of these at a time, while the order is bound.
+	calls  chan func() // to be called
+	result chan Result[Out]
 
 	// Guarded by the mutex of the Combined.
 	most  int             // orders in its batch, with it; fewer after a failure
@@ -47,12 +49,6 @@ func (b *batch[In, Out]) in() []In {
 	return in
 }
 
-// end hands the caller of a bound order its result.
-func (o *order[In, Out]) end(result Result[Out]) {
-	o.result = result
-	o.calls <- nil
-}
-
 // enter puts an order into the queue. It tells whether the caller has to lead.
 func (c *Combined[Tx, In, Out]) enter(o *order[In, Out]) (leads bool) {
 	c.mu.Lock()
@@ -65,20 +61,19 @@ func (c *Combined[Tx, In, Out]) enter(o *order[In, Out]) (leads bool) {
 
 // await calls what the caller's goroutine is asked for, until the order has its result or leaves.
 func (c *Combined[Tx, In, Out]) await(o *order[In, Out]) (out Out, err error) {
-	for {
-		var call func()
+	for ended := o.ctx.Done(); ; {
 		select {
-		case call = <-o.calls:
-		case <-o.ctx.Done():
+		case call := <-o.calls:
+			call()
+			ended = o.ctx.Done() // it may have unbound the order
+		case result := <-o.result:
+			return result.Value, result.Err
+		case <-ended:
 			if c.leave(o) {
 				return out, leftQueue(o.ctx)
 			}
-			call = <-o.calls // a bound order is called, or has its result, soon
+			ended = nil // a bound order is called, or has its result, soon
 		}
-		if call == nil {
-			return o.result.Value, o.result.Err
-		}
-		call()
 	}
 }
 
@@ -148,14 +143,14 @@ func (c *Combined[Tx, In, Out]) bind(b *batch[In, Out]) {
 	b.bind()
 }
 
-// bind is called with the mutex of the Combined held. It tells the orders whose contexts have
-// ended. That is no harm to those that have left, and some have not come to see it.
+// bind is called with the mutex of the Combined held. An order whose context has ended gets that
+// error and is taken out. Its caller may have left before, and then nobody reads the error.
 func (b *batch[In, Out]) bind() {
 	b.orders = slices.DeleteFunc(b.orders, func(o *order[In, Out]) bool {
 		o.bound = true
 		ended := o.ctx.Err() != nil
 		if ended {
-			o.end(Result[Out]{Err: leftQueue(o.ctx)})
+			o.result <- Result[Out]{Err: leftQueue(o.ctx)}
 		}
 		return ended
 	})
@@ -208,7 +203,7 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 	switch {
 	case err == nil:
 		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
-	case err == m.err || oneMayBeToBlame(err):
+	case errors.Is(err, m.err) || oneMayBeToBlame(err):
 		c.refuse(b, n, failed)
 	default:
 		c.fail(b, failed)
@@ -231,7 +226,7 @@ func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context) (g grant[Tx], err err
 // runtime.Goexit, where value is nil. That goes on in the goroutine of a caller, as it would in a
 // Do. The log has it too: the stack is this one's, and the callers may all have left.
 func (c *Combined[Tx, In, Out]) panicked(b *batch[In, Out], m *Mutex[Tx], trace *trace, value any) {
-	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.name,
+	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.target.String(),
 		"panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 	c.bind(b)
 	failed := m.failed(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))
@@ -295,7 +290,7 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 func (c *Combined[Tx, In, Out]) succeed(b *batch[In, Out], results []Result[Out]) {
 	b.cancel()
 	for i, o := range b.orders {
-		o.end(results[i])
+		o.result <- results[i]
 	}
 	c.next()
 }
@@ -304,7 +299,7 @@ func (c *Combined[Tx, In, Out]) succeed(b *batch[In, Out], results []Result[Out]
 func (c *Combined[Tx, In, Out]) fail(b *batch[In, Out], err error) {
 	b.cancel()
 	for _, o := range b.orders {
-		o.end(Result[Out]{Err: err})
+		o.result <- Result[Out]{Err: err}
 	}
 	c.next()
 }
@@ -322,9 +317,9 @@ func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 	c.next()
 }
 
-// putBack puts the orders of a batch back to the front of the queue, but for those whose contexts
-// have ended. A caller whose context ends while its order is bound waits for what comes, and does
-// not look again. So the mutex is held from the look at the contexts until no order is bound.
+// putBack puts the orders of a batch back to the front of the queue, without those whose contexts
+// have ended. All under one mutex: the caller of a bound order whose context ends asks once whether
+// it may leave, and is not asked again when the order is unbound.
 func (c *Combined[Tx, In, Out]) putBack(b *batch[In, Out], most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

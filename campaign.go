@@ -25,25 +25,13 @@ const heed = 200 * time.Millisecond
 // stand is one candidacy, which a Tracer is told of. worked says that Lead returns, and with which
 // error. Otherwise err is why another candidacy is needed.
 func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	ctx, trace := e.asked(ctx)
+	ctx, trace := e.locker.asked(ctx, "Lead", seat{e.name}, false, false)
 	err = traced(trace, work, func(work func(context.Context, int64) error) (err error) {
 		worked, err = e.serve(ctx, work)
 		return err
 	})
+	e.locker.forget(err)
 	return worked, err
-}
-
-// asked begins the trace of a candidacy.
-func (e *Election[Tx]) asked(ctx context.Context) (context.Context, *trace) {
-	l := e.locker
-	if l.config.tracer == nil {
-		return ctx, nil
-	}
-	call := Call{
-		Name: "Lead", System: l.driver.System(), Table: l.config.table, Column: "election", Names: []string{e.name},
-	}
-	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
-	return t.ctx, t
 }
 
 // serve waits for the seat, takes office, works and resigns. It returns what stand does.
@@ -64,7 +52,7 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 	var failed error
 	if err = e.takeOffice(leading, g, seats); err == nil {
 		worked = true
-		failed = work(leading, g.token)
+		failed = work(leading, g.Token)
 		g.heartbeat.Check() // it may have failed for what has also ended the session, and nobody has noticed yet
 	}
 	returned = true
@@ -87,7 +75,8 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 // on, and then at the server.
 func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
 	l := e.locker
-	entered, err := l.lineUp(ctx, ctx, l.candidates, line{table: l.config.table, values: e.key}, queue.Wait{})
+	entered, err := l.lineUp(ctx, ctx, l.candidates,
+		lineOf(l.config.table, electionColumn, dialects.Value{Text: e.key}), queue.Wait{})
 	if err != nil {
 		return g, seats, err
 	}
@@ -108,7 +97,7 @@ func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Sea
 	// The term comes with the seat: a candidate that is stopped in between must not draw a later
 	// one than its successor has.
 	request.Lease, request.Fence = l.config.lease, table
-	g, err = e.row(request).begin(ctx, wait, request, entered.Place)
+	g, err = l.begin(ctx, wait, seat{e.name}, request, entered.Place)
 	return g, seats, err
 }
 
@@ -131,10 +120,10 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialec
 	heeded := time.After(heed)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.token)
+	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.Token)
 	if err == nil {
 		office := g // whose token is that of the seat
-		err = office.lock(ctx, e.row(seats.Row(seats.Office)), false, false)
+		err = office.lock(ctx, seats.Row(seats.Office))
 	}
 	if err == nil {
 		select {
@@ -150,13 +139,11 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialec
 	return err
 }
 
-// row is one of the election's rows, as a Mutex.
-func (e *Election[Tx]) row(request dialects.Request) *Mutex[Tx] {
-	return &Mutex[Tx]{
-		locker: e.locker, name: "the election " + strconv.Quote(truncate(e.name)),
-		target: target{table: request.Table, column: request.Column, values: request.Values, ours: true},
-	}
-}
+// seat is the seat of an election, as people are told.
+type seat struct{ election string }
+
+func (s seat) String() string { return "the election " + strconv.Quote(truncate(s.election)) }
+func (s seat) call() Call     { return Call{Column: electionColumn, Names: []string{s.election}} }
 
 // electionColumn stands where locks of rows have the name of a column.
 const electionColumn = "election"

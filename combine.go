@@ -101,11 +101,13 @@ func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err err
 		return out, leftQueue(ctx)
 	}
 	if ownershipIn(ctx) != nil { // which Locker's, only lock can tell
-		if m := c.lock([]In{in}); m != nil && m.carriedOpen(ctx) {
+		if m := c.lock([]In{in}); m != nil && m.locker.carriesOpen(ctx) {
 			return c.nest(ctx, m, in)
 		}
 	}
-	o := &order[In, Out]{ctx: ctx, in: in, most: c.most, calls: make(chan func(), 1)}
+	o := &order[In, Out]{
+		ctx: ctx, in: in, most: c.most, calls: make(chan func(), 1), result: make(chan Result[Out], 1),
+	}
 	if c.enter(o) {
 		c.lead()
 	}
@@ -146,10 +148,4 @@ func oneEach(results, orders int) error {
 // leftQueue is the error of an order whose context has ended before work began.
 func leftQueue(ctx context.Context) error {
 	return fmt.Errorf("txlock: Combine: %w: %w", ErrNotAcquired, ctx.Err())
-}
-
-// carriedOpen tells whether ctx carries an open session of the Locker.
-func (m *Mutex[Tx]) carriedOpen(ctx context.Context) bool {
-	s, of := m.locker.carried(ctx)
-	return s != nil && of.Open()
 }

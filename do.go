@@ -9,6 +9,36 @@ import (
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
+// Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
+// It returns nil only when the commit succeeded, and the commit succeeds only if the lock was held
+// from the first statement on. Otherwise nothing that work did is committed:
+//
+//   - work returns an error, which Do returns, or panics: Do goes on panicking;
+//   - ctx has ended;
+//   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL
+//     and MariaDB by a deadlock whose error it swallowed.
+//
+// Work that sends COMMIT itself commits what it did until then, under the lock. What comes after
+// that is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody
+// can say whether it took place; the error says so.
+//
+// The context that work gets carries ownership, see Reentry: a job that goes on after work must not
+// have it, also without its cancellation. tx must not be used after work returned.
+//
+// In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes
+// work alone, and ends the locks that were taken in it; nil means that the outermost Do will commit
+// it. In a session that a Lock began, Do is [ErrInsideLock]. Work that rolls back to a savepoint of
+// its own should have unlocked what it has locked since: PostgreSQL releases that.
+func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
+	return m.do(ctx, "Do", false, work)
+}
+
+// TryDo is Do without waiting: when another session holds the lock, or waits for it, work does not
+// run and the error is [ErrNotAcquired].
+func (m *Mutex[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
+	return m.do(ctx, "TryDo", true, work)
+}
+
 // do is Do and TryDo.
 func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	if work == nil {

@@ -53,25 +53,6 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	return e
 }
 
-// asciiKey writes a name in ASCII, for people: bytes that are not plain as in =2A. The end of a
-// long name is left out.
-func asciiKey(name string) string {
-	const longest, shown = 191, 100
-	var b strings.Builder
-	for _, c := range []byte(name) {
-		switch {
-		case '0' <= c && c <= '9', 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', strings.IndexByte("_-.:/@", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "=%02X", c)
-		}
-	}
-	if b.Len() <= longest {
-		return b.String()
-	}
-	return b.String()[:shown] + "#"
-}
-
 // Lead campaigns, and runs work while it leads. term is larger than that of every leader before,
 // also across crashes: it is drawn like [Lock.Token]. Send it with every write to another system,
 // and have that refuse a smaller one than it has seen. A leader that was stopped, and does not know
@@ -150,6 +131,7 @@ func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, e.failed("Leader", err)
 	}
 	leader, err := e.locker.leaderOf(ctx, e.key)
+	e.locker.forget(err)
 	return Leader(leader), e.failed("Leader", err)
 }
 
@@ -189,11 +171,9 @@ func (e *Election[Tx]) ready() error {
 	return e.err
 }
 
-// failed says where an error comes from.
 func (e *Election[Tx]) failed(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e.locker.forget(err)
-	return fmt.Errorf("txlock: %s %s: %w", verb, strconv.Quote(truncate(e.name)), err)
+	return failed(verb+" "+strconv.Quote(truncate(e.name)), err)
 }

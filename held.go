@@ -7,154 +7,124 @@ import (
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
-// row is what a session holds.
+// row is what a session holds. The permits of a semaphore, of which it holds one, have no column.
 type row struct{ table, column, value string }
 
 func rowIn(request dialects.Request, value dialects.Value) row {
 	return row{request.Table, request.Column, value.Text}
 }
 
+func permitIn(request dialects.Request) row { return row{request.Table, "", request.Permit.Semaphore} }
+
 // hold is how a session holds a row.
 type hold struct {
-	token  int64 // 0 without
+	dialects.Grant
 	shared bool
 	// scope is where it was locked while work runs. It is nil for what stays locked until the
 	// session ends.
 	scope *lifecycle.Scope
 }
 
-// heldPermit is a permit that a session has taken, and the token that was drawn with it.
-type heldPermit struct {
-	number int
-	token  int64
+// serves tells whether the row need not be locked for request. What has a scope is locked anew each
+// time: PostgreSQL releases it when a savepoint is rolled back, of ours or of the work's own.
+func (h hold) serves(request dialects.Request) bool {
+	return h.scope == nil && (request.Fence == "" || h.Token > 0)
 }
 
-// missing leaves in request the rows that are to be locked, and returns the largest token of the
-// others. again are rows to be locked before, alone: a request that shares asks for them, and the
-// session holds them alone, as far as it knows. That is granted at once. To share them would wait
-// behind others on PostgreSQL, or miss. The error is ErrUpgrade.
-func (s *session[Tx]) missing(request *dialects.Request) (again dialects.Request, token int64, err error) {
+// missing are the requests that lock, one after the other, what the session does not hold of
+// request for certain, or holds without the token that is asked for. It has has of the others, with
+// the largest token. The error is ErrUpgrade.
+//
+// Rows that request shares, and that the session holds alone, as far as it knows, are locked first,
+// and alone. That is granted at once. To share them would wait behind others on PostgreSQL, or
+// miss.
+func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Request, has dialects.Grant, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if request.Permit != nil {
-		if held := s.permits[request.Permit.Semaphore]; held.number < len(request.Permit.Rows) {
-			token = held.token
-		}
-		return again, token, nil
-	}
 	if s.held == nil {
 		s.held = make(map[row]hold, len(s.first.Values))
-		s.note(s.first, s.token, nil)
+		s.note(s.first, s.granted, nil)
 	}
-	if err := s.upgraded(*request); err != nil {
-		return again, 0, err
+	if request.Permit != nil {
+		missing, has = s.missingPermit(request)
+		return missing, has, nil
 	}
-	again = *request
+	again := request
 	again.Shared, again.Values, again.Work = false, nil, false // the Nest of a Do comes behind the rest
-	missing := request.Values[:0:0]
+	rest := request.Values[:0:0]
 	for _, value := range request.Values {
-		former, held := s.held[rowIn(*request, value)]
-		token = max(token, former.token)
+		held, known := s.held[rowIn(request, value)]
+		has.Token = max(has.Token, held.Token)
 		switch {
-		case held && former.scope == nil && (request.Fence == "" || former.token > 0):
-		case held && !former.shared && request.Shared:
+		case held.shared && !request.Shared:
+			return nil, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+		case known && held.serves(request):
+		case known && !held.shared && request.Shared:
 			again.Values = append(again.Values, value)
 		default:
-			missing = append(missing, value)
+			rest = append(rest, value)
 		}
 	}
-	request.Values = missing
-	return again, token, nil
-}
-
-// upgraded is ErrUpgrade when the session shares a row that request wants alone. It is called with
-// the mutex held.
-func (s *session[Tx]) upgraded(request dialects.Request) error {
-	if request.Shared {
-		return nil
-	}
-	for _, value := range request.Values {
-		if s.held[rowIn(request, value)].shared {
-			return fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+	request.Values = rest
+	for _, one := range []dialects.Request{again, request} {
+		if len(one.Values) > 0 {
+			missing = append(missing, one)
 		}
 	}
-	return nil
+	return missing, has, nil
 }
 
-// hold notes further rows as held, while work runs as those of a scope.
-func (s *session[Tx]) hold(request dialects.Request, token int64, scope *lifecycle.Scope) {
+// missingPermit is missing for a permit, with the mutex held.
+func (s *session[Tx]) missingPermit(request dialects.Request) (missing []dialects.Request, has dialects.Grant) {
+	held, known := s.held[permitIn(request)]
+	if known && held.Permit < len(request.Permit.Rows) {
+		if has = held.Grant; held.serves(request) {
+			return nil, has
+		}
+		again := *request.Permit
+		again.Held, request.Permit = held.Permit, &again
+	}
+	return []dialects.Request{request}, has
+}
+
+// hold notes what request has locked, while work runs as that of a scope.
+func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.work {
 		scope = nil
 	}
-	s.note(request, token, scope)
+	s.note(request, got, scope)
 }
 
-// note is called with the mutex held. What was held before stays as it was: an exclusive lock is
-// not shared because its session asked for less later, and a savepoint that is rolled back takes
-// nothing of what was locked before it.
-func (s *session[Tx]) note(request dialects.Request, token int64, scope *lifecycle.Scope) {
+// note is called with the mutex held. Rows that were held before stay as they were: an exclusive
+// lock is not shared because its session asked for less later, and a savepoint that is rolled back
+// takes nothing of what was locked before it.
+func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
+	if request.Permit != nil {
+		s.held[permitIn(request)] = hold{Grant: got, scope: scope}
+	}
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
 		if !known {
 			held = hold{shared: request.Shared, scope: scope}
 		}
 		if held.scope == nil {
-			held.token = token
+			held.Token = got.Token
 		}
 		s.held[rowIn(request, value)] = held
 	}
 }
 
-// forget forgets what was locked in a scope whose savepoint is rolled back. PostgreSQL releases it.
-// On MySQL and MariaDB it stays locked: there a session that goes on to ask for such a row alone
-// waits for the others that share it.
+// forget forgets the rows that were locked in a scope whose savepoint is rolled back. PostgreSQL
+// releases them. On MySQL and MariaDB they stay locked: there a session that goes on to ask for
+// such a row alone waits for the others that share it. A permit that may be left is tried first.
 func (s *session[Tx]) forget(scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for row, held := range s.held {
-		if held.scope != nil && held.scope.Within(scope) {
+		if held.scope != nil && held.scope.Within(scope) && row.column != "" {
 			delete(s.held, row)
 		}
 	}
-}
-
-// has tells whether nothing of request is to be locked, after missing. A Do whose permit may be
-// released again has the driver look.
-func (s *session[Tx]) has(request dialects.Request, token int64) bool {
-	if request.Permit == nil {
-		return len(request.Values) == 0
-	}
-	held, some, certain := s.permitHeld(request.Permit)
-	if !some {
-		return false
-	}
-	request.Permit.Held = held.number
-	if certain && (request.Fence == "" || token > 0) {
-		request.Permit.Taken = held.number
-		return true
-	}
-	return false
-}
-
-// holdPermit notes a permit of the session.
-func (s *session[Tx]) holdPermit(permit *dialects.Permit, token int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.permits == nil {
-		s.permits = make(map[string]heldPermit)
-	}
-	s.permits[permit.Semaphore] = heldPermit{permit.Taken, token}
-}
-
-// permitHeld is the permit that the session has taken of a semaphore, if it is one of those that
-// permit asks for. Certain says that it still has it: a savepoint that was rolled back in the work
-// of a Do may have released it.
-func (s *session[Tx]) permitHeld(permit *dialects.Permit) (held heldPermit, some, certain bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	held, some = s.permits[permit.Semaphore]
-	some = some && held.number < len(permit.Rows)
-	return held, some, some && !s.work
 }

@@ -115,7 +115,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		if key == "" {
 			return nil, errors.New("a key is empty")
 		}
-		only = append(only, slotOf(sumOf(key), found.Slots))
+		only = append(only, slotOf(key, found.Slots))
 	}
 	holdings, here := []Holding{}, l.waitingHere()
 	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
@@ -151,10 +151,10 @@ func (l *Locker[Tx]) holdingOf(state dialects.RowState, slots int, here map[row]
 	switch {
 	case state.Kind == dialects.KindSemaphore:
 		h.Column, h.Row, h.known = semaphoreColumn, state.Named.Hash, knownName(state.Named)
-		line = row{h.Table, semaphoreColumn, h.Row}
+		line = row{h.Table, h.Column, h.Row}
 	case state.Kind == dialects.KindElection:
 		h.Column, h.Row, h.known = electionColumn, state.Named.Hash, knownName(state.Named)
-		line = row{h.Table, "", h.Row}
+		line = row{h.Table, h.Column, h.Row}
 	case state.Column != "":
 		h.Table = state.Table
 	}
@@ -311,7 +311,7 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 				if key, of = "", claim; !strings.HasPrefix(item, hiddenMark) {
 					key = item + "…"
 				}
-			case strconv.Itoa(slotOf(sumOf(item), slots)) == row.Value:
+			case strconv.Itoa(slotOf(item, slots)) == row.Value:
 				return item, claim
 			case item == hiddenMark+row.Value:
 				return "", claim

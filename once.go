@@ -15,9 +15,15 @@ import (
 // delivered again, a job of each day. A marker in the database says that it was done. It holds no
 // state: many goroutines may use one value.
 type Once[Tx any] struct {
-	mutex  *Mutex[Tx] // of a key of its own; it has the marker
-	key    string
-	period time.Duration // 0: for ever
+	mutex *Mutex[Tx] // of key
+	key   onceKey[Tx]
+}
+
+// onceKey is the key of a Once. It locks a key of its own, behind "once:".
+type onceKey[Tx any] struct {
+	slots[Tx]
+	name   string
+	marker *dialects.Marker // nil: it is not to be written
 }
 
 // Once names work that is to be done once. A key is any bytes, at least one, of any length. The
@@ -34,13 +40,57 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 	if period > 0 {
 		shown = "once:" + period.String() + ":" + key
 	}
-	m := l.Mutex(shown)
-	m.name = nameOf([]string{key})
-	m.marker = &dialects.Marker{Table: l.config.table, Hash: markerOf(key, period), Period: period}
-	if m.err = err; err == nil && key == "" {
-		m.err = errors.New("the key is empty")
+	o := &Once[Tx]{key: onceKey[Tx]{
+		slots: slots[Tx]{l, []string{shown}}, name: key,
+		marker: &dialects.Marker{Table: l.config.table, Hash: markerOf(key, period), Period: period},
+	}}
+	if err == nil && key == "" {
+		err = errors.New("the key is empty")
 	}
-	return &Once[Tx]{mutex: m, key: key, period: period}
+	o.mutex = &Mutex[Tx]{locker: l, target: &o.key, err: err}
+	return o
+}
+
+func (o *onceKey[Tx]) String() string { return nameOf([]string{o.name}) }
+
+func (o *onceKey[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
+	request, err := o.slots.request(ctx, holding)
+	if err == nil && o.marker != nil {
+		request.Marker = o.markerIn(request.Table)
+	}
+	return request, err
+}
+
+// markerIn is the marker beside the lock table of that name.
+func (o *onceKey[Tx]) markerIn(table string) *dialects.Marker {
+	marker := *o.marker
+	marker.Table = table
+	return &marker
+}
+
+// enter finds what was done without waiting: in the flight of the lock, where that may be asked for
+// at once, else in one of its own.
+func (o *onceKey[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	if request.Marker == nil {
+		return o.locker.enter(ctx, wait, o, request)
+	}
+	if !request.Try {
+		place, free, err := o.locker.lines().Try(lineOf(request.Table, request.Column, request.Values...))
+		if err != nil {
+			return g, err
+		}
+		if free {
+			return o.locker.begin(ctx, wait, o, request, place)
+		}
+	}
+	at, err := o.locker.driver.Done(wait, *request.Marker)
+	switch {
+	case err != nil:
+		return g, err
+	case !at.IsZero():
+		return g, dialects.ErrDone
+	}
+	return o.locker.enter(ctx, wait, o, request)
 }
 
 // markerOf hashes what is done once. The hash is part of what all clients agree on: changing it
@@ -64,7 +114,7 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
 		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
-	per := o.mutex.locker.once(o.key, max(d, 0), err)
+	per := o.mutex.locker.once(o.key.name, max(d, 0), err)
 	per.mutex.within = o.mutex.within
 	return per
 }
@@ -134,39 +184,7 @@ func (o *Once[Tx]) marker(ctx context.Context, holding bool) (dialects.Marker, e
 	if err != nil {
 		return dialects.Marker{}, err
 	}
-	return *o.mutex.markerIn(found.Name), nil
-}
-
-// markerIn is the marker, if m is that of a Once, beside the lock table of that name.
-func (m *Mutex[Tx]) markerIn(table string) *dialects.Marker {
-	if m.marker == nil {
-		return nil
-	}
-	marker := *m.marker
-	marker.Table = table
-	return &marker
-}
-
-// enterOnce is what comes before enter for a Once. What was done is found without waiting: in the
-// flight of the lock, where that may be asked for at once, else in one of its own.
-func (m *Mutex[Tx]) enterOnce(ctx, wait context.Context, request dialects.Request) (g grant[Tx], entered bool,
-	err error,
-) {
-	if !request.Try {
-		place, ok, err := m.locker.lines().Try(lineOf(request))
-		if err != nil {
-			return g, false, err
-		}
-		if ok {
-			g, err = m.begin(ctx, wait, request, place)
-			return g, true, err
-		}
-	}
-	at, err := m.locker.driver.Done(wait, *request.Marker)
-	if err == nil && !at.IsZero() {
-		err = dialects.ErrDone
-	}
-	return g, false, err
+	return *o.key.markerIn(found.Name), nil
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -204,6 +222,7 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 	if err == nil {
 		at, err = m.locker.driver.Done(wait, marker)
 	}
+	m.target.forget(err)
 	return at, err == nil && !at.IsZero(), m.failed("Once.Done", m.judge(ctx, wait, err))
 }
 
@@ -211,8 +230,8 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 // under way. In the work of a Do, it is part of that Do's transaction. It is [ErrInsideLock] where
 // Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	m := *o.mutex
-	m.marker = nil // it is not to be written
+	key, m := o.key, *o.mutex
+	key.marker, m.target = nil, &key
 	return m.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
 		s, _ := m.locker.carried(ctx)
 		marker, err := o.marker(ctx, true)
@@ -242,9 +261,6 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	if err == nil {
 		deleted, err = l.driver.Sweep(ctx, found.Name, age)
 	}
-	if err != nil {
-		l.forget(err)
-		err = fmt.Errorf("txlock: sweep: %w", err)
-	}
-	return deleted, err
+	l.forget(err)
+	return deleted, failed("sweep", err)
 }

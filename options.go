@@ -107,6 +107,79 @@ func WithLease(d time.Duration) Option {
 // WithFencing makes Lock.Token a fencing token.
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
+// WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
+// server. The other callers wait in the process, first come, first served, and take no connection.
+// So a crowd that waits for one key leaves the pool to the others. Default: a quarter of the pool's
+// connections, at least 2, and 2 for a pool without a limit. The size is read at the first call.
+//
+// Two are enough: one holds, and the other already queues at the server, which then hands over.
+// With more, callers that are on their way to the server at the same moment may overtake each
+// other. Between processes the order is that of sessions, not of callers: a process with many
+// callers queues with n of them at a time.
+//
+// A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
+// somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that
+// join a session pass by, so what holds a session never waits in the process, and the server sees
+// every deadlock. LockTx, and callers of [Mutex.Shared], pass by as well. n is at least 1.
+func WithQueue(n int) Option {
+	return optionFunc(func(c *config) {
+		c.queue = n
+		if n < 1 {
+			c.reject(fmt.Errorf("WithQueue(%d): at least 1 session must be allowed", n))
+		}
+	})
+}
+
+// WithHandOff lets Unlock hand the session that holds a lock to the caller of this Locker that
+// waits next for a Lock of the same rows, without a round trip: up to n times or for d, whichever
+// comes first. Then the lock is released at the server, so that others have their turn. It is off
+// by default. Both must be positive.
+//
+// With it, one session of the Locker at a time waits for or holds a set of rows, whatever WithQueue
+// says. Another process waits for one such turn of each process before it, at most: d, and the hold
+// in which d runs out.
+//
+// Each holder has a context and a token of its own. A loss ends the present holder, and the next
+// locks anew. A session is handed over only if its connection was alive, as far as this system's
+// kernel knew, within the last 100 µs. On systems other than Linux a loss may go unseen until the
+// next heartbeat. A session in which further rows were asked for is not handed over.
+//
+// [Locker.Inspect] shows a session as that of the first of its holders: the key is what that one
+// named, and since when is its time. [Locker.Break] ends the present holder.
+//
+// With [WithFencing], tokens increase over all locks that have a row in common, and are not to be
+// compared between others. A session has four tokens for each caller that waits when it begins, and
+// 1000 at most: a streak ends with them.
+func WithHandOff(n int, d time.Duration) Option {
+	return optionFunc(func(c *config) {
+		c.handOff = handOff{times: n, atMost: d}
+		if n < 1 || d <= 0 {
+			c.reject(fmt.Errorf("WithHandOff(%d, %v): both must be positive", n, d))
+		}
+	})
+}
+
+// handOff is how often, and for how long, a session is handed over in a row.
+type handOff struct {
+	times  int
+	atMost time.Duration
+}
+
+// WithHiddenKeys keeps keys from the server: those of Mutex, Once and Shared, and the names of
+// semaphores and elections, show in no view, statement, table or log of the server. Sessions show
+// numbers of slots instead, and the beginning of a hash of a semaphore's key. Clients with and
+// without it exclude each other. What a client without it has locked shows: the tables of
+// semaphores and elections then keep the name.
+//
+// [Locker.Inspect] finds a hidden key for who names it. Who can read the lock's tables or the
+// server's views can try keys in the same way: hidden is not secret where keys can be guessed.
+//
+// Values of [Locker.Rows] are left out of what sessions show, so Inspect does not find these locks.
+// They stand in the statement on MySQL and MariaDB, in its parameters on PostgreSQL, and in views
+// of the server's locks. Identities of an [Election] are stored as they are, to be read. What the
+// work of a Do sends is its own. Errors, the log and a [Tracer] of this process name keys.
+func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
+
 // WithLogger gives New a logger for what must not go unnoticed. Warnings: a lock was lost, a
 // connection was closed because its release was not confirmed, Break has ended a session, Lead of
 // an [Election] has to campaign again. Errors: Check refuses the server. Attributes are "lock",
@@ -119,5 +192,16 @@ func WithLogger(logger *slog.Logger) Option {
 			return
 		}
 		c.logger = logger
+	})
+}
+
+// WithTracer tells tracer of every call that locks. It must not be nil.
+func WithTracer(tracer Tracer) Option {
+	return optionFunc(func(c *config) {
+		if tracer == nil {
+			c.reject(errors.New("WithTracer: nil tracer"))
+			return
+		}
+		c.tracer = tracer
 	})
 }

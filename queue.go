@@ -4,72 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
+	"unique"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
 	"github.com/txlock/txlock/internal/queue"
 )
-
-// WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
-// server. The other callers wait in the process, first come, first served, and take no connection.
-// So a crowd that waits for one key leaves the pool to the others. Default: a quarter of the pool's
-// connections, at least 2, and 2 for a pool without a limit. The size is read at the first call.
-//
-// Two are enough: one holds, and the other already queues at the server, which then hands over.
-// With more, callers that are on their way to the server at the same moment may overtake each
-// other. Between processes the order is that of sessions, not of callers: a process with many
-// callers queues with n of them at a time.
-//
-// A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
-// somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that
-// join a session pass by, so what holds a session never waits in the process, and the server sees
-// every deadlock. LockTx, and callers of [Mutex.Shared], pass by as well. n is at least 1.
-func WithQueue(n int) Option {
-	return optionFunc(func(c *config) {
-		c.queue = n
-		if n < 1 {
-			c.reject(fmt.Errorf("WithQueue(%d): at least 1 session must be allowed", n))
-		}
-	})
-}
-
-// WithHandOff lets Unlock hand the session that holds a lock to the caller of this Locker that
-// waits next for a Lock of the same rows, without a round trip: up to n times or for d, whichever
-// comes first. Then the lock is released at the server, so that others have their turn. It is off
-// by default. Both must be positive.
-//
-// With it, one session of the Locker at a time waits for or holds a set of rows, whatever WithQueue
-// says. Another process waits for one such turn of each process before it, at most: d, and the hold
-// in which d runs out.
-//
-// Each holder has a context and a token of its own. A loss ends the present holder, and the next
-// locks anew. A session is handed over only if its connection was alive, as far as this system's
-// kernel knew, within the last 100 µs. On systems other than Linux a loss may go unseen until the
-// next heartbeat. A session in which further rows were asked for is not handed over.
-//
-// [Locker.Inspect] shows a session as that of the first of its holders: the key is what that one
-// named, and since when is its time. [Locker.Break] ends the present holder.
-//
-// With [WithFencing], tokens increase over all locks that have a row in common, and are not to be
-// compared between others. A session has four tokens for each caller that waits when it begins, and
-// 1000 at most: a streak ends with them.
-func WithHandOff(n int, d time.Duration) Option {
-	return optionFunc(func(c *config) {
-		c.handOff = handOff{times: n, atMost: d}
-		if n < 1 || d <= 0 {
-			c.reject(fmt.Errorf("WithHandOff(%d, %v): both must be positive", n, d))
-		}
-	})
-}
-
-// handOff is how often, and for how long, a session is handed over in a row.
-type handOff struct {
-	times  int
-	atMost time.Duration
-}
 
 type (
 	lines[Tx any] = queue.Lines[line, grant[Tx]]
@@ -79,52 +21,35 @@ type (
 // line names a set of rows. Two sets have different names: a session is handed over by them.
 type line struct {
 	table, column string
-	values        string
-	coded         bool // values is not the text of the only one
+	values        list
 }
 
-func lineOf(request dialects.Request) line {
-	name := line{table: request.Table, column: request.Column}
-	if len(request.Values) == 1 && !request.Values[0].Binary {
-		name.values = request.Values[0].Text
-		return name
-	}
-	var b strings.Builder
-	for _, value := range request.Values {
-		b.WriteByte(map[bool]byte{false: 't', true: 'b'}[value.Binary])
-		b.WriteString(strconv.Itoa(len(value.Text)))
-		b.WriteByte(':')
-		b.WriteString(value.Text)
-	}
-	name.values, name.coded = b.String(), true
-	return name
+// list is a list of values that is quickly compared with another, however long they are.
+type list struct {
+	dialects.Value
+	more unique.Handle[list] // the rest; zero: there is none
 }
 
-// each calls visit with the text of each value.
-func (n line) each(visit func(text string)) {
-	if !n.coded {
-		visit(n.values)
-		return
+func lineOf(table, column string, values ...dialects.Value) line {
+	var more unique.Handle[list]
+	for _, value := range slices.Backward(values[1:]) {
+		more = unique.Make(list{value, more})
 	}
-	for rest := n.values; rest != ""; {
-		head, text, _ := strings.Cut(rest, ":")
-		length, err := strconv.Atoi(head[1:])
-		if err != nil {
-			panic("bug: the name of a line that lineOf has not made: " + err.Error())
-		}
-		visit(text[:length])
-		rest = text[length:]
-	}
+	return line{table, column, list{values[0], more}}
 }
 
 // waitingHere is how many callers of this Locker wait for each row, without a session.
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
 	add := func(name line, waiting int) {
-		name.each(func(text string) { count[row{name.table, name.column, text}] += waiting })
+		values, last := name.values, unique.Handle[list]{}
+		for ; values.more != last; values = values.more.Value() {
+			count[row{name.table, name.column, values.Text}] += waiting
+		}
+		count[row{name.table, name.column, values.Text}] += waiting
 	}
 	l.lines().Each(add)
-	l.candidates.Each(add) // of semaphores, besides elections
+	l.candidates.Each(add)
 	return count
 }
 
@@ -167,37 +92,31 @@ func (l *Locker[Tx]) lineUp(ctx, wait context.Context, in *lines[Tx], name line,
 
 // enter waits in the process until the rows of request may be asked for, and asks for them, or has
 // a session that was handed over.
-func (m *Mutex[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
-	if request.Permit != nil {
-		return m.enterForPermit(ctx, wait, request)
-	}
+func (l *Locker[Tx]) enter(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
+	err error,
+) {
 	if request.Shared {
-		return m.begin(ctx, wait, request, nil)
+		return l.begin(ctx, wait, of, request, nil)
 	}
-	if request.Marker != nil {
-		if g, entered, err := m.enterOnce(ctx, wait, request); entered || err != nil {
-			return g, err
-		}
-	}
-	name := lineOf(request)
+	name := lineOf(request.Table, request.Column, request.Values...)
 	if request.Try {
-		place, ok, err := m.locker.lines().Try(name)
+		place, ok, err := l.lines().Try(name)
 		if err == nil && !ok {
 			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
 		if err != nil {
 			return g, err
 		}
-		return m.begin(ctx, wait, request, place)
+		return l.begin(ctx, wait, of, request, place)
 	}
 	for first := false; ; first = true { // again: it was first, and got nothing
-		entered, err := m.locker.lineUp(ctx, wait, m.locker.lines(), name,
+		entered, err := l.lineUp(ctx, wait, l.lines(), name,
 			queue.Wait{TakesSession: !request.Work, First: first})
 		if err != nil {
 			return g, err
 		}
 		if !entered.Handed {
-			return m.begin(ctx, wait, request, entered.Place)
+			return l.begin(ctx, wait, of, request, entered.Place)
 		}
 		held := entered.Session
 		held.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
@@ -235,10 +154,6 @@ type streak struct {
 // handOn hands the session to the caller of this process that waits next for the same rows, if
 // handle is the last. It returns false when nobody does, or the streak is over: then nothing has
 // changed.
-//
-// The mutexes are taken in the order of Lines, Life and session. Nothing that holds one of the
-// latter calls Lines, and neither does what the end of a context runs, which has a goroutine of its
-// own.
 func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
 	if s.work || !s.inStreak() || s.place.Waiting() == 0 {
 		return false
@@ -249,7 +164,7 @@ func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
 		if next == nil {
 			return grant[Tx]{}, false
 		}
-		return grant[Tx]{session: s, handle: next, token: s.nextToken()}, true
+		return grant[Tx]{session: s, handle: next, Grant: s.nextGrant()}, true
 	})
 }
 
@@ -272,15 +187,15 @@ func (s *session[Tx]) endStreak() {
 	s.streak.over = true
 }
 
-// nextToken counts a hand-over, and is the next owner's token.
-func (s *session[Tx]) nextToken() int64 {
+// nextGrant counts a hand-over, and is what the next owner gets.
+func (s *session[Tx]) nextGrant() dialects.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streak.times++
 	if s.first.Fence != "" {
 		s.streak.tokens--
-		s.token++
+		s.granted.Token++
 		s.held = nil // it names the former token
 	}
-	return s.token
+	return s.granted
 }

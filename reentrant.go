@@ -49,3 +49,9 @@ func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *lifecycle.Hand
 	}
 	return nil, nil
 }
+
+// carriesOpen tells whether ctx carries an open session of l.
+func (l *Locker[Tx]) carriesOpen(ctx context.Context) bool {
+	s, of := l.carried(ctx)
+	return s != nil && of.Open()
+}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/queue"
@@ -45,10 +43,7 @@ const semaphoreColumn = "semaphore"
 // No database sees a deadlock in which a wait for a permit takes part, since it is a wait for any
 // of them: bound it by [Mutex.Within]. Shared of a semaphore is an error.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	m := &Mutex[Tx]{
-		locker: l, name: fmt.Sprintf("%s (%d permits)", nameOf([]string{key}), n),
-		target: target{keys: []string{key}, column: semaphoreColumn, permits: n},
-	}
+	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{l, key, n}}
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
@@ -58,95 +53,68 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	return m
 }
 
-// permitRequest is what the driver is asked for. The rows of a semaphore are looked up once, which
-// takes a connection for a moment: see find.
-func (m *Mutex[Tx]) permitRequest(ctx context.Context, try, holding bool) (dialects.Request, error) {
-	l, key, n := m.locker, m.target.keys[0], m.target.permits
-	name := l.config.named(key)
+// permit is one of the first n permits of a semaphore.
+type permit[Tx any] struct {
+	locker *Locker[Tx]
+	key    string
+	n      int
+}
+
+func (p *permit[Tx]) String() string {
+	return fmt.Sprintf("%s (%d permits)", nameOf([]string{p.key}), p.n)
+}
+
+func (p *permit[Tx]) call() Call { return Call{Column: semaphoreColumn, Names: []string{p.key}} }
+
+// request looks the rows of the semaphore up once, which takes a connection for a moment.
+func (p *permit[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
+	l, name := p.locker, p.locker.config.named(p.key)
 	known, ok := l.permits.Load(name.Hash)
-	if !ok || len(known.(dialects.Permits).Rows) < n {
-		if holding {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, lookUpLimit)
-			defer cancel()
-		}
-		found, err := l.permitsOf(ctx, name, n)
+	if !ok || len(known.(dialects.Permits).Rows) < p.n {
+		found, err := lookUp(ctx, holding, "the permits were", "take one",
+			func(ctx context.Context) (dialects.Permits, error) {
+				table, err := l.find(ctx, false)
+				if err != nil {
+					return dialects.Permits{}, err
+				}
+				return l.driver.Permits(ctx, table.Name, name, p.n)
+			})
 		if err != nil {
-			if holding && errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("the permits were not looked up yet, and the caller's transaction keeps the pool "+
-					"from it (take one at start): %w", err)
-			}
 			return dialects.Request{}, err
 		}
 		l.permits.Store(name.Hash, found)
 		known = found
 	}
-	request := known.(dialects.Permits).Request(l.config.shownName(key), n)
-	request.Try = try
-	return request, nil
+	return known.(dialects.Permits).Request(l.config.shownName(p.key), p.n), nil
 }
 
-func (l *Locker[Tx]) permitsOf(ctx context.Context, name dialects.Named, n int) (p dialects.Permits, err error) {
-	found, err := l.find(ctx, false)
-	if err == nil {
-		p, err = l.driver.Permits(ctx, found.Name, name, n)
-	}
-	return p, err
-}
-
-// outdated forgets the rows of a semaphore after an error that says that they are others: the table
-// was made anew. It tells whether to look them up again.
-func (m *Mutex[Tx]) outdated(err error) bool {
-	if m.target.permits == 0 || !errors.Is(err, ErrNoRow) && !errors.Is(err, ErrNotInstalled) {
+// forget is for a table of permits that was made anew, in which the rows are others.
+func (p *permit[Tx]) forget(err error) (again bool) {
+	p.locker.forget(err)
+	if !errors.Is(err, ErrNoRow) && !errors.Is(err, ErrNotInstalled) {
 		return false
 	}
-	_, known := m.locker.permits.LoadAndDelete(hashOf(m.target.keys[0]))
+	_, known := p.locker.permits.LoadAndDelete(hashOf(p.key))
 	return known && errors.Is(err, ErrNoRow)
 }
 
-// enterForPermit waits in the process, where one caller of each semaphore goes on at the server at
-// a time. It leaves its place to the next when it has a permit. A try passes by when nobody waits:
-// several at once may each get a permit.
-func (m *Mutex[Tx]) enterForPermit(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
-	l := m.locker
-	name := line{table: l.config.table, column: semaphoreColumn, values: request.Permit.Semaphore}
-	var place *place[Tx]
-	if request.Try {
-		if l.candidates.Waiting(name) > 0 {
-			return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
-		}
-	} else {
-		entered, err := l.lineUp(ctx, wait, l.candidates, name, queue.Wait{})
-		if err != nil {
-			return g, err
-		}
-		place = entered.Place
+// enter lets one caller of each semaphore go on at the server at a time. It leaves its place to the
+// next when it has a permit. A try passes by when nobody waits: several at once may each get a
+// permit.
+func (p *permit[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	l := p.locker
+	name := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: request.Permit.Semaphore})
+	var entered queue.Admission[line, grant[Tx]]
+	switch {
+	case !request.Try:
+		entered, err = l.lineUp(ctx, wait, l.candidates, name, queue.Wait{})
+	case l.candidates.Waiting(name) > 0:
+		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}
-	g, err = m.begin(ctx, wait, request, place)
-	place.Leave()
-	if err == nil {
-		g.permit = request.Permit.Taken
-		g.holdPermit(request.Permit, g.session.token)
+	if err != nil {
+		return g, err
 	}
+	g, err = l.begin(ctx, wait, p, request, entered.Place)
+	entered.Place.Leave()
 	return g, err
-}
-
-// keyOf undoes asciiKey. Of a long key it is the beginning, and "…".
-func keyOf(name string) string {
-	name, _, cut := strings.Cut(name, "#")
-	var b strings.Builder
-	for i := 0; i < len(name); i++ {
-		if name[i] != '=' {
-			b.WriteByte(name[i])
-			continue
-		}
-		if code, err := strconv.ParseUint(name[i+1:min(i+3, len(name))], 16, 8); err == nil && i+2 < len(name) {
-			b.WriteByte(byte(code))
-		}
-		i += 2
-	}
-	if cut {
-		b.WriteString("…")
-	}
-	return b.String()
 }

@@ -30,7 +30,7 @@ const (
 // go on to end, which gives the connection back.
 type session[Tx any] struct {
 	locker *Locker[Tx]
-	name   string // of what it locked first, for the log
+	name   fmt.Stringer // of what it locked first, for the log
 	inner  dialects.Session[Tx]
 	work   bool // a Do began it
 	place  *place[Tx]
@@ -39,24 +39,22 @@ type session[Tx any] struct {
 	turns     *lifecycle.Turns
 	heartbeat *lifecycle.Heartbeat
 
+	// mu is the last that handOn takes, after the mutexes of Lines and of Life. So nothing that
+	// holds one of the latter two calls Lines. What the end of a context runs has a goroutine of
+	// its own.
 	mu sync.Mutex
-	// first is what the session was begun for, and token is its present owner's.
-	first dialects.Request
-	token int64
-	// held are the rows that the session holds. It is nil until somebody asks. What was locked
-	// while work runs has a scope, and is locked anew each time: PostgreSQL releases it when a
-	// savepoint is rolled back, of ours or of the work's own.
-	held    map[row]hold
-	permits map[string]heldPermit // by the semaphore; nil: none
+	// first is what the session was begun for, and granted what its present owner got.
+	first   dialects.Request
+	granted dialects.Grant
+	held    map[row]hold // nil until somebody asks
 	streak  streak
 }
 
 // grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
 type grant[Tx any] struct {
 	*session[Tx]
+	dialects.Grant
 	handle *lifecycle.Handle
-	token  int64
-	permit int             // of a semaphore
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
 }
 
@@ -75,24 +73,34 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	for again := false; ; again = true {
-		request, err := m.request(wait, try, false)
-		if err == nil {
-			request.Work, request.Lease, request.Marker = work, m.locker.config.lease, m.markerIn(request.Table)
-			request.Fence, err = m.fence(wait, work, false)
+	err = m.lookedUp(func() error {
+		var request dialects.Request
+		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
+			g, err = m.target.enter(ctx, wait, request)
 		}
-		if err == nil {
-			g, err = m.enter(ctx, wait, request)
-		}
-		if again || !m.outdated(err) {
-			return g, m.judge(ctx, wait, err)
-		}
-	}
+		return err
+	})
+	return g, m.judge(ctx, wait, err)
 }
 
-// begin locks the rows of request in a new session, which uses the place.
-func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, place *place[Tx]) (g grant[Tx],
-	err error,
+// sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
+// will ask for one, and then has a connection already.
+func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, holding bool) (dialects.Request, error) {
+	request, err := m.request(ctx, try, holding)
+	request.Work, request.Lease = work, m.locker.config.lease
+	if err != nil || !m.locker.config.fencing {
+		return request, err
+	}
+	found, err := m.locker.find(ctx, holding)
+	if err == nil && !work {
+		request.Fence, request.Tokens = found.Name, 1
+	}
+	return request, err
+}
+
+// begin locks the rows of request in a new session, which uses the place. name is for the log.
+func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place[Tx]) (
+	g grant[Tx], err error,
 ) {
 	defer func() {
 		if g.session == nil { // also when the client library panicked
@@ -100,16 +108,16 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 		}
 	}()
 	if request.Fence != "" {
-		request.Tokens = m.locker.tokensFor(place)
+		request.Tokens = l.tokensFor(place)
 	}
 	request.Behind = place.Waiting()
 	asked := time.Now()
-	inner, token, err := m.locker.driver.Begin(wait, request)
+	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
 		return g, err
 	}
 	place.Granted()
-	g, err = m.locker.open(m.name, inner, request, token, asked, place)
+	g, err = l.open(name, inner, request, got, asked, place)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -123,11 +131,11 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request, p
 
 // open makes a session of what the driver has begun. It returns one with an error when the Locker
 // was closed meanwhile.
-func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request dialects.Request, token int64,
+func (l *Locker[Tx]) open(name fmt.Stringer, inner dialects.Session[Tx], request dialects.Request, got dialects.Grant,
 	asked time.Time, place *place[Tx],
 ) (grant[Tx], error) {
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, token: token,
+		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, granted: got,
 		streak: streak{since: time.Now(), tokens: request.Tokens - 1},
 	}
 	turns, whole := lifecycle.NewTurns()
@@ -139,7 +147,7 @@ func (l *Locker[Tx]) open(name string, inner dialects.Session[Tx], request diale
 	}
 	s.heartbeat = lifecycle.NewHeartbeat(l.config.lease, peer.Conn{Conn: inner.Socket()}, ping, turns, life, s.lose,
 		asked)
-	return grant[Tx]{session: s, handle: handle, token: token}, l.register(s)
+	return grant[Tx]{session: s, handle: handle, Grant: got}, l.register(s)
 }
 
 // ping is a heartbeat's. It tells others how many callers wait behind the session now.
@@ -148,24 +156,21 @@ func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx,
 // join locks the rows of m in the caller's own session. After an error the handle was given back.
 // After a success a Do keeps the turn.
 func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
-	err := m.judge(ctx, wait, g.lock(wait, m, try, work))
-	if err != nil {
+	request, err := m.sessionRequest(wait, try, work, true)
+	if err == nil {
+		request.Marker = nil // it belongs into the savepoint of the work
+		err = g.lock(wait, request)
+	}
+	m.target.forget(err)
+	if err = m.judge(ctx, wait, err); err != nil {
 		return grant[Tx]{}, also(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
 	}
 	return g, nil
 }
 
-// lock locks the rows of m that the session does not hold for certain, and those that it holds
-// without the token that is asked for.
-func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) error {
-	request, err := m.request(ctx, try, true)
-	if err == nil {
-		request.Tokens, request.Work = 1, work
-		request.Fence, err = m.fence(ctx, work, true)
-	}
-	if err != nil {
-		return err
-	}
+// lock locks what the session does not hold of request for certain, or holds without the token that
+// is asked for.
+func (g *grant[Tx]) lock(ctx context.Context, request dialects.Request) error {
 	turn, err := g.turns.Take(ctx, g.handle.Scope())
 	switch {
 	case errors.Is(err, lifecycle.ErrNested):
@@ -181,72 +186,53 @@ func (g *grant[Tx]) lock(ctx context.Context, m *Mutex[Tx], try, work bool) erro
 		}
 	}()
 	if err = g.handle.Err(); err == nil {
-		g.token, err = g.lockMissing(ctx, request, turn.Scope)
-	}
-	if err == nil && request.Permit != nil {
-		g.permit = request.Permit.Taken
+		g.Grant, err = g.lockMissing(ctx, request, turn.Scope)
 	}
 	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
 		err = ended
 	}
-	if work && err == nil {
+	if request.Work && err == nil {
 		g.turn = turn
 	}
 	return err
 }
 
-// lockMissing locks the rows of request that are missing, with the turn taken. It returns the
+// lockMissing locks what the session does not hold of request, with the turn taken. It returns the
 // largest token of all.
 func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
-	token int64, err error,
+	got dialects.Grant, err error,
 ) {
-	again, token, err := s.missing(&request)
-	if err == nil && len(again.Values) > 0 {
-		var fresh int64
-		fresh, err = s.joinRows(ctx, again, scope)
-		token = max(token, fresh)
+	missing, got, err := s.missing(request)
+	if len(missing) == 0 {
+		s.heartbeat.Check() // nobody asks the server
 	}
-	if err != nil || s.has(request, token) {
-		s.heartbeat.Check()
-		return token, err
+	for _, request := range missing {
+		var fresh dialects.Grant
+		if fresh, err = s.joinRows(ctx, request, scope); err != nil {
+			break
+		}
+		got.Token, got.Permit = max(got.Token, fresh.Token), fresh.Permit
 	}
-	fresh, err := s.joinRows(ctx, request, scope)
-	return max(token, fresh), err
+	return got, err
 }
 
-// joinRows locks the rows of request, with the turn taken.
+// joinRows locks what request names, with the turn taken.
 func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
-	token int64, err error,
+	got dialects.Grant, err error,
 ) {
 	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
-	token, err = s.inner.Join(ctx, request)
+	got, err = s.inner.Join(ctx, request)
 	if errors.Is(err, ErrLost) {
 		s.lose(err)
-		return token, err
+		return got, err
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
-	switch {
-	case err != nil:
-	case request.Permit != nil:
-		s.holdPermit(request.Permit, token)
-	default:
-		s.hold(request, token, scope)
+	if err == nil {
+		s.hold(request, got, scope)
 	}
-	return token, err
-}
-
-// fence is the table of which a call asks for a token, or empty.
-func (m *Mutex[Tx]) fence(ctx context.Context, work, holding bool) (string, error) {
-	if !m.locker.config.fencing || m.target.ours { // a term comes with the seat, which asks for it
-		return "", nil
-	}
-	found, err := m.locker.find(ctx, holding) // for work, too: a lock in it will ask, and then has a connection already
-	if err != nil || work {
-		return "", err
-	}
-	return found.Name, nil
+	return got, err
 }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
@@ -257,7 +243,7 @@ func (s *session[Tx]) lose(reason error) bool {
 	}
 	s.place.Leave() // the server has released the lock, or soon will
 	// It is the caller's code, and must hold up nobody here.
-	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name, "error", reason)
+	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name.String(), "error", reason)
 	return true
 }
 
@@ -342,8 +328,8 @@ func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
 	if loss != nil && !errors.Is(loss, errClosed) {
 		return
 	}
-	s.locker.config.logger.WarnContext(ctx,
-		"txlock: closed a connection, because the release of its lock was not confirmed", "lock", s.name, "error", err)
+	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not "+
+		"confirmed", "lock", s.name.String(), "error", err)
 }
 
 // over takes the session off the Locker's list: its connection was given back.

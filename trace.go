@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -77,17 +78,6 @@ type Call struct {
 	Nested bool // the context carries an open session of the Locker, which the call joins; never of a LockTx
 }
 
-// WithTracer tells tracer of every call that locks. It must not be nil.
-func WithTracer(tracer Tracer) Option {
-	return optionFunc(func(c *config) {
-		if tracer == nil {
-			c.reject(errors.New("WithTracer: nil tracer"))
-			return
-		}
-		c.tracer = tracer
-	})
-}
-
 // trace is what the Tracer is told of one call. A nil trace tells nobody.
 type trace struct {
 	tracer Tracer
@@ -101,33 +91,21 @@ type trace struct {
 // asked begins the trace of a call, and returns the context that the call goes on with. joins says
 // that the call would join a session that ctx carries.
 func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
-	l := m.locker
+	return m.locker.asked(ctx, verb, m.target, m.shared, joins)
+}
+
+func (l *Locker[Tx]) asked(ctx context.Context, verb string, of described, shared, joins bool) (
+	context.Context, *trace,
+) {
 	if l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
-	call := Call{
-		Name: verb, System: l.driver.System(), Table: m.target.table, Column: m.target.column,
-		Names: m.target.names(), Shared: m.shared,
-	}
-	if call.Table == "" {
-		call.Table = l.config.table
-	}
-	if s, of := l.carried(ctx); s != nil && joins {
-		call.Nested = of.Open()
-	}
+	call := of.call()
+	call.Name, call.System, call.Shared = verb, l.driver.System(), shared
+	call.Table = cmp.Or(call.Table, l.config.table)
+	call.Nested = joins && l.carriesOpen(ctx)
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}
 	return t.ctx, t
-}
-
-func (t target) names() []string {
-	if t.values == nil {
-		return t.keys
-	}
-	names := make([]string, len(t.values))
-	for i, value := range t.values {
-		names[i] = value.Text
-	}
-	return names
 }
 
 // answer says how the wait ended, unless that has been said.

@@ -54,8 +54,6 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	m.locker.forget(err)
-	m.outdated(err)
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
 	} {
@@ -78,12 +76,19 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, over)
 }
 
-// failed is the one place that says where an error comes from.
+// failed says where an error comes from.
+func failed(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s: %w", where, err)
+}
+
 func (m *Mutex[Tx]) failed(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("txlock: %s %s: %w", verb, m.name, err)
+	return failed(verb+" "+m.target.String(), err)
 }
 
 // lost is reason as the loss of a session.

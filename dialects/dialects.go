@@ -50,10 +50,9 @@ type Driver[Tx any] interface {
 	System() string
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
-	// request there. A connection that died while it was idle in the pool is replaced. Token is
-	// what Request.Fence asks for, otherwise 0. After an error the connection is closed, or back in
-	// the pool without a transaction.
-	Begin(ctx context.Context, request Request) (session Session[Tx], token int64, err error)
+	// request there. A connection that died while it was idle in the pool is replaced. After an
+	// error the connection is closed, or back in the pool without a transaction.
+	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After
 	// an error the transaction is usable and has the settings that it had, unless the error matches
@@ -115,10 +114,10 @@ type Session[Tx any] interface {
 	// Request.Behind would be now: it may be shown to others.
 	Ping(ctx context.Context, behind int) error
 
-	// Join locks more rows in the transaction. Token is as Begin's. After an error the locks taken
-	// before are still held, unless the error matches ErrLost: where no work runs, Join first has
-	// the server answer that the transaction goes on, and with that the lease begins anew.
-	Join(ctx context.Context, request Request) (token int64, err error)
+	// Join locks more rows in the transaction. After an error the locks taken before are still
+	// held, unless the error matches ErrLost: where no work runs, Join first has the server answer
+	// that the transaction goes on, and with that the lease begins anew.
+	Join(ctx context.Context, request Request) (Grant, error)
 
 	// Nest runs work in a savepoint. When work fails or panics, its changes are undone, and the
 	// locks taken before are still held. Nest returns the error of work, or that of undoing it.
@@ -208,6 +207,12 @@ type Request struct {
 	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
 	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
 	Marker *Marker
+}
+
+// Grant is what comes with the rows of a Request.
+type Grant struct {
+	Token  int64 // what Request.Fence asks for, otherwise 0
+	Permit int   // which one of Request.Permit.Rows was taken, by its position
 }
 
 // Value is one value of a column, in a form that compares with a column of any type.

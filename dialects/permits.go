@@ -34,7 +34,7 @@ type Permits struct {
 func (p Permits) Request(shown string, n int) Request {
 	return Request{
 		Table: p.Table, Column: "id", Ours: true, Keys: []string{shown},
-		Permit: &Permit{Semaphore: p.Semaphore, Rows: p.Rows[:n], Queue: p.Queue, Held: -1, Taken: -1},
+		Permit: &Permit{Semaphore: p.Semaphore, Rows: p.Rows[:n], Queue: p.Queue, Held: -1},
 	}
 }
 
@@ -44,8 +44,4 @@ type Permit struct {
 	Rows      []int
 	Queue     string
 	Held      int // that the session may have already; else -1
-	Taken     int // is set when the permit is granted
 }
-
-// Row is the number of the row that was taken.
-func (p *Permit) Row() int { return p.Rows[p.Taken] }

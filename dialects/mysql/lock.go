@@ -64,10 +64,10 @@ func joined(statements ...string) string {
 // lock locks the rows of request in one round trip. Where several statements can travel together,
 // front are others in front of the lock.
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
-	token int64, err error,
+	got dialects.Grant, err error,
 ) {
 	if err := d.lockable(ctx, at, request); err != nil {
-		return 0, err
+		return got, err
 	}
 	if request.Permit != nil {
 		return d.takePermit(ctx, at, request, front)
@@ -83,7 +83,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	query, send, err := d.lockScript(at, request, limit, tag)
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	var locked []string
 	err = d.awaitTagged(ctx, told, tag, at, func(ctx context.Context) (err error) {
@@ -93,24 +93,24 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if ours && ctx.Err() == nil {
 		switch server.Number(err) {
 		case server.StatementTimeout, server.QueryTimeout:
-			return 0, errPatience
+			return got, errPatience
 		}
 	}
 	if err != nil {
-		return 0, classify(err, request)
+		return got, classify(err, request)
 	}
 	if request.Fence != "" {
-		if locked, token, err = tokenOf(locked); err != nil {
-			return 0, err
+		if locked, got.Token, err = tokenOf(locked); err != nil {
+			return got, err
 		}
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
-		return 0, missing.ErrRows
+		return got, missing.ErrRows
 	}
 	if request.Marker != nil && !at.marks {
 		err = record(ctx, at, *request.Marker)
 	}
-	return token, err
+	return got, err
 }
 
 // awaitTagged runs a statement that carries tag, and ends it on the server when ctx ends. Told says
@@ -211,45 +211,47 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 
 // guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
-func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
-	token, err = d.lock(ctx, at, request, "")
+func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (
+	got dialects.Grant, err error,
+) {
+	got, err = d.lock(ctx, at, request, "")
 	for at.role == guest && d.cutShort(ctx, request, err) && !(server.Number(err) == server.LockWaitTimeout &&
 		rollsBackOnTimeout(context.WithoutCancel(ctx), at)) {
-		token, err = d.lock(ctx, at, request, "")
+		got, err = d.lock(ctx, at, request, "")
 	}
 	if server.Number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, errUnreached) || broken(err) || isAborted(err) {
-		return 0, lost(err)
+		return got, lost(err)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if server.Number(err) == server.LockWaitTimeout && rollsBackOnTimeout(clean, at) {
-		return 0, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
+		return got, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
 			dialects.ErrLost, err)
 	}
 	if err = explainReadOnly(clean, at, request, err); !errors.Is(err, missing.ErrRows) {
-		return token, err
+		return got, err
 	}
 	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
-		return 0, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
 	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
 	// transaction's snapshot before its lock.
 	query, err := lockSQL(request, nowait, 0, sqltext.Comment(labelOf(request), ""), "", false)
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	existing, err := firstColumn(clean, at, query)
 	if err == nil && request.Fence != "" {
-		existing, token, err = tokenOf(existing)
+		existing, got.Token, err = tokenOf(existing)
 	}
 	if err != nil {
-		return 0, classify(err, request)
+		return got, classify(err, request)
 	}
 	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
-		return token, nil // released in the meantime, and ours now
+		return got, nil // released in the meantime, and ours now
 	}
-	return 0, missing.Rows(request, existing)
+	return got, missing.Rows(request, existing)
 }
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.

@@ -122,16 +122,19 @@ func poolLimit(config *mysql.Config) (int, error) {
 func (d *Driver) System() string { return "mysql" }
 
 // Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx], int64, error) {
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
+	dialects.Grant, error,
+) {
+	var got dialects.Grant
 	conn, err := d.acquire(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, got, err
 	}
 	s := &session{driver: d, conn: conn, lease: request.Lease, behind: request.Behind}
 	s.look()
 	if err := d.identify(ctx, conn); err != nil {
 		s.close()
-		return nil, 0, err
+		return nil, got, err
 	}
 	if format := d.format.Load(); format != nil { // else done asks for it
 		s.marks = s.several && !*format // see markSQL
@@ -139,19 +142,19 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if request.Marker != nil && !s.marks {
 		if at, err := s.done(ctx, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
-			return nil, 0, cmp.Or(err, dialects.ErrDone)
+			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}
 	}
 	for numbered := false; ; {
-		token, err := s.begin(ctx, request)
+		got, err = s.begin(ctx, request)
 		if err == nil {
-			return s, token, nil
+			return s, got, nil
 		}
 		if errors.Is(err, errFound) {
 			go func() {
 				_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 			}()
-			return nil, 0, err
+			return nil, got, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		err = s.explain(clean, request, err)
@@ -169,7 +172,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 				server.Destroy(s.conn)
 			}
 			s.close()
-			return nil, 0, err
+			return nil, got, err
 		}
 	}
 }

@@ -41,34 +41,34 @@ type session struct {
 }
 
 // begin may leave a transaction open when it fails.
-func (s *session) begin(ctx context.Context, request dialects.Request) (token int64, err error) {
+func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if request.Work && s.owned == nil {
 		if err := s.borrow(); err != nil {
-			return 0, err
+			return got, err
 		}
 	}
 	settings, err := s.settings(request)
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	front := settings
 	switch {
 	case !s.several && settings != "":
 		front = ""
 		if err := s.exec(ctx, settings); err != nil {
-			return 0, err
+			return got, err
 		}
 	case s.several && request.Work && (request.Marker == nil || !s.marks): // see onceScript
 		front = joined(settings, save)
 	}
-	if token, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
+	if got, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
 		switch {
 		case errors.Is(err, errHeadKept):
 			server.Destroy(s.conn)
 		case errors.Is(err, errFound) && s.owned != nil && settings != "":
 			s.settle(request)
 		}
-		return 0, err
+		return got, err
 	}
 	if settings != "" {
 		s.settle(request)
@@ -84,7 +84,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (token in
 		defer cancel()
 		err = s.exec(clean, save)
 	}
-	return token, err
+	return got, err
 }
 
 // borrow presents the connection of the caller's as a transaction.
@@ -169,7 +169,7 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 
 // Join implements dialects.Session. Where no work runs, and so no COMMIT will ask for the mark, the
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
-func (s *session) Join(ctx context.Context, request dialects.Request) (int64, error) {
+func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if s.tx == nil {
 		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
 		// no lock.
@@ -177,29 +177,29 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (int64, er
 		err := s.proveInTransaction(clean, "")
 		cancel()
 		if err != nil {
-			return 0, lost(err)
+			return got, lost(err)
 		}
 	}
-	token, err := s.join(ctx, request)
+	got, err = s.join(ctx, request)
 	if errors.Is(err, dialects.ErrDeadlock) || isAborted(err) {
-		return 0, lost(err)
+		return got, lost(err)
 	}
-	return token, err
+	return got, err
 }
 
-func (s *session) join(ctx context.Context, request dialects.Request) (int64, error) {
+func (s *session) join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if err := s.currentReads(ctx); err != nil {
-		return 0, err
+		return got, err
 	}
 	if err := s.readRun(ctx, request.Fence); err != nil {
-		return 0, err
+		return got, err
 	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
 	for {
-		token, err := s.driver.guestLock(ctx, at, request)
+		got, err = s.driver.guestLock(ctx, at, request)
 		if !errors.Is(err, errPatience) {
-			return token, err
+			return got, err
 		}
 	}
 }

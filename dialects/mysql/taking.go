@@ -45,11 +45,11 @@ type taking struct {
 
 // takePermit takes a permit for request. Front travels in front, where several statements can.
 func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Request, front string) (
-	token int64, err error,
+	got dialects.Grant, err error,
 ) {
 	t := &taking{driver: d, place: at, request: request, permit: request.Permit, locks: "p.id"}
 	if t.table, err = sqltext.QuoteTable(request.Table); err != nil {
-		return 0, err
+		return got, err
 	}
 	if request.Fence != "" {
 		t.locks = counted(t.locks, request.Tokens, "TRUE")
@@ -60,7 +60,7 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 		if kept := t.leaveQueue(ctx); kept != nil {
 			err = errors.Join(err, kept)
 		}
-		return 0, classify(err, request)
+		return got, classify(err, request)
 	}
 	return t.granted(locked)
 }
@@ -316,22 +316,22 @@ func (t *taking) leaveQueue(ctx context.Context) (err error) {
 	return fmt.Errorf("%w: %w", errHeadKept, err)
 }
 
-// granted notes which permit was taken, and reads the token.
-func (t *taking) granted(locked string) (token int64, err error) {
+// granted reads which permit was taken, and the token.
+func (t *taking) granted(locked string) (got dialects.Grant, err error) {
 	rows := []string{locked}
 	if t.request.Fence != "" {
-		if rows, token, err = tokenOf(rows); err != nil {
-			return 0, err
+		if rows, got.Token, err = tokenOf(rows); err != nil {
+			return got, err
 		}
 	}
 	row, err := strconv.Atoi(rows[0])
 	if err != nil {
-		return 0, err
+		return got, err
 	}
-	if t.permit.Taken = slices.Index(t.permit.Rows, row); t.permit.Taken < 0 {
-		return 0, fmt.Errorf("bug: row %d is no permit of %v", row, t.permit.Rows)
+	if got.Permit = slices.Index(t.permit.Rows, row); got.Permit < 0 {
+		return got, fmt.Errorf("bug: row %d is no permit of %v", row, t.permit.Rows)
 	}
-	return token, nil
+	return got, nil
 }
 
 // waitEnded is an error when ctx has ended.

@@ -145,7 +145,9 @@ func (q querier) explainMove(ctx context.Context, failed error) error {
 
 // tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps
 // the transaction safe from every error. The wait may give way: then it is to be tried again.
-func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (token int64, err error) {
+func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (
+	got dialects.Grant, err error,
+) {
 	guarded, safe := q.behindSavepoint()
 	var failed error
 	send := func(ctx context.Context, p plan) (columns [][]string, err error) {
@@ -155,26 +157,26 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	}
 	unsure := false
 	if request.Permit != nil {
-		token, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
+		got, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
 	} else {
 		on.blind = q.blind
-		token, err = guarded.await(ctx, request, on, send)
+		got.Token, err = guarded.await(ctx, request, on, send)
 	}
 	switch state := sqlState(failed); {
 	case state == noTransaction, broken(failed):
-		return 0, lost(err)
+		return got, lost(err)
 	case state == abortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
-		return 0, err
+		return got, err
 	}
 
 	if failed == nil && request.Permit == nil { // the savepoint is released, and a try that missed has taken nothing
-		return token, err
+		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
 		_, err = q.run(clean, sqltext.Script{{SQL: releaseSQL}})
-		return token, lost(err)
+		return got, lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
@@ -188,9 +190,9 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		_, undone = q.run(clean, sqltext.Script{{SQL: releaseSQL}})
 	}
 	if undone != nil {
-		return 0, lost(errors.Join(err, undone))
+		return got, lost(errors.Join(err, undone))
 	}
-	return 0, err
+	return got, err
 }
 
 // waitSavepoint is in front of a wait in a transaction that has more to lose.

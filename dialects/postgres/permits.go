@@ -199,7 +199,7 @@ func unqueueSQL(table, queue string) string {
 // transaction. Unsure says that the session may still have the head of the queue.
 func (q querier) takePermit(ctx context.Context, request dialects.Request, as role, on terms,
 	first, next func(context.Context, plan) ([][]string, error),
-) (token int64, unsure bool, err error) {
+) (got dialects.Grant, unsure bool, err error) {
 	rows := sqltext.ArrayOf(request.Permit.Rows)
 	p := plan{turnstiles: -1, settings: -1}
 	if as != owner {
@@ -211,7 +211,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 	}
 	p.rows = p.add(sqltext.With(probeSQL(request.Table, as, request.Try), request.Permit.Semaphore, rows))
 	if err := p.finishPermit(request, on); err != nil {
-		return 0, false, err
+		return got, false, err
 	}
 	var columns [][]string
 	err = q.interrupted(ctx, false, as, func(ctx context.Context) (err error) {
@@ -219,7 +219,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		return err
 	})
 	if err != nil {
-		return 0, true, classify(err, request)
+		return got, true, classify(err, request)
 	}
 	row, err := probed(request, columns[p.rows])
 	if err == nil && row == "" && request.Try {
@@ -229,9 +229,9 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		return q.awaitPermit(ctx, request, as, on, next)
 	}
 	if err == nil {
-		token, err = p.granted(request, row, columns)
+		got, err = p.granted(request, row, columns)
 	}
-	return token, false, err
+	return got, false, err
 }
 
 // probed is the row that probeSQL took, or empty.
@@ -250,7 +250,7 @@ func probed(request dialects.Request, answer []string) (row string, err error) {
 // awaitPermit waits in the queue. The wait may give way, like any other.
 func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as role, on terms,
 	run func(context.Context, plan) ([][]string, error),
-) (token int64, unsure bool, err error) {
+) (got dialects.Grant, unsure bool, err error) {
 	limit, within := interrupt.Limit(ctx, request), ""
 	if limit > 0 {
 		within = milliseconds(limit)
@@ -269,7 +269,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	p.rows = p.add(sqltext.With("select current_setting('"+answerSetting+"'), "+note, args...))
 	p.add(restore)
 	if err := p.finishPermit(request, on); err != nil {
-		return 0, false, err
+		return got, false, err
 	}
 	var columns [][]string
 	var asked bool // to give way
@@ -282,19 +282,19 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 		})
 	}()
 	if asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
-		return 0, true, errGaveWay
+		return got, true, errGaveWay
 	}
 	if err != nil {
-		return 0, true, classify(err, request)
+		return got, true, classify(err, request)
 	}
 	if reason, ended := strings.CutPrefix(columns[p.rows][0], "none"); ended {
 		if asked && ctx.Err() == nil {
-			return 0, false, errGaveWay
+			return got, false, errGaveWay
 		}
-		return 0, false, fmt.Errorf("%w: no permit came free in time%s", dialects.ErrNotAcquired, reasonOf(reason))
+		return got, false, fmt.Errorf("%w: no permit came free in time%s", dialects.ErrNotAcquired, reasonOf(reason))
 	}
-	token, err = p.granted(request, columns[p.rows][0], columns)
-	return token, false, err
+	got, err = p.granted(request, columns[p.rows][0], columns)
+	return got, false, err
 }
 
 func reasonOf(said string) string {
@@ -319,37 +319,37 @@ func (p *plan) finishPermit(request dialects.Request, on terms) error {
 	return nil
 }
 
-// granted notes which permit was taken, and reads the token.
-func (p *plan) granted(request dialects.Request, row string, columns [][]string) (int64, error) {
+// granted reads which permit was taken, and the token.
+func (p *plan) granted(request dialects.Request, row string, columns [][]string) (g dialects.Grant, err error) {
 	number, err := strconv.Atoi(row)
 	if err != nil {
-		return 0, err
+		return g, err
 	}
-	if request.Permit.Taken = slices.Index(request.Permit.Rows, number); request.Permit.Taken < 0 {
-		return 0, fmt.Errorf("bug: row %d is no permit of %v", number, request.Permit.Rows)
+	if g.Permit = slices.Index(request.Permit.Rows, number); g.Permit < 0 {
+		return g, fmt.Errorf("bug: row %d is no permit of %v", number, request.Permit.Rows)
 	}
-	if request.Fence == "" {
-		return 0, nil
+	if request.Fence != "" {
+		g.Token, err = tokenOf(columns[p.token])
 	}
-	return tokenOf(columns[p.token])
+	return g, err
 }
 
 // beginPermit takes a permit in a transaction of its own.
-func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request, on terms) (int64, error) {
-	token, unsure, err := s.takePermit(ctx, request, owner, on,
+func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request, on terms) (dialects.Grant, error) {
+	got, unsure, err := s.takePermit(ctx, request, owner, on,
 		func(ctx context.Context, p plan) ([][]string, error) { return s.send(ctx, request, p) },
 		func(ctx context.Context, p plan) ([][]string, error) { return s.run(ctx, p.Script) })
 	if unsure && s.conn.status() != idle { // else it has begun nothing
 		s.spoiled = true
 	}
-	return token, err
+	return got, err
 }
 
 // guestPermit takes a permit in a transaction that has more to lose. What first sends begins with a
 // savepoint.
 func (q querier) guestPermit(ctx context.Context, request dialects.Request, as role,
 	first func(context.Context, plan) ([][]string, error),
-) (int64, bool, error) {
+) (dialects.Grant, bool, error) {
 	return q.takePermit(ctx, request, as, terms{as: as}, first,
 		func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.Script) })
 }

@@ -94,54 +94,56 @@ func (d *driver[Tx]) System() string { return "postgresql" }
 
 // Begin implements dialects.Driver. A wait for a permit that gave way may have spoiled its
 // connection, or a statement of it that was not prepared as it should be. It goes on with another.
-func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx], token int64,
-	err error,
+func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx],
+	got dialects.Grant, err error,
 ) {
 	for again := false; ; {
-		s, token, err = d.begin(ctx, request)
+		s, got, err = d.begin(ctx, request)
 		switch {
 		case errors.Is(err, errGaveWay):
 		case !errors.Is(err, errUnprepared):
-			return s, token, err
+			return s, got, err
 		case again:
-			return nil, 0, mixedUp(err)
+			return nil, got, mixedUp(err)
 		default:
 			again = true
 		}
 	}
 }
 
-func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], int64, error) {
+func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx],
+	dialects.Grant, error,
+) {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, dialects.Grant{}, err
 	}
 	if err := d.identify(ctx, q); err != nil {
 		conn.giveBack()
-		return nil, 0, err
+		return nil, dialects.Grant{}, err
 	}
 	q.waits = &d.waits
 	s := &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
 	if request.Work {
 		s.mark = rand.Text()
 	}
-	token, err := s.begin(ctx, request)
+	got, err := s.begin(ctx, request)
 	if errors.Is(err, errNoRun) {
 		if err = s.numberRun(ctx, request.Fence); err == nil {
-			token, err = s.begin(ctx, request)
+			got, err = s.begin(ctx, request)
 		}
 	}
 	if errors.Is(err, errFound) {
 		go func() {
 			_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 		}()
-		return nil, 0, err
+		return nil, dialects.Grant{}, err
 	}
 	if err != nil {
 		conn.giveBack()
-		return nil, 0, err
+		return nil, dialects.Grant{}, err
 	}
-	return s, token, nil
+	return s, got, nil
 }
 
 // LockTx implements dialects.Driver.

@@ -42,10 +42,10 @@ const (
 
 // note says what the session has locked. What locks no row needs a renewal only for the number that
 // a token may have taken.
-func (r *renewal) note(request dialects.Request) {
+func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 	r.work = r.work || request.Work
 	if permit := request.Permit; permit != nil {
-		request.Values = []dialects.Value{{Text: strconv.Itoa(permit.Row())}}
+		request.Values = []dialects.Value{{Text: strconv.Itoa(permit.Rows[got.Permit])}}
 	}
 	if r.every == 0 && !r.work {
 		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()

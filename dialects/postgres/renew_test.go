@@ -31,7 +31,7 @@ func TestWhenARenewalIsDue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var r renewal
 				due.request.Lease = due.lease
-				r.note(due.request)
+				r.note(due.request, dialects.Grant{})
 				if due.after == 0 {
 					<-time.After(24 * time.Hour)
 					require.False(t, r.due())

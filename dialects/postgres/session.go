@@ -31,38 +31,36 @@ type session[Tx any] struct {
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
-func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (int64, error) {
+func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	s.settled = s.conn.lasting().serve(request)
-	token, err := s.tryBegin(ctx, request)
+	got, err = s.tryBegin(ctx, request)
 	if sqlState(err) == abortedBefore && s.conn.status() == idle {
 		// pgpool-II went on to believe in a transaction whose COMMIT the server had refused, until
 		// the rollback of this one.
-		token, err = s.tryBegin(ctx, request)
+		got, err = s.tryBegin(ctx, request)
 	}
 	for errors.Is(err, errUnsettled) ||
 		(errors.Is(err, errUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled && s.conn.status() != closed {
 		s.settled = s.settled && !errors.Is(err, errUnsettled)
-		token, err = s.tryBegin(ctx, request)
+		got, err = s.tryBegin(ctx, request)
 	}
 	if err == nil {
-		s.renewal.note(request)
+		s.renewal.note(request, got)
 	}
-	return token, err
+	return got, err
 }
 
-func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (int64, error) {
+func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	var token int64
-	var err error
 	if request.Permit != nil {
-		token, err = s.beginPermit(ctx, request, on)
+		got, err = s.beginPermit(ctx, request, on)
 	} else {
-		token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+		got.Token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
 			return s.send(ctx, request, lock)
 		})
 	}
 	if err == nil || errors.Is(err, errFound) { // nothing to be explained, and the caller need not wait
-		return token, err
+		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -70,7 +68,7 @@ func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (i
 	if s.conn.status() == idle || s.rollback(clean) == nil {
 		err = s.explain(clean, request, err)
 	}
-	return 0, err
+	return dialects.Grant{}, err
 }
 
 // send begins the transaction and runs lock in it. Settings that outlive a transaction are
@@ -134,27 +132,27 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 }
 
 // Join implements dialects.Session.
-func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (int64, error) {
+func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
 	if err := s.gone(); err != nil {
-		return 0, err
+		return dialects.Grant{}, err
 	}
-	token, err := s.joinLock(ctx, request)
+	got, err := s.joinLock(ctx, request)
 	if !errors.Is(err, errNoRun) {
-		return token, err
+		return got, err
 	}
 	// The transaction cannot number the run: that must be committed now.
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
 	err = s.driver.withConn(brief, func(other querier) error { return other.numberRun(brief, request.Fence) })
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	return s.joinLock(ctx, request)
 }
 
 // joinLock also renews what the session holds, when its wait gives way: the transaction as a whole
 // may be what somebody waits for, and no heartbeat comes beside a wait.
-func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (int64, error) {
+func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
 	request.Lease = s.lease
 	on, name := terms{as: guest}, ""
 	s.nested = ""
@@ -163,17 +161,17 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (i
 		on.nest = "savepoint " + name
 	}
 	for {
-		token, err := s.tryGuestLock(ctx, request, on)
+		got, err := s.tryGuestLock(ctx, request, on)
 		switch {
 		case err == nil:
-			s.renewal.note(request)
+			s.renewal.note(request, got)
 			s.nested = name
-			return token, nil
+			return got, nil
 		case !errors.Is(err, errGaveWay):
-			return token, err
+			return got, err
 		}
 		if err := s.renewSoon(ctx); err != nil {
-			return 0, lost(err)
+			return got, lost(err)
 		}
 	}
 }

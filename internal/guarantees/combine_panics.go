@@ -60,9 +60,11 @@ type faultyDriver[Tx any] struct {
 	fault func() error
 }
 
-func (d *faultyDriver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], int64, error) {
+func (d *faultyDriver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx],
+	dialects.Grant, error,
+) {
 	if err := d.fault(); err != nil {
-		return nil, 0, err
+		return nil, dialects.Grant{}, err
 	}
 	return d.Driver.Begin(ctx, request)
 }

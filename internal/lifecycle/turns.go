@@ -28,16 +28,15 @@ type Turns struct {
 
 	mu        sync.Mutex
 	innermost *Scope
+	nested    chan struct{} // closed when a nested Do begins in the innermost scope; nil: nobody waits for that
 }
 
 // Scope is where in a session a call is made: in the session as a whole, or in the work of a nested
 // Do.
 type Scope struct {
-	outer *Scope        // nil: the session as a whole
-	taken chan struct{} // full while somebody has the turn
-	ended chan struct{} // closed with the turn taken, which is never given back
-
-	nested chan struct{} // closed when a nested Do begins; nil: nobody waits for that; guarded by the mutex of Turns
+	outer  *Scope        // nil: the session as a whole
+	taken  chan struct{} // full while somebody has the turn
+	ended  chan struct{} // closed with the turn taken, which is never given back
 	undone error         // why what was locked here may be free; nil: it is not; guarded by the mutex of Life
 }
 
@@ -111,10 +110,10 @@ func (t *Turns) nearest(scope *Scope) (nearest *Scope, nested <-chan struct{}, e
 	if scope != t.innermost {
 		return nil, nil, ErrNested
 	}
-	if scope.nested == nil {
-		scope.nested = make(chan struct{})
+	if t.nested == nil {
+		t.nested = make(chan struct{})
 	}
-	return scope, scope.nested, nil
+	return scope, t.nested, nil
 }
 
 // Try takes the turn of the session as a whole if nobody has it.
@@ -143,11 +142,10 @@ func (t *Turns) takeWhole() *Turn {
 func (t *Turns) Nest(turn *Turn) *Scope {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	outer := turn.Scope
-	t.innermost = newScope(outer)
-	if outer.nested != nil {
-		close(outer.nested)
-		outer.nested = nil
+	t.innermost = newScope(turn.Scope)
+	if t.nested != nil {
+		close(t.nested)
+		t.nested = nil
 	}
 	return t.innermost
 }
@@ -165,7 +163,7 @@ func (t *Turns) Unnest(inner *Scope, patience time.Duration, overdue func()) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.innermost = inner.outer
+	t.innermost, t.nested = inner.outer, nil // who waits in inner is told by its end
 	close(inner.ended)
 }
 

@@ -1,0 +1,164 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Install creates the lock table and seeds its slots, and creates what stands beside it, for
+// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It
+// completes what an earlier call left when it crashed, and refuses to change the number of slots of
+// an installed table. One that falls silent keeps the others waiting for the lease at most, or for
+// 5 s. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
+// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
+// [Locker.Schema].
+//
+// Install ends with the proof of [Locker.Check], unless the pool has one connection only. A server
+// that does not exclude is [ErrUnsafeEngine]; the tables are left. With any other error of the
+// proof, as for want of a second connection, Install returns nil, and the log tells.
+func (l *Locker[Tx]) Install(ctx context.Context) error {
+	var found *dialects.LockTable
+	err := l.ready()
+	if err == nil {
+		err = l.driver.Install(ctx, l.layout(l.config.slots))
+	}
+	if err == nil {
+		l.found.Store(nil) // it may be another table now
+		found, err = l.find(ctx, false)
+	}
+	if err != nil || l.driver.PoolSize() == 1 {
+		return failed("install", err)
+	}
+	err = l.driver.Check(ctx, found.Name, l.patience())
+	switch {
+	case errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil: // else it says nothing about the engine
+		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
+		return failed("install", err)
+	case err != nil:
+		l.config.logger.WarnContext(ctx, "txlock: installed, but whether this server excludes was not proved", "table",
+			l.config.table, "error", err)
+	}
+	return nil
+}
+
+const doesNotExclude = "txlock: this server does not exclude, do not use it for locks"
+
+// Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
+// tool. It is empty when an option is bad; Install says which.
+func (l *Locker[Tx]) Schema() string {
+	if l.config.err != nil {
+		return ""
+	}
+	slots := l.config.slots
+	if slots == 0 {
+		slots = dialects.DefaultSlots
+	}
+	text, err := l.driver.Schema(l.layout(slots))
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func (l *Locker[Tx]) layout(slots int) dialects.Layout {
+	return dialects.Layout{Table: l.config.table, Slots: slots, Lease: l.patience()}
+}
+
+// patience is how long Install and Check may keep others waiting when they fall silent. They have
+// no heartbeat, so it is not as short as a lease may be.
+func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, releaseTimeout) }
+
+// Check proves that this server excludes. It locks a free slot on one connection. Another must be
+// refused with the exact error, must skip the row, and must get it when it is free. The same goes
+// for a slot that is shared. Anything else is [ErrUnsafeEngine]: some engines take the syntax and
+// lock nothing. So is a node of a cluster whose nodes all take writes, because each node locks for
+// itself: Galera, a replication group in multi-primary mode, pgactive, BDR, Spock, and a lock table
+// that PostgreSQL's subscriptions bring in and publications carry out.
+//
+// Install ends with the same proof. Call Check at start where Install is not called. It takes two
+// connections. For a readiness probe there is [Locker.Ping].
+func (l *Locker[Tx]) Check(ctx context.Context) error {
+	if err := l.ready(); err != nil {
+		return failed("check", err)
+	}
+	found, err := l.find(ctx, false)
+	if err == nil {
+		err = l.driver.Check(ctx, found.Name, l.patience())
+	}
+	switch ended := ctx.Err(); {
+	case err != nil && ended != nil: // says nothing about the engine
+		err = ended
+	case errors.Is(err, ErrUnsafeEngine):
+		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
+	}
+	return failed("check", err)
+}
+
+// Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
+// readiness probes. After nil the server has answered, takes writes, and has the lock table. What
+// may still fail is what only a lock meets: slots that are missing, a privilege, a full pool. A
+// table that is missing or empty is [ErrNotInstalled]. A standby, or a server that is read only, is
+// [ErrUnsafeEngine]. Ping waits for a connection of the pool as long as ctx allows. The first call
+// may take a round trip more.
+func (l *Locker[Tx]) Ping(ctx context.Context) error {
+	err := l.ready()
+	if err == nil {
+		table := l.config.table
+		if found := l.found.Load(); found != nil {
+			table = found.Name
+		}
+		err = l.driver.Ping(ctx, table)
+		l.forget(err)
+	}
+	return failed("ping", err)
+}
+
+// find looks the lock table up, once. That takes a connection for a moment. From then on the table
+// is called by its full name: what changes the search_path or the default database of a connection,
+// as work may, moves nobody to the locks of another table.
+func (l *Locker[Tx]) find(ctx context.Context, holding bool) (*dialects.LockTable, error) {
+	if found := l.found.Load(); found != nil {
+		return found, nil
+	}
+	found, err := lookUp(ctx, holding, "the lock table was", "call Install or Check",
+		func(ctx context.Context) (dialects.LockTable, error) { return l.driver.Find(ctx, l.config.table) })
+	if err != nil {
+		return nil, err
+	}
+	l.found.Store(&found)
+	return &found, nil
+}
+
+// forget looks the lock table up anew after err, if that says that there is none: it may be
+// installed anew, with another number of slots, or in another schema. No call is tried again for
+// that.
+func (l *Locker[Tx]) forget(err error) (again bool) {
+	if errors.Is(err, ErrNotInstalled) {
+		l.found.Store(nil)
+	}
+	return false
+}
+
+// lookUpLimit bounds what takes another connection for a moment, for a caller that holds one
+// already: in a full pool it might wait for itself.
+const lookUpLimit = 3 * time.Second
+
+// lookUp looks up what is not known yet. Holding says that the caller already has a connection.
+func lookUp[T any](ctx context.Context, holding bool, what, advice string, look func(context.Context) (T, error)) (
+	found T, err error,
+) {
+	if !holding {
+		return look(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)
+	defer cancel()
+	if found, err = look(ctx); errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%s not looked up yet, and the caller's transaction keeps the pool from it (%s at start): %w",
+			what, advice, err)
+	}
+	return found, err
+}

@@ -1,0 +1,189 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Mutex names rows to lock. It holds no state: many goroutines may use one value, and any two that
+// name the same key exclude each other.
+type Mutex[Tx any] struct {
+	locker *Locker[Tx]
+	target target[Tx]
+	within time.Duration // 0 without a limit
+	shared bool
+	err    error
+}
+
+// Mutex names one or more keys. They are locked together in one statement, in an order that is the
+// same everywhere, so two calls with the same keys in any order cannot block each other. A key is
+// any text of at least one byte. No key, or an empty one, is an error from the call that locks.
+// Mutex sends nothing.
+func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
+	m := &Mutex[Tx]{locker: l, target: &slots[Tx]{l, slices.Clone(keys)}}
+	switch {
+	case len(keys) == 0:
+		m.err = errors.New("no key given")
+	case slices.Contains(keys, ""):
+		m.err = errors.New("a key is empty")
+	case len(keys) > maxRows:
+		m.err = tooMany(len(slices.Compact(slices.Sorted(slices.Values(keys)))))
+	}
+	return m
+}
+
+// Within returns a copy that waits at most d for the lock. The wait for a connection of the pool
+// counts, the holding does not. d must be positive.
+func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
+	limited := *m
+	limited.within = d
+	if d <= 0 && limited.err == nil {
+		limited.err = fmt.Errorf("Within(%v): the limit must be positive", d)
+	}
+	return &limited
+}
+
+// Shared returns a copy that shares: any number of sessions hold it at the same time, while no
+// session holds the same rows without Shared. It is for readers beside writers. All verbs work with
+// it, several keys, and [Locker.Rows]. The work of a Do may write elsewhere, and commits as ever.
+//
+// Both kinds wait in one queue of the server, first come, first served: a shared call that comes
+// behind a waiting exclusive one waits, and a shared try misses then. On MySQL the readers that
+// came while a writer held the row all come in together after it, also past a writer that waits,
+// who is next. On PostgreSQL shared Rows, and keys beyond the 32nd, may keep a writer waiting as
+// long as readers overlap.
+//
+// Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
+// connection of the pool while it waits and holds. [WithHandOff] does not hand them anything.
+//
+// A session that holds a row alone may share it as well: that sends nothing where the session is
+// known to hold it. A session that shares a row cannot have it alone: that is [ErrUpgrade]. Keys
+// whose slots collide count as one key here. [Mutex.LockTx] does not know what its caller's
+// transaction has locked: there the request waits until the others that share the row are gone, and
+// of two transactions that do so at once, one gets [ErrDeadlock].
+//
+// A fencing token of a shared lock is compared with tokens of exclusive ones only.
+//
+// On PostgreSQL a shared lock of up to 32 keys writes nothing and holds back neither vacuum nor
+// CREATE INDEX CONCURRENTLY, but for a token, whose Lock is renewed. Shared Rows, and more than 32
+// keys, write to each row. An exclusive lock of more than 32 keys excludes every shared lock of the
+// lock table, whatever its keys: two sessions that hold one and ask for the other meet in a
+// deadlock. A standby, and on MySQL and MariaDB a server that is read_only,
+// would grant shared locks that exclude nobody elsewhere. There a call is an error that matches
+// [ErrUnsafeEngine].
+func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
+	sharing := *m
+	sharing.shared = true
+	if _, one := m.target.(*permit[Tx]); one && sharing.err == nil {
+		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
+	}
+	return &sharing
+}
+
+// target is what a Mutex locks: slots, for keys, rows of a caller's table, a permit of a semaphore,
+// or the key of a Once.
+type target[Tx any] interface {
+	described
+
+	// request is what the driver is asked for. Holding says that the caller already has a
+	// connection.
+	request(ctx context.Context, holding bool) (dialects.Request, error)
+
+	// enter waits in the process until request may be asked for, and asks for it in a new session.
+	enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
+
+	// forget forgets what request has looked up, if err says that it is outdated. It tells whether
+	// to look it up again.
+	forget(err error) (again bool)
+}
+
+// described is what people are told of what is locked.
+type described interface {
+	String() string // for errors and the log
+	call() Call     // what a Tracer is told: the table, unless it is the lock table, the column and the names
+}
+
+// request is what the driver is asked for.
+func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
+	request, err := m.target.request(ctx, holding)
+	request.Try, request.Shared = try, m.shared
+	return request, err
+}
+
+// lookedUp runs ask, which asks the server for a request, and runs it once more if what the request
+// was made of is outdated.
+func (m *Mutex[Tx]) lookedUp(ask func() error) error {
+	for first := true; ; first = false {
+		err := ask()
+		if again := m.target.forget(err); !again || !first {
+			return err
+		}
+	}
+}
+
+// maxRows bounds one Mutex. A statement that names more rows outgrows what MySQL's range optimizer
+// plans for by default, and would lock rows that nobody named.
+const maxRows = 4096
+
+func tooMany(rows int) error {
+	if rows <= maxRows {
+		return nil
+	}
+	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
+}
+
+// slots are rows of the lock table, which keys hash to once the number of slots is known.
+type slots[Tx any] struct {
+	locker *Locker[Tx]
+	keys   []string
+}
+
+func (s *slots[Tx]) String() string { return nameOf(s.keys) }
+func (s *slots[Tx]) call() Call     { return Call{Names: s.keys} }
+
+func (s *slots[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
+	found, err := s.locker.find(ctx, holding)
+	if err != nil {
+		return dialects.Request{}, err
+	}
+	values := slotsOf(s.keys, found.Slots)
+	return dialects.Request{
+		Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
+		Keys: s.locker.config.shownSlots(s.keys, values),
+	}, nil
+}
+
+func (s *slots[Tx]) enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
+	return s.locker.enter(ctx, wait, s, request)
+}
+
+func (s *slots[Tx]) forget(err error) bool { return s.locker.forget(err) }
+
+// slotColumn is the lock table's primary key.
+const slotColumn = "slot"
+
+// slotOf hashes a key to one of n slots. The hash is part of what all clients agree on: changing it
+// would let two versions of a program hold one key at once.
+func slotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) % uint32(n)) }
+
+// slotsOf are the slots of keys, each once, in ascending order.
+func slotsOf(keys []string, n int) []dialects.Value {
+	slots := make([]int, 0, 8)
+	for _, key := range keys {
+		slots = append(slots, slotOf(key, n))
+	}
+	slices.Sort(slots)
+	slots = slices.Compact(slots)
+	values := make([]dialects.Value, len(slots))
+	for i, slot := range slots {
+		values[i].Text = strconv.Itoa(slot)
+	}
+	return values
+}
