@@ -33,12 +33,6 @@ func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx
 	return m.do(ctx, "Do", false, work)
 }
 
-// TryDo is Do without waiting: when another session holds the lock, or waits for it, work does not
-// run and the error is [ErrNotAcquired].
-func (m *Mutex[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	return m.do(ctx, "TryDo", true, work)
-}
-
 // do is Do and TryDo.
 func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	if work == nil {

@@ -18,17 +18,6 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, "Lock", false)
 }
 
-// TryLock is Lock without waiting: a lock that another session holds, or waits for, is
-// [ErrNotAcquired] at once. Waiters are never overtaken. TryLock waits for a free connection of the
-// pool only, as long as ctx and Within allow.
-//
-// A try also misses when the lock is that of another key with the same slot: see Slots collide. Of
-// several tries of one key at the same moment, one gets it. Tries that name several keys may all
-// miss: each finds some of them taken by the others.
-func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
-	return m.lock(ctx, "TryLock", true)
-}
-
 // lock is Lock and TryLock.
 func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
 	ctx, trace := m.asked(ctx, verb, true)

@@ -24,12 +24,6 @@ func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }
 
-// TryLockTx is LockTx without waiting: a lock that another session holds, or waits for, is
-// [ErrNotAcquired] at once, and the transaction stays usable.
-func (m *Mutex[Tx]) TryLockTx(ctx context.Context, tx Tx) error {
-	return m.lockTx(ctx, "TryLockTx", tx, true)
-}
-
 func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) error {
 	ctx, trace := m.asked(ctx, verb, false)
 	err := m.lockIn(ctx, verb, tx, try)

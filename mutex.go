@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -137,53 +135,4 @@ func tooMany(rows int) error {
 		return nil
 	}
 	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
-}
-
-// slots are rows of the lock table, which keys hash to once the number of slots is known.
-type slots[Tx any] struct {
-	locker *Locker[Tx]
-	keys   []string
-}
-
-func (s *slots[Tx]) String() string { return nameOf(s.keys) }
-func (s *slots[Tx]) call() Call     { return Call{Names: s.keys} }
-
-func (s *slots[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
-	found, err := s.locker.find(ctx, holding)
-	if err != nil {
-		return dialects.Request{}, err
-	}
-	values := slotsOf(s.keys, found.Slots)
-	return dialects.Request{
-		Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
-		Keys: s.locker.config.shownSlots(s.keys, values),
-	}, nil
-}
-
-func (s *slots[Tx]) enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
-	return s.locker.enter(ctx, wait, s, request)
-}
-
-func (s *slots[Tx]) forget(err error) bool { return s.locker.forget(err) }
-
-// slotColumn is the lock table's primary key.
-const slotColumn = "slot"
-
-// slotOf hashes a key to one of n slots. The hash is part of what all clients agree on: changing it
-// would let two versions of a program hold one key at once.
-func slotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) % uint32(n)) }
-
-// slotsOf are the slots of keys, each once, in ascending order.
-func slotsOf(keys []string, n int) []dialects.Value {
-	slots := make([]int, 0, 8)
-	for _, key := range keys {
-		slots = append(slots, slotOf(key, n))
-	}
-	slices.Sort(slots)
-	slots = slices.Compact(slots)
-	values := make([]dialects.Value, len(slots))
-	for i, slot := range slots {
-		values[i].Text = strconv.Itoa(slot)
-	}
-	return values
 }
