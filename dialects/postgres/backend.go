@@ -35,7 +35,7 @@ const (
 func (b *backend) run(ctx context.Context, s sqltext.Script,
 	send func(context.Context, sqltext.Script) ([][]string, error),
 ) (columns [][]string, err error) {
-	if b == nil || len(s) == 0 || s[0].SQL != beginSQL && s[0].SQL != waitSavepoint {
+	if b == nil || len(s) == 0 || !s[0].Opens {
 		return send(ctx, s)
 	}
 	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}})

@@ -71,7 +71,7 @@ type checkConn struct {
 // begin begins the transaction of a lock.
 func (c *checkConn) begin() sqltext.Script {
 	c.begun = true
-	return sqltext.Script{{SQL: beginSQL}, leaseStatement(c.lease)}
+	return sqltext.Script{begin, leaseStatement(c.lease)}
 }
 
 // TryLock implements exclusion.Conn.
@@ -126,6 +126,6 @@ func (c *checkConn) Rollback(ctx context.Context) error {
 		return nil
 	}
 	c.begun = false
-	_, err := c.run(ctx, sqltext.Script{{SQL: "rollback"}})
+	_, err := c.run(ctx, sqltext.Script{sqltext.Silent("rollback")})
 	return err
 }

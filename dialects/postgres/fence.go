@@ -138,10 +138,10 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 	// standbys.
 	durable := sqltext.Statement{SQL: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
-	alone := sqltext.Statement{SQL: "lock table " + f.epochs + " in share row exclusive mode"}
+	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
 	drawn, err := q.run(ctx, sqltext.Script{
-		{SQL: beginSQL},
+		begin,
 		durable,
 		alone,
 		{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs + "), drawn as (insert into " +
@@ -149,23 +149,23 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 			" (epoch) overriding system value select epoch + 1 from former where epoch >= " +
 			"coalesce((select epoch from drawn), 0) returning epoch) " +
 			"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"},
-		{SQL: "commit"},
+		commit,
 	})
 	if err != nil {
 		return false, err
 	}
 	epoch := drawn[3][0]
 	run, err := q.run(ctx, sqltext.Script{
-		{SQL: beginSQL},
+		begin,
 		durable,
 		alone,
-		sqltext.With("with run as (insert into "+f.runs+" as former select true, $1::bigint, last_value - 1 from "+
+		sqltext.Silent("with run as (insert into "+f.runs+" as former select true, $1::bigint, last_value - 1 from "+
 			f.sequence+" where not exists (select from "+f.epochs+" where epoch > $1::bigint and begun) "+
 			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where "+
 			"excluded.start - former.start >= "+strconv.Itoa(fencing.Spent-1)+" or "+f.serverOf("former")+
 			" is distinct from "+serverSQL+" returning epoch) update "+f.epochs+" set begun = true, server = "+
 			serverSQL+" where epoch in (select epoch from run)", epoch),
-		{SQL: "commit"},
+		commit,
 		{SQL: "select epoch::text from " + f.runs + " run" + f.here()},
 	})
 	return err == nil && len(run[5]) > 0, err

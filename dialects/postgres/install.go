@@ -50,7 +50,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 			}
 		}()
 		if _, err := q.run(ctx, sqltext.Script{
-			{SQL: beginSQL},
+			begin,
 			leaseStatement(layout.Lease),
 			sqltext.With("select pg_advisory_xact_lock($1)", strconv.FormatInt(int64(installLock.Sum64()), 10)),
 		}); err != nil {
@@ -65,7 +65,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_, err = q.run(clean, sqltext.Script{{SQL: "commit"}})
+		_, err = q.run(clean, sqltext.Script{commit})
 		return err
 	})
 }
@@ -98,7 +98,7 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (nam
 		return "", err
 	}
 	if !isTrue(exists[0][0]) {
-		if _, err := q.run(ctx, sqltext.Script{{SQL: create}}); err != nil {
+		if _, err := q.run(ctx, sqltext.Script{sqltext.Silent(create)}); err != nil {
 			return "", fmt.Errorf("create table: %w", err)
 		}
 	}
@@ -114,7 +114,7 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (nam
 		return found.name, nil
 	}
 	_, seed := schema(quoted, wanted)
-	if _, err := q.run(ctx, sqltext.Script{{SQL: seed}}); err != nil {
+	if _, err := q.run(ctx, sqltext.Script{sqltext.Silent(seed)}); err != nil {
 		return "", fmt.Errorf("seed table: %w", err)
 	}
 	_, err = q.slots(ctx, table)
@@ -139,7 +139,7 @@ func (q querier) create(ctx context.Context, table string) error {
 		beside = append(beside, schema...)
 	}
 	for _, text := range beside {
-		if _, err := q.run(ctx, sqltext.Script{{SQL: text}}); err != nil {
+		if _, err := q.run(ctx, sqltext.Script{sqltext.Silent(text)}); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (q querier) create(ctx context.Context, table string) error {
 	}
 	complete, err := q.run(ctx, sqltext.Script{f.isComplete()})
 	if err == nil && !isTrue(complete[0][0]) {
-		_, err = q.run(ctx, sqltext.Script{{SQL: f.completion()}})
+		_, err = q.run(ctx, sqltext.Script{sqltext.Silent(f.completion())})
 	}
 	return err
 }

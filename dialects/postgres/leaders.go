@@ -38,8 +38,8 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 		" where hash = $1", election.Hash)
 	args := []string{election.Hash, election.Name}
 	parts := "nullif($2, ''), part from unnest(array['seat', 'record', 'office']) part on conflict do nothing"
-	add := sqltext.With("insert into "+leaders+" (hash, name, part) select $1, "+parts, args...)
-	number := sqltext.With("insert into "+leaders+" (id, hash, name, part) overriding system value "+
+	add := sqltext.Silent("insert into "+leaders+" (hash, name, part) select $1, "+parts, args...)
+	number := sqltext.Silent("insert into "+leaders+" (id, hash, name, part) overriding system value "+
 		"select (select max(id) from "+leaders+") + row_number() over (), $1, "+parts, args...)
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
@@ -67,7 +67,6 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 // addScripts find rows, add them where they are missing, and number them where the server does not:
 // a logical replica has the rows of its publisher, but not how far their numbers were drawn.
 func addScripts(find, add, number sqltext.Statement) []sqltext.Script {
-	begin, commit := sqltext.Statement{SQL: beginSQL}, sqltext.Statement{SQL: "commit"}
 	return []sqltext.Script{{find}, {begin, add, commit, find}, {begin, number, commit, find}}
 }
 
@@ -82,14 +81,14 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 	defer d.passing.RUnlock()
 	return d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, sqltext.Script{
-			{SQL: beginSQL},
+			begin,
 			sqltext.With("select "+setSQL("lock_timeout", "$1"), milliseconds(recordWait)),
 			sqltext.With("update "+seats.Table+" set identity = $1, term = $2, since = clock_timestamp() "+
 				"where id = $3 and hash = $4 and term < $2 returning id::text",
 				identity, strconv.FormatInt(term, 10), seats.Record, seats.Election),
 			sqltext.With("select id::text from "+seats.Table+" where id = $1 and hash = $2",
 				seats.Record, seats.Election),
-			{SQL: "commit"},
+			commit,
 		})
 		switch {
 		case err != nil:
@@ -112,12 +111,12 @@ func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader d
 	office := passSQL(seats.Row(seats.Office), "pg_try_advisory_xact_lock_shared", "$1")
 	err = d.withConn(ctx, func(q querier) error {
 		columns, err := q.run(ctx, sqltext.Script{
-			{SQL: "begin isolation level read committed"},
+			sqltext.Silent("begin isolation level read committed"),
 			sqltext.With("select "+office, seats.Office),
 			sqltext.With("select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from "+
 				seats.Table+" where id = $1 and hash = $2 and part = 'record'", seats.Record, seats.Election),
 			{SQL: "select pg_is_in_recovery()"},
-			{SQL: "commit"},
+			commit,
 		})
 		switch {
 		case err != nil:

@@ -175,19 +175,19 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
-		_, err = q.run(clean, sqltext.Script{{SQL: releaseSQL}})
+		_, err = q.run(clean, sqltext.Script{releaseWait})
 		return got, lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
-	// dropSnapshotSQL.
-	_, undone := q.run(clean, sqltext.Script{{SQL: "rollback to " + waitSavepoint}})
+	// dropSnapshot.
+	_, undone := q.run(clean, sqltext.Script{undoWait})
 	if undone == nil && unsure {
 		undone = q.unqueue(clean, request)
 	}
 	if undone == nil {
 		err = q.explain(clean, request, err)
-		_, undone = q.run(clean, sqltext.Script{{SQL: releaseSQL}})
+		_, undone = q.run(clean, sqltext.Script{releaseWait})
 	}
 	if undone != nil {
 		return got, lost(errors.Join(err, undone))
@@ -195,11 +195,13 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	return got, err
 }
 
-// waitSavepoint is in front of a wait in a transaction that has more to lose.
-const (
-	waitName      = "txlock_wait"
-	waitSavepoint = "savepoint " + waitName
-	releaseSQL    = "release " + waitSavepoint
+const waitName = "txlock_wait"
+
+// A savepoint is in front of a wait in a transaction that has more to lose.
+var (
+	waitSavepoint = sqltext.Statement{SQL: "savepoint " + waitName, Silent: true, Opens: true}
+	undoWait      = sqltext.Silent("rollback to savepoint " + waitName)
+	releaseWait   = sqltext.Silent("release savepoint " + waitName)
 )
 
 // unheard is how long nobody interrupts a flight whose savepoint was not confirmed. After that the
@@ -238,5 +240,5 @@ func inTwo(run func(context.Context, sqltext.Script) ([][]string, error)) flight
 func (q querier) abandon(ctx context.Context) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	_, _ = q.run(clean, sqltext.Script{{SQL: "rollback"}})
+	_, _ = q.run(clean, sqltext.Script{sqltext.Silent("rollback")})
 }

@@ -141,7 +141,7 @@ func (s *session[Tx]) Unmark(ctx context.Context, marker dialects.Marker) error 
 	markers, _, err := markersOf(marker.Table)
 	if err == nil {
 		_, err = s.runDetached(ctx, marker,
-			sqltext.With("delete from "+markers+" where marker = $1", hashOf(marker)))
+			sqltext.Silent("delete from "+markers+" where marker = $1", hashOf(marker)))
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		for {
 			most, begun := size.Next(), time.Now()
 			columns, err := q.run(ctx, sqltext.Script{
-				{SQL: beginSQL}, sqltext.With(sweep, from, until, strconv.Itoa(most)), {SQL: "commit"},
+				begin, sqltext.With(sweep, from, until, strconv.Itoa(most)), commit,
 			})
 			if err != nil {
 				q.abandon(ctx)

@@ -36,8 +36,8 @@ func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialec
 	named := append(args, semaphore.Name)
 	missing := "nullif($3, ''), n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
 		" where hash = $1 and permit = n) order by n on conflict do nothing"
-	add := sqltext.With("insert into "+permits+" (hash, name, permit) select $1, "+missing, named...)
-	number := sqltext.With("insert into "+permits+" (id, hash, name, permit) overriding system value "+
+	add := sqltext.Silent("insert into "+permits+" (hash, name, permit) select $1, "+missing, named...)
+	number := sqltext.Silent("insert into "+permits+" (id, hash, name, permit) overriding system value "+
 		"select (select max(id) from "+permits+") + row_number() over (order by n), $1, "+missing, named...)
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(q querier) error {
@@ -203,7 +203,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 	rows := sqltext.ArrayOf(request.Permit.Rows)
 	p := plan{turnstiles: -1, settings: -1}
 	if as != owner {
-		p.add(sqltext.Statement{SQL: waitSavepoint})
+		p.add(waitSavepoint)
 	}
 	if as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
@@ -264,7 +264,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	}
 	p.add(sqltext.With("select "+setSQL(rowsSetting, "$1")+", "+setSQL(limitSetting, "$2"),
 		sqltext.ArrayOf(request.Permit.Rows), within))
-	p.add(sqltext.Statement{SQL: queueSQL(request.Table)})
+	p.add(sqltext.Silent(queueSQL(request.Table)))
 	note, args := granted(request, as, "$1")
 	p.rows = p.add(sqltext.With("select current_setting('"+answerSetting+"'), "+note, args...))
 	p.add(restore)
@@ -314,7 +314,7 @@ func (p *plan) finishPermit(request dialects.Request, on terms) error {
 		p.token = p.add(fence.token(request.Tokens))
 	}
 	if on.as == owner && on.mark == "" {
-		p.add(sqltext.Statement{SQL: dropSnapshotSQL})
+		p.add(dropSnapshot)
 	}
 	return nil
 }
@@ -360,14 +360,15 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 	var err error
 	for range tries {
 		_, err = q.run(ctx, sqltext.Script{
-			{SQL: "savepoint txlock_unqueue"},
+			sqltext.Silent("savepoint txlock_unqueue"),
 			{SQL: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
-			{SQL: "release savepoint txlock_unqueue"},
+			sqltext.Silent("release savepoint txlock_unqueue"),
 		})
 		if err == nil || broken(err) { // a session that is gone has given everything back
 			return nil
 		}
-		if _, undone := q.run(ctx, sqltext.Script{{SQL: "rollback to savepoint txlock_unqueue"}}); undone != nil {
+		undo := sqltext.Silent("rollback to savepoint txlock_unqueue")
+		if _, undone := q.run(ctx, sqltext.Script{undo}); undone != nil {
 			break
 		}
 	}

@@ -159,7 +159,7 @@ func (c *pgxConn) told() string { return c.kept.told }
 
 // begin sends BEGIN and the script together.
 func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
-	s = append(sqltext.Script{{SQL: beginSQL}}, s...)
+	s = append(sqltext.Script{begin}, s...)
 	if !c.kept.prepared.serves(c.PgConn()) {
 		columns, err = c.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			return c.sendBatch(ctx, mark, s)
@@ -182,7 +182,7 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) (col
 
 // sendBatch leaves it to pgx to send a script.
 func (c *pgxConn) sendBatch(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
-	if s[0].SQL != beginSQL {
+	if !s[0].Opens {
 		return c.send(ctx, s)
 	}
 	options := pgx.TxOptions{BeginQuery: beginSQL}

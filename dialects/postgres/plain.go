@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -190,7 +189,7 @@ func (l *plainLink) together(ctx context.Context, s sqltext.Script) (columns [][
 	results, err := query(ctx, l.conn, l.tag+text, nil)
 	for _, statement := range s {
 		switch {
-		case !returnsRows(statement.SQL):
+		case statement.Silent:
 			columns = append(columns, nil)
 		case len(results) > 0:
 			columns, results = append(columns, results[0]), results[1:]
@@ -199,6 +198,9 @@ func (l *plainLink) together(ctx context.Context, s sqltext.Script) (columns [][
 		default:
 			return columns, fmt.Errorf("bug: no rows of %s", statement.SQL)
 		}
+	}
+	if len(results) > 0 {
+		return columns, fmt.Errorf("bug: rows of a silent statement in %s", text)
 	}
 	return columns, err
 }
@@ -281,38 +283,6 @@ func (l *plainLink) told() string {
 		}
 	}
 	return ""
-}
-
-// returnsRows tells whether the server describes rows for a statement of ours. Of a WITH, that is
-// for the statement behind its parentheses.
-func returnsRows(text string) bool {
-	if strings.HasPrefix(text, "with ") {
-		depth, quoted := 0, false
-		for i, c := range text {
-			switch {
-			case c == '\'':
-				quoted = !quoted
-			case quoted:
-			case c == '(':
-				depth++
-			case c == ')':
-				depth--
-			case depth == 0 && hasVerb(text[i:]):
-				return returnsRows(text[i:])
-			}
-		}
-	}
-	return strings.HasPrefix(text, "select ") || hasVerb(text) && strings.Contains(text, " returning ")
-}
-
-// hasVerb tells whether text begins with a statement that reads or writes rows.
-func hasVerb(text string) bool {
-	for _, verb := range []string{"select ", "insert into ", "update ", "delete from "} {
-		if strings.HasPrefix(text, verb) {
-			return true
-		}
-	}
-	return false
 }
 
 // query is the first column of each statement that returns rows.

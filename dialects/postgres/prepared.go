@@ -171,7 +171,7 @@ func (p *prepared) write(to *pgproto3.Frontend, s sqltext.Script) (results int) 
 	}
 	p.outdated, p.unparsed = p.outdated[:0], p.unparsed[:0]
 	for _, statement := range s {
-		if statement.SQL == dropSnapshotSQL { // the snapshot goes with the portal of the statement before
+		if statement.Idles { // the snapshot goes with the portal of the statement before
 			to.SendClose(&pgproto3.Close{ObjectType: 'P'})
 			continue
 		}

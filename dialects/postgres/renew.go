@@ -123,9 +123,9 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 	columns, err := s.conn.run(ctx, sqltext.Script{
-		{SQL: renewSavepoint},
+		sqltext.Silent(renewSavepoint),
 		{SQL: "select extract(epoch from now()) || ' ' || " + nameSQL},
-		{SQL: "release " + renewSavepoint},
+		sqltext.Silent("release " + renewSavepoint),
 	})
 	if err != nil {
 		return "", err

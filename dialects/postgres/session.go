@@ -87,7 +87,7 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 		}
 	}
 	if ahead != nil {
-		ahead = append(ahead, sqltext.Statement{SQL: chainSQL})
+		ahead = append(ahead, sqltext.Silent(chainSQL))
 	}
 	columns, err := s.conn.begin(ctx, s.mark, append(ahead, lock.Script...))
 	if err != nil {

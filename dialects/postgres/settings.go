@@ -35,6 +35,11 @@ const (
 	restoreSQL = "rollback and chain; select " + unguardColumn + "; commit and chain"
 )
 
+var (
+	begin  = sqltext.Statement{SQL: beginSQL, Silent: true, Opens: true}
+	commit = sqltext.Silent("commit")
+)
+
 // markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const markSetting = "txlock.held"
 
@@ -52,7 +57,7 @@ func commitScript(mark string, guarded bool) sqltext.Script {
 	if guarded {
 		proof.SQL += ", " + unguardColumn
 	}
-	return sqltext.Script{proof, {SQL: "commit"}}
+	return sqltext.Script{proof, commit}
 }
 
 // commitSQL is commitScript as one simple query. It takes the server some 30 µs longer: it parses

@@ -38,7 +38,7 @@ func (c *sqlConn) alone(work func() error) (workErr error) {
 
 // begin sends BEGIN and the script together, where the driver can.
 func (c *sqlConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
-	s = append(sqltext.Script{{SQL: beginSQL}}, s...)
+	s = append(sqltext.Script{begin}, s...)
 	columns, err := c.first(ctx, s)
 	columns = columns[min(1, len(columns)):]
 	if err == nil && mark != "" {

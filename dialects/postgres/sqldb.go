@@ -128,7 +128,7 @@ func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Re
 				safe() // see cancelTaggedSQL
 				text, err := s[1:].Text()
 				if err == nil { // pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment
-					_, err = tx.ExecContext(ctx, waitSavepoint+"; "+tag+text)
+					_, err = tx.ExecContext(ctx, waitSavepoint.SQL+"; "+tag+text)
 				}
 				return nil, err
 			},
@@ -156,7 +156,7 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	if _, err := tx.ExecContext(clean, waitSavepoint); err != nil {
+	if _, err := tx.ExecContext(clean, waitSavepoint.SQL); err != nil {
 		if sqlState(err) == noTransaction || broken(err) {
 			err = lost(err)
 		}
@@ -164,8 +164,8 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 	}
 	_, err := tx.ExecContext(clean, "select 1; select "+failSQL(missed))
 	blind := verdictOf(err) != nil
-	for _, undo := range []string{"rollback to " + waitSavepoint, releaseSQL} {
-		if _, undone := tx.ExecContext(clean, undo); undone != nil {
+	for _, undo := range []sqltext.Statement{undoWait, releaseWait} {
+		if _, undone := tx.ExecContext(clean, undo.SQL); undone != nil {
 			return false, lost(errors.Join(err, undone))
 		}
 	}

@@ -61,7 +61,7 @@ func (p *plan) add(s sqltext.Statement) (at int) {
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
 	if on.as != owner {
-		p.add(sqltext.Statement{SQL: waitSavepoint})
+		p.add(waitSavepoint)
 	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
@@ -116,21 +116,21 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.add(restore)
 	switch {
 	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
-		p.add(sqltext.Statement{SQL: on.nest})
+		p.add(sqltext.Silent(on.nest))
 	case on.as != owner:
-		p.add(sqltext.Statement{SQL: releaseSQL})
+		p.add(releaseWait)
 	case on.mark == "":
-		p.add(sqltext.Statement{SQL: dropSnapshotSQL})
+		p.add(dropSnapshot)
 	}
 	return p, nil
 }
 
-// dropSnapshotSQL comes last in the lock of a session that then is idle. The server keeps the
+// dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
 // snapshot of the last statement until the next one comes; a SET has none. Where prepared sends the
 // script, it closes the portal of that statement instead. A heartbeat would be too late: who has
 // begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the
 // transaction.
-const dropSnapshotSQL = "set local txlock.idle = ''"
+var dropSnapshot = sqltext.Statement{SQL: "set local txlock.idle = ''", Silent: true, Idles: true}
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
 // other row.

@@ -15,14 +15,24 @@ import (
 // from the column that it is compared with.
 type Script []Statement
 
-// Statement is one of them, with $1 and so on for its arguments.
+// Statement is one of them, with $1 and so on for its arguments. It says what a sender would else
+// have to read in its text.
 type Statement struct {
 	SQL  string
 	Args []string
+
+	Silent bool // it returns no rows
+	Opens  bool // what follows in the script may wait, and can be undone once it has run
+	Idles  bool // it does nothing but end the snapshot of the statement before
 }
 
 // With is a statement with arguments.
 func With(sql string, args ...string) Statement { return Statement{SQL: sql, Args: args} }
+
+// Silent is a statement that returns no rows.
+func Silent(sql string, args ...string) Statement {
+	return Statement{SQL: sql, Args: args, Silent: true}
+}
 
 // Texts are the arguments as the protocol takes them.
 func (s Statement) Texts() [][]byte {

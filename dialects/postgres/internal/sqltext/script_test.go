@@ -12,22 +12,22 @@ import (
 func TestText(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]Script{
-		"begin; select 'a'":              {{SQL: "begin"}, {"select $1", []string{"a"}}},
-		"select 'a''b', 'c'":             {{"select $1, $2", []string{"a'b", "c"}}},
-		`select  E'a\\''b'::text`:        {{"select $1::text", []string{`a\'b`}}},
-		`select '$1', "$1", 'it''s $1'`:  {{`select '$1', "$1", 'it''s $1'`, []string{"a"}}},
-		`select '""', 'a', "x""y$1"`:     {{`select '""', $1, "x""y$1"`, []string{"a"}}},
-		"select '$2', 'b'":               {{"select $1, $2", []string{"$2", "b"}}},
-		"select '1', '10'":               {{"select $1, $10", strings.Fields("1 2 3 4 5 6 7 8 9 10")}},
-		"select 'Zoë; drop table slots'": {{"select $1", []string{"Zoë; drop table slots"}}},
+		"begin; select 'a'":              {{SQL: "begin"}, With("select $1", "a")},
+		"select 'a''b', 'c'":             {With("select $1, $2", "a'b", "c")},
+		`select  E'a\\''b'::text`:        {With("select $1::text", `a\'b`)},
+		`select '$1', "$1", 'it''s $1'`:  {With(`select '$1', "$1", 'it''s $1'`, "a")},
+		`select '""', 'a', "x""y$1"`:     {With(`select '""', $1, "x""y$1"`, "a")},
+		"select '$2', 'b'":               {With("select $1, $2", "$2", "b")},
+		"select '1', '10'":               {With("select $1, $10", strings.Fields("1 2 3 4 5 6 7 8 9 10")...)},
+		"select 'Zoë; drop table slots'": {With("select $1", "Zoë; drop table slots")},
 	} {
 		text, err := s.Text()
 		require.NoError(t, err)
 		require.Equal(t, want, text)
 	}
-	_, err := Script{{"select $1", []string{"a\x00b"}}}.Text()
+	_, err := Script{With("select $1", "a\x00b")}.Text()
 	require.ErrorContains(t, err, "NUL")
-	_, err = Script{{"select $2", []string{"a"}}}.Text()
+	_, err = Script{With("select $2", "a")}.Text()
 	require.ErrorContains(t, err, "bug")
 }
 
