@@ -35,7 +35,7 @@ export GORACE := atexit_sleep_ms=20 $(GORACE)
 GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=16 -timeout=$(LIMIT)
 LIMIT = 40m
 
-test: ## everything that protects the promise, on every engine: about 16 minutes on 2 cores, 10 are the aim
+test: ## everything that protects the promise, on every engine: about 12 minutes on 2 cores, 10 are the aim
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; PostgreSQL 15 but for every other client in"
 	@echo "the root's guarantees; a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee"
 	@echo "with the other of two clients of an engine, most of internal/anydriver, 800 of 1000 races between a"
