@@ -47,7 +47,7 @@ type Inspection struct {
 // RowState is a row with its holder and waiters.
 type RowState struct {
 	Kind    Kind
-	Table   string  // as its user spells it
+	Table   string  // of KindRow, as its user spells it
 	Column  string  // empty for a slot
 	Value   string  // of Column, or the slot's number
 	Holder  *Party  // nil: nobody known; without a Session: the row is held, and the server does not say by whom

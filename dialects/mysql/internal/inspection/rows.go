@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -59,7 +60,8 @@ func (p *picture) claimed() claims {
 			quoted, err := sqltext.QuoteTable(claim.Table)
 			column, failed := sqltext.QuoteColumn(claim.Column)
 			table := p.parsed(quoted, party.Database)
-			if err != nil || failed != nil || table.Database == "" || table == p.own || table == seats {
+			if err != nil || failed != nil || table == p.own || table == seats || len(claim.Items) == 0 ||
+				table.Database == "" || !utf8.ValidString(table.Database) { // it came in this session's character set
 				continue
 			}
 			column = strings.ToLower(sqltext.TableOf(column, "").Name)

@@ -54,9 +54,10 @@ func TableOf(quoted, database string) Table {
 	return Table{database, name}
 }
 
-// Is is the condition that two columns name the table. The bare columns let the server look it up.
+// Is is the condition that two columns name the table, whose names must be valid UTF-8. The bare
+// columns let the server look it up.
 func (t Table) Is(database, name string) string {
-	first, _ := Literal(dialects.Value{Text: t.Database}) // names are valid UTF-8
+	first, _ := Literal(dialects.Value{Text: t.Database})
 	second, _ := Literal(dialects.Value{Text: t.Name})
 	return database + " = " + first + " AND " + name + " = " + second
 }
