@@ -102,6 +102,10 @@ func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant, scope *
 // takes nothing of what was locked before it.
 func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
 	if request.Permit != nil {
+		before, known := s.held[permitIn(request)]
+		if known && before.scope == nil && before.Permit == got.Permit {
+			scope = nil
+		}
 		s.held[permitIn(request)] = hold{Grant: got, scope: scope}
 	}
 	for _, value := range request.Values {

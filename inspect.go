@@ -117,7 +117,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		}
 		only = append(only, slotOf(key, found.Slots))
 	}
-	holdings, here := []Holding{}, l.waitingHere()
+	holdings := []Holding{}
 	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
 		states, err := l.driver.Inspect(ctx, dialects.Inspection{
 			Kind: kind, Table: *found, Slots: only, Names: hashesOf(keys),
@@ -125,6 +125,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		if err != nil {
 			return nil, err
 		}
+		here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
 		for _, state := range states {
 			if only == nil || kind != dialects.KindRow || state.Column == "" && slices.ContainsFunc(
 				only, func(slot int) bool { return strconv.Itoa(slot) == state.Value }) {

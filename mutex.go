@@ -94,7 +94,8 @@ type target[Tx any] interface {
 	// connection.
 	request(ctx context.Context, holding bool) (dialects.Request, error)
 
-	// enter waits in the process until request may be asked for, and asks for it in a new session.
+	// enter waits in the process until request may be asked for, and asks for it in a new session,
+	// or has one that was handed over.
 	enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
 
 	// forget forgets what request has looked up, if err says that it is outdated. It tells whether

@@ -41,13 +41,13 @@ func (r *rows[Tx]) take(values []any) error {
 	case len(values) == 0:
 		return errors.New("Rows needs at least one value")
 	}
-	r.values = make([]dialects.Value, len(values))
+	r.values = make([]dialects.Value, 0, len(values))
 	for i, value := range values {
 		converted, err := valueOf(value)
 		if err != nil {
 			return fmt.Errorf("value %d of Rows: %w", i+1, err)
 		}
-		r.values[i] = converted
+		r.values = append(r.values, converted)
 	}
 	slices.SortFunc(r.values, func(a, b dialects.Value) int { return cmp.Compare(a.Text, b.Text) })
 	r.values = slices.Compact(r.values)

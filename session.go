@@ -39,9 +39,8 @@ type session[Tx any] struct {
 	turns     *lifecycle.Turns
 	heartbeat *lifecycle.Heartbeat
 
-	// mu is the last that handOn takes, after the mutexes of Lines and of Life. So nothing that
-	// holds one of the latter two calls Lines. What the end of a context runs has a goroutine of
-	// its own.
+	// handOn takes the mutex of Lines first, then that of Life, and mu last. So nothing that holds
+	// Life's or mu calls Lines. What the end of a context runs has a goroutine of its own.
 	mu sync.Mutex
 	// first is what the session was begun for, and granted what its present owner got.
 	first   dialects.Request

@@ -13,9 +13,9 @@ var ErrChanged = errors.New("the session has changed")
 // Inspector shows who holds rows and who waits for them. Its methods take a connection from the
 // pool for a moment.
 type Inspector interface {
-	// Inspect returns what is held or awaited of a kind. More may be returned than was asked for,
-	// and the caller filters. A table of semaphores or of elections that is missing, or that this
-	// user may not read, has none.
+	// Inspect returns what is held or awaited of a kind. More slots may be returned than were asked
+	// for, and the caller filters. A table of semaphores or of elections that is missing, or that
+	// this user may not read, has none.
 	Inspect(ctx context.Context, of Inspection) ([]RowState, error)
 
 	// End ends a session that Inspect has shown, and returns when the server has released what it
