@@ -205,20 +205,6 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	return err
 }
 
-// Inspect implements dialects.Inspector.
-func (d *Driver) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
-	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
-		states, err = d.inspector.Inspect(ctx, conn, of)
-		return err
-	})
-	return states, err
-}
-
-// End implements dialects.Inspector.
-func (d *Driver) End(ctx context.Context, party dialects.Party) error {
-	return d.withConn(ctx, func(conn *sql.Conn) error { return d.inspector.End(ctx, conn, party) })
-}
-
 // PoolSize implements dialects.Driver.
 func (d *Driver) PoolSize() int {
 	if d.ready() != nil {
