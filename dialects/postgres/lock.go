@@ -43,14 +43,18 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	}()
 	state := sqlState(err)
 	moved := state == serialization && on.as != foreign && !request.Ours // see explainMove
+	var verdict error
+	if on.as != owner {
+		verdict = verdictOf(err)
+	}
 	gaveWay := asked && state == queryCanceled || patience > 0 && state == lockNotAvailable
 	switch {
 	case (gaveWay || moved) && ctx.Err() == nil:
 		return 0, errGaveWay
 	case moved:
 		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
-	case err != nil && on.as != owner && verdictOf(err) != nil:
-		return 0, verdictOf(err)
+	case verdict != nil:
+		return 0, verdict
 	case err != nil:
 		return 0, classify(err, request)
 	case on.blind:
@@ -168,8 +172,9 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	case state == abortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
 		return got, err
 	}
-
-	if failed == nil && request.Permit == nil { // the savepoint is released, and a try that missed has taken nothing
+	// The flight has released the savepoint, or has left it to the end of a Nest. A try that missed
+	// has taken nothing.
+	if failed == nil && request.Permit == nil {
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)

@@ -63,14 +63,15 @@ func WithoutAdvice(err error) string {
 	return strings.Replace(err.Error(), a.Error(), a.error.Error(), 1)
 }
 
-// Census is what a lock table says of itself.
+// Census is what a lock table says of itself: by all of its rows or, where a lock is to follow that
+// needs one of them alone, by the first and the last.
 type Census struct {
 	Rows, MinSlot, MaxSlot int
 	MinSlots, MaxSlots     int
 }
 
 // Seeded is the number of slots of a complete table; any other table is an error. Every row carries
-// that number, so that missing rows show.
+// that number, so that missing rows show, as far as the Census looks.
 func (c Census) Seeded(table string) (int, error) {
 	switch {
 	case c.Rows == 0:

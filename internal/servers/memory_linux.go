@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	sharedMemory = "/dev/shm"
-	tmpfs        = 0x01021994 // TMPFS_MAGIC of statfs(2)
+	tmpfs = 0x01021994 // TMPFS_MAGIC of statfs(2)
 	// roomInMemory must be free: the servers that one run of all tests has at once.
 	roomInMemory = 8 << 30
 )

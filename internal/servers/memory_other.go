@@ -2,6 +2,4 @@
 
 package servers
 
-const sharedMemory = "" // there is none
-
 func inMemory() string { return "" }

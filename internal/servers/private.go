@@ -50,8 +50,8 @@ func (p programs) start(ctx context.Context, kind Kind, options Options) (*Serve
 	return startPrivate(ctx, place, func(folder string, port int) plan { return p.plan(folder, port, kind, options) })
 }
 
-// startPrivate starts what is planned for a new folder in place, which is that of
-// temporary files when it is empty, and a free port of 127.0.0.1.
+// startPrivate starts what is planned for a new folder in place, which is that of temporary files
+// when it is empty, and a free port of 127.0.0.1.
 func startPrivate(ctx context.Context, place string, planFor func(folder string, port int) plan) (*Server, error) {
 	removeOrphans()
 	folder, err := os.MkdirTemp(place, fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
@@ -221,12 +221,15 @@ func lastLines(text []byte) string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-const folderPrefix = "txlock-server-"
+const (
+	folderPrefix = "txlock-server-"
+	sharedMemory = "/dev/shm"
+)
 
 // removeOrphans removes the data that killed processes left behind.
 func removeOrphans() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
-	further, _ := filepath.Glob(filepath.Join(sharedMemory, folderPrefix+"*"))
+	further, _ := filepath.Glob(filepath.Join(sharedMemory, folderPrefix+"*")) // see inMemory
 	for _, folder := range append(folders, further...) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
 		if pid, err := strconv.Atoi(number); err == nil && !alive(pid) {

@@ -16,9 +16,10 @@ const (
 	RowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
 	TooManyConnections  = 1040
 	NoDatabasePrivilege = 1044
+	NodeNotReady        = 1047 // Galera
 	UnknownDatabase     = 1049
-	ServerShutdown      = 1053
 	TableExists         = 1050
+	ServerShutdown      = 1053
 	UnknownColumn       = 1054
 	NoSuchThread        = 1094
 	KillDenied          = 1095
@@ -29,7 +30,6 @@ const (
 	TooManyOfUser       = 1203 // connections
 	LockWaitTimeout     = 1205 // on MariaDB also NOWAIT
 	LockDeadlock        = 1213 // the transaction is rolled back
-	NodeNotReady        = 1047 // Galera
 	TooManyOfAccount    = 1226
 	NoGlobalPrivilege   = 1227
 	SeveralRows         = 1242 // of a subquery that must have one
@@ -42,8 +42,8 @@ const (
 	ReadOnlyMode        = 1836
 	ConnectionKilled    = 1927 // MariaDB
 	StatementTimeout    = 1969 // MariaDB, max_statement_time
-	OfflineMode         = 3032
 	QueryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
+	OfflineMode         = 3032
 	RefusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
 	SessionKilled       = 3169 // MySQL
 	LockNowait          = 3572 // MySQL, NOWAIT
