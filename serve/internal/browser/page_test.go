@@ -332,8 +332,11 @@ func TestProgramAway(t *testing.T) {
 	f := serving(t)
 	b := f.open(t, "/")
 	b.see("No locks are held.")
+	f.hold(t, "sku:42")
+	b.see("sku:42") // the page follows: its stream is open
+	// The listener goes first: else the page may be back before it, and is served for ever.
+	require.NoError(t, f.server.Listener.Close())
 	f.server.CloseClientConnections()
-	f.server.Listener.Close()
 	b.see("This page has lost its program since ")
 	b.forgive("ERR_")
 }
