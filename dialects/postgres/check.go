@@ -8,6 +8,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -51,7 +52,7 @@ func (q querier) refuseManyWriters(ctx context.Context, quoted string) error {
 		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname "+
 		"where s.subenabled and c.oid = $1::regclass", quoted)})
 	switch {
-	case sqlState(err) != "" && !broken(err): // it knows no such things, or does not show them
+	case server.State(err) != "" && !server.Broken(err): // it knows no such things, or does not show them
 		return nil
 	case err == nil && len(columns[0]) > 0:
 		return manyWriters(columns[0][0])
@@ -89,7 +90,7 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passin
 	}
 	columns, err := c.run(ctx, append(before,
 		sqltext.With("select slot from "+c.quoted+" where slot = $1 for update "+clause, strconv.Itoa(slot))))
-	if sqlState(err) == lockNotAvailable {
+	if server.State(err) == server.LockNotAvailable {
 		return 0, true, nil
 	}
 	if err != nil {
@@ -108,7 +109,7 @@ func (c *checkConn) pass(ctx context.Context, before sqltext.Script, slot int, s
 
 // verdict marks errors that say nothing about the engine.
 func verdict(err error) error {
-	if state := sqlState(err); state == "" || state == noPrivilege || broken(err) {
+	if state := server.State(err); state == "" || state == server.NoPrivilege || server.Broken(err) {
 		return exclusion.NoVerdict(err)
 	}
 	return err

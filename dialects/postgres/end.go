@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
 // Commit implements dialects.Session.
@@ -34,15 +35,15 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case sqlState(err) == abortedBefore: // a connection that does not know its state comes so far
+	case server.State(err) == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(errAborted, s.rollback(ctx))
-	case sqlState(err) == divisionByZero && s.conn.status() != idle: // of the proof; a COMMIT that failed is over
+	case server.State(err) == server.DivisionByZero && s.conn.status() != idle: // of the proof; a COMMIT that failed is over
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 			"not committed", dialects.ErrLost)
-	case sqlState(err) != "" && s.conn.status() == idle && s.settled: // as below, and nothing is to be restored
+	case server.State(err) != "" && s.conn.status() == idle && s.settled: // as below, and nothing is to be restored
 		return err
-	case errors.Is(err, dialects.ErrLost), sqlState(err) != "" && s.conn.status() != closed:
+	case errors.Is(err, dialects.ErrLost), server.State(err) != "" && s.conn.status() != closed:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",

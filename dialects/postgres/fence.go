@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -181,7 +182,7 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 	if err != nil || isTrue(complete[0][0]) {
 		return missing
 	}
-	return locktable.NoFence(request.Fence, serverError(missing))
+	return locktable.NoFence(request.Fence, server.Said(missing))
 }
 
 // isComplete asks whether all of the fence is there, in the shape that schema gives it.

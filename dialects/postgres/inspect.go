@@ -6,6 +6,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
 // Inspect implements dialects.Inspector.
@@ -25,7 +26,7 @@ func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) (state
 func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	return d.withConn(ctx, func(q querier) error {
 		err := inspection.End(ctx, q.run, party)
-		if sqlState(err) == noPrivilege {
+		if server.State(err) == server.NoPrivilege {
 			err = fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+
 				"pg_signal_backend TO …): %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -163,7 +164,7 @@ func (q querier) refuseOlder(ctx context.Context, table string) error {
 		if err == nil {
 			_, err = q.run(ctx, sqltext.Script{{SQL: "select hash from " + name + " limit 0"}})
 		}
-		if sqlState(err) == undefinedColumn {
+		if server.State(err) == server.UndefinedColumn {
 			return locktable.Older(name, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -155,14 +156,14 @@ func leaderIn(record string) (leader dialects.Leader, err error) {
 
 // mayPass are classes of SQLSTATEs that may pass by themselves, and single ones.
 var mayPass = []string{
-	"08",                            // connection exception
-	"40",                            // transaction rollback
-	"53",                            // insufficient resources: too many connections, say
-	"57P",                           // operator intervention: the server stops, starts, ends a session
-	"25006",                         // read only: a standby, or a primary that is about to be one
-	"25P03",                         // the lease of a session has run out
-	"25P04",                         // transaction_timeout
-	lockNotAvailable, queryCanceled, // a limit of the role's on a wait
+	"08",                                          // connection exception
+	"40",                                          // transaction rollback
+	"53",                                          // insufficient resources: too many connections, say
+	"57P",                                         // operator intervention: the server stops, starts, ends a session
+	"25006",                                       // read only: a standby, or a primary that is about to be one
+	"25P03",                                       // the lease of a session has run out
+	"25P04",                                       // transaction_timeout
+	server.LockNotAvailable, server.QueryCanceled, // a limit of the role's on a wait
 }
 
 // Passing implements dialects.Electorate.
@@ -170,7 +171,7 @@ func (d *driver[Tx]) Passing(err error) bool {
 	if errors.Is(err, errNoRun) {
 		return true
 	}
-	if state := sqlState(err); state != "" {
+	if state := server.State(err); state != "" {
 		for _, prefix := range mayPass {
 			if strings.HasPrefix(state, prefix) {
 				return true

@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -41,13 +42,13 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 			return err
 		})
 	}()
-	state := sqlState(err)
-	moved := state == serialization && on.as != foreign && !request.Ours // see explainMove
+	state := server.State(err)
+	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
 	var verdict error
 	if on.as != owner {
 		verdict = verdictOf(err)
 	}
-	gaveWay := asked && state == queryCanceled || patience > 0 && state == lockNotAvailable
+	gaveWay := asked && state == server.QueryCanceled || patience > 0 && state == server.LockNotAvailable
 	switch {
 	case (gaveWay || moved) && ctx.Err() == nil:
 		return 0, errGaveWay
@@ -115,10 +116,10 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
-	if state := sqlState(err); (state == undefinedTable || state == undefinedColumn) && request.Fence != "" {
+	if state := server.State(err); (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
 		return q.explainFence(ctx, request, err)
 	}
-	if sqlState(err) == serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
+	if server.State(err) == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
 		return q.explainMove(ctx, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
@@ -135,7 +136,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	return missing.Rows(request, columns[0])
 }
 
-// explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED
+// explainMove explains a server.Serialization failure in a transaction of the caller's. At READ COMMITTED
 // it has one cause: while the wait lasted, the row has moved to another partition. A new snapshot
 // finds it there, or finds it gone, so the wait is begun again. The library's own transactions are
 // all at READ COMMITTED.
@@ -166,10 +167,10 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		on.blind = q.blind
 		got.Token, err = guarded.await(ctx, request, on, send)
 	}
-	switch state := sqlState(failed); {
-	case state == noTransaction, broken(failed):
+	switch state := server.State(failed); {
+	case state == server.NoTransaction, server.Broken(failed):
 		return got, lost(err)
-	case state == abortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
+	case state == server.AbortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
 		return got, err
 	}
 	// The flight has released the savepoint, or has left it to the end of a Nest. A try that missed

@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -221,7 +222,7 @@ func (s *session[Tx]) runDetached(ctx context.Context, marker dialects.Marker, s
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	columns, err := s.run(clean, sqltext.Script{sent})
-	if broken(err) {
+	if server.Broken(err) {
 		return nil, lost(err)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -281,7 +282,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 			return err
 		})
 	}()
-	if asked && sqlState(err) == queryCanceled && ctx.Err() == nil {
+	if asked && server.State(err) == server.QueryCanceled && ctx.Err() == nil {
 		return got, true, errGaveWay
 	}
 	if err != nil {
@@ -364,7 +365,7 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 			{SQL: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
 			sqltext.Silent("release savepoint txlock_unqueue"),
 		})
-		if err == nil || broken(err) { // a session that is gone has given everything back
+		if err == nil || server.Broken(err) { // a session that is gone has given everything back
 			return nil
 		}
 		undo := sqltext.Silent("rollback to savepoint txlock_unqueue")

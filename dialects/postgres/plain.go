@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -155,7 +156,7 @@ func (l *plainLink) within(ctx context.Context) context.Context {
 func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
 	err = l.hold(ctx, func(ctx context.Context) error {
 		columns, err := query(ctx, l.conn, "select 1; select 2", nil)
-		if err == nil || sqlState(err) != "" {
+		if err == nil || server.State(err) != "" {
 			can = err == nil && len(columns) == 2
 			return nil
 		}
@@ -229,13 +230,13 @@ func (l *plainLink) commitAlone(ctx context.Context) error {
 	// The savepoint fails in an aborted transaction. COMMIT alone would roll that back without an
 	// error, and database/sql does not show the answer.
 	err := l.exec(ctx, "savepoint txlock_commit; commit")
-	if sqlState(err) == abortedBefore {
+	if server.State(err) == server.AbortedBefore {
 		err = errors.Join(pgx.ErrTxCommitRollback, l.exec(ctx, "rollback"))
 	}
 	return err
 }
 
-func (l *plainLink) note(err error) { l.broken = l.broken || broken(err) }
+func (l *plainLink) note(err error) { l.broken = l.broken || server.Broken(err) }
 
 func (l *plainLink) status() byte {
 	switch {
@@ -263,10 +264,10 @@ func (l *plainLink) ask(ctx context.Context) byte {
 		return status
 	}
 	err := l.exec(ctx, askSQL)
-	switch sqlState(err) {
-	case abortedBefore:
+	switch server.State(err) {
+	case server.AbortedBefore:
 		return failed
-	case noTransaction:
+	case server.NoTransaction:
 		return idle
 	}
 	return l.status()

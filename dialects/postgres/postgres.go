@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -159,7 +160,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	err = d.identify(clean, q)
 	cancel()
 	switch {
-	case broken(err):
+	case server.Broken(err):
 		return lost(err)
 	case err != nil:
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -96,7 +97,7 @@ func (p *prepared) drop(text string) {
 
 // usual are errors that say nothing of a statement.
 var usual = []string{
-	lockNotAvailable, queryCanceled, deadlockDetected, serialization, divisionByZero, abortedBefore,
+	server.LockNotAvailable, server.QueryCanceled, server.DeadlockDetected, server.Serialization, server.DivisionByZero, server.AbortedBefore,
 }
 
 // send runs a script in one round trip, and returns the first column of each statement's rows. When
@@ -107,11 +108,11 @@ func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s sqltext.Scri
 	}
 	results := 0
 	columns, err := p.exchange(ctx, conn, func(to *pgproto3.Frontend) { results = p.write(to, s) })
-	switch state := sqlState(err); {
+	switch state := server.State(err); {
 	case isOutdated(err):
 		p.discard()
 		fallthrough
-	case state == unknownStatement, state == knownStatement:
+	case state == server.UnknownStatement, state == server.KnownStatement:
 		return columns, fmt.Errorf("%w: %w", errUnprepared, err)
 	case err == nil && len(columns) != results:
 		_ = conn.Close(over)
@@ -129,7 +130,7 @@ func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s sqltext.Scri
 // SQLSTATE alone may mean something else.
 func isOutdated(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == notSupported && pg.Routine == "RevalidateCachedQuery"
+	return errors.As(err, &pg) && pg.Code == server.NotSupported && pg.Routine == "RevalidateCachedQuery"
 }
 
 // exec runs statements without arguments, in one simple query.

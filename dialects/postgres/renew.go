@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -71,10 +72,10 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 		renewed = true
 		err = s.conn.exec(ctx, sqltext.Ping+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	}
-	for tries := 0; sqlState(err) == queryCanceled && tries < cancelsWithstood; tries++ {
+	for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
 		renewed, err = s.resume(ctx, shown)
 	}
-	if sqlState(err) == lockNotAvailable {
+	if server.State(err) == server.LockNotAvailable {
 		renewed = false
 		err = s.conn.exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint)
 	}
@@ -100,7 +101,7 @@ const cancelsWithstood = 10
 func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, err error) {
 	unkeep := append([]string{"rollback to " + renewSavepoint}, s.unkeep()...)
 	err = s.conn.exec(ctx, strings.Join(unkeep, "; "))
-	if sqlState(err) != unknownSavepoint {
+	if server.State(err) != server.UnknownSavepoint {
 		return false, err
 	}
 	again := slices.Concat([]string{renewChain}, s.kept(), s.relock(shown), s.unkeep())

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -34,7 +35,7 @@ type session[Tx any] struct {
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	s.settled = s.conn.lasting().serve(request)
 	got, err = s.tryBegin(ctx, request)
-	if sqlState(err) == abortedBefore && s.conn.status() == idle {
+	if server.State(err) == server.AbortedBefore && s.conn.status() == idle {
 		// pgpool-II went on to believe in a transaction whose COMMIT the server had refused, until
 		// the rollback of this one.
 		got, err = s.tryBegin(ctx, request)
@@ -120,10 +121,10 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 		ping += "\n" + askSQL
 	}
 	err := s.conn.exec(ctx, ping)
-	switch shown, state := s.conn.shown(), sqlState(err); {
-	case shown == failed, state == abortedBefore:
+	switch shown, state := s.conn.shown(), server.State(err); {
+	case shown == failed, state == server.AbortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
-	case shown == idle, state == noTransaction:
+	case shown == idle, state == server.NoTransaction:
 		return errors.New("its transaction has ended, which has released the lock")
 	case state != "" && shown != closed && shown != open:
 		return nil
@@ -191,7 +192,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	nested, release, err := s.conn.savepoint(clean, name, outer)
 	cancel()
-	if sqlState(err) == abortedBefore {
+	if server.State(err) == server.AbortedBefore {
 		return errOuterAborted
 	}
 	if err != nil {

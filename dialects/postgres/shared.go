@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -44,9 +45,9 @@ const primarySQL = "not pg_is_in_recovery()"
 // is a standby.
 func (q querier) explainStandby(ctx context.Context, request dialects.Request, failed error) error {
 	const readOnly = "25006" // FOR SHARE
-	state := sqlState(failed)
+	state := server.State(failed)
 	if !request.Shared && request.Permit == nil ||
-		!errors.Is(failed, dialects.ErrIsolation) && state != notSupported && state != readOnly { // BEGIN READ WRITE
+		!errors.Is(failed, dialects.ErrIsolation) && state != server.NotSupported && state != readOnly { // BEGIN READ WRITE
 		return failed
 	}
 	columns, err := q.run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
@@ -51,11 +52,11 @@ func (p *sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, er
 		if err == nil && !gone {
 			return c, q, nil
 		}
-		if gone || broken(err) {
+		if gone || server.Broken(err) {
 			c.destroy(ctx)
 		}
 		c.giveBack()
-		if err != nil && (!broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
+		if err != nil && (!server.Broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
 			return nil, querier{}, fmt.Errorf("connect: %w", err)
 		}
 	}
@@ -157,7 +158,7 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
 	if _, err := tx.ExecContext(clean, waitSavepoint.SQL); err != nil {
-		if sqlState(err) == noTransaction || broken(err) {
+		if server.State(err) == server.NoTransaction || server.Broken(err) {
 			err = lost(err)
 		}
 		return false, err
@@ -169,7 +170,7 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 			return false, lost(errors.Join(err, undone))
 		}
 	}
-	if blind || err == nil || sqlState(err) == syntaxError { // anything else says nothing of the driver
+	if blind || err == nil || server.State(err) == server.SyntaxError { // anything else says nothing of the driver
 		p.blind.Store(&blind)
 	}
 	return blind, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -76,7 +77,7 @@ func markVerdict(mark sqltext.Statement) sqltext.Statement {
 
 // verdictOf is what a flight's error says, or nil.
 func verdictOf(err error) error {
-	if sqlState(err) != invalidText {
+	if server.State(err) != server.InvalidText {
 		return nil
 	}
 	for name, verdict := range verdicts {
