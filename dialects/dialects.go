@@ -9,6 +9,7 @@ package dialects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 )
@@ -25,6 +26,14 @@ var (
 	ErrUnsafeEngine = errors.New("engine does not lock rows")
 	ErrNoLeader     = errors.New("no leader")
 )
+
+// Lost is err as the loss of the transaction that took the locks.
+func Lost(err error) error {
+	if err == nil || errors.Is(err, ErrLost) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}
 
 // RefusedError says that rows of the caller's table cannot be locked, by the answer of the server
 // or for what the driver knows of it. One value may be the reason, so other rows may well be

@@ -8,6 +8,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -44,7 +45,7 @@ func (d *driver[Tx]) Check(ctx context.Context, table string, lease time.Duratio
 // refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
 // ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
 func (q querier) refuseManyWriters(ctx context.Context, quoted string) error {
-	columns, err := q.run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
+	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all "+
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, "+
 		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid "+
@@ -72,7 +73,7 @@ type checkConn struct {
 // begin begins the transaction of a lock.
 func (c *checkConn) begin() sqltext.Script {
 	c.begun = true
-	return sqltext.Script{begin, leaseStatement(c.lease)}
+	return sqltext.Script{client.Begin, leaseStatement(c.lease)}
 }
 
 // TryLock implements exclusion.Conn.
@@ -88,7 +89,7 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passin
 		}
 		before = nil
 	}
-	columns, err := c.run(ctx, append(before,
+	columns, err := c.Run(ctx, append(before,
 		sqltext.With("select slot from "+c.quoted+" where slot = $1 for update "+clause, strconv.Itoa(slot))))
 	if server.State(err) == server.LockNotAvailable {
 		return 0, true, nil
@@ -102,7 +103,7 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passin
 // pass tries the turnstile of a slot.
 func (c *checkConn) pass(ctx context.Context, before sqltext.Script, slot int, shared bool) (granted bool, err error) {
 	request := dialects.Request{Table: c.table, Ours: true, Shared: shared}
-	columns, err := c.run(ctx, append(before,
+	columns, err := c.Run(ctx, append(before,
 		sqltext.With("select "+passSQL(request, form(request, trying), "$1")+"::text", strconv.Itoa(slot))))
 	return err == nil && isTrue(columns[len(before)][0]), verdict(err)
 }
@@ -127,6 +128,6 @@ func (c *checkConn) Rollback(ctx context.Context) error {
 		return nil
 	}
 	c.begun = false
-	_, err := c.run(ctx, sqltext.Script{sqltext.Silent("rollback")})
+	_, err := c.Run(ctx, sqltext.Script{sqltext.Silent("rollback")})
 	return err
 }

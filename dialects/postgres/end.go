@@ -9,13 +9,14 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
 // Commit implements dialects.Session.
 func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
-	defer s.conn.giveBack()
-	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	defer s.conn.GiveBack()
+	ctx, stop := interrupt.Bound(ctx, by, s.Cut)
 	defer func() { err = s.unlessCut(stop(), err) }()
 	if s.mark == "" {
 		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
@@ -24,26 +25,28 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 		_ = s.rollback(ctx)
 		return err
 	}
-	if s.conn.status() == failed {
+	if s.conn.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	if s.conn.busy() { // so that COMMIT cannot be sent
+	if s.conn.Busy() { // so that COMMIT cannot be sent
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err = s.conn.commit(ctx, s.mark, s.settled)
+	err = s.conn.Commit(ctx, s.mark, s.settled)
 	switch {
 	case err == nil:
 		return nil
 	case server.State(err) == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(errAborted, s.rollback(ctx))
-	case server.State(err) == server.DivisionByZero && s.conn.status() != idle: // of the proof; a COMMIT that failed is over
+	case server.State(err) == server.DivisionByZero && s.conn.Status() != client.Idle:
+		// of the proof: a COMMIT that failed is over
 		_ = s.rollback(ctx)
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 			"not committed", dialects.ErrLost)
-	case server.State(err) != "" && s.conn.status() == idle && s.settled: // as below, and nothing is to be restored
+	case server.State(err) != "" && s.conn.Status() == client.Idle && s.settled:
+		// as below, and nothing is to be restored
 		return err
-	case errors.Is(err, dialects.ErrLost), server.State(err) != "" && s.conn.status() != closed:
+	case errors.Is(err, dialects.ErrLost), server.State(err) != "" && s.conn.Status() != client.Closed:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
@@ -52,14 +55,14 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
-	defer s.conn.giveBack()
-	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	defer s.conn.GiveBack()
+	ctx, stop := interrupt.Bound(ctx, by, s.Cut)
 	defer func() { err = s.unlessCut(stop(), err) }()
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
 	}
-	return lost(s.rollback(ctx))
+	return dialects.Lost(s.rollback(ctx))
 }
 
 // unlessCut sees to it that a connection whose socket was closed is not another's.
@@ -67,7 +70,7 @@ func (s *session[Tx]) unlessCut(cut bool, err error) error {
 	if !cut {
 		return err
 	}
-	s.conn.destroy(over)
+	s.conn.Destroy()
 	return interrupt.Unanswered(err)
 }
 
@@ -75,23 +78,23 @@ func (s *session[Tx]) unlessCut(cut bool, err error) error {
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 	if s.spoiled {
-		s.conn.destroy(ctx)
+		s.conn.Destroy()
 		return nil
 	}
-	if s.mark != "" && s.conn.status() == idle {
-		// The work has ended the transaction, or a COMMIT was refused. What restoreSQL would put
+	if s.mark != "" && s.conn.Status() == client.Idle {
+		// The work has ended the transaction, or a COMMIT was refused. What RestoreSQL would put
 		// right goes with the session.
-		s.conn.destroy(ctx)
+		s.conn.Destroy()
 		return nil
 	}
 	if s.mark != "" && !s.settled {
-		err = s.conn.exec(ctx, restoreSQL)
+		err = s.conn.Exec(ctx, client.RestoreSQL)
 	}
-	if ended := s.conn.rollback(ctx); err == nil {
+	if ended := s.conn.Rollback(ctx); err == nil {
 		err = ended
 	}
 	if err != nil {
-		s.conn.destroy(ctx)
+		s.conn.Destroy()
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -141,8 +142,8 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
-	drawn, err := q.run(ctx, sqltext.Script{
-		begin,
+	drawn, err := q.Run(ctx, sqltext.Script{
+		client.Begin,
 		durable,
 		alone,
 		{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs + "), drawn as (insert into " +
@@ -150,14 +151,14 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 			" (epoch) overriding system value select epoch + 1 from former where epoch >= " +
 			"coalesce((select epoch from drawn), 0) returning epoch) " +
 			"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"},
-		commit,
+		client.Commit,
 	})
 	if err != nil {
 		return false, err
 	}
 	epoch := drawn[3][0]
-	run, err := q.run(ctx, sqltext.Script{
-		begin,
+	run, err := q.Run(ctx, sqltext.Script{
+		client.Begin,
 		durable,
 		alone,
 		sqltext.Silent("with run as (insert into "+f.runs+" as former select true, $1::bigint, last_value - 1 from "+
@@ -166,7 +167,7 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 			"excluded.start - former.start >= "+strconv.Itoa(fencing.Spent-1)+" or "+f.serverOf("former")+
 			" is distinct from "+serverSQL+" returning epoch) update "+f.epochs+" set begun = true, server = "+
 			serverSQL+" where epoch in (select epoch from run)", epoch),
-		commit,
+		client.Commit,
 		{SQL: "select epoch::text from " + f.runs + " run" + f.here()},
 	})
 	return err == nil && len(run[5]) > 0, err
@@ -178,7 +179,7 @@ func (q querier) explainFence(ctx context.Context, request dialects.Request, mis
 	if err != nil {
 		return err
 	}
-	complete, err := q.run(ctx, sqltext.Script{f.isComplete()})
+	complete, err := q.Run(ctx, sqltext.Script{f.isComplete()})
 	if err != nil || isTrue(complete[0][0]) {
 		return missing
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -36,10 +37,9 @@ const (
 	// maxCandidacy is that of a candidate for a leader's seat. Candidates wait for days, and their
 	// order matters to nobody: so with a leader whose transaction is a minute old, VACUUM is less
 	// than two minutes behind.
-	maxCandidacy   = 45 * time.Second
-	leasesToWait   = 5
-	lookLimit      = 2 * time.Second
-	fromPoolWithin = 200 * time.Millisecond
+	maxCandidacy = 45 * time.Second
+	leasesToWait = 5
+	lookLimit    = 2 * time.Second
 )
 
 // errGaveWay occurs when a wait has left the queue in order to enter it again.
@@ -138,7 +138,7 @@ func (ws *waits) enter(request dialects.Request, q querier) *wait {
 	if request.Try {
 		return nil
 	}
-	w := &wait{limit: maxWaitOf(request), interrupt: q.interrupt, conn: q.conn}
+	w := &wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.Conn}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.begun = time.Now()
@@ -235,37 +235,23 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 		return 0, false, nil
 	}
 	defer d.passing.Unlock()
-	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
+	brief, cancel := context.WithTimeout(ctx, client.FromPoolWithin)
 	defer cancel()
 	var column []string
 	ask := sqltext.With(awaitedSnapshotSQL, label.Process)
 	err = d.withConn(brief, func(q querier) error {
-		columns, err := q.run(ctx, sqltext.Script{ask})
+		columns, err := q.Run(ctx, sqltext.Script{ask})
 		if err == nil {
 			column = columns[0]
 		}
 		return err
 	})
 	if err != nil && brief.Err() != nil && known != nil {
-		column, err = d.pool.alone(ctx, known, ask)
+		column, err = d.pool.Alone(ctx, known, ask)
 	}
 	if err != nil || len(column) == 0 || column[0] == "" {
 		return 0, false, err
 	}
 	since, err = time.ParseDuration(column[0] + "s")
 	return since, err == nil, err
-}
-
-func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement) ([]string, error) {
-	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may be in between
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(context.Background())
-	columns, _, err := send(ctx, conn, nil, sqltext.Script{ask})
-	if err != nil {
-		return nil, err
-	}
-	return columns[0], nil
 }

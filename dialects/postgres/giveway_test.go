@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 )
 
 // asker stands for the server: it says whether somebody waits for a snapshot, as the test sets it.
@@ -50,9 +51,11 @@ func (a *asker) looked() int {
 // enterFor enters a wait whose interrupts are counted.
 func (a *asker) enterFor(lease time.Duration) (w *wait, interrupts *atomic.Int32) {
 	interrupts = &atomic.Int32{}
-	w = a.enter(dialects.Request{Lease: lease}, querier{interrupt: func(context.Context) error {
-		interrupts.Add(1)
-		return nil
+	w = a.enter(dialects.Request{Lease: lease}, querier{Querier: client.Querier{
+		Interrupt: func(context.Context) error {
+			interrupts.Add(1)
+			return nil
+		},
 	}})
 	return w, interrupts
 }

@@ -25,7 +25,7 @@ func (d *driver[Tx]) identify(ctx context.Context, q querier) error {
 	if d.identified.Load() {
 		return nil
 	}
-	columns, err := q.run(ctx, sqltext.Script{identity})
+	columns, err := q.Run(ctx, sqltext.Script{identity})
 	if err != nil {
 		return err
 	}

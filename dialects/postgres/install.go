@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -20,7 +21,7 @@ func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.Loc
 	if err != nil {
 		return found, err
 	}
-	defer conn.giveBack()
+	defer conn.GiveBack()
 	s, err := q.survey(ctx, table, edgesSQL)
 	if err == nil {
 		err = d.identifiedBy(s.extensions)
@@ -50,8 +51,8 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 				q.abandon(ctx)
 			}
 		}()
-		if _, err := q.run(ctx, sqltext.Script{
-			begin,
+		if _, err := q.Run(ctx, sqltext.Script{
+			client.Begin,
 			leaseStatement(layout.Lease),
 			sqltext.With("select pg_advisory_xact_lock($1)", strconv.FormatInt(int64(installLock.Sum64()), 10)),
 		}); err != nil {
@@ -66,7 +67,7 @@ func (d *driver[Tx]) Install(ctx context.Context, layout dialects.Layout) error 
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_, err = q.run(clean, sqltext.Script{commit})
+		_, err = q.Run(clean, sqltext.Script{client.Commit})
 		return err
 	})
 }
@@ -94,12 +95,12 @@ func (d *driver[Tx]) Schema(layout dialects.Layout) (string, error) {
 // seed creates the lock table and completes its rows. It returns its full name.
 func (q querier) seed(ctx context.Context, table, quoted string, slots int) (name string, err error) {
 	create, _ := schema(quoted, slots)
-	exists, err := q.run(ctx, sqltext.Script{sqltext.With("select to_regclass($1) is not null", quoted)})
+	exists, err := q.Run(ctx, sqltext.Script{sqltext.With("select to_regclass($1) is not null", quoted)})
 	if err != nil {
 		return "", err
 	}
 	if !isTrue(exists[0][0]) {
-		if _, err := q.run(ctx, sqltext.Script{sqltext.Silent(create)}); err != nil {
+		if _, err := q.Run(ctx, sqltext.Script{sqltext.Silent(create)}); err != nil {
 			return "", fmt.Errorf("create table: %w", err)
 		}
 	}
@@ -115,7 +116,7 @@ func (q querier) seed(ctx context.Context, table, quoted string, slots int) (nam
 		return found.name, nil
 	}
 	_, seed := schema(quoted, wanted)
-	if _, err := q.run(ctx, sqltext.Script{sqltext.Silent(seed)}); err != nil {
+	if _, err := q.Run(ctx, sqltext.Script{sqltext.Silent(seed)}); err != nil {
 		return "", fmt.Errorf("seed table: %w", err)
 	}
 	_, err = q.slots(ctx, table)
@@ -132,7 +133,7 @@ func (q querier) create(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	exists, err := q.run(ctx, sqltext.Script{sqltext.With("select to_regclass($1) is not null", markers)})
+	exists, err := q.Run(ctx, sqltext.Script{sqltext.With("select to_regclass($1) is not null", markers)})
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (q querier) create(ctx context.Context, table string) error {
 		beside = append(beside, schema...)
 	}
 	for _, text := range beside {
-		if _, err := q.run(ctx, sqltext.Script{sqltext.Silent(text)}); err != nil {
+		if _, err := q.Run(ctx, sqltext.Script{sqltext.Silent(text)}); err != nil {
 			return err
 		}
 	}
@@ -151,9 +152,9 @@ func (q querier) create(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	complete, err := q.run(ctx, sqltext.Script{f.isComplete()})
+	complete, err := q.Run(ctx, sqltext.Script{f.isComplete()})
 	if err == nil && !isTrue(complete[0][0]) {
-		_, err = q.run(ctx, sqltext.Script{sqltext.Silent(f.completion())})
+		_, err = q.Run(ctx, sqltext.Script{sqltext.Silent(f.completion())})
 	}
 	return err
 }
@@ -162,7 +163,7 @@ func (q querier) refuseOlder(ctx context.Context, table string) error {
 	beside, err := sqltext.Beside(table)
 	for _, name := range []string{beside("_leaders"), beside("_permits")} {
 		if err == nil {
-			_, err = q.run(ctx, sqltext.Script{{SQL: "select hash from " + name + " limit 0"}})
+			_, err = q.Run(ctx, sqltext.Script{{SQL: "select hash from " + name + " limit 0"}})
 		}
 		if server.State(err) == server.UndefinedColumn {
 			return locktable.Older(name, err)
@@ -234,7 +235,7 @@ func (q querier) survey(ctx context.Context, table string, census func(quoted st
 	if err != nil {
 		return s, err
 	}
-	columns, err := q.run(ctx, sqltext.Script{
+	columns, err := q.Run(ctx, sqltext.Script{
 		identity,
 		{SQL: census(quoted)},
 		sqltext.With("select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+

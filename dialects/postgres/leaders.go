@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -44,7 +45,7 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 		"select (select max(id) from "+leaders+") + row_number() over (), $1, "+parts, args...)
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
-			columns, err := q.run(ctx, attempt)
+			columns, err := q.Run(ctx, attempt)
 			if err != nil {
 				q.abandon(ctx)
 				return classify(err, dialects.Request{Table: leaders, Ours: true})
@@ -68,7 +69,9 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 // addScripts find rows, add them where they are missing, and number them where the server does not:
 // a logical replica has the rows of its publisher, but not how far their numbers were drawn.
 func addScripts(find, add, number sqltext.Statement) []sqltext.Script {
-	return []sqltext.Script{{find}, {begin, add, commit, find}, {begin, number, commit, find}}
+	return []sqltext.Script{
+		{find}, {client.Begin, add, client.Commit, find}, {client.Begin, number, client.Commit, find},
+	}
 }
 
 // recordWait bounds the wait for the record: nobody but the next leader locks it for longer than a
@@ -81,15 +84,15 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 	d.passing.RLock()
 	defer d.passing.RUnlock()
 	return d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, sqltext.Script{
-			begin,
-			sqltext.With("select "+setSQL("lock_timeout", "$1"), milliseconds(recordWait)),
+		columns, err := q.Run(ctx, sqltext.Script{
+			client.Begin,
+			sqltext.With("select "+setSQL("lock_timeout", "$1"), sqltext.Milliseconds(recordWait)),
 			sqltext.With("update "+seats.Table+" set identity = $1, term = $2, since = clock_timestamp() "+
 				"where id = $3 and hash = $4 and term < $2 returning id::text",
 				identity, strconv.FormatInt(term, 10), seats.Record, seats.Election),
 			sqltext.With("select id::text from "+seats.Table+" where id = $1 and hash = $2",
 				seats.Record, seats.Election),
-			commit,
+			client.Commit,
 		})
 		switch {
 		case err != nil:
@@ -111,13 +114,13 @@ func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity
 func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
 	office := passSQL(seats.Row(seats.Office), "pg_try_advisory_xact_lock_shared", "$1")
 	err = d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, sqltext.Script{
+		columns, err := q.Run(ctx, sqltext.Script{
 			sqltext.Silent("begin isolation level read committed"),
 			sqltext.With("select "+office, seats.Office),
 			sqltext.With("select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from "+
 				seats.Table+" where id = $1 and hash = $2 and part = 'record'", seats.Record, seats.Election),
 			{SQL: "select pg_is_in_recovery()"},
-			commit,
+			client.Commit,
 		})
 		switch {
 		case err != nil:

@@ -5,15 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
+
+// querier runs scripts on one connection.
+type querier struct {
+	client.Querier
+	waits *waits // of the driver
+}
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
 // deadline. It returns the token, if one is asked for.
@@ -85,7 +90,7 @@ func (q querier) interrupted(ctx context.Context, told bool, as role, statement 
 	if as != owner {
 		patience = interrupt.GuestPatience
 	}
-	return interrupt.Await(ctx, told, patience, q.interrupt, q.cut, statement)
+	return interrupt.Await(ctx, told, patience, q.Interrupt, q.Cut, statement)
 }
 
 var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
@@ -116,10 +121,11 @@ func isTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
-	if state := server.State(err); (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
+	state := server.State(err)
+	if (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
 		return q.explainFence(ctx, request, err)
 	}
-	if server.State(err) == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
+	if state == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
 		return q.explainMove(ctx, err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
@@ -129,19 +135,19 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	if err != nil {
 		return err
 	}
-	columns, err := q.run(ctx, s)
+	columns, err := q.Run(ctx, s)
 	if err != nil {
 		return classify(err, request)
 	}
 	return missing.Rows(request, columns[0])
 }
 
-// explainMove explains a server.Serialization failure in a transaction of the caller's. At READ COMMITTED
+// explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED
 // it has one cause: while the wait lasted, the row has moved to another partition. A new snapshot
 // finds it there, or finds it gone, so the wait is begun again. The library's own transactions are
 // all at READ COMMITTED.
 func (q querier) explainMove(ctx context.Context, failed error) error {
-	columns, err := q.run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
+	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
 	if err == nil && isTrue(columns[0][0]) {
 		return errGaveWay
 	}
@@ -153,10 +159,11 @@ func (q querier) explainMove(ctx context.Context, failed error) error {
 func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (
 	got dialects.Grant, err error,
 ) {
-	guarded, safe := q.behindSavepoint()
+	guarded, safe := q, func() {}
+	guarded.Querier, safe = q.BehindSavepoint()
 	var failed error
 	send := func(ctx context.Context, p plan) (columns [][]string, err error) {
-		columns, err = q.flight(ctx, p.Script, safe)
+		columns, err = q.Flight(ctx, p.Script, safe)
 		failed = err
 		return columns, err
 	}
@@ -164,12 +171,12 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	if request.Permit != nil {
 		got, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
 	} else {
-		on.blind = q.blind
+		on.blind = q.Blind
 		got.Token, err = guarded.await(ctx, request, on, send)
 	}
 	switch state := server.State(failed); {
 	case state == server.NoTransaction, server.Broken(failed):
-		return got, lost(err)
+		return got, dialects.Lost(err)
 	case state == server.AbortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
 		return got, err
 	}
@@ -181,64 +188,24 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if err == nil {
-		_, err = q.run(clean, sqltext.Script{releaseWait})
-		return got, lost(err)
+		_, err = q.Run(clean, sqltext.Script{client.ReleaseWait})
+		return got, dialects.Lost(err)
 	}
 	// This gives back also what was locked, and every setting its value. It takes two trips: before
 	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
 	// dropSnapshot.
-	_, undone := q.run(clean, sqltext.Script{undoWait})
+	_, undone := q.Run(clean, sqltext.Script{client.UndoWait})
 	if undone == nil && unsure {
 		undone = q.unqueue(clean, request)
 	}
 	if undone == nil {
 		err = q.explain(clean, request, err)
-		_, undone = q.run(clean, sqltext.Script{releaseWait})
+		_, undone = q.Run(clean, sqltext.Script{client.ReleaseWait})
 	}
 	if undone != nil {
-		return got, lost(errors.Join(err, undone))
+		return got, dialects.Lost(errors.Join(err, undone))
 	}
 	return got, err
-}
-
-const waitName = "txlock_wait"
-
-// A savepoint is in front of a wait in a transaction that has more to lose.
-var (
-	waitSavepoint = sqltext.Statement{SQL: "savepoint " + waitName, Silent: true, Opens: true}
-	undoWait      = sqltext.Silent("rollback to savepoint " + waitName)
-	releaseWait   = sqltext.Silent("release savepoint " + waitName)
-)
-
-// unheard is how long nobody interrupts a flight whose savepoint was not confirmed. After that the
-// answer is late, and not the savepoint: a pooler may keep it until it has all.
-const unheard = time.Second
-
-// behindSavepoint is q for the flight that begins now. A cancel that came before its savepoint is
-// set would cost the transaction, so none is sent before the sender calls safe.
-func (q querier) behindSavepoint() (guarded querier, safe func()) {
-	var set atomic.Bool
-	sent, guarded := time.Now(), q
-	guarded.interrupt = func(ctx context.Context) error {
-		if !set.Load() && time.Since(sent) < unheard {
-			return nil
-		}
-		return q.interrupt(ctx)
-	}
-	return guarded, func() { set.Store(true) }
-}
-
-// inTwo sends the savepoint of a flight by itself, where nothing else would tell when it is set.
-func inTwo(run func(context.Context, sqltext.Script) ([][]string, error)) flight {
-	return func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
-		columns, err := run(ctx, s[:1])
-		if err != nil {
-			return columns, err
-		}
-		safe()
-		further, err := run(ctx, s[1:])
-		return append(columns, further...), err
-	}
 }
 
 // abandon rolls back what a script has left open. Where that fails, the connection is closed when
@@ -246,5 +213,5 @@ func inTwo(run func(context.Context, sqltext.Script) ([][]string, error)) flight
 func (q querier) abandon(ctx context.Context) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	_, _ = q.run(clean, sqltext.Script{sqltext.Silent("rollback")})
+	_, _ = q.Run(clean, sqltext.Script{sqltext.Silent("rollback")})
 }

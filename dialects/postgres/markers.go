@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -86,7 +87,7 @@ func foundSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
 func markStatement(marker dialects.Marker, request dialects.Request, on terms) (s sqltext.Statement, err error) {
 	if on.as == owner && isShort(request) { // which sets the mark with the lock
 		return insertMarker(marker, s, func(s *sqltext.Statement) string {
-			return "where current_setting('" + markSetting + "', true) = " + s.Bind(on.mark)
+			return "where current_setting('" + client.MarkSetting + "', true) = " + s.Bind(on.mark)
 		})
 	}
 	rows, err := rowsOf(request)
@@ -156,7 +157,7 @@ func (d *driver[Tx]) Done(ctx context.Context, marker dialects.Marker) (at time.
 	}
 	read.SQL = "select " + microseconds("done_at") + "::text" + found
 	err = d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, sqltext.Script{read})
+		columns, err := q.Run(ctx, sqltext.Script{read})
 		if err != nil || len(columns[0]) == 0 {
 			return classify(err, dialects.Request{Table: marker.Table, Ours: true})
 		}
@@ -181,7 +182,7 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 	err = d.withConn(ctx, func(q querier) error {
 		// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
 		limit := isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'")
-		limits, err := q.run(ctx, sqltext.Script{
+		limits, err := q.Run(ctx, sqltext.Script{
 			sqltext.With("select "+limit, strconv.FormatInt(age.Microseconds(), 10)),
 		})
 		if err != nil {
@@ -191,8 +192,8 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 		var size batch.Size
 		for {
 			most, begun := size.Next(), time.Now()
-			columns, err := q.run(ctx, sqltext.Script{
-				begin, sqltext.With(sweep, from, until, strconv.Itoa(most)), commit,
+			columns, err := q.Run(ctx, sqltext.Script{
+				client.Begin, sqltext.With(sweep, from, until, strconv.Itoa(most)), client.Commit,
 			})
 			if err != nil {
 				q.abandon(ctx)
@@ -221,9 +222,9 @@ func (s *session[Tx]) runDetached(ctx context.Context, marker dialects.Marker, s
 ) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	columns, err := s.run(clean, sqltext.Script{sent})
+	columns, err := s.Run(clean, sqltext.Script{sent})
 	if server.Broken(err) {
-		return nil, lost(err)
+		return nil, dialects.Lost(err)
 	}
 	if err != nil {
 		return nil, classify(err, dialects.Request{Table: marker.Table, Ours: true})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -43,7 +44,7 @@ func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialec
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
 	err = d.withConn(ctx, func(q querier) error {
 		for _, attempt := range addScripts(find, add, number) {
-			columns, err := q.run(ctx, attempt)
+			columns, err := q.Run(ctx, attempt)
 			if err != nil {
 				q.abandon(ctx)
 				return classify(err, dialects.Request{Table: permits, Ours: true})
@@ -204,7 +205,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 	rows := sqltext.ArrayOf(request.Permit.Rows)
 	p := plan{turnstiles: -1, settings: -1}
 	if as != owner {
-		p.add(waitSavepoint)
+		p.add(client.WaitSavepoint)
 	}
 	if as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
@@ -254,7 +255,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 ) (got dialects.Grant, unsure bool, err error) {
 	limit, within := interrupt.Limit(ctx, request), ""
 	if limit > 0 {
-		within = milliseconds(limit)
+		within = sqltext.Milliseconds(limit)
 	}
 	p := plan{turnstiles: -1, settings: -1}
 	var restore sqltext.Statement
@@ -339,8 +340,8 @@ func (p *plan) granted(request dialects.Request, row string, columns [][]string)
 func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request, on terms) (dialects.Grant, error) {
 	got, unsure, err := s.takePermit(ctx, request, owner, on,
 		func(ctx context.Context, p plan) ([][]string, error) { return s.send(ctx, request, p) },
-		func(ctx context.Context, p plan) ([][]string, error) { return s.run(ctx, p.Script) })
-	if unsure && s.conn.status() != idle { // else it has begun nothing
+		func(ctx context.Context, p plan) ([][]string, error) { return s.Run(ctx, p.Script) })
+	if unsure && s.conn.Status() != client.Idle { // else it has begun nothing
 		s.spoiled = true
 	}
 	return got, err
@@ -352,7 +353,7 @@ func (q querier) guestPermit(ctx context.Context, request dialects.Request, as r
 	first func(context.Context, plan) ([][]string, error),
 ) (dialects.Grant, bool, error) {
 	return q.takePermit(ctx, request, as, terms{as: as}, first,
-		func(ctx context.Context, p plan) ([][]string, error) { return q.run(ctx, p.Script) })
+		func(ctx context.Context, p plan) ([][]string, error) { return q.Run(ctx, p.Script) })
 }
 
 // unqueue makes sure that the session has not kept the head of the queue.
@@ -360,7 +361,7 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 	const tries = 3 // somebody may cancel it, as the statement before
 	var err error
 	for range tries {
-		_, err = q.run(ctx, sqltext.Script{
+		_, err = q.Run(ctx, sqltext.Script{
 			sqltext.Silent("savepoint txlock_unqueue"),
 			{SQL: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
 			sqltext.Silent("release savepoint txlock_unqueue"),
@@ -369,7 +370,7 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 			return nil
 		}
 		undo := sqltext.Silent("rollback to savepoint txlock_unqueue")
-		if _, undone := q.run(ctx, sqltext.Script{undo}); undone != nil {
+		if _, undone := q.Run(ctx, sqltext.Script{undo}); undone != nil {
 			break
 		}
 	}

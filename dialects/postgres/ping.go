@@ -17,7 +17,7 @@ func (d *driver[Tx]) Ping(ctx context.Context, table string) error {
 		return err
 	}
 	return d.withConn(ctx, func(q querier) error {
-		columns, err := q.run(ctx, sqltext.Script{
+		columns, err := q.Run(ctx, sqltext.Script{
 			{SQL: "select pg_is_in_recovery() from " + quoted + " where slots > 0 limit 1"},
 		})
 		switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
@@ -37,7 +38,7 @@ var (
 // New returns a driver on the caller's pool, and sends nothing. The pool stays the caller's: Close
 // does not close it. Its query execution mode is respected. A nil pool is an error from the first
 // call that can return one.
-func New(pool *pgxpool.Pool) *Driver { return newDriver[pgx.Tx](pgxPool{Pool: pool}) }
+func New(pool *pgxpool.Pool) *Driver { return newDriver(client.PGX(pool, false)) }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a URL or a
 // keyword string as pgxpool.ParseConfig takes it, pool_max_conns and the other pool settings
@@ -59,7 +60,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		pool.Close()
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 	}
-	return newDriver[pgx.Tx](pgxPool{Pool: pool, owned: true}), nil
+	return newDriver(client.PGX(pool, true)), nil
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
@@ -72,11 +73,11 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 //
 // The *sql.Tx of a Do does not know db. A statement that was prepared on db is refused by its Stmt
 // and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
-func NewSQL(db *sql.DB) *SQLDriver { return newDriver[*sql.Tx](&sqlPool{DB: db}) }
+func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
-	pool       pool[Tx]
+	pool       client.Pool[Tx]
 	waits      waits
 	identified atomic.Bool // the server was asked who it is, and was not refused
 	// passing is shared by the elections that take a connection for a moment, beside that of the
@@ -84,7 +85,7 @@ type driver[Tx any] struct {
 	passing sync.RWMutex
 }
 
-func newDriver[Tx any](p pool[Tx]) *driver[Tx] {
+func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
 	d.waits.look = d.awaitedSnapshot
 	return d
@@ -102,10 +103,10 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dia
 		s, got, err = d.begin(ctx, request)
 		switch {
 		case errors.Is(err, errGaveWay):
-		case !errors.Is(err, errUnprepared):
+		case !errors.Is(err, client.ErrUnprepared):
 			return s, got, err
 		case again:
-			return nil, got, mixedUp(err)
+			return nil, got, client.MixedUp(err)
 		default:
 			again = true
 		}
@@ -120,10 +121,9 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (diale
 		return nil, dialects.Grant{}, err
 	}
 	if err := d.identify(ctx, q); err != nil {
-		conn.giveBack()
+		conn.GiveBack()
 		return nil, dialects.Grant{}, err
 	}
-	q.waits = &d.waits
 	s := &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
 	if request.Work {
 		s.mark = rand.Text()
@@ -141,7 +141,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (diale
 		return nil, dialects.Grant{}, err
 	}
 	if err != nil {
-		conn.giveBack()
+		conn.GiveBack()
 		return nil, dialects.Grant{}, err
 	}
 	return s, got, nil
@@ -152,20 +152,20 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	if err := d.ready(); err != nil {
 		return err
 	}
-	q, err := d.pool.querierIn(ctx, tx, request)
+	in, err := d.pool.In(ctx, tx, request)
 	if err != nil {
 		return err
 	}
+	q := querier{in, &d.waits}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	err = d.identify(clean, q)
 	cancel()
 	switch {
 	case server.Broken(err):
-		return lost(err)
+		return dialects.Lost(err)
 	case err != nil:
 		return err
 	}
-	q.waits = &d.waits
 	for {
 		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, errGaveWay) {
 			return err
@@ -178,7 +178,7 @@ func (d *driver[Tx]) PoolSize() int {
 	if d.ready() != nil {
 		return 0
 	}
-	return d.pool.size()
+	return d.pool.Size()
 }
 
 // MinLease implements dialects.Driver. The server's timer counts milliseconds.
@@ -188,7 +188,7 @@ func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
 // come back.
 func (d *driver[Tx]) Close() error {
 	if d.ready() == nil {
-		d.pool.close()
+		d.pool.Close()
 	}
 	return nil
 }
@@ -197,14 +197,15 @@ func (d *driver[Tx]) ready() error {
 	if d == nil || d.pool == nil {
 		return errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	}
-	return d.pool.ready()
+	return d.pool.Ready()
 }
 
-func (d *driver[Tx]) acquire(ctx context.Context) (pooledConn[Tx], querier, error) {
+func (d *driver[Tx]) acquire(ctx context.Context) (client.Conn[Tx], querier, error) {
 	if err := d.ready(); err != nil {
 		return nil, querier{}, err
 	}
-	return d.pool.acquire(ctx)
+	conn, q, err := d.pool.Acquire(ctx)
+	return conn, querier{q, &d.waits}, err
 }
 
 // withConn runs work on a connection of the pool. One that comes back in a transaction is closed:
@@ -214,7 +215,7 @@ func (d *driver[Tx]) withConn(ctx context.Context, work func(querier) error) err
 	if err != nil {
 		return err
 	}
-	defer conn.giveBack()
+	defer conn.GiveBack()
 	if err := d.identify(ctx, q); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
@@ -70,14 +71,14 @@ func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err 
 	shown, err := s.shown(ctx)
 	if err == nil {
 		renewed = true
-		err = s.conn.exec(ctx, sqltext.Ping+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+		err = s.conn.Exec(ctx, sqltext.Ping+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	}
 	for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
 		renewed, err = s.resume(ctx, shown)
 	}
 	if server.State(err) == server.LockNotAvailable {
 		renewed = false
-		err = s.conn.exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint)
+		err = s.conn.Exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint)
 	}
 	if err != nil {
 		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
@@ -100,12 +101,12 @@ const cancelsWithstood = 10
 // Else the cancel came before the first savepoint, and the lock is lost.
 func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, err error) {
 	unkeep := append([]string{"rollback to " + renewSavepoint}, s.unkeep()...)
-	err = s.conn.exec(ctx, strings.Join(unkeep, "; "))
+	err = s.conn.Exec(ctx, strings.Join(unkeep, "; "))
 	if server.State(err) != server.UnknownSavepoint {
 		return false, err
 	}
 	again := slices.Concat([]string{renewChain}, s.kept(), s.relock(shown), s.unkeep())
-	return true, s.conn.exec(ctx, strings.Join(again, "; "))
+	return true, s.conn.Exec(ctx, strings.Join(again, "; "))
 }
 
 // renewSoon renews what can be renewed, for a session that gives way: the first wait for the gate
@@ -123,7 +124,7 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
-	columns, err := s.conn.run(ctx, sqltext.Script{
+	columns, err := s.conn.Run(ctx, sqltext.Script{
 		sqltext.Silent(renewSavepoint),
 		{SQL: "select extract(epoch from now()) || ' ' || " + nameSQL},
 		sqltext.Silent("release " + renewSavepoint),
@@ -139,7 +140,7 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
 // transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
-	begin := []string{renewSavepoint, "set local lock_timeout = '" + milliseconds(gateWait) + "'"}
+	begin := []string{renewSavepoint, "set local lock_timeout = '" + sqltext.Milliseconds(gateWait) + "'"}
 	return strings.Join(slices.Concat(begin, s.gates(keeping), s.turnstiles(keeping), []string{renewChain},
 		s.relock(shown), s.unkeep()), "; ")
 }
@@ -161,9 +162,9 @@ func (s *session[Tx]) turnstiles(function string) (calls []string) {
 func (s *session[Tx]) relock(shown string) []string {
 	set := "select " + setSQL("application_name", sqltext.Escaped(shown))
 	if !s.settled {
-		lease := sqltext.Literal(milliseconds(s.lease))
+		lease := sqltext.Literal(sqltext.Milliseconds(s.lease))
 		set += ", " + setSQL("idle_in_transaction_session_timeout", lease) + ", " + setSQL("tcp_user_timeout", lease) +
-			", " + setSQL("client_connection_check_interval", sqltext.Literal(milliseconds(clientCheck)))
+			", " + setSQL("client_connection_check_interval", sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)))
 	}
 	calls := append([]string{set}, s.turnstiles(passing)...)
 	for _, request := range s.renewal.locked {

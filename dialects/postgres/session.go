@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -20,7 +21,7 @@ import (
 // session is a pooled connection with its transaction.
 type session[Tx any] struct {
 	querier
-	conn       pooledConn[Tx]
+	conn       client.Conn[Tx]
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	settled    bool   // the settings of the connection serve the transaction
@@ -33,16 +34,17 @@ type session[Tx any] struct {
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	s.settled = s.conn.lasting().serve(request)
+	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
 	got, err = s.tryBegin(ctx, request)
-	if server.State(err) == server.AbortedBefore && s.conn.status() == idle {
+	if server.State(err) == server.AbortedBefore && s.conn.Status() == client.Idle {
 		// pgpool-II went on to believe in a transaction whose COMMIT the server had refused, until
 		// the rollback of this one.
 		got, err = s.tryBegin(ctx, request)
 	}
-	for errors.Is(err, errUnsettled) ||
-		(errors.Is(err, errUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled && s.conn.status() != closed {
-		s.settled = s.settled && !errors.Is(err, errUnsettled)
+	for errors.Is(err, client.ErrUnsettled) ||
+		(errors.Is(err, client.ErrUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled &&
+			s.conn.Status() != client.Closed {
+		s.settled = s.settled && !errors.Is(err, client.ErrUnsettled)
 		got, err = s.tryBegin(ctx, request)
 	}
 	if err == nil {
@@ -66,7 +68,7 @@ func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (g
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	// An idle connection has begun nothing: BEGIN failed, or something before it.
-	if s.conn.status() == idle || s.rollback(clean) == nil {
+	if s.conn.Status() == client.Idle || s.rollback(clean) == nil {
 		err = s.explain(clean, request, err)
 	}
 	return dialects.Grant{}, err
@@ -76,38 +78,38 @@ func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (g
 // committed in one of their own, ahead of it.
 func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock plan) ([][]string, error) {
 	var ahead sqltext.Script
-	l := s.conn.lasting()
-	due := l.due(request)
+	l := s.conn.Lasting()
+	due := isShort(request) && l.Due(request.Lease)
 	if due {
-		l.forget() // they are committed before the wait, which may fail
-		ahead = append(ahead, l.set(request))
+		l.Forget() // they are committed before the wait, which may fail
+		ahead = append(ahead, l.Set(request.Lease))
 	}
 	if s.mark != "" && !s.settled {
-		if pid := s.conn.told(); pid != "" {
-			ahead = append(ahead, sqltext.With(guardSQL, pid))
+		if pid := s.conn.Told(); pid != "" {
+			ahead = append(ahead, sqltext.With(client.GuardSQL, pid))
 		}
 	}
 	if ahead != nil {
-		ahead = append(ahead, sqltext.Silent(chainSQL))
+		ahead = append(ahead, sqltext.Silent(client.ChainSQL))
 	}
-	columns, err := s.conn.begin(ctx, s.mark, append(ahead, lock.Script...))
+	columns, err := s.conn.Begin(ctx, s.mark, append(ahead, lock.Script...))
 	if err != nil {
 		return nil, err
 	}
 	locked := columns[len(ahead):]
 	if s.settled {
-		err = l.check(locked[lock.settings])
+		err = l.Check(locked[lock.settings])
 	} else if due {
-		l.note(request, columns[0], locked[lock.settings])
+		l.Note(request.Lease, columns[0], locked[lock.settings])
 	}
 	return locked, err
 }
 
 // Tx implements dialects.Session.
-func (s *session[Tx]) Tx() Tx { return s.conn.tx() }
+func (s *session[Tx]) Tx() Tx { return s.conn.Tx() }
 
 // Socket implements dialects.Session.
-func (s *session[Tx]) Socket() net.Conn { return s.socket }
+func (s *session[Tx]) Socket() net.Conn { return s.querier.Socket }
 
 // Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
 // renewal: the state of the session says whether the transaction goes on.
@@ -117,16 +119,16 @@ func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 		return err
 	}
 	ping := sqltext.Ping + strconv.Itoa(behind)
-	if s.conn.shown() == open {
-		ping += "\n" + askSQL
+	if s.conn.Shown() == client.Open {
+		ping += "\n" + client.AskSQL
 	}
-	err := s.conn.exec(ctx, ping)
-	switch shown, state := s.conn.shown(), server.State(err); {
-	case shown == failed, state == server.AbortedBefore:
+	err := s.conn.Exec(ctx, ping)
+	switch shown, state := s.conn.Shown(), server.State(err); {
+	case shown == client.Failed, state == server.AbortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
-	case shown == idle, state == server.NoTransaction:
+	case shown == client.Idle, state == server.NoTransaction:
 		return errors.New("its transaction has ended, which has released the lock")
-	case state != "" && shown != closed && shown != open:
+	case state != "" && shown != client.Closed && shown != client.Open:
 		return nil
 	}
 	return err
@@ -172,7 +174,7 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 			return got, err
 		}
 		if err := s.renewSoon(ctx); err != nil {
-			return got, lost(err)
+			return got, dialects.Lost(err)
 		}
 	}
 }
@@ -182,21 +184,21 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.mark == "" {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
-	if s.conn.status() == failed {
+	if s.conn.Status() == client.Failed {
 		return errOuterAborted
 	}
-	name, outer := s.nested, waitName
+	name, outer := s.nested, client.WaitName
 	if s.nested = ""; name == "" {
 		name, outer = s.savepoints.Name(), ""
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	nested, release, err := s.conn.savepoint(clean, name, outer)
+	nested, release, err := s.conn.Savepoint(clean, name, outer)
 	cancel()
 	if server.State(err) == server.AbortedBefore {
 		return errOuterAborted
 	}
 	if err != nil {
-		return lost(err)
+		return dialects.Lost(err)
 	}
 	return s.savepoints.Run(func() error {
 		err := work(nested)
@@ -205,7 +207,7 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		if s.conn.ask(clean) == failed {
+		if s.conn.Ask(clean) == client.Failed {
 			return errAborted
 		}
 		return nil
@@ -217,11 +219,11 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 			return err
 		}
 		if undo {
-			if err := s.conn.exec(clean, "rollback to savepoint "+name); err != nil {
-				return lost(err)
+			if err := s.conn.Exec(clean, "rollback to savepoint "+name); err != nil {
+				return dialects.Lost(err)
 			}
 		}
-		return lost(release(clean))
+		return dialects.Lost(release(clean))
 	})
 }
 
@@ -239,10 +241,10 @@ var (
 
 // gone is an error when the transaction that took the locks has visibly ended.
 func (s *session[Tx]) gone() error {
-	switch s.conn.status() {
-	case closed:
+	switch s.conn.Status() {
+	case client.Closed:
 		return fmt.Errorf("%w: its connection is closed", dialects.ErrLost)
-	case idle:
+	case client.Idle:
 		return fmt.Errorf("%w: its transaction was ended by a COMMIT or ROLLBACK of its work", dialects.ErrLost)
 	}
 	return nil

@@ -47,10 +47,11 @@ func (q querier) explainStandby(ctx context.Context, request dialects.Request, f
 	const readOnly = "25006" // FOR SHARE
 	state := server.State(failed)
 	if !request.Shared && request.Permit == nil ||
-		!errors.Is(failed, dialects.ErrIsolation) && state != server.NotSupported && state != readOnly { // BEGIN READ WRITE
+		!errors.Is(failed, dialects.ErrIsolation) && state != readOnly &&
+			state != server.NotSupported { // BEGIN READ WRITE
 		return failed
 	}
-	columns, err := q.run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +
+	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +
 		"inet_server_port(), 'on a socket of this machine') where pg_is_in_recovery()"}})
 	if err != nil || len(columns[0]) == 0 {
 		return failed

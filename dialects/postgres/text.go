@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -29,7 +30,7 @@ type terms struct {
 	blind   bool          // the answers are not read; see verdictSQL
 	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
 	limit   time.Duration // of the wait, on the server; 0: none
-	mark    string        // of a transaction with work; see markSetting
+	mark    string        // of a transaction with work; see client.MarkSetting
 	settled bool          // the connection has an owner's settings; see lasting
 }
 
@@ -37,7 +38,7 @@ type terms struct {
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	settings                int // answerSQL
+	settings                int // client.AnswerSQL
 	done, marker            int // doneStatement, markStatement; of an owner
 }
 
@@ -61,7 +62,7 @@ func (p *plan) add(s sqltext.Statement) (at int) {
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
 	if on.as != owner {
-		p.add(waitSavepoint)
+		p.add(client.WaitSavepoint)
 	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
@@ -118,7 +119,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
 		p.add(sqltext.Silent(on.nest))
 	case on.as != owner:
-		p.add(releaseWait)
+		p.add(client.ReleaseWait)
 	case on.mark == "":
 		p.add(dropSnapshot)
 	}
@@ -161,9 +162,9 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 
 // shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
 func shortColumns(work bool) (columns, label string) {
-	columns, label = answerSQL, showSQL("$2")
+	columns, label = client.AnswerSQL, showSQL("$2")
 	if work {
-		columns = guardedAnswerSQL + ", " + setSQL(markSetting, "$3")
+		columns = client.GuardedAnswerSQL + ", " + setSQL(client.MarkSetting, "$3")
 	}
 	return columns, label
 }

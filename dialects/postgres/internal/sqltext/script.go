@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Script is what one round trip carries. Texts are few and constant, so that prepared statements
@@ -140,3 +141,8 @@ func ArrayOf[T string | int | int64](elements []T) string {
 }
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// Milliseconds is a duration as settings take it, rounded up.
+func Milliseconds(d time.Duration) string {
+	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
+}

@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func (l *lent) Close() error { return nil }
 
 // ended refuses a statement behind the end of the transaction, as openTx does.
 func (l *lent) ended() error {
-	if l.direct.shown() == idle {
+	if l.direct.Shown() == Idle {
 		return sql.ErrTxDone
 	}
 	return nil
@@ -79,7 +79,7 @@ func (l *lent) QueryContext(ctx context.Context, query string, args []sqldriver.
 }
 
 // Commit implements driver.Tx, for work that commits by itself. What it sends afterwards is
-// refused; see guardSQL and ended.
+// refused; see GuardSQL and ended.
 func (l *lent) Commit() error { return l.direct.commitAlone(context.Background()) }
 
 // Rollback implements driver.Tx.
@@ -87,5 +87,5 @@ func (l *lent) Rollback() error {
 	if l.over.Load() {
 		return nil
 	}
-	return l.direct.exec(context.Background(), "rollback")
+	return l.direct.Exec(context.Background(), "rollback")
 }

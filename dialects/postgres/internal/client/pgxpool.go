@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"cmp"
@@ -22,47 +22,54 @@ type pgxPool struct {
 	owned bool // opened by the driver
 }
 
-func (p pgxPool) ready() error {
+// PGX is a pool of pgx connections. Owned says that the library has opened it, and closes it.
+func PGX(pool *pgxpool.Pool, owned bool) Pool[pgx.Tx] { return pgxPool{pool, owned} }
+
+// FromPoolWithin is how long somebody who asks the server about another session waits for a
+// connection.
+const FromPoolWithin = 200 * time.Millisecond
+
+func (p pgxPool) Ready() error {
 	if p.Pool == nil {
 		return errors.New("nil pool: give postgres.New a *pgxpool.Pool")
 	}
 	return nil
 }
 
-func (p pgxPool) size() int { return int(p.Config().MaxConns) }
+func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
 
-func (p pgxPool) acquire(ctx context.Context) (pooledConn[pgx.Tx], querier, error) {
+func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], Querier, error) {
 	for {
-		conn, err := p.Acquire(ctx)
+		conn, err := p.Pool.Acquire(ctx)
 		if err != nil && ctx.Err() != nil {
 			stat := p.Stat()
-			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+			return nil, Querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
 				stat.AcquiredConns(), stat.MaxConns(), err)
 		}
 		if err != nil {
-			return nil, querier{}, fmt.Errorf("connect: %w", err)
+			return nil, Querier{}, fmt.Errorf("connect: %w", err)
 		}
 		kept := keptOf(conn.Conn(), p)
 		if p.owned && kept.lasting == nil && kept.told != "" {
-			kept.lasting = &lasting{pid: kept.told}
+			kept.lasting = &Lasting{pid: kept.told}
 		}
 		c := &pgxConn{pgxLink: kept.link, pooled: conn, Conn: conn.Conn(), kept: kept}
-		if kept.prepared.isFresh() || !peer.Gone(kept.querier.socket) {
+		if kept.prepared.isFresh() || !peer.Gone(kept.querier.Socket) {
 			return c, kept.querier, nil
 		}
-		c.destroy(ctx)
-		c.giveBack()
+		c.Destroy()
+		c.GiveBack()
 	}
 }
 
-func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (querier, error) {
+func (p pgxPool) In(_ context.Context, tx pgx.Tx, _ dialects.Request) (Querier, error) {
 	if tx == nil || tx.Conn() == nil {
-		return querier{}, errors.New("nil transaction")
+		return Querier{}, errors.New("nil transaction")
 	}
 	b, past := backendOf(tx.Conn()), sendsPast(tx.Conn())
 	// Through tx: once it has ended, its connection is somebody else's.
-	q := querier{interrupt: b.interruptOf(tx.Conn(), p)}
-	q.run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+	q := Querier{Interrupt: b.interruptOf(tx.Conn(), p)}
+	q.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		return b.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			if past {
 				return sendIn(ctx, tx, s, nil)
@@ -71,9 +78,9 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 			return columns, err
 		})
 	}
-	q.flight = inTwo(q.run)
+	q.Flight = inTwo(q.Run)
 	if past && b == nil {
-		q.flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
+		q.Flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 			return sendIn(ctx, tx, s, safe)
 		}
 	}
@@ -82,12 +89,12 @@ func (p pgxPool) querierIn(_ context.Context, tx pgx.Tx, _ dialects.Request) (qu
 
 // ask runs a statement on a connection of the pool, if it has one to give.
 func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
-	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
+	brief, cancel := context.WithTimeout(ctx, FromPoolWithin)
 	defer cancel()
 	if stat := p.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
 		return interrupt.ErrNoConnection
 	}
-	conn, err := p.Acquire(brief)
+	conn, err := p.Pool.Acquire(brief)
 	if err != nil {
 		return err
 	}
@@ -97,8 +104,8 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	return err
 }
 
-// alone implements pool. The credentials of known may have expired: the pool's hook gives new ones.
-func (p pgxPool) alone(ctx context.Context, _ *pgx.Conn, ask sqltext.Statement) ([]string, error) {
+// Alone implements Pool. The credentials of known may have expired: the pool's hook gives new ones.
+func (p pgxPool) Alone(ctx context.Context, _ *pgx.Conn, ask sqltext.Statement) ([]string, error) {
 	config := p.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
@@ -108,7 +115,7 @@ func (p pgxPool) alone(ctx context.Context, _ *pgx.Conn, ask sqltext.Statement) 
 	return askAlone(ctx, config.ConnConfig, ask)
 }
 
-func (p pgxPool) close() {
+func (p pgxPool) Close() {
 	if p.owned {
 		p.Pool.Close()
 	}
@@ -126,9 +133,9 @@ type pgxConn struct {
 // kept is what the library knows of a connection as long as the connection lives.
 type kept struct {
 	link     pgxLink
-	querier  querier
+	querier  Querier
 	told     string                       // as link says
-	lasting  *lasting                     // nil: the connection is the caller's
+	lasting  *Lasting                     // nil: the connection is the caller's
 	prepared *prepared                    // nil: pgx sends everything
 	handle   *pgconn.StatementDescription // of handleName, as pgx has it; nil before the first work
 }
@@ -146,20 +153,20 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 		if k.link.past {
 			k.prepared = &prepared{names: make(map[string]string)}
 		}
-		k.told = k.link.told()
+		k.told = k.link.Told()
 		k.querier, _ = k.link.querier(pool)
 		data[key] = k
 	}
 	return k
 }
 
-func (c *pgxConn) lasting() *lasting { return c.kept.lasting }
+func (c *pgxConn) Lasting() *Lasting { return c.kept.lasting }
 
-func (c *pgxConn) told() string { return c.kept.told }
+func (c *pgxConn) Told() string { return c.kept.told }
 
-// begin sends BEGIN and the script together.
-func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
-	s = append(sqltext.Script{begin}, s...)
+// Begin sends BEGIN and the script together.
+func (c *pgxConn) Begin(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
+	s = append(sqltext.Script{Begin}, s...)
 	if !c.kept.prepared.serves(c.PgConn()) {
 		columns, err = c.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			return c.sendBatch(ctx, mark, s)
@@ -174,7 +181,7 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) (col
 	columns, err = c.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		return c.kept.sendPrepared(ctx, c.Conn, s)
 	})
-	if mark != "" && c.status() != idle {
+	if mark != "" && c.Status() != Idle {
 		c.begun = handleOf(c.Conn, commitSQL(mark))
 	}
 	return columns[min(1, len(columns)):], err
@@ -185,7 +192,7 @@ func (c *pgxConn) sendBatch(ctx context.Context, mark string, s sqltext.Script) 
 	if !s[0].Opens {
 		return c.send(ctx, s)
 	}
-	options := pgx.TxOptions{BeginQuery: beginSQL}
+	options := pgx.TxOptions{BeginQuery: BeginSQL}
 	if mark != "" {
 		options.CommitQuery = commitSQL(mark)
 	}
@@ -195,7 +202,7 @@ func (c *pgxConn) sendBatch(ctx context.Context, mark string, s sqltext.Script) 
 
 func (k *kept) sendPrepared(ctx context.Context, conn *pgx.Conn, s sqltext.Script) ([][]string, error) {
 	columns, err := k.prepared.send(ctx, conn.PgConn(), s)
-	if errors.Is(err, errUnprepared) && !k.prepared.renew() {
+	if errors.Is(err, ErrUnprepared) && !k.prepared.renew() {
 		k.prepared = nil
 	}
 	return columns, err
@@ -215,7 +222,7 @@ const handleName = "txlock_handle"
 // prepareHandle takes a round trip at first, and when the caller has called DeallocateAll: then the
 // statements of prepared are gone too.
 func (k *kept) prepareHandle(ctx context.Context, conn *pgx.Conn) error {
-	handle, err := conn.Prepare(ctx, handleName, beginSQL)
+	handle, err := conn.Prepare(ctx, handleName, BeginSQL)
 	if err != nil {
 		return err
 	}
@@ -231,14 +238,14 @@ func (k *kept) prepareHandle(ctx context.Context, conn *pgx.Conn) error {
 func (c *pgxConn) closeHandle() {
 	_ = c.begun.Commit(over)
 	if err := c.begun.Commit(over); !errors.Is(err, pgx.ErrTxClosed) {
-		c.destroy(over) // what goes on to use the handle must not get at the connection of another
+		c.Destroy() // what goes on to use the handle must not get at the connection of another
 	}
 }
 
-func (c *pgxConn) tx() pgx.Tx { return workTx{openTx{c.begun}} }
+func (c *pgxConn) Tx() pgx.Tx { return workTx{openTx{c.begun}} }
 
-// savepoint sets it a second time where pgx sends everything: that does no harm.
-func (c *pgxConn) savepoint(ctx context.Context, name, outer string) (
+// Savepoint sets it a second time where pgx sends everything: that does no harm.
+func (c *pgxConn) Savepoint(ctx context.Context, name, outer string) (
 	nested pgx.Tx, release func(context.Context) error, err error,
 ) {
 	begin, commit := "savepoint "+name, "release savepoint "+cmp.Or(outer, name)
@@ -257,32 +264,32 @@ func (c *pgxConn) savepoint(ctx context.Context, name, outer string) (
 	return openTx{nested}, release, err
 }
 
-// commit sends the proof as a prepared statement, unless a tracer of the caller's would not see how
+// Commit sends the proof as a prepared statement, unless a tracer of the caller's would not see how
 // the handle is closed.
-func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) (err error) {
+func (c *pgxConn) Commit(ctx context.Context, mark string, settled bool) (err error) {
 	s := commitScript(mark, !settled)
 	switch {
 	case c.kept.prepared.serves(c.PgConn()):
 		if err := c.kept.prepareHandle(ctx, c.Conn); err != nil {
 			return err
 		}
-		if _, err = c.kept.sendPrepared(ctx, c.Conn, s); errors.Is(err, errUnprepared) {
-			err = mixedUp(err)
+		if _, err = c.kept.sendPrepared(ctx, c.Conn, s); errors.Is(err, ErrUnprepared) {
+			err = MixedUp(err)
 		}
 	case settled:
 		_, _, err = send(ctx, c.Conn, nil, s)
 	default:
 		if err = c.begun.Commit(ctx); errors.Is(err, pgx.ErrTxClosed) {
-			err = lost(err)
+			err = dialects.Lost(err)
 		}
 		return err
 	}
 	switch {
-	case c.status() == idle: // also when the server has refused the COMMIT
+	case c.Status() == Idle: // also when the server has refused the COMMIT
 		c.closeHandle()
 	case err == nil:
-		c.destroy(over)
-		err = lost(errors.New("the server has not ended the transaction"))
+		c.Destroy()
+		err = dialects.Lost(errors.New("the server has not ended the transaction"))
 	}
 	return err
 }
@@ -290,30 +297,30 @@ func (c *pgxConn) commit(ctx context.Context, mark string, settled bool) (err er
 // over is a context that has ended.
 var over, _ = context.WithDeadline(context.Background(), time.Time{})
 
-func (c *pgxConn) rollback(ctx context.Context) error {
+func (c *pgxConn) Rollback(ctx context.Context) error {
 	switch {
-	case c.status() == idle:
+	case c.Status() == Idle:
 		return nil
 	case c.begun != nil:
 		return c.begun.Rollback(ctx)
 	}
-	return c.exec(ctx, "rollback")
+	return c.Exec(ctx, "rollback")
 }
 
-func (c *pgxConn) exec(ctx context.Context, statements string) error {
+func (c *pgxConn) Exec(ctx context.Context, statements string) error {
 	if c.kept.prepared.serves(c.PgConn()) {
 		return c.kept.prepared.exec(ctx, c.PgConn(), statements)
 	}
-	return c.pgxLink.exec(ctx, statements)
+	return c.pgxLink.Exec(ctx, statements)
 }
 
-func (c *pgxConn) status() byte {
+func (c *pgxConn) Status() Status {
 	if c.IsClosed() {
-		return closed
+		return Closed
 	}
-	return c.PgConn().TxStatus()
+	return Status(c.PgConn().TxStatus())
 }
 
-func (c *pgxConn) destroy(ctx context.Context) { _ = c.Close(ctx) }
+func (c *pgxConn) Destroy() { _ = c.Close(over) }
 
-func (c *pgxConn) giveBack() { c.pooled.Release() }
+func (c *pgxConn) GiveBack() { c.pooled.Release() }

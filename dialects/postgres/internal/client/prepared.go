@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"context"
@@ -54,10 +54,10 @@ const recently = 50 * time.Microsecond
 // isFresh tells whether the server has answered just now.
 func (p *prepared) isFresh() bool { return p != nil && time.Since(p.heard) < recently }
 
-// errUnprepared occurs when the server's statements are not those that the connection believes it
+// ErrUnprepared occurs when the server's statements are not those that the connection believes it
 // has: somebody has had it forget them, a column has another type now, or a pooler has mixed up two
 // clients. The transaction is to be begun anew.
-var errUnprepared = errors.New("the connection's prepared statements have changed")
+var ErrUnprepared = errors.New("the connection's prepared statements have changed")
 
 // renew has all statements prepared anew, under other names: a pooler that keeps account of names
 // may have one that the server has not. It returns false when the last script has met the same
@@ -97,7 +97,8 @@ func (p *prepared) drop(text string) {
 
 // usual are errors that say nothing of a statement.
 var usual = []string{
-	server.LockNotAvailable, server.QueryCanceled, server.DeadlockDetected, server.Serialization, server.DivisionByZero, server.AbortedBefore,
+	server.LockNotAvailable, server.QueryCanceled, server.DeadlockDetected, server.Serialization,
+	server.DivisionByZero, server.AbortedBefore,
 }
 
 // send runs a script in one round trip, and returns the first column of each statement's rows. When
@@ -113,7 +114,7 @@ func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s sqltext.Scri
 		p.discard()
 		fallthrough
 	case state == server.UnknownStatement, state == server.KnownStatement:
-		return columns, fmt.Errorf("%w: %w", errUnprepared, err)
+		return columns, fmt.Errorf("%w: %w", ErrUnprepared, err)
 	case err == nil && len(columns) != results:
 		_ = conn.Close(over)
 		return columns, fmt.Errorf("the server has answered %d of %d statements", len(columns), results)
@@ -248,3 +249,10 @@ func (unanswered) SafeToRetry() bool { return false }
 
 // Unwrap returns pgx's error.
 func (e unanswered) Unwrap() error { return e.error }
+
+// MixedUp says what it means that a prepared statement is not as it was.
+func MixedUp(err error) error {
+	return fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
+		"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
+		"max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
+}

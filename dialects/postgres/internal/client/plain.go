@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 
 // plainLink is the link of a connection of any driver for PostgreSQL. Of the driver it asks nothing
 // but what database/sql does: statements, and what came of them. So it does not know the session's
-// state, which is open until an error says otherwise.
+// state, which is Open until an error says otherwise.
 type plainLink struct {
 	conn  sqldriver.Conn // below all wrappers
 	alone func(work func() error) error
@@ -47,20 +47,17 @@ func newPlainLink(conn sqldriver.Conn, alone func(work func() error) error) *pla
 	return l
 }
 
-// open is the state of a session of which no more is known.
-const open = '?'
-
 // querier runs scripts on a connection that was just taken from its pool. Where no socket tells
 // whether it died while it was idle, the server is asked.
-func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
-	q := querier{run: l.run, flight: inTwo(l.run), socket: l.socket}
+func (l *plainLink) querier(ctx context.Context, p *sqlPool) (Querier, error) {
+	q := Querier{Run: l.Run, Flight: inTwo(l.Run), Socket: l.socket}
 	if l.socket == nil {
-		q.socket = cuttable{cut: func() { l.cut(p) }}
-		if err := l.exec(ctx, sqltext.Ping+"0"); err != nil {
+		q.Socket = cuttable{cut: func() { l.cut(p) }}
+		if err := l.Exec(ctx, sqltext.Ping+"0"); err != nil {
 			return q, err
 		}
 	}
-	q.cut = func() { _ = q.socket.Close() }
+	q.Cut = func() { _ = q.Socket.Close() }
 	several := p.several.Load()
 	if several == nil {
 		can, err := l.takesSeveral(ctx)
@@ -74,15 +71,15 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (querier, error) {
 	if l.several && l.socket != nil {
 		l.tag = newTag()
 		l.backend = nil
-		q.interrupt = func(ctx context.Context) error {
+		q.Interrupt = func(ctx context.Context) error {
 			return p.ask(ctx, sqltext.With(cancelTaggedSQL, l.tag))
 		}
-		q.flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
+		q.Flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 			safe() // see cancelTaggedSQL
-			return l.run(ctx, s)
+			return l.Run(ctx, s)
 		}
 	} else {
-		q.interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
+		q.Interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
 	}
 	return q, nil
 }
@@ -165,7 +162,7 @@ func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
 	return can, err
 }
 
-func (l *plainLink) run(ctx context.Context, s sqltext.Script) ([][]string, error) {
+func (l *plainLink) Run(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	return l.backend.run(ctx, s, l.send)
 }
 
@@ -220,7 +217,7 @@ func (l *plainLink) oneByOne(ctx context.Context, s sqltext.Script) (columns [][
 	return columns, nil
 }
 
-func (l *plainLink) exec(ctx context.Context, statements string) error {
+func (l *plainLink) Exec(ctx context.Context, statements string) error {
 	err := l.hold(ctx, func(ctx context.Context) error { return exec(ctx, l.conn, statements) })
 	l.note(err)
 	return err
@@ -229,55 +226,55 @@ func (l *plainLink) exec(ctx context.Context, statements string) error {
 func (l *plainLink) commitAlone(ctx context.Context) error {
 	// The savepoint fails in an aborted transaction. COMMIT alone would roll that back without an
 	// error, and database/sql does not show the answer.
-	err := l.exec(ctx, "savepoint txlock_commit; commit")
+	err := l.Exec(ctx, "savepoint txlock_commit; commit")
 	if server.State(err) == server.AbortedBefore {
-		err = errors.Join(pgx.ErrTxCommitRollback, l.exec(ctx, "rollback"))
+		err = errors.Join(pgx.ErrTxCommitRollback, l.Exec(ctx, "rollback"))
 	}
 	return err
 }
 
 func (l *plainLink) note(err error) { l.broken = l.broken || server.Broken(err) }
 
-func (l *plainLink) status() byte {
+func (l *plainLink) Status() Status {
 	switch {
 	case l.broken:
-		return closed
+		return Closed
 	case l.over:
-		return idle
+		return Idle
 	}
-	return open
+	return Open
 }
 
-// shown reads what lib/pq keeps of the server's last answer.
-func (l *plainLink) shown() byte {
+// Shown reads what lib/pq keeps of the server's last answer.
+func (l *plainLink) Shown() Status {
 	if letter := wrapped.Letter(l.conn, "txnStatus"); letter != 0 && !l.broken {
-		return letter
+		return Status(letter)
 	}
-	return l.status()
+	return l.Status()
 }
 
-// askSQL fails outside a transaction, and in one that is aborted. It has no snapshot.
-const askSQL = "savepoint txlock_ask; release savepoint txlock_ask"
+// AskSQL fails outside a transaction, and in one that is aborted. It has no snapshot.
+const AskSQL = "savepoint txlock_ask; release savepoint txlock_ask"
 
-func (l *plainLink) ask(ctx context.Context) byte {
-	if status := l.status(); status != open {
+func (l *plainLink) Ask(ctx context.Context) Status {
+	if status := l.Status(); status != Open {
 		return status
 	}
-	err := l.exec(ctx, askSQL)
+	err := l.Exec(ctx, AskSQL)
 	switch server.State(err) {
 	case server.AbortedBefore:
-		return failed
+		return Failed
 	case server.NoTransaction:
-		return idle
+		return Idle
 	}
-	return l.status()
+	return l.Status()
 }
 
-// busy is false: database/sql closes the rows that work has left open, before the COMMIT.
-func (l *plainLink) busy() bool { return false }
+// Busy is false: database/sql closes the rows that work has left open, before the COMMIT.
+func (l *plainLink) Busy() bool { return false }
 
-// told reads what lib/pq keeps for its own cancel requests.
-func (l *plainLink) told() string {
+// Told reads what lib/pq keeps for its own cancel requests.
+func (l *plainLink) Told() string {
 	for _, name := range []string{"pid", "processID"} { // of 1.12, and before
 		if number := wrapped.Field[int](l.conn, name); number != 0 {
 			return strconv.Itoa(number)

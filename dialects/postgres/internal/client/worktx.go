@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type openTx struct{ pgx.Tx }
 // open closes the handle of a transaction that has ended: by a Commit that sends nothing, because
 // its context has ended.
 func (t openTx) open() pgx.Tx {
-	if t.Conn().PgConn().TxStatus() == idle {
+	if Status(t.Conn().PgConn().TxStatus()) == Idle {
 		_ = t.Tx.Commit(over)
 	}
 	return t.Tx

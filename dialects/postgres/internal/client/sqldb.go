@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"cmp"
@@ -26,44 +26,47 @@ type sqlPool struct {
 	options atomic.Pointer[bool] // its connections take options of pgx's; nil until one was seen
 }
 
-func (p *sqlPool) ready() error {
+// SQL is a pool of database/sql, which stays its owner's.
+func SQL(db *sql.DB) Pool[*sql.Tx] { return &sqlPool{DB: db} }
+
+func (p *sqlPool) Ready() error {
 	if p.DB == nil {
 		return errors.New("nil database: give postgres.NewSQL a *sql.DB")
 	}
 	return nil
 }
 
-func (p *sqlPool) size() int { return p.Stats().MaxOpenConnections }
+func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
-func (p *sqlPool) acquire(ctx context.Context) (pooledConn[*sql.Tx], querier, error) {
+func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], Querier, error) {
 	for stale := 0; ; stale++ {
 		conn, err := p.Conn(ctx)
 		stats := p.Stats()
 		if err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-			return nil, querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+			return nil, Querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
 				stats.InUse, stats.MaxOpenConnections, err)
 		}
 		if err != nil {
-			return nil, querier{}, fmt.Errorf("connect: %w", err)
+			return nil, Querier{}, fmt.Errorf("connect: %w", err)
 		}
 		c := &sqlConn{pooled: conn, conn: conn}
 		q, err := p.link(ctx, c)
-		gone := peer.Gone(q.socket)
+		gone := peer.Gone(q.Socket)
 		if err == nil && !gone {
 			return c, q, nil
 		}
 		if gone || server.Broken(err) {
-			c.destroy(ctx)
+			c.Destroy()
 		}
-		c.giveBack()
+		c.GiveBack()
 		if err != nil && (!server.Broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
-			return nil, querier{}, fmt.Errorf("connect: %w", err)
+			return nil, Querier{}, fmt.Errorf("connect: %w", err)
 		}
 	}
 }
 
 // link looks what c is below its wrappers: pgx's, or another driver's.
-func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
+func (p *sqlPool) link(ctx context.Context, c *sqlConn) (Querier, error) {
 	var below any
 	err := c.conn.Raw(func(driverConn any) error {
 		// For a wrapper without these methods, database/sql takes an option for an argument.
@@ -81,7 +84,7 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 		return nil
 	})
 	if err != nil {
-		return querier{}, err
+		return Querier{}, err
 	}
 	if conn, ok := below.(pgxBelow); ok {
 		c.kept = keptOf(conn.Conn(), p)
@@ -95,7 +98,7 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 	}
 	conn, ok := below.(sqldriver.Conn)
 	if !ok {
-		return querier{}, fmt.Errorf("bug: %T is no connection of a driver", below)
+		return Querier{}, fmt.Errorf("bug: %T is no connection of a driver", below)
 	}
 	link := newPlainLink(conn, c.alone)
 	c.link, c.plain = link, link
@@ -109,41 +112,41 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (querier, error) {
 // pgxBelow is a connection of pgx's stdlib driver, or a wrapper that shows what it wraps.
 type pgxBelow interface{ Conn() *pgx.Conn }
 
-// querierIn serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
+// In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
 // interrupted from another connection of the pool. Several statements in one query show no answers.
 // Where the driver does not take that, each statement is a round trip.
-func (p *sqlPool) querierIn(ctx context.Context, tx *sql.Tx, request dialects.Request) (querier, error) {
+func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, request dialects.Request) (Querier, error) {
 	if tx == nil {
-		return querier{}, errors.New("nil transaction")
+		return Querier{}, errors.New("nil transaction")
 	}
 	send := func(ctx context.Context, s sqltext.Script) ([][]string, error) { return p.runOne(ctx, tx, s) }
 	blind, err := p.takesBlind(ctx, tx, request)
 	if err != nil {
-		return querier{}, err
+		return Querier{}, err
 	}
 	if blind {
 		tag := newTag()
-		return querier{
-			run: send, blind: true,
-			flight: func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
+		return Querier{
+			Run: send, Blind: true,
+			Flight: func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
 				safe() // see cancelTaggedSQL
 				text, err := s[1:].Text()
 				if err == nil { // pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment
-					_, err = tx.ExecContext(ctx, waitSavepoint.SQL+"; "+tag+text)
+					_, err = tx.ExecContext(ctx, WaitSavepoint.SQL+"; "+tag+text)
 				}
 				return nil, err
 			},
-			interrupt: func(ctx context.Context) error {
+			Interrupt: func(ctx context.Context) error {
 				return p.ask(ctx, sqltext.With(cancelTaggedSQL, tag))
 			},
 		}, nil
 	}
 	b := &backend{}
-	q := querier{run: send, interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
+	q := Querier{Run: send, Interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
 	if !request.Try {
-		q.run = func(ctx context.Context, s sqltext.Script) ([][]string, error) { return b.run(ctx, s, send) }
+		q.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) { return b.run(ctx, s, send) }
 	}
-	q.flight = inTwo(q.run)
+	q.Flight = inTwo(q.Run)
 	return q, nil
 }
 
@@ -157,17 +160,17 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.R
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	if _, err := tx.ExecContext(clean, waitSavepoint.SQL); err != nil {
+	if _, err := tx.ExecContext(clean, WaitSavepoint.SQL); err != nil {
 		if server.State(err) == server.NoTransaction || server.Broken(err) {
-			err = lost(err)
+			err = dialects.Lost(err)
 		}
 		return false, err
 	}
-	_, err := tx.ExecContext(clean, "select 1; select "+failSQL(missed))
-	blind := verdictOf(err) != nil
-	for _, undo := range []sqltext.Statement{undoWait, releaseWait} {
+	_, err := tx.ExecContext(clean, "select 1; select concat('txlock')::int")
+	blind := server.State(err) == server.InvalidText
+	for _, undo := range []sqltext.Statement{UndoWait, ReleaseWait} {
 		if _, undone := tx.ExecContext(clean, undo.SQL); undone != nil {
-			return false, lost(errors.Join(err, undone))
+			return false, dialects.Lost(errors.Join(err, undone))
 		}
 	}
 	if blind || err == nil || server.State(err) == server.SyntaxError { // anything else says nothing of the driver
@@ -195,8 +198,8 @@ func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
 	return err
 }
 
-// alone implements pool. A hook of the caller's for new connections cannot be found.
-func (p *sqlPool) alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error) {
+// Alone implements Pool. A hook of the caller's for new connections cannot be found.
+func (p *sqlPool) Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error) {
 	return askAlone(ctx, known.Config(), ask)
 }
 
@@ -249,5 +252,5 @@ func firstColumn(ctx context.Context, tx *sql.Tx, text string, options ...any) (
 	return column, rows.Err()
 }
 
-// close does nothing: the pool is the caller's.
-func (p *sqlPool) close() {}
+// Close does nothing: the pool is the caller's.
+func (p *sqlPool) Close() {}

@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -25,7 +26,7 @@ type sqlConn struct {
 	begun *sql.Tx
 }
 
-func (c *sqlConn) lasting() *lasting { return nil }
+func (c *sqlConn) Lasting() *Lasting { return nil }
 
 // alone runs work while nobody else uses the connection.
 func (c *sqlConn) alone(work func() error) (workErr error) {
@@ -36,9 +37,9 @@ func (c *sqlConn) alone(work func() error) (workErr error) {
 	return errors.Join(rawErr, workErr)
 }
 
-// begin sends BEGIN and the script together, where the driver can.
-func (c *sqlConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
-	s = append(sqltext.Script{begin}, s...)
+// Begin sends BEGIN and the script together, where the driver can.
+func (c *sqlConn) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
+	s = append(sqltext.Script{Begin}, s...)
 	columns, err := c.first(ctx, s)
 	columns = columns[min(1, len(columns)):]
 	if err == nil && mark != "" {
@@ -50,11 +51,11 @@ func (c *sqlConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][
 // first sends what begins the transaction.
 func (c *sqlConn) first(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	if c.kept == nil || c.kept.prepared == nil {
-		return c.run(ctx, s)
+		return c.Run(ctx, s)
 	}
 	return c.kept.link.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 		err = c.alone(func() (err error) {
-			columns, err = c.kept.sendPrepared(ctx, c.kept.querier.conn, s)
+			columns, err = c.kept.sendPrepared(ctx, c.kept.querier.Conn, s)
 			return err
 		})
 		return columns, err
@@ -74,24 +75,24 @@ func (c *sqlConn) present(ctx context.Context) error {
 	})
 }
 
-func (c *sqlConn) tx() *sql.Tx { return c.begun }
+func (c *sqlConn) Tx() *sql.Tx { return c.begun }
 
-// savepoint presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) savepoint(ctx context.Context, name, outer string) (
+// Savepoint presents the whole transaction: database/sql knows no nested ones.
+func (c *sqlConn) Savepoint(ctx context.Context, name, outer string) (
 	nested *sql.Tx, release func(context.Context) error, err error,
 ) {
 	if outer == "" {
-		err = c.exec(ctx, "savepoint "+name)
+		err = c.Exec(ctx, "savepoint "+name)
 	}
 	last := "release savepoint " + cmp.Or(outer, name)
-	return c.begun, func(ctx context.Context) error { return c.exec(ctx, last) }, err
+	return c.begun, func(ctx context.Context) error { return c.Exec(ctx, last) }, err
 }
 
-func (c *sqlConn) commit(ctx context.Context, mark string, settled bool) error {
+func (c *sqlConn) Commit(ctx context.Context, mark string, settled bool) error {
 	if err := c.closeTx(); err != nil {
-		return lost(err)
+		return dialects.Lost(err)
 	}
-	columns, err := c.run(ctx, commitScript(mark, !settled))
+	columns, err := c.Run(ctx, commitScript(mark, !settled))
 	if c.plain != nil {
 		c.plain.over = err != nil && len(columns) > 0 // the proof was given: it is the COMMIT that failed
 	}
@@ -108,27 +109,27 @@ func (c *sqlConn) closeTx() error {
 	return c.begun.Rollback()
 }
 
-func (c *sqlConn) rollback(ctx context.Context) error {
+func (c *sqlConn) Rollback(ctx context.Context) error {
 	_ = c.closeTx()
-	if c.status() == idle {
+	if c.Status() == Idle {
 		return nil
 	}
-	return c.exec(ctx, "rollback")
+	return c.Exec(ctx, "rollback")
 }
 
-func (c *sqlConn) destroy(context.Context) {
+func (c *sqlConn) Destroy() {
 	_ = c.closeTx()
 	_ = c.pooled.Raw(func(any) error { return sqldriver.ErrBadConn })
 }
 
-func (c *sqlConn) giveBack() {
+func (c *sqlConn) GiveBack() {
 	if c.lent != nil {
 		_ = c.closeTx()
 		_ = c.conn.Close()
 		_ = c.lent.db.Close()
 	}
 	if c.plain != nil && c.plain.broken { // not every driver tells database/sql
-		c.destroy(context.Background())
+		c.Destroy()
 	}
 	_ = c.pooled.Close()
 	if c.plain != nil && c.plain.end != nil {

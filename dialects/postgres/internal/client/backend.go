@@ -1,4 +1,4 @@
-package postgres
+package client
 
 import (
 	"context"
@@ -68,10 +68,11 @@ func backendOf(conn *pgx.Conn) *backend {
 	return &backend{}
 }
 
-// elsewhere is a pool. Ask asks on a connection of it, if it has one to give; alone is pool's.
+// elsewhere is a pool. Ask asks on a connection of it, if it has one to give; Alone is that of
+// Pool.
 type elsewhere interface {
 	ask(ctx context.Context, s sqltext.Statement) error
-	alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
+	Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
 }
 
 // interruptOf is how a wait on the connection is interrupted. When the pool has no connection to
@@ -84,9 +85,23 @@ func (b *backend) interruptOf(conn *pgx.Conn, pool elsewhere) func(context.Conte
 		return b.tell(ctx, cancelSQL, func(ctx context.Context, s sqltext.Statement) error {
 			err := pool.ask(ctx, s)
 			if err != nil {
-				_, err = pool.alone(ctx, conn, s)
+				_, err = pool.Alone(ctx, conn, s)
 			}
 			return err
 		})
 	}
+}
+
+func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement) ([]string, error) {
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may be in between
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.Background())
+	columns, _, err := send(ctx, conn, nil, sqltext.Script{ask})
+	if err != nil {
+		return nil, err
+	}
+	return columns[0], nil
 }

@@ -1,0 +1,63 @@
+package client
+
+import "github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+
+const (
+	// BeginSQL begins a transaction of the library's.
+	BeginSQL = "begin isolation level read committed read write"
+
+	// GuardSQL guards the session. Work that sends COMMIT or ROLLBACK itself goes on outside any
+	// transaction. There each statement would commit at once and without the lock. So while work
+	// runs, the session's default is read only, and only our own BEGIN says READ WRITE. The default
+	// must be committed before the work, by ChainSQL, or a ROLLBACK of the work would undo it. A
+	// custom setting keeps the old default: it lives in the session alone.
+	//
+	// It is set only where the server is the process that the connection was told of. A pooler in
+	// between has numbers of its own. It may give the session to another client when this one dies,
+	// with all that was set: PgCat, Odyssey and PgDog send ROLLBACK, and no RESET.
+	GuardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
+		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $1"
+	unguardColumn = "case when current_setting('txlock.read_only', true) <> '' then " +
+		"set_config('default_transaction_read_only', current_setting('txlock.read_only'), false) || " +
+		"set_config('txlock.read_only', '', false) end"
+
+	// ChainSQL commits, and begins the next transaction as the last one was begun.
+	ChainSQL = "commit and chain"
+
+	// RestoreSQL undoes GuardSQL in a transaction, and leaves an empty one open. It is one query,
+	// so that the session is not idle in between.
+	RestoreSQL = "rollback and chain; select " + unguardColumn + "; commit and chain"
+)
+
+var (
+	// Begin is BeginSQL, which opens a script.
+	Begin = sqltext.Statement{SQL: BeginSQL, Silent: true, Opens: true}
+	// Commit ends one.
+	Commit = sqltext.Silent("commit")
+)
+
+// MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
+const MarkSetting = "txlock.held"
+
+// proofSQL fails by a division by zero in any transaction but the one that holds the mark. It is
+// one statement, because each costs the server as much as a lock. Its failure takes back what it
+// has set.
+func proofSQL(mark string) string {
+	return "select 1 / (current_setting('" + MarkSetting + "', true) is not distinct from " + mark + ")::int"
+}
+
+// commitScript commits only the transaction that holds the mark: in any other, COMMIT is not
+// reached. Guarded says that GuardSQL may have to be undone.
+func commitScript(mark string, guarded bool) sqltext.Script {
+	proof := sqltext.With(proofSQL("$1"), mark)
+	if guarded {
+		proof.SQL += ", " + unguardColumn
+	}
+	return sqltext.Script{proof, Commit}
+}
+
+// commitSQL is commitScript as one simple query. It takes the server some 30 µs longer: it parses
+// and plans the proof each time.
+func commitSQL(mark string) string {
+	return proofSQL("'"+mark+"'") + ", " + unguardColumn + "; commit"
+}
