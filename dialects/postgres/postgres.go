@@ -94,57 +94,75 @@ func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 // System implements dialects.Driver.
 func (d *driver[Tx]) System() string { return "postgresql" }
 
-// Begin implements dialects.Driver. A wait for a permit that gave way may have spoiled its
-// connection, or a statement of it that was not prepared as it should be. It goes on with another.
-func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[Tx],
-	got dialects.Grant, err error,
+// Begin implements dialects.Driver.
+func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
+	error,
 ) {
-	for again := false; ; {
-		s, got, err = d.begin(ctx, request)
+	for unprepared := false; ; {
+		s, got, err := d.begin(ctx, request)
+		if err == nil {
+			return s, got, nil
+		}
+		if errors.Is(err, errFound) {
+			go func() {
+				_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
+			}()
+			return nil, dialects.Grant{}, err
+		}
+		if s != nil {
+			s.conn.GiveBack()
+		}
+		// A wait for a permit that gave way may have spoiled its connection, or a statement of it
+		// was not prepared as it should be. Another one serves.
 		switch {
 		case errors.Is(err, errGaveWay):
+			continue
 		case !errors.Is(err, client.ErrUnprepared):
-			return s, got, err
-		case again:
-			return nil, got, client.MixedUp(err)
+		case unprepared:
+			err = client.MixedUp(err)
 		default:
-			again = true
+			unprepared = true
+			continue
 		}
+		return nil, dialects.Grant{}, err
 	}
 }
 
-func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx],
-	dialects.Grant, error,
+// begin begins on a connection of the pool, which serves as long as another try there may do. It
+// returns the session with an error too, unless there was none.
+func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *session[Tx], got dialects.Grant,
+	err error,
 ) {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {
-		return nil, dialects.Grant{}, err
+		return nil, got, err
 	}
+	s = &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
 	if err := d.identify(ctx, q); err != nil {
-		conn.GiveBack()
-		return nil, dialects.Grant{}, err
+		return s, got, err
 	}
-	s := &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
 	if request.Work {
 		s.mark = rand.Text()
 	}
-	got, err := s.begin(ctx, request)
-	if errors.Is(err, errNoRun) {
-		if err = s.numberRun(ctx, request.Fence); err == nil {
-			got, err = s.begin(ctx, request)
+	for aborted, numbered := false, false; ; {
+		got, err = s.begin(ctx, request)
+		switch {
+		case errors.Is(err, client.ErrUnsettled):
+		case (errors.Is(err, client.ErrUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled &&
+			conn.Status() != client.Closed:
+		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
+			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
+			// until the rollback of this one.
+			aborted = true
+		case errors.Is(err, errNoRun) && !numbered:
+			if err = s.numberRun(ctx, request.Fence); err != nil {
+				return s, got, err
+			}
+			numbered = true
+		default:
+			return s, got, err
 		}
 	}
-	if errors.Is(err, errFound) {
-		go func() {
-			_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-		}()
-		return nil, dialects.Grant{}, err
-	}
-	if err != nil {
-		conn.GiveBack()
-		return nil, dialects.Grant{}, err
-	}
-	return s, got, nil
 }
 
 // LockTx implements dialects.Driver.

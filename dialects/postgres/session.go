@@ -35,25 +35,6 @@ type session[Tx any] struct {
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
-	got, err = s.tryBegin(ctx, request)
-	if server.State(err) == server.AbortedBefore && s.conn.Status() == client.Idle {
-		// pgpool-II went on to believe in a transaction whose COMMIT the server had refused, until
-		// the rollback of this one.
-		got, err = s.tryBegin(ctx, request)
-	}
-	for errors.Is(err, client.ErrUnsettled) ||
-		(errors.Is(err, client.ErrUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled &&
-			s.conn.Status() != client.Closed {
-		s.settled = s.settled && !errors.Is(err, client.ErrUnsettled)
-		got, err = s.tryBegin(ctx, request)
-	}
-	if err == nil {
-		s.renewal.note(request, got)
-	}
-	return got, err
-}
-
-func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	on := terms{as: owner, mark: s.mark, settled: s.settled}
 	if request.Permit != nil {
 		got, err = s.beginPermit(ctx, request, on)
@@ -62,7 +43,11 @@ func (s *session[Tx]) tryBegin(ctx context.Context, request dialects.Request) (g
 			return s.send(ctx, request, lock)
 		})
 	}
-	if err == nil || errors.Is(err, errFound) { // nothing to be explained, and the caller need not wait
+	switch {
+	case err == nil:
+		s.renewal.note(request, got)
+		return got, nil
+	case errors.Is(err, errFound): // nothing to be explained, and the caller need not wait
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
