@@ -1,9 +1,11 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -48,18 +50,17 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 const doesNotExclude = "txlock: this server does not exclude, do not use it for locks"
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
-// tool. It is empty when an option is bad; Install says which.
+// tool. Where an option is bad it is a comment that says so, "-- txlock: schema: …", without a
+// statement: Install returns the same error.
 func (l *Locker[Tx]) Schema() string {
-	if l.config.err != nil {
-		return ""
+	var text string
+	err := l.config.err
+	if err == nil {
+		text, err = l.driver.Schema(l.layout(cmp.Or(l.config.slots, dialects.DefaultSlots)))
 	}
-	slots := l.config.slots
-	if slots == 0 {
-		slots = dialects.DefaultSlots
-	}
-	text, err := l.driver.Schema(l.layout(slots))
 	if err != nil {
-		return ""
+		// A line of its own, and no semicolon, at which a migration tool would begin a statement.
+		return "-- " + strings.NewReplacer("\n", " ", "\r", " ", ";", ",").Replace(failed("schema", err).Error()) + "\n"
 	}
 	return text
 }

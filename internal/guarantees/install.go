@@ -186,7 +186,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorContains(t, other.Locks.Check(background), "invalid name")
 		_, err := other.Locks.Mutex("k").Lock(background)
 		require.ErrorContains(t, err, "invalid name")
-		require.Empty(t, other.Locks.Schema())
+		requireNoSchema(t, other.Locks.Schema(), "invalid name")
 		_, err = f.Locks.Rows(broken, "id", 1).Lock(background)
 		require.ErrorContains(t, err, "invalid name")
 		_, err = f.Locks.Rows("t", broken, 1).Lock(background)
@@ -258,7 +258,7 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorContains(t, locks.Check(background), text)
 		_, err := locks.Mutex("k").Lock(background)
 		require.ErrorContains(t, err, text)
-		require.Empty(t, locks.Schema())
+		requireNoSchema(t, locks.Schema(), text)
 	}
 	good := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithLease(time.Minute), txlock.WithFencing(),
 		txlock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -268,7 +268,15 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	var none dialects.Driver[Tx]
 	locks := txlock.New(none)
 	require.ErrorContains(t, locks.Install(background), "nil driver")
+	requireNoSchema(t, locks.Schema(), "nil driver")
 	require.NoError(t, locks.Close())
+}
+
+// requireNoSchema requires a text of Schema that says why and has nothing to run: one comment, also
+// for a tool that splits it at semicolons.
+func requireNoSchema(t *testing.T, schema, why string) {
+	require.Regexp(t, `^-- txlock: schema: [^;\r\n]+\n$`, schema)
+	require.Contains(t, schema, why)
 }
 
 func manyKeys(n int) []string {
