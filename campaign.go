@@ -30,7 +30,7 @@ func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int
 		worked, err = e.serve(ctx, work)
 		return err
 	})
-	e.locker.forget(err)
+	e.locker.invalidate(err)
 	return worked, err
 }
 

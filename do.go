@@ -168,5 +168,5 @@ func (g grant[Tx]) runNested(ctx context.Context, inside *lifecycle.Scope, tx Tx
 // undo ends what was locked in the scope of a nested Do, whose savepoint is rolled back.
 func (s *session[Tx]) undo(inside *lifecycle.Scope) {
 	s.life.Undo(inside, errUndone)
-	s.forget(inside)
+	s.dropScope(inside)
 }

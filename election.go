@@ -131,14 +131,14 @@ func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, e.failed("Leader", err)
 	}
 	leader, err := e.locker.leaderOf(ctx, e.key)
-	e.locker.forget(err)
+	e.locker.invalidate(err)
 	return Leader(leader), e.failed("Leader", err)
 }
 
 func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Leader, error) {
 	for {
-		known, again := l.seats.Load(election)
-		if !again {
+		known, cached := l.seats.Load(election)
+		if !cached {
 			var seats dialects.Seats
 			found, err := l.find(ctx, false)
 			if err == nil {
@@ -156,7 +156,7 @@ func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Le
 		leader, err := l.driver.Leader(ctx, known.(dialects.Seats))
 		if errors.Is(err, ErrNoRow) || errors.Is(err, ErrNotInstalled) { // it may be installed anew
 			l.seats.Delete(election)
-			if again {
+			if cached {
 				continue
 			}
 		}

@@ -120,10 +120,10 @@ func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *
 	}
 }
 
-// forget forgets the rows that were locked in a scope whose savepoint is rolled back. PostgreSQL
+// dropScope drops the rows that were locked in a scope whose savepoint is rolled back. PostgreSQL
 // releases them. On MySQL and MariaDB they stay locked: there a session that goes on to ask for
 // such a row alone waits for the others that share it. A permit that may be left is tried first.
-func (s *session[Tx]) forget(scope *lifecycle.Scope) {
+func (s *session[Tx]) dropScope(scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for row, held := range s.held {

@@ -96,7 +96,7 @@ type Session struct {
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
-		l.forget(err)
+		l.invalidate(err)
 		return nil, fmt.Errorf("txlock: inspect: %w", err)
 	}
 	return holdings, nil
@@ -133,7 +133,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 			}
 		}
 	}
-	forgetAmbiguous(holdings)
+	blankAmbiguous(holdings)
 	for i := range holdings {
 		holdings[i].nameKey(keys)
 	}
@@ -232,9 +232,9 @@ func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Sessio
 	return s, claim
 }
 
-// forgetAmbiguous blanks the beginning of a key that one session shows for several slots: nobody
+// blankAmbiguous blanks the beginning of a key that one session shows for several slots: nobody
 // knows which of them it belongs to.
-func forgetAmbiguous(holdings []Holding) {
+func blankAmbiguous(holdings []Holding) {
 	type shown struct{ session, key string }
 	count := map[shown]int{}
 	each := func(visit func(key *string, by shown)) {

@@ -113,7 +113,7 @@ func (l *Locker[Tx]) Ping(ctx context.Context) error {
 			table = found.Name
 		}
 		err = l.driver.Ping(ctx, table)
-		l.forget(err)
+		l.invalidate(err)
 	}
 	return failed("ping", err)
 }
@@ -134,10 +134,10 @@ func (l *Locker[Tx]) find(ctx context.Context, holding bool) (*dialects.LockTabl
 	return &found, nil
 }
 
-// forget looks the lock table up anew after err, if that says that there is none: it may be
-// installed anew, with another number of slots, or in another schema. No call is tried again for
+// invalidate has the lock table looked up anew after err, if that says that there is none: it may
+// be installed anew, with another number of slots, or in another schema. No call is tried again for
 // that.
-func (l *Locker[Tx]) forget(err error) (again bool) {
+func (l *Locker[Tx]) invalidate(err error) (retry bool) {
 	if errors.Is(err, ErrNotInstalled) {
 		l.found.Store(nil)
 	}

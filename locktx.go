@@ -37,7 +37,7 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		return m.failed(verb, err)
 	}
 	defer cancel()
-	err = m.lookedUp(func() error {
+	err = m.retryOutdated(func() error {
 		var request dialects.Request
 		if request, err = m.request(wait, try, true); err == nil {
 			err = m.locker.driver.LockTx(wait, tx, request)

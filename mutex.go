@@ -98,9 +98,9 @@ type target[Tx any] interface {
 	// or has one that was handed over.
 	enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
 
-	// forget forgets what request has looked up, if err says that it is outdated. It tells whether
-	// to look it up again.
-	forget(err error) (again bool)
+	// invalidate drops what request has looked up, if err says that it is outdated. It tells
+	// whether to look it up again.
+	invalidate(err error) (retry bool)
 }
 
 // described is what people are told of what is locked.
@@ -116,12 +116,12 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Re
 	return request, err
 }
 
-// lookedUp runs ask, which asks the server for a request, and runs it once more if what the request
-// was made of is outdated.
-func (m *Mutex[Tx]) lookedUp(ask func() error) error {
+// retryOutdated runs ask, which asks the server for a request, and runs it once more if what the
+// request was made of is outdated.
+func (m *Mutex[Tx]) retryOutdated(ask func() error) error {
 	for first := true; ; first = false {
 		err := ask()
-		if again := m.target.forget(err); !again || !first {
+		if retry := m.target.invalidate(err); !retry || !first {
 			return err
 		}
 	}

@@ -222,7 +222,7 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 	if err == nil {
 		at, err = m.locker.driver.Done(wait, marker)
 	}
-	m.target.forget(err)
+	m.target.invalidate(err)
 	return at, err == nil && !at.IsZero(), m.failed("Once.Done", m.judge(ctx, wait, err))
 }
 
@@ -261,6 +261,6 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	if err == nil {
 		deleted, err = l.driver.Sweep(ctx, found.Name, age)
 	}
-	l.forget(err)
+	l.invalidate(err)
 	return deleted, failed("sweep", err)
 }

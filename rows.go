@@ -77,7 +77,7 @@ func (r *rows[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g
 	return r.locker.enter(ctx, wait, r, request)
 }
 
-func (r *rows[Tx]) forget(err error) bool { return r.locker.forget(err) }
+func (r *rows[Tx]) invalidate(err error) bool { return r.locker.invalidate(err) }
 
 // valueOf gives a value the text that the database compares with the column. Equal values have
 // equal texts.

@@ -88,9 +88,9 @@ func (p *permit[Tx]) request(ctx context.Context, holding bool) (dialects.Reques
 	return known.(dialects.Permits).Request(l.config.shownName(p.key), p.n), nil
 }
 
-// forget is for a table of permits that was made anew, in which the rows are others.
-func (p *permit[Tx]) forget(err error) (again bool) {
-	p.locker.forget(err)
+// invalidate is for a table of permits that was made anew, in which the rows are others.
+func (p *permit[Tx]) invalidate(err error) (retry bool) {
+	p.locker.invalidate(err)
 	if !errors.Is(err, ErrNoRow) && !errors.Is(err, ErrNotInstalled) {
 		return false
 	}

@@ -72,7 +72,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
-	err = m.lookedUp(func() error {
+	err = m.retryOutdated(func() error {
 		var request dialects.Request
 		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
 			g, err = m.target.enter(ctx, wait, request)
@@ -160,7 +160,7 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool)
 		request.Marker = nil // it belongs into the savepoint of the work
 		err = g.lock(wait, request)
 	}
-	m.target.forget(err)
+	m.target.invalidate(err)
 	if err = m.judge(ctx, wait, err); err != nil {
 		return grant[Tx]{}, also(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
 	}

@@ -34,7 +34,7 @@ func (s *slots[Tx]) enter(ctx, wait context.Context, request dialects.Request) (
 	return s.locker.enter(ctx, wait, s, request)
 }
 
-func (s *slots[Tx]) forget(err error) bool { return s.locker.forget(err) }
+func (s *slots[Tx]) invalidate(err error) bool { return s.locker.invalidate(err) }
 
 // slotColumn is the lock table's primary key.
 const slotColumn = "slot"
