@@ -16,8 +16,8 @@ func rowIn(request dialects.Request, value dialects.Value) row {
 
 func permitIn(request dialects.Request) row { return row{request.Table, "", request.Permit.Semaphore} }
 
-// hold is how a session holds a row.
-type hold struct {
+// heldLock is how a session holds a row.
+type heldLock struct {
 	dialects.Grant
 	shared bool
 	// scope is where it was locked while work runs. It is nil for what stays locked until the
@@ -25,9 +25,9 @@ type hold struct {
 	scope *lifecycle.Scope
 }
 
-// serves tells whether the row need not be locked for request. What has a scope is locked anew each
+// covers tells whether the row need not be locked for request. What has a scope is locked anew each
 // time: PostgreSQL releases it when a savepoint is rolled back, of ours or of the work's own.
-func (h hold) serves(request dialects.Request) bool {
+func (h heldLock) covers(request dialects.Request) bool {
 	return h.scope == nil && (request.Fence == "" || h.Token > 0)
 }
 
@@ -42,15 +42,15 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held == nil {
-		s.held = make(map[row]hold, len(s.first.Values))
+		s.held = make(map[row]heldLock, len(s.first.Values))
 		s.note(s.first, s.granted, nil)
 	}
 	if request.Permit != nil {
 		missing, has = s.missingPermit(request)
 		return missing, has, nil
 	}
-	again := request
-	again.Shared, again.Values, again.Work = false, nil, false // the Nest of a Do comes behind the rest
+	exclusive := request
+	exclusive.Shared, exclusive.Values, exclusive.Work = false, nil, false // the Nest of a Do comes behind the rest
 	rest := request.Values[:0:0]
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
@@ -58,15 +58,15 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		switch {
 		case held.shared && !request.Shared:
 			return nil, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		case known && held.serves(request):
+		case known && held.covers(request):
 		case known && !held.shared && request.Shared:
-			again.Values = append(again.Values, value)
+			exclusive.Values = append(exclusive.Values, value)
 		default:
 			rest = append(rest, value)
 		}
 	}
 	request.Values = rest
-	for _, one := range []dialects.Request{again, request} {
+	for _, one := range []dialects.Request{exclusive, request} {
 		if len(one.Values) > 0 {
 			missing = append(missing, one)
 		}
@@ -78,17 +78,17 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 func (s *session[Tx]) missingPermit(request dialects.Request) (missing []dialects.Request, has dialects.Grant) {
 	held, known := s.held[permitIn(request)]
 	if known && held.Permit < len(request.Permit.Rows) {
-		if has = held.Grant; held.serves(request) {
+		if has = held.Grant; held.covers(request) {
 			return nil, has
 		}
-		again := *request.Permit
-		again.Held, request.Permit = held.Permit, &again
+		permit := *request.Permit
+		permit.Held, request.Permit = held.Permit, &permit
 	}
 	return []dialects.Request{request}, has
 }
 
-// hold notes what request has locked, while work runs as that of a scope.
-func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
+// addHeld notes what request has locked, while work runs as that of a scope.
+func (s *session[Tx]) addHeld(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.work {
@@ -106,12 +106,12 @@ func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *
 		if known && before.scope == nil && before.Permit == got.Permit {
 			scope = nil
 		}
-		s.held[permitIn(request)] = hold{Grant: got, scope: scope}
+		s.held[permitIn(request)] = heldLock{Grant: got, scope: scope}
 	}
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
 		if !known {
-			held = hold{shared: request.Shared, scope: scope}
+			held = heldLock{shared: request.Shared, scope: scope}
 		}
 		if held.scope == nil {
 			held.Token = got.Token

@@ -121,11 +121,11 @@ func (l *Locker[Tx]) Ping(ctx context.Context) error {
 // find looks the lock table up, once. That takes a connection for a moment. From then on the table
 // is called by its full name: what changes the search_path or the default database of a connection,
 // as work may, moves nobody to the locks of another table.
-func (l *Locker[Tx]) find(ctx context.Context, holding bool) (*dialects.LockTable, error) {
+func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTable, error) {
 	if found := l.found.Load(); found != nil {
 		return found, nil
 	}
-	found, err := lookUp(ctx, holding, "the lock table was", "call Install or Check",
+	found, err := lookUp(ctx, connected, "the lock table was", "call Install or Check",
 		func(ctx context.Context) (dialects.LockTable, error) { return l.driver.Find(ctx, l.config.table) })
 	if err != nil {
 		return nil, err
@@ -148,11 +148,11 @@ func (l *Locker[Tx]) invalidate(err error) (retry bool) {
 // already: in a full pool it might wait for itself.
 const lookUpLimit = 3 * time.Second
 
-// lookUp looks up what is not known yet. Holding says that the caller already has a connection.
-func lookUp[T any](ctx context.Context, holding bool, what, advice string, look func(context.Context) (T, error)) (
+// lookUp looks up what is not known yet. Connected says that the caller already has a connection.
+func lookUp[T any](ctx context.Context, connected bool, what, advice string, look func(context.Context) (T, error)) (
 	found T, err error,
 ) {
-	if !holding {
+	if !connected {
 		return look(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)

@@ -27,7 +27,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 		trace.answer(err)
 		return nil, err
 	}
-	lock := &Lock{held: g.session, handle: g.handle, asked: ctx, token: g.Token, permit: g.Permit, trace: trace}
+	lock := &Lock{session: g.session, handle: g.handle, asked: ctx, token: g.Token, permit: g.Permit, trace: trace}
 	told := false
 	defer func() {
 		if !told { // the Tracer panicked, and nobody has the lock that could unlock it
@@ -41,7 +41,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 
 // Lock is a held lock. Its methods may be called from many goroutines.
 type Lock struct {
-	held     holding
+	session  heldSession
 	handle   *lifecycle.Handle
 	asked    context.Context // of the call that locked
 	token    int64
@@ -54,8 +54,8 @@ type Lock struct {
 	trace *trace
 }
 
-// holding is a session, of whichever transaction type.
-type holding interface {
+// heldSession is a session, of whichever transaction type.
+type heldSession interface {
 	own(parent context.Context, handle *lifecycle.Handle) context.Context
 	leave(ctx context.Context, handle *lifecycle.Handle) error
 }
@@ -73,7 +73,7 @@ type holding interface {
 // What is done outside the database between the loss and its notice is protected by nothing but
 // [Lock.Token].
 func (l *Lock) Context() context.Context {
-	l.once.Do(func() { l.ctx = l.held.own(context.WithoutCancel(l.asked), l.handle) })
+	l.once.Do(func() { l.ctx = l.session.own(context.WithoutCancel(l.asked), l.handle) })
 	return l.ctx
 }
 
@@ -104,7 +104,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	}
 	l.trace.leave()
 	// leave ends the context first: the holder's work must have ended when the server lets go.
-	err := l.held.leave(ctx, l.handle)
+	err := l.session.leave(ctx, l.handle)
 	l.trace.end(unlessReleased(err))
 	if err != nil {
 		return fmt.Errorf("txlock: Unlock: %w", err)

@@ -90,9 +90,9 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 type target[Tx any] interface {
 	described
 
-	// request is what the driver is asked for. Holding says that the caller already has a
+	// request is what the driver is asked for. Connected says that the caller already has a
 	// connection.
-	request(ctx context.Context, holding bool) (dialects.Request, error)
+	request(ctx context.Context, connected bool) (dialects.Request, error)
 
 	// enter waits in the process until request may be asked for, and asks for it in a new session,
 	// or has one that was handed over.
@@ -110,8 +110,8 @@ type described interface {
 }
 
 // request is what the driver is asked for.
-func (m *Mutex[Tx]) request(ctx context.Context, try, holding bool) (dialects.Request, error) {
-	request, err := m.target.request(ctx, holding)
+func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
+	request, err := m.target.request(ctx, connected)
 	request.Try, request.Shared = try, m.shared
 	return request, err
 }

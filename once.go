@@ -53,8 +53,8 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 
 func (o *onceKey[Tx]) String() string { return nameOf([]string{o.name}) }
 
-func (o *onceKey[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
-	request, err := o.slots.request(ctx, holding)
+func (o *onceKey[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
+	request, err := o.slots.request(ctx, connected)
 	if err == nil && o.marker != nil {
 		request.Marker = o.markerIn(request.Table)
 	}
@@ -177,10 +177,10 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	return ran && err == nil, err
 }
 
-// marker is the marker beside the lock table. Holding says that the caller already has a
+// marker is the marker beside the lock table. Connected says that the caller already has a
 // connection.
-func (o *Once[Tx]) marker(ctx context.Context, holding bool) (dialects.Marker, error) {
-	found, err := o.mutex.locker.find(ctx, holding)
+func (o *Once[Tx]) marker(ctx context.Context, connected bool) (dialects.Marker, error) {
+	found, err := o.mutex.locker.find(ctx, connected)
 	if err != nil {
 		return dialects.Marker{}, err
 	}

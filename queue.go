@@ -118,13 +118,13 @@ func (l *Locker[Tx]) enter(ctx, wait context.Context, of fmt.Stringer, request d
 		if !entered.Handed {
 			return l.begin(ctx, wait, of, request, entered.Place)
 		}
-		held := entered.Session
-		held.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
-		gone, ended := held.handle.Err(), ctx.Err()
+		handed := entered.Session
+		handed.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
+		gone, ended := handed.handle.Err(), ctx.Err()
 		if gone == nil && ended == nil {
-			return held, nil
+			return handed, nil
 		}
-		_ = held.leave(ctx, held.handle)
+		_ = handed.leave(ctx, handed.handle)
 		if ended != nil {
 			return g, fmt.Errorf("%w: left the queue of this process", ErrNotAcquired)
 		}

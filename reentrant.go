@@ -17,8 +17,8 @@ type ownership struct {
 type ownershipKey struct{}
 
 func ownershipIn(ctx context.Context) *ownership {
-	held, _ := ctx.Value(ownershipKey{}).(*ownership)
-	return held
+	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
+	return owned
 }
 
 // Apart returns ctx without the ownership that it carries: with its values, its deadline and its
@@ -35,16 +35,16 @@ func Apart(ctx context.Context) context.Context {
 // own returns parent with ownership of the session by the handle, until that is given back. The
 // context ends with cause ErrLost when the session is lost.
 func (s *session[Tx]) own(parent context.Context, handle *lifecycle.Handle) context.Context {
-	held := &ownership{session: s, handle: handle, outer: ownershipIn(parent)}
-	return handle.Context(context.WithValue(parent, ownershipKey{}, held))
+	owned := &ownership{session: s, handle: handle, outer: ownershipIn(parent)}
+	return handle.Context(context.WithValue(parent, ownershipKey{}, owned))
 }
 
 // carried returns the session of l that ctx carries, and the handle by which its owner holds it, or
 // nil.
 func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *lifecycle.Handle) {
-	for held := ownershipIn(ctx); held != nil; held = held.outer {
-		if s, ok := held.session.(*session[Tx]); ok && s.locker == l {
-			return s, held.handle
+	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
+		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l {
+			return s, owned.handle
 		}
 	}
 	return nil, nil

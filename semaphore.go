@@ -67,11 +67,11 @@ func (p *permit[Tx]) String() string {
 func (p *permit[Tx]) call() Call { return Call{Column: semaphoreColumn, Names: []string{p.key}} }
 
 // request looks the rows of the semaphore up once, which takes a connection for a moment.
-func (p *permit[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
+func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
 	l, name := p.locker, p.locker.config.named(p.key)
 	known, ok := l.permits.Load(name.Hash)
 	if !ok || len(known.(dialects.Permits).Rows) < p.n {
-		found, err := lookUp(ctx, holding, "the permits were", "take one",
+		found, err := lookUp(ctx, connected, "the permits were", "take one",
 			func(ctx context.Context) (dialects.Permits, error) {
 				table, err := l.find(ctx, false)
 				if err != nil {

@@ -45,7 +45,7 @@ type session[Tx any] struct {
 	// first is what the session was begun for, and granted what its present owner got.
 	first   dialects.Request
 	granted dialects.Grant
-	held    map[row]hold // nil until somebody asks
+	held    map[row]heldLock // nil until somebody asks
 	streak  streak
 }
 
@@ -84,13 +84,13 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 
 // sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
 // will ask for one, and then has a connection already.
-func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, holding bool) (dialects.Request, error) {
-	request, err := m.request(ctx, try, holding)
+func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
+	request, err := m.request(ctx, try, connected)
 	request.Work, request.Lease = work, m.locker.config.lease
 	if err != nil || !m.locker.config.fencing {
 		return request, err
 	}
-	found, err := m.locker.find(ctx, holding)
+	found, err := m.locker.find(ctx, connected)
 	if err == nil && !work {
 		request.Fence, request.Tokens = found.Name, 1
 	}
@@ -229,7 +229,7 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
 	if err == nil {
-		s.hold(request, got, scope)
+		s.addHeld(request, got, scope)
 	}
 	return got, err
 }

@@ -18,8 +18,8 @@ type slots[Tx any] struct {
 func (s *slots[Tx]) String() string { return nameOf(s.keys) }
 func (s *slots[Tx]) call() Call     { return Call{Names: s.keys} }
 
-func (s *slots[Tx]) request(ctx context.Context, holding bool) (dialects.Request, error) {
-	found, err := s.locker.find(ctx, holding)
+func (s *slots[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
+	found, err := s.locker.find(ctx, connected)
 	if err != nil {
 		return dialects.Request{}, err
 	}
