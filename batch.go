@@ -195,7 +195,7 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 		_ = g.finish(ctx, false)
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, context.Canceled)
 	}
-	failed := m.failed(combineVerb, err)
+	failed := m.wrap(combineVerb, err)
 	if err != nil {
 		trace.answer(failed)
 	}
@@ -229,7 +229,7 @@ func (c *Combined[Tx, In, Out]) panicked(b *batch[In, Out], m *Mutex[Tx], trace 
 	m.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock", m.target.String(),
 		"panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 	c.bind(b)
-	failed := m.failed(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))
+	failed := m.wrap(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))
 	goOn := func() {
 		defer c.fail(b, failed)
 		defer trace.answer(failed)
@@ -265,7 +265,7 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 		}
 		return err
 	}
-	err := m.failed(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked))
+	err := m.wrap(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked))
 	returned := false
 	defer func() { // also when work panicked, or the Tracer, whatever became of the work
 		switch {
@@ -280,7 +280,7 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 	_ = traced(trace, work, func(work func(context.Context, Tx) error) error {
 		failed, ended := g.perform(ctx, work)
 		final = final || errors.Is(ended, ErrLost)
-		err = also(failed, m.failed(combineVerb, ended))
+		err = joinErrors(failed, m.wrap(combineVerb, ended))
 		return err
 	})
 	returned = true

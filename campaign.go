@@ -60,11 +60,11 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 	_ = g.leave(ctx, g.handle) // else the connection is closed, which the log tells; the leader has resigned as well
 	switch ended := ctx.Err(); {
 	case !worked:
-		return false, also(err, lost)
+		return false, joinErrors(err, lost)
 	case failed == nil && ended != nil:
 		return true, nil
 	case ended != nil:
-		return true, also(failed, e.failed("Lead", ended))
+		return true, joinErrors(failed, e.wrap("Lead", ended))
 	case lost != nil:
 		return false, lost
 	}

@@ -36,7 +36,7 @@ func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx
 // do is Do and TryDo.
 func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	if work == nil {
-		return m.failed(verb, errors.New("nil work"))
+		return m.wrap(verb, errors.New("nil work"))
 	}
 	ctx, trace := m.asked(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
@@ -45,14 +45,14 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 			return nil
 		}
 		if err != nil {
-			return m.failed(verb, err)
+			return m.wrap(verb, err)
 		}
 		perform := g.perform
 		if g.turn != nil {
 			perform = g.nest
 		}
 		failed, err := perform(ctx, work)
-		return also(failed, m.failed(verb, err))
+		return joinErrors(failed, m.wrap(verb, err))
 	})
 }
 
@@ -74,7 +74,7 @@ func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) e
 	}
 	if ended := ctx.Err(); ended != nil {
 		ended = fmt.Errorf("ended before the commit, which was not sent: %w", ended)
-		return nil, also(ended, g.finish(ctx, false))
+		return nil, joinErrors(ended, g.finish(ctx, false))
 	}
 	return nil, g.finish(ctx, true)
 }
@@ -113,7 +113,7 @@ var (
 func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	defer func() { // also when work panicked
 		g.turn.Give()
-		err = also(err, g.leave(ctx, g.handle))
+		err = joinErrors(err, g.leave(ctx, g.handle))
 	}()
 	var inside *lifecycle.Scope
 	var ended error
@@ -132,7 +132,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 	}
 	if errors.Is(err, ErrLost) {
 		g.lose(err)
-		return failed, also(ended, err)
+		return failed, joinErrors(ended, err)
 	}
 	if failed != nil || ended != nil {
 		err = ended

@@ -82,13 +82,13 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // lock, whatever [WithQueue] says.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	if err := e.ready(); err != nil {
-		return e.failed("Lead", err)
+		return e.wrap("Lead", err)
 	}
 	if work == nil {
-		return e.failed("Lead", errors.New("nil work"))
+		return e.wrap("Lead", errors.New("nil work"))
 	}
 	if e.locker.driver.PoolSize() == 1 {
-		return e.failed("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
+		return e.wrap("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
 			"begins"))
 	}
 	var pause pause
@@ -99,13 +99,13 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 			return err
 		}
 		if e.locker.closed.Load() {
-			return e.failed("Lead", errClosed)
+			return e.wrap("Lead", errClosed)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if !e.passing(err) {
-			return e.failed("Lead", err)
+			return e.wrap("Lead", err)
 		}
 		wait := pause.after(time.Since(begun), err)
 		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
@@ -114,10 +114,10 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		case <-time.After(wait):
 		case <-ctx.Done():
 		case <-e.locker.closing.Done():
-			return e.failed("Lead", errClosed)
+			return e.wrap("Lead", errClosed)
 		}
 	}
-	return e.failed("Lead", ctx.Err())
+	return e.wrap("Lead", ctx.Err())
 }
 
 // Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at
@@ -128,11 +128,11 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 // round trips. A server that only reads does not know who leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
 	if err := e.ready(); err != nil {
-		return Leader{}, e.failed("Leader", err)
+		return Leader{}, e.wrap("Leader", err)
 	}
 	leader, err := e.locker.leaderOf(ctx, e.key)
 	e.locker.invalidate(err)
-	return Leader(leader), e.failed("Leader", err)
+	return Leader(leader), e.wrap("Leader", err)
 }
 
 func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Leader, error) {
@@ -171,9 +171,9 @@ func (e *Election[Tx]) ready() error {
 	return e.err
 }
 
-func (e *Election[Tx]) failed(verb string, err error) error {
+func (e *Election[Tx]) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return failed(verb+" "+strconv.Quote(truncate(e.name)), err)
+	return wrap(verb+" "+strconv.Quote(truncate(e.name)), err)
 }

@@ -33,13 +33,13 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 		found, err = l.find(ctx, false)
 	}
 	if err != nil || l.driver.PoolSize() == 1 {
-		return failed("install", err)
+		return wrap("install", err)
 	}
 	err = l.driver.Check(ctx, found.Name, l.patience())
 	switch {
 	case errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil: // else it says nothing about the engine
 		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
-		return failed("install", err)
+		return wrap("install", err)
 	case err != nil:
 		l.config.logger.WarnContext(ctx, "txlock: installed, but whether this server excludes was not proved", "table",
 			l.config.table, "error", err)
@@ -60,7 +60,7 @@ func (l *Locker[Tx]) Schema() string {
 	}
 	if err != nil {
 		// A line of its own, and no semicolon, at which a migration tool would begin a statement.
-		return "-- " + strings.NewReplacer("\n", " ", "\r", " ", ";", ",").Replace(failed("schema", err).Error()) + "\n"
+		return "-- " + strings.NewReplacer("\n", " ", "\r", " ", ";", ",").Replace(wrap("schema", err).Error()) + "\n"
 	}
 	return text
 }
@@ -84,7 +84,7 @@ func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, relea
 // connections. For a readiness probe there is [Locker.Ping].
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
-		return failed("check", err)
+		return wrap("check", err)
 	}
 	found, err := l.find(ctx, false)
 	if err == nil {
@@ -96,7 +96,7 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 	case errors.Is(err, ErrUnsafeEngine):
 		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
 	}
-	return failed("check", err)
+	return wrap("check", err)
 }
 
 // Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
@@ -115,7 +115,7 @@ func (l *Locker[Tx]) Ping(ctx context.Context) error {
 		err = l.driver.Ping(ctx, table)
 		l.invalidate(err)
 	}
-	return failed("ping", err)
+	return wrap("ping", err)
 }
 
 // find looks the lock table up, once. That takes a connection for a moment. From then on the table

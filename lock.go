@@ -23,7 +23,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	ctx, trace := m.asked(ctx, verb, true)
 	g, err := m.acquire(ctx, try, false)
 	if err != nil {
-		err = m.failed(verb, err)
+		err = m.wrap(verb, err)
 		trace.answer(err)
 		return nil, err
 	}

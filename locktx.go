@@ -34,7 +34,7 @@ func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) er
 func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) error {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return m.failed(verb, err)
+		return m.wrap(verb, err)
 	}
 	defer cancel()
 	err = m.retryOutdated(func() error {
@@ -44,5 +44,5 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		}
 		return err
 	})
-	return m.failed(verb, m.judge(ctx, wait, err))
+	return m.wrap(verb, m.waitError(ctx, wait, err))
 }

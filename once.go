@@ -153,7 +153,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 ) {
 	m := o.mutex
 	if work == nil {
-		return false, m.failed(verb, errors.New("nil work"))
+		return false, m.wrap(verb, errors.New("nil work"))
 	}
 	outer, _ := m.locker.carried(ctx)
 	err = m.do(ctx, verb, try, func(ctx context.Context, tx Tx) error {
@@ -215,7 +215,7 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 	m := o.mutex
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return at, false, m.failed("Once.Done", err)
+		return at, false, m.wrap("Once.Done", err)
 	}
 	defer cancel()
 	marker, err := o.marker(wait, false)
@@ -223,7 +223,7 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 		at, err = m.locker.driver.Done(wait, marker)
 	}
 	m.target.invalidate(err)
-	return at, err == nil && !at.IsZero(), m.failed("Once.Done", m.judge(ctx, wait, err))
+	return at, err == nil && !at.IsZero(), m.wrap("Once.Done", m.waitError(ctx, wait, err))
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
@@ -262,5 +262,5 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		deleted, err = l.driver.Sweep(ctx, found.Name, age)
 	}
 	l.invalidate(err)
-	return deleted, failed("sweep", err)
+	return deleted, wrap("sweep", err)
 }

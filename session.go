@@ -79,7 +79,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 		}
 		return err
 	})
-	return g, m.judge(ctx, wait, err)
+	return g, m.waitError(ctx, wait, err)
 }
 
 // sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
@@ -161,8 +161,8 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool)
 		err = g.lock(wait, request)
 	}
 	m.target.invalidate(err)
-	if err = m.judge(ctx, wait, err); err != nil {
-		return grant[Tx]{}, also(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
+	if err = m.waitError(ctx, wait, err); err != nil {
+		return grant[Tx]{}, joinErrors(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
 	}
 	return g, nil
 }
@@ -236,7 +236,7 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
-	reason = lost(reason)
+	reason = asLost(reason)
 	if !s.life.Lose(reason) {
 		return false
 	}
@@ -276,7 +276,7 @@ var errUnderWay = errors.New("a call that is under way in the session did not en
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
 // session returns then, and ends it.
 func (s *session[Tx]) abort() {
-	s.life.Lose(lost(errClosed))
+	s.life.Lose(asLost(errClosed))
 	if !s.work {
 		_ = s.finish(context.Background(), false)
 	}
@@ -306,7 +306,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
 		}()
 		s.unconfirmed(ctx, loss, errUnderWay)
-		return lost(errUnderWay)
+		return asLost(errUnderWay)
 	}
 	defer s.over()
 	if commit {

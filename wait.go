@@ -48,9 +48,9 @@ func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done
 	}
 }
 
-// judge adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or Within
-// has ended the wait, but for those that say more.
-func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
+// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or
+// Within has ended the wait, but for those that say more.
+func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -61,53 +61,53 @@ func (m *Mutex[Tx]) judge(ctx, wait context.Context, err error) error {
 			return err
 		}
 	}
-	over := ctx.Err()
-	if deadline, ok := wait.Deadline(); over == nil && ok && !time.Now().Before(deadline) {
-		over = context.DeadlineExceeded
+	ended := ctx.Err()
+	if deadline, ok := wait.Deadline(); ended == nil && ok && !time.Now().Before(deadline) {
+		ended = context.DeadlineExceeded
 	}
 	switch {
-	case over == nil && m.locker.closed.Load() && !errors.Is(err, errClosed):
+	case ended == nil && m.locker.closed.Load() && !errors.Is(err, errClosed):
 		return fmt.Errorf("%w: %w", errClosed, err) // the pool is closed as well, and says so in its own words
-	case over == nil:
+	case ended == nil:
 		return err
 	case errors.Is(err, ErrNotAcquired):
-		return fmt.Errorf("%w (%w)", err, over)
+		return fmt.Errorf("%w (%w)", err, ended)
 	}
-	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, over)
+	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
 }
 
-// failed says where an error comes from.
-func failed(where string, err error) error {
+// wrap says where an error comes from.
+func wrap(where string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("txlock: %s: %w", where, err)
 }
 
-func (m *Mutex[Tx]) failed(verb string, err error) error {
+func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return failed(verb+" "+m.target.String(), err)
+	return wrap(verb+" "+m.target.String(), err)
 }
 
-// lost is reason as the loss of a session.
-func lost(reason error) error {
+// asLost is reason as the loss of a session.
+func asLost(reason error) error {
 	if errors.Is(reason, ErrLost) {
 		return reason
 	}
 	return fmt.Errorf("%w: %w", ErrLost, reason)
 }
 
-// also is err, and what went wrong on the way out, unless err says that already.
-func also(err, exit error) error {
+// joinErrors is err, and a further error, as of the way out, unless err says that already.
+func joinErrors(err, further error) error {
 	switch {
-	case exit == nil || errors.Is(err, exit):
+	case further == nil || errors.Is(err, further):
 		return err
 	case err == nil:
-		return exit
-	case errors.Is(err, ErrLost) && errors.Is(exit, ErrLost):
+		return further
+	case errors.Is(err, ErrLost) && errors.Is(further, ErrLost):
 		return err
 	}
-	return fmt.Errorf("%w (%w)", err, exit)
+	return fmt.Errorf("%w (%w)", err, further)
 }
