@@ -16,27 +16,27 @@ import (
 // that may be full.
 const officeTimeout = 5 * time.Second
 
-// heed is how long a new leader waits before its work begins, for the last one to learn that its
-// session was ended: PostgreSQL releases the locks of a session that is killed about a millisecond
-// before it closes the connection, and a pooler in between passes that on later: 75 ms on a machine
-// with ten times the processes that it can run.
-const heed = 200 * time.Millisecond
+// gracePeriod is how long a new leader waits before its work begins, for the last one to learn that
+// its session was ended: PostgreSQL releases the locks of a session that is killed about a
+// millisecond before it closes the connection, and a pooler in between passes that on later: 75 ms
+// on a machine with ten times the processes that it can run.
+const gracePeriod = 200 * time.Millisecond
 
-// stand is one candidacy, which a Tracer is told of. worked says that Lead returns, and with which
-// error. Otherwise err is why another candidacy is needed.
-func (e *Election[Tx]) stand(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
+// campaign is one candidacy, which a Tracer is told of. worked says that Lead returns, and with
+// which error. Otherwise err is why another candidacy is needed.
+func (e *Election[Tx]) campaign(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
 	ctx, trace := e.locker.asked(ctx, "Lead", seat{e.name}, false, false)
 	err = traced(trace, work, func(work func(context.Context, int64) error) (err error) {
-		worked, err = e.serve(ctx, work)
+		worked, err = e.leadTerm(ctx, work)
 		return err
 	})
 	e.locker.invalidate(err)
 	return worked, err
 }
 
-// serve waits for the seat, takes office, works and resigns. It returns what stand does.
-func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	g, seats, err := e.win(ctx)
+// leadTerm waits for the seat, takes office, works and resigns. It returns what campaign does.
+func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
+	g, seats, err := e.acquireSeat(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -71,9 +71,9 @@ func (e *Election[Tx]) serve(ctx context.Context, work func(context.Context, int
 	return true, failed
 }
 
-// win waits for the seat: first in the process, where one candidate of each election at a time goes
-// on, and then at the server.
-func (e *Election[Tx]) win(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
+// acquireSeat waits for the seat: first in the process, where one candidate of each election at a
+// time goes on, and then at the server.
+func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
 	l := e.locker
 	entered, err := l.lineUp(ctx, ctx, l.candidates,
 		lineOf(l.config.table, electionColumn, dialects.Value{Text: e.key}), queue.Wait{})
@@ -117,7 +117,7 @@ func (e *Election[Tx]) seats(ctx context.Context) (table string, seats dialects.
 // takeOffice begins a term. The record is written in another session, so that others see it. The
 // office is locked only once that is done: so whoever finds it locked finds there who leads.
 func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialects.Seats) error {
-	heeded := time.After(heed)
+	graceOver := time.After(gracePeriod)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
 	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.Token)
@@ -127,7 +127,7 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialec
 	}
 	if err == nil {
 		select {
-		case <-heeded:
+		case <-graceOver:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -148,31 +148,31 @@ func (s seat) call() Call     { return Call{Column: electionColumn, Names: []str
 // electionColumn stands where locks of rows have the name of a column.
 const electionColumn = "election"
 
-// passing tells whether another candidacy may succeed after the error of one: that of a session
+// mayRetry tells whether another candidacy may succeed after the error of one: that of a session
 // that was lost, of rows that have gone, or one that may pass by itself.
-func (e *Election[Tx]) passing(err error) bool {
-	for _, again := range []error{ErrLost, ErrNoRow, ErrDeadlock, ErrNotAcquired} {
-		if errors.Is(err, again) {
+func (e *Election[Tx]) mayRetry(err error) bool {
+	for _, temporary := range []error{ErrLost, ErrNoRow, ErrDeadlock, ErrNotAcquired} {
+		if errors.Is(err, temporary) {
 			return true
 		}
 	}
 	return e.locker.driver.Passing(err)
 }
 
-// pause is how long to wait between two candidacies that fail soon.
-type pause struct{ last time.Duration }
+// backoff is how long to wait between two candidacies that fail soon.
+type backoff struct{ last time.Duration }
 
-const firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+const minBackoff, maxBackoff = 100 * time.Millisecond, 5 * time.Second
 
-// after is the pause after a candidacy. None is needed after one that came as far as waiting, and
-// took longer than the last pause. It is spread, so that candidates that fail together do not come
+// after is the wait after a candidacy. None is needed after one that came as far as waiting, and
+// took longer than the last wait. It is spread, so that candidates that fail together do not come
 // again together.
-func (p *pause) after(took time.Duration, err error) time.Duration {
+func (b *backoff) after(took time.Duration, err error) time.Duration {
 	waited := errors.Is(err, ErrLost) || errors.Is(err, ErrNotAcquired)
-	if waited && took > max(p.last, firstPause) || took > longestPause {
-		p.last = 0
+	if waited && took > max(b.last, minBackoff) || took > maxBackoff {
+		b.last = 0
 		return 0
 	}
-	p.last = min(max(2*p.last, firstPause), longestPause)
-	return p.last/2 + rand.N(p.last/2)
+	b.last = min(max(2*b.last, minBackoff), maxBackoff)
+	return b.last/2 + rand.N(b.last/2)
 }

@@ -91,10 +91,10 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		return e.wrap("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
 			"begins"))
 	}
-	var pause pause
+	var backoff backoff
 	for ctx.Err() == nil {
 		begun := time.Now()
-		worked, err := e.stand(ctx, work)
+		worked, err := e.campaign(ctx, work)
 		if worked {
 			return err
 		}
@@ -104,14 +104,14 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		if ctx.Err() != nil {
 			break
 		}
-		if !e.passing(err) {
+		if !e.mayRetry(err) {
 			return e.wrap("Lead", err)
 		}
-		wait := pause.after(time.Since(begun), err)
+		pause := backoff.after(time.Since(begun), err)
 		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
-			"pause", wait, "error", err)
+			"pause", pause, "error", err)
 		select {
-		case <-time.After(wait):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		case <-e.locker.closing.Done():
 			return e.wrap("Lead", errClosed)
