@@ -38,7 +38,7 @@ type batch[In, Out any] struct {
 	orders  []*order[In, Out]
 	ctx     context.Context // of the wait and the work
 	cancel  context.CancelFunc
-	waiting int // orders that have not left; guarded by the mutex of the Combined
+	present int // orders that have not left; guarded by the mutex of the Combined
 }
 
 func (b *batch[In, Out]) in() []In {
@@ -49,8 +49,8 @@ func (b *batch[In, Out]) in() []In {
 	return in
 }
 
-// enter puts an order into the queue. It tells whether the caller has to lead.
-func (c *Combined[Tx, In, Out]) enter(o *order[In, Out]) (leads bool) {
+// enqueue puts an order into the queue. It tells whether the caller has to lead.
+func (c *Combined[Tx, In, Out]) enqueue(o *order[In, Out]) (leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue = append(c.queue, o)
@@ -86,42 +86,42 @@ func (c *Combined[Tx, In, Out]) leave(o *order[In, Out]) bool {
 	}
 	o.left = true
 	if b := o.batch; b != nil {
-		if b.waiting--; b.waiting == 0 {
+		if b.present--; b.present == 0 {
 			b.cancel()
 		}
 	} else if c.gone++; c.gone > len(c.queue)/2 { // so that leaving costs no search
-		c.sweep()
+		c.compact()
 	}
 	return true
 }
 
-// sweep clears the queue of the orders that have left, with the mutex held.
-func (c *Combined[Tx, In, Out]) sweep() {
+// compact clears the queue of the orders that have left, with the mutex held.
+func (c *Combined[Tx, In, Out]) compact() {
 	if c.gone > 0 {
 		c.queue = slices.DeleteFunc(c.queue, func(o *order[In, Out]) bool { return o.left })
 		c.gone = 0
 	}
 }
 
-// next has the first caller of the queue lead, if there is one. It is called at the end of each
+// passLead has the first caller of the queue lead, if there is one. It is called at the end of each
 // batch, on every way there.
-func (c *Combined[Tx, In, Out]) next() {
+func (c *Combined[Tx, In, Out]) passLead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sweep()
+	c.compact()
 	if c.led = len(c.queue) > 0; c.led {
 		c.queue[0].bound = true
 		c.queue[0].calls <- c.lead
 	}
 }
 
-// take makes a batch of the queue, whose first caller leads.
-func (c *Combined[Tx, In, Out]) take() *batch[In, Out] {
+// nextBatch makes a batch of the queue, whose first caller leads.
+func (c *Combined[Tx, In, Out]) nextBatch() *batch[In, Out] {
 	b := &batch[In, Out]{}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sweep()
+	c.compact()
 	c.queue[0].bound = false
 	most := c.queue[0].most
 	for _, o := range c.queue[:min(most, len(c.queue))] {
@@ -129,10 +129,10 @@ func (c *Combined[Tx, In, Out]) take() *batch[In, Out] {
 			break
 		}
 		o.batch = b
-		b.waiting++
+		b.present++
 	}
-	b.orders = slices.Clone(c.queue[:b.waiting])
-	c.queue = slices.Delete(c.queue, 0, b.waiting)
+	b.orders = slices.Clone(c.queue[:b.present])
+	c.queue = slices.Delete(c.queue, 0, b.present)
 	return b
 }
 
@@ -159,7 +159,7 @@ func (b *batch[In, Out]) bind() {
 // lead begins the next batch. It runs in the goroutine of the first caller, where a panic of lock
 // goes on.
 func (c *Combined[Tx, In, Out]) lead() {
-	b := c.take()
+	b := c.nextBatch()
 	named := false
 	defer func() {
 		if !named {
@@ -292,7 +292,7 @@ func (c *Combined[Tx, In, Out]) succeed(b *batch[In, Out], results []Result[Out]
 	for i, o := range b.orders {
 		o.result <- results[i]
 	}
-	c.next()
+	c.passLead()
 }
 
 // fail hands out the error of a batch of which nothing is committed, or nobody can know.
@@ -301,7 +301,7 @@ func (c *Combined[Tx, In, Out]) fail(b *batch[In, Out], err error) {
 	for _, o := range b.orders {
 		o.result <- Result[Out]{Err: err}
 	}
-	c.next()
+	c.passLead()
 }
 
 // refuse is fail for an error that a single order of n may have caused: the others are tried
@@ -314,7 +314,7 @@ func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 	}
 	b.cancel()
 	c.putBack(b, (n+1)/2)
-	c.next()
+	c.passLead()
 }
 
 // putBack puts the orders of a batch back to the front of the queue, without those whose contexts

@@ -75,7 +75,7 @@ func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, 
 // time goes on, and then at the server.
 func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
 	l := e.locker
-	entered, err := l.lineUp(ctx, ctx, l.candidates,
+	entered, err := l.awaitAdmission(ctx, ctx, l.candidates,
 		lineOf(l.config.table, electionColumn, dialects.Value{Text: e.key}), queue.Wait{})
 	if err != nil {
 		return g, seats, err

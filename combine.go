@@ -108,7 +108,7 @@ func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err err
 	o := &order[In, Out]{
 		ctx: ctx, in: in, most: c.most, calls: make(chan func(), 1), result: make(chan Result[Out], 1),
 	}
-	if c.enter(o) {
+	if c.enqueue(o) {
 		c.lead()
 	}
 	return c.await(o)

@@ -94,9 +94,9 @@ type target[Tx any] interface {
 	// connection.
 	request(ctx context.Context, connected bool) (dialects.Request, error)
 
-	// enter waits in the process until request may be asked for, and asks for it in a new session,
-	// or has one that was handed over.
-	enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
+	// queueAndBegin waits in the process until request may be asked for, and asks for it in a new
+	// session, or has one that was handed over.
+	queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
 
 	// invalidate drops what request has looked up, if err says that it is outdated. It tells
 	// whether to look it up again.

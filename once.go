@@ -68,11 +68,11 @@ func (o *onceKey[Tx]) markerIn(table string) *dialects.Marker {
 	return &marker
 }
 
-// enter finds what was done without waiting: in the flight of the lock, where that may be asked for
-// at once, else in one of its own.
-func (o *onceKey[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+// queueAndBegin finds what was done without waiting: in the flight of the lock, where that may be
+// asked for at once, else in one of its own.
+func (o *onceKey[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	if request.Marker == nil {
-		return o.locker.enter(ctx, wait, o, request)
+		return o.locker.queueAndBegin(ctx, wait, o, request)
 	}
 	if !request.Try {
 		place, free, err := o.locker.lines().Try(lineOf(request.Table, request.Column, request.Values...))
@@ -90,7 +90,7 @@ func (o *onceKey[Tx]) enter(ctx, wait context.Context, request dialects.Request)
 	case !at.IsZero():
 		return g, dialects.ErrDone
 	}
-	return o.locker.enter(ctx, wait, o, request)
+	return o.locker.queueAndBegin(ctx, wait, o, request)
 }
 
 // markerOf hashes what is done once. The hash is part of what all clients agree on: changing it

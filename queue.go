@@ -14,12 +14,12 @@ import (
 )
 
 type (
-	lines[Tx any] = queue.Lines[line, grant[Tx]]
-	place[Tx any] = queue.Place[line, grant[Tx]]
+	lines[Tx any] = queue.Lines[lineName, grant[Tx]]
+	place[Tx any] = queue.Place[lineName, grant[Tx]]
 )
 
-// line names a set of rows. Two sets have different names: a session is handed over by them.
-type line struct {
+// lineName names a set of rows. Two sets have different names: a session is handed over by them.
+type lineName struct {
 	table, column string
 	values        list
 }
@@ -30,18 +30,18 @@ type list struct {
 	more unique.Handle[list] // the rest; zero: there is none
 }
 
-func lineOf(table, column string, values ...dialects.Value) line {
+func lineOf(table, column string, values ...dialects.Value) lineName {
 	var more unique.Handle[list]
 	for _, value := range slices.Backward(values[1:]) {
 		more = unique.Make(list{value, more})
 	}
-	return line{table, column, list{values[0], more}}
+	return lineName{table, column, list{values[0], more}}
 }
 
 // waitingHere is how many callers of this Locker wait for each row, without a session.
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
-	add := func(name line, waiting int) {
+	add := func(name lineName, waiting int) {
 		values, last := name.values, unique.Handle[list]{}
 		for ; values.more != last; values = values.more.Value() {
 			count[row{name.table, name.column, values.Text}] += waiting
@@ -62,16 +62,16 @@ func (l *Locker[Tx]) newLines() *lines[Tx] {
 	if l.config.handOff.times > 0 {
 		limit = 1
 	}
-	return queue.New[line](limit, giveBack[Tx])
+	return queue.New[lineName](limit, giveBack[Tx])
 }
 
 // giveBack gives back a session that was handed over to a caller that has panicked.
 func giveBack[Tx any](g grant[Tx]) { _ = g.leave(context.Background(), g.handle) }
 
-// lineUp waits in a line of the process. A panic of the Tracer leaves nobody in line, and nothing
-// with nobody.
-func (l *Locker[Tx]) lineUp(ctx, wait context.Context, in *lines[Tx], name line, how queue.Wait) (
-	entered queue.Admission[line, grant[Tx]], err error,
+// awaitAdmission waits in a line of the process. A panic of the Tracer leaves nobody in line, and
+// nothing with nobody.
+func (l *Locker[Tx]) awaitAdmission(ctx, wait context.Context, in *lines[Tx], name lineName, how queue.Wait) (
+	entered queue.Admission[lineName, grant[Tx]], err error,
 ) {
 	queued, admitted := tracedQueue(ctx, l.config.tracer)
 	how.Queued = queued
@@ -90,9 +90,9 @@ func (l *Locker[Tx]) lineUp(ctx, wait context.Context, in *lines[Tx], name line,
 	return entered, err
 }
 
-// enter waits in the process until the rows of request may be asked for, and asks for them, or has
-// a session that was handed over.
-func (l *Locker[Tx]) enter(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
+// queueAndBegin waits in the process until the rows of request may be asked for, and asks for them,
+// or has a session that was handed over.
+func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
 	err error,
 ) {
 	if request.Shared {
@@ -110,7 +110,7 @@ func (l *Locker[Tx]) enter(ctx, wait context.Context, of fmt.Stringer, request d
 		return l.begin(ctx, wait, of, request, place)
 	}
 	for first := false; ; first = true { // again: it was first, and got nothing
-		entered, err := l.lineUp(ctx, wait, l.lines(), name,
+		entered, err := l.awaitAdmission(ctx, wait, l.lines(), name,
 			queue.Wait{TakesSession: !request.Work, First: first})
 		if err != nil {
 			return g, err
@@ -139,8 +139,8 @@ const maxTokens = 1000
 // those for these rows: it would have to lock one of them, and draws its token after that. What
 // sessions of other rows draw in between only lets the server count further.
 func (l *Locker[Tx]) tokensFor(place *place[Tx]) int {
-	const turnsEach = 4
-	return 1 + min(l.config.handOff.times, turnsEach*place.Waiting(), maxTokens-1)
+	const tokensEach = 4
+	return 1 + min(l.config.handOff.times, tokensEach*place.Waiting(), maxTokens-1)
 }
 
 // streak is how long one session has been handed over in a row.

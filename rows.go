@@ -23,7 +23,7 @@ import (
 // them the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	r := &rows[Tx]{locker: l, name: nameOfRows(table, column, values), table: table, column: column}
-	return &Mutex[Tx]{locker: l, target: r, err: r.take(values)}
+	return &Mutex[Tx]{locker: l, target: r, err: r.convert(values)}
 }
 
 // rows are rows of a table of the caller's.
@@ -33,8 +33,8 @@ type rows[Tx any] struct {
 	values              []dialects.Value // each once, in the order in which they are locked
 }
 
-// take takes the values as its caller has given them.
-func (r *rows[Tx]) take(values []any) error {
+// convert converts the values from what its caller has given.
+func (r *rows[Tx]) convert(values []any) error {
 	switch {
 	case r.table == "" || r.column == "":
 		return errors.New("Rows needs the names of a table and of a column")
@@ -73,8 +73,8 @@ func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
 	}, nil
 }
 
-func (r *rows[Tx]) enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
-	return r.locker.enter(ctx, wait, r, request)
+func (r *rows[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
+	return r.locker.queueAndBegin(ctx, wait, r, request)
 }
 
 func (r *rows[Tx]) invalidate(err error) bool { return r.locker.invalidate(err) }

@@ -98,16 +98,16 @@ func (p *permit[Tx]) invalidate(err error) (retry bool) {
 	return known && errors.Is(err, ErrNoRow)
 }
 
-// enter lets one caller of each semaphore go on at the server at a time. It leaves its place to the
-// next when it has a permit. A try passes by when nobody waits: several at once may each get a
-// permit.
-func (p *permit[Tx]) enter(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+// queueAndBegin lets one caller of each semaphore go on at the server at a time. It leaves its
+// place to the next when it has a permit. A try passes by when nobody waits: several at once may
+// each get a permit.
+func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := p.locker
 	name := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: request.Permit.Semaphore})
-	var entered queue.Admission[line, grant[Tx]]
+	var entered queue.Admission[lineName, grant[Tx]]
 	switch {
 	case !request.Try:
-		entered, err = l.lineUp(ctx, wait, l.candidates, name, queue.Wait{})
+		entered, err = l.awaitAdmission(ctx, wait, l.candidates, name, queue.Wait{})
 	case l.candidates.Waiting(name) > 0:
 		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}

@@ -75,7 +75,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 	err = m.retryOutdated(func() error {
 		var request dialects.Request
 		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
-			g, err = m.target.enter(ctx, wait, request)
+			g, err = m.target.queueAndBegin(ctx, wait, request)
 		}
 		return err
 	})

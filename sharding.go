@@ -30,8 +30,8 @@ func (s *slots[Tx]) request(ctx context.Context, connected bool) (dialects.Reque
 	}, nil
 }
 
-func (s *slots[Tx]) enter(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
-	return s.locker.enter(ctx, wait, s, request)
+func (s *slots[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
+	return s.locker.queueAndBegin(ctx, wait, s, request)
 }
 
 func (s *slots[Tx]) invalidate(err error) bool { return s.locker.invalidate(err) }

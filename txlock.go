@@ -175,9 +175,9 @@ type Locker[Tx any] struct {
 	seats      sync.Map   // dialects.Seats by the election's key, for those that only read
 	permits    sync.Map   // dialects.Permits by the semaphore's name in the table
 
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	waits   sync.WaitGroup // at the server, that Close ends
+	closing  context.Context // ends with Close
+	close    context.CancelFunc
+	atServer sync.WaitGroup // waits there that Close ends
 
 	closed   atomic.Bool // set with mu held
 	mu       sync.Mutex
@@ -191,7 +191,7 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
 	l.lines = sync.OnceValue(l.newLines)
-	l.candidates = queue.New[line](1, giveBack[Tx])
+	l.candidates = queue.New[lineName](1, giveBack[Tx])
 	l.closing, l.close = context.WithCancel(context.Background())
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
@@ -227,7 +227,7 @@ func (l *Locker[Tx]) Close() error {
 		for _, s := range open {
 			<-s.life.Ended()
 		}
-		l.waits.Wait()
+		l.atServer.Wait()
 		if l.driver == nil {
 			closed <- nil
 			return

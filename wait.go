@@ -34,7 +34,7 @@ func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done
 	l.mu.Lock()
 	counted := !l.closed.Load() // else Close may have waited for all already
 	if counted {
-		l.waits.Add(1)
+		l.atServer.Add(1)
 	}
 	l.mu.Unlock()
 	wait, cancel := context.WithCancel(ctx)
@@ -43,7 +43,7 @@ func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done
 		stop()
 		cancel()
 		if counted {
-			l.waits.Done()
+			l.atServer.Done()
 		}
 	}
 }

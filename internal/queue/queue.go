@@ -18,8 +18,8 @@ import (
 // stops waiting under the same mutex, so it has either left the line, or was given what it waited
 // for and has to pass it on.
 type Lines[K comparable, S any] struct {
-	limit int          // places of each line
-	leave func(with S) // gives back a session that nobody takes
+	limit    int     // places of each line
+	giveBack func(S) // for a session that nobody takes
 
 	mu     sync.Mutex
 	lines  map[K]*line[K, S] // those with places taken
@@ -36,10 +36,10 @@ type line[K comparable, S any] struct {
 
 // waiter is a caller in a line.
 type waiter[K comparable, S any] struct {
-	before, behind *waiter[K, S]
-	takesSession   bool
-	inLine         bool
-	admitted       chan struct{} // closed when what follows is set
+	prev, next   *waiter[K, S]
+	takesSession bool
+	inLine       bool
+	admitted     chan struct{} // closed when what follows is set
 	Admission[K, S]
 	err error
 }
@@ -52,10 +52,10 @@ type Admission[K comparable, S any] struct {
 	Handed  bool // Session is set, and Place is not
 }
 
-// New returns lines with limit places each. leave gives back a session that was handed over to a
+// New returns lines with limit places each. giveBack gives back a session that was handed over to a
 // caller that has panicked.
-func New[K comparable, S any](limit int, leave func(S)) *Lines[K, S] {
-	return &Lines[K, S]{limit: limit, leave: leave, lines: make(map[K]*line[K, S])}
+func New[K comparable, S any](limit int, giveBack func(S)) *Lines[K, S] {
+	return &Lines[K, S]{limit: limit, giveBack: giveBack, lines: make(map[K]*line[K, S])}
 }
 
 // Place is the right to have a session of a line at the server. The methods of a nil Place do
@@ -91,17 +91,17 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, wait Wait) (Admission[K
 		return Admission[K, S]{Place: l.take(in, name, true)}, nil
 	}
 	w := &waiter[K, S]{takesSession: wait.TakesSession, admitted: make(chan struct{})}
-	in.join(w, wait.First)
+	in.insert(w, wait.First)
 	l.mu.Unlock()
 
-	waits := false
+	told := false
 	defer func() {
-		if !waits { // Queued panicked, or called runtime.Goexit
+		if !told { // Queued panicked, or called runtime.Goexit
 			l.abandon(in, w)
 		}
 	}()
 	wait.Queued()
-	waits = true
+	told = true
 	select {
 	case <-w.admitted:
 		return w.Admission, w.err
@@ -118,7 +118,7 @@ func (l *Lines[K, S]) stop(in *line[K, S], w *waiter[K, S]) (others int, left bo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if left = w.inLine; left {
-		in.leave(w)
+		in.remove(w)
 	}
 	return in.waiting, left
 }
@@ -133,7 +133,7 @@ func (l *Lines[K, S]) abandon(in *line[K, S], w *waiter[K, S]) {
 // Drop passes on what a caller was admitted with, and does not use.
 func (l *Lines[K, S]) Drop(a Admission[K, S]) {
 	if a.Handed {
-		l.leave(a.Session)
+		l.giveBack(a.Session)
 		return
 	}
 	a.Place.Leave()
@@ -189,8 +189,9 @@ func (l *Lines[K, S]) take(in *line[K, S], name K, asking bool) *Place[K, S] {
 	return &Place[K, S]{lines: l, name: name, asking: asking}
 }
 
-// admit gives places to those that wait, as far as there is room. It is called with the mutex held.
-func (l *Lines[K, S]) admit(in *line[K, S], name K) {
+// admitWaiting gives places to those that wait, as far as there is room. It is called with the
+// mutex held.
+func (l *Lines[K, S]) admitWaiting(in *line[K, S], name K) {
 	for in.first != nil && l.room(in) {
 		next := in.first
 		next.Place = l.take(in, name, true)
@@ -232,7 +233,7 @@ func (p *Place[K, S]) granted() {
 	p.asking = false
 	in := p.lines.lines[p.name]
 	in.asking--
-	p.lines.admit(in, p.name)
+	p.lines.admitWaiting(in, p.name)
 }
 
 // Leave gives the place to the first that waits. A second call does nothing.
@@ -249,7 +250,7 @@ func (p *Place[K, S]) Leave() {
 	p.granted()
 	in := p.lines.lines[p.name]
 	in.taken--
-	p.lines.admit(in, p.name)
+	p.lines.admitWaiting(in, p.name)
 	if in.taken == 0 {
 		delete(p.lines.lines, p.name)
 	}
@@ -303,40 +304,40 @@ func (p *Place[K, S]) Waiting() int {
 
 // admit ends the wait of w, whose Admission or error is set.
 func (in *line[K, S]) admit(w *waiter[K, S]) {
-	in.leave(w)
+	in.remove(w)
 	close(w.admitted)
 }
 
-func (in *line[K, S]) join(w *waiter[K, S], first bool) {
+func (in *line[K, S]) insert(w *waiter[K, S], first bool) {
 	if w.inLine = true; first {
-		w.behind = in.first
+		w.next = in.first
 	} else {
-		w.before = in.last
+		w.prev = in.last
 	}
-	if w.before == nil {
+	if w.prev == nil {
 		in.first = w
 	} else {
-		w.before.behind = w
+		w.prev.next = w
 	}
-	if w.behind == nil {
+	if w.next == nil {
 		in.last = w
 	} else {
-		w.behind.before = w
+		w.next.prev = w
 	}
 	in.waiting++
 }
 
-func (in *line[K, S]) leave(w *waiter[K, S]) {
-	if w.before == nil {
-		in.first = w.behind
+func (in *line[K, S]) remove(w *waiter[K, S]) {
+	if w.prev == nil {
+		in.first = w.next
 	} else {
-		w.before.behind = w.behind
+		w.prev.next = w.next
 	}
-	if w.behind == nil {
-		in.last = w.before
+	if w.next == nil {
+		in.last = w.prev
 	} else {
-		w.behind.before = w.before
+		w.next.prev = w.prev
 	}
-	w.inLine, w.before, w.behind = false, nil, nil
+	w.inLine, w.prev, w.next = false, nil, nil
 	in.waiting--
 }
