@@ -148,7 +148,7 @@ type streak struct {
 	since  time.Time
 	times  int
 	tokens int  // drawn, and not given out yet
-	over   bool // the session may hold other rows as well
+	broken bool // the session may hold other rows as well
 }
 
 // handOn hands the session to the caller of this process that waits next for the same rows, if
@@ -176,15 +176,15 @@ func (s *session[Tx]) inStreak() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.streak.over && s.streak.times < limit.times && time.Since(s.streak.since) < limit.atMost &&
+	return !s.streak.broken && s.streak.times < limit.times && time.Since(s.streak.since) < limit.atMost &&
 		(s.first.Fence == "" || s.streak.tokens > 0)
 }
 
-// endStreak says that the session may hold rows of which its next owner would know nothing.
-func (s *session[Tx]) endStreak() {
+// breakStreak says that the session may hold rows of which its next owner would know nothing.
+func (s *session[Tx]) breakStreak() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streak.over = true
+	s.streak.broken = true
 }
 
 // nextGrant counts a hand-over, and is what the next owner gets.

@@ -219,7 +219,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
 	got dialects.Grant, err error,
 ) {
-	s.endStreak()              // also when this call fails: MySQL and MariaDB may keep some of its rows locked
+	s.breakStreak()            // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	got, err = s.inner.Join(ctx, request)
@@ -300,7 +300,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
 		s.place.Leave()
 		go func() {
-			defer s.over()
+			defer s.unregister()
 			for !s.turns.Close(releaseTimeout) { // the call has the connection, however long it takes
 			}
 			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
@@ -308,7 +308,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		s.unconfirmed(ctx, loss, errUnderWay)
 		return asLost(errUnderWay)
 	}
-	defer s.over()
+	defer s.unregister()
 	if commit {
 		return s.inner.Commit(ctx, by)
 	}
@@ -331,8 +331,8 @@ func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
 		"confirmed", "lock", s.name.String(), "error", err)
 }
 
-// over takes the session off the Locker's list: its connection was given back.
-func (s *session[Tx]) over() {
+// unregister takes the session off the Locker's list: its connection was given back.
+func (s *session[Tx]) unregister() {
 	s.locker.mu.Lock()
 	delete(s.locker.sessions, s)
 	s.locker.mu.Unlock()

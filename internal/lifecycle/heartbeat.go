@@ -38,13 +38,13 @@ type Wire interface {
 // other instead. A ping that is due queues for its turn, so that no calls that come one after the
 // other keep it away.
 type Heartbeat struct {
-	lease time.Duration
-	ping  func(context.Context) error // nil in the session of a Do
-	wire  Wire
-	turns *Turns
-	life  *Life
-	lose  func(reason error) bool // as Life.Lose, and tells whom it concerns
-	stop  func()                  // of the watch
+	lease   time.Duration
+	ping    func(context.Context) error // nil in the session of a Do
+	wire    Wire
+	turns   *Turns
+	life    *Life
+	lose    func(reason error) bool // as Life.Lose, and tells whom it concerns
+	unwatch func()
 
 	mu sync.Mutex
 	// heard is the moment after which the server's timer has begun. The server starts it when it
@@ -55,7 +55,7 @@ type Heartbeat struct {
 	pinged  time.Time          // when the last ping was answered, or the session began
 	queued  bool               // a ping waits for its turn
 	checked time.Time          // when Check has last found nothing
-	waits   int                // statements under way, which keep pings from being sent
+	busy    int                // statements under way, which keep pings from being sent
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
 	stopped bool               // the connection may be another's
@@ -84,7 +84,7 @@ func NewHeartbeat(lease time.Duration, wire Wire, ping func(context.Context) err
 ) *Heartbeat {
 	h := &Heartbeat{lease: lease, ping: ping, wire: wire, turns: turns, life: life, lose: lose, pinged: asked}
 	h.Heard(asked)
-	h.stop = wire.Watch(func() { lose(errors.New("the server closed the connection")) })
+	h.unwatch = wire.Watch(func() { lose(errors.New("the server closed the connection")) })
 	return h
 }
 
@@ -104,11 +104,11 @@ func (h *Heartbeat) Heard(asked time.Time) {
 func (h *Heartbeat) Busy() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waits++
+	h.busy++
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.waits--; h.waits == 0 && h.restore != nil {
+		if h.busy--; h.busy == 0 && h.restore != nil {
 			h.restore()
 			h.restore = nil
 		}
@@ -127,7 +127,7 @@ func (h *Heartbeat) Look() {
 	turn, ok := h.turns.Try()
 	if !ok {
 		h.askKernel()
-		if turn = h.queue(); turn == nil {
+		if turn = h.awaitTurn(); turn == nil {
 			return
 		}
 	}
@@ -173,9 +173,9 @@ func (h *Heartbeat) due() bool {
 	return time.Since(h.heard) >= beat || time.Since(h.pinged) >= beatsPerPing*beat
 }
 
-// queue waits for the turn of a ping that is due. It returns nil when none is, when one waits or is
-// under way already, and when the session has ended.
-func (h *Heartbeat) queue() *Turn {
+// awaitTurn waits for the turn of a ping that is due. It returns nil when none is, when one waits
+// or is under way already, and when the session has ended.
+func (h *Heartbeat) awaitTurn() *Turn {
 	h.mu.Lock()
 	if h.queued || h.pinging != nil || !h.due() {
 		h.mu.Unlock()
@@ -202,7 +202,7 @@ func (h *Heartbeat) askKernel() {
 	silence, known := h.wire.Silence()
 	dead := h.wire.Gone()
 	h.mu.Lock()
-	began := h.waits > 0 && h.restore == nil
+	began := h.busy > 0 && h.restore == nil
 	if began {
 		h.restore = h.wire.KeepAlive(h.lease)
 	}
@@ -272,7 +272,7 @@ func (h *Heartbeat) giveUp(reason error) {
 // Stop ends the watch, before the connection is given back. A connection that has gone silent is
 // closed, so that nobody waits for an answer on it.
 func (h *Heartbeat) Stop() {
-	h.stop()
+	h.unwatch()
 	silent := errors.Is(h.life.Lost(), errSilent)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -175,7 +175,7 @@ type Handle struct {
 	// Guarded by the mutex of life.
 	position int                     // in the handles of life, from 1; 0: it was given back
 	cancel   context.CancelCauseFunc // of Context; nil before
-	over     error                   // why Context has ended, also if it is asked for later; nil: it has not
+	cause    error                   // why Context has ended, also if it is asked for later; nil: it has not
 	revoked  error                   // why it was given back by somebody else
 }
 
@@ -237,8 +237,8 @@ func (h *Handle) Context(parent context.Context) context.Context {
 	h.life.mu.Lock()
 	defer h.life.mu.Unlock()
 	h.cancel = cancel
-	if h.over != nil {
-		cancel(h.over)
+	if h.cause != nil {
+		cancel(h.cause)
 	}
 	return ctx
 }
@@ -272,10 +272,10 @@ func (h *Handle) revoke(reason error) {
 
 // end ends the context of the handle, with the mutex held.
 func (h *Handle) end(cause error) {
-	if h.over != nil {
+	if h.cause != nil {
 		return
 	}
-	h.over = cause
+	h.cause = cause
 	if h.cancel != nil {
 		h.cancel(cause)
 	}

@@ -35,13 +35,13 @@ type Turns struct {
 // Do.
 type Scope struct {
 	outer  *Scope        // nil: the session as a whole
-	taken  chan struct{} // full while somebody has the turn
+	sem    chan struct{} // full while somebody has the turn
 	ended  chan struct{} // closed with the turn taken, which is never given back
 	undone error         // why what was locked here may be free; nil: it is not; guarded by the mutex of Life
 }
 
 func newScope(outer *Scope) *Scope {
-	return &Scope{outer: outer, taken: make(chan struct{}, 1), ended: make(chan struct{})}
+	return &Scope{outer: outer, sem: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // Within tells whether s is other, or inside it.
@@ -67,7 +67,7 @@ func (s *Scope) hasEnded() bool {
 type Turn struct{ Scope *Scope }
 
 // Give gives the turn back.
-func (t *Turn) Give() { <-t.Scope.taken }
+func (t *Turn) Give() { <-t.Scope.sem }
 
 // NewTurns returns the turns of a session, and the scope of the session as a whole.
 func NewTurns() (*Turns, *Scope) {
@@ -86,7 +86,7 @@ func (t *Turns) Take(ctx context.Context, scope *Scope) (*Turn, error) {
 			return nil, err
 		}
 		select {
-		case nearest.taken <- struct{}{}:
+		case nearest.sem <- struct{}{}:
 			return &Turn{nearest}, nil
 		case <-nearest.ended: // look again
 		case <-nested:
@@ -119,7 +119,7 @@ func (t *Turns) nearest(scope *Scope) (nearest *Scope, nested <-chan struct{}, e
 // Try takes the turn of the session as a whole if nobody has it.
 func (t *Turns) Try() (turn *Turn, ok bool) {
 	select {
-	case t.whole.taken <- struct{}{}:
+	case t.whole.sem <- struct{}{}:
 		return &Turn{t.whole}, true
 	default:
 		return nil, false
@@ -130,7 +130,7 @@ func (t *Turns) Try() (turn *Turn, ok bool) {
 // ended.
 func (t *Turns) takeWhole() *Turn {
 	select {
-	case t.whole.taken <- struct{}{}:
+	case t.whole.sem <- struct{}{}:
 		return &Turn{t.whole}
 	case <-t.whole.ended:
 		return nil
@@ -156,10 +156,10 @@ func (t *Turns) Unnest(inner *Scope, patience time.Duration, overdue func()) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case inner.taken <- struct{}{}:
+	case inner.sem <- struct{}{}:
 	case <-late.C:
 		overdue() // before anybody else may use the connection
-		inner.taken <- struct{}{}
+		inner.sem <- struct{}{}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,7 +174,7 @@ func (t *Turns) Close(patience time.Duration) bool {
 		late := time.NewTimer(patience)
 		defer late.Stop()
 		select {
-		case t.whole.taken <- struct{}{}:
+		case t.whole.sem <- struct{}{}:
 		case <-late.C:
 			return false
 		}
