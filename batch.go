@@ -175,7 +175,7 @@ func (c *Combined[Tx, In, Out]) lead() {
 		c.refuse(b, n, errors.New("txlock: Combine: lock returned a nil Mutex"))
 		return
 	}
-	ctx, trace := m.asked(b.ctx, combineVerb, false)
+	ctx, trace := m.startTrace(b.ctx, combineVerb, false)
 	named = true
 	go c.wait(ctx, b, m, trace)
 }

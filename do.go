@@ -38,7 +38,7 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
-	ctx, trace := m.asked(ctx, verb, true)
+	ctx, trace := m.startTrace(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
 		g, err := m.acquire(ctx, try, true)
 		if errors.Is(err, dialects.ErrDone) { // there is no work for a Once

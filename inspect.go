@@ -148,14 +148,14 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 // callers wait in it.
 func (l *Locker[Tx]) holdingOf(state dialects.RowState, slots int, here map[row]int) Holding {
 	h := Holding{Table: l.config.table, Column: state.Column, Row: state.Value}
-	line := row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}
+	locked := row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}
 	switch {
 	case state.Kind == dialects.KindSemaphore:
 		h.Column, h.Row, h.known = semaphoreColumn, state.Named.Hash, knownName(state.Named)
-		line = row{h.Table, h.Column, h.Row}
+		locked = row{h.Table, h.Column, h.Row}
 	case state.Kind == dialects.KindElection:
 		h.Column, h.Row, h.known = electionColumn, state.Named.Hash, knownName(state.Named)
-		line = row{h.Table, h.Column, h.Row}
+		locked = row{h.Table, h.Column, h.Row}
 	case state.Column != "":
 		h.Table = state.Table
 	}
@@ -177,7 +177,7 @@ func (l *Locker[Tx]) holdingOf(state dialects.RowState, slots int, here map[row]
 		h.Waiters = append(h.Waiters, waiter)
 	}
 	h.addUp()
-	h.Behind = max(h.Behind, here[line])
+	h.Behind = max(h.Behind, here[locked])
 	return h
 }
 
@@ -258,10 +258,10 @@ func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Ke
 
 // nameKey is what the holder named, else the first other session that says so. A semaphore and an
 // election have the name that the caller of Inspect named, else that in their table.
-func (h *Holding) nameKey(asked []string) {
+func (h *Holding) nameKey(keys []string) {
 	h.Key = h.known
 	if h.known != "" {
-		for _, key := range asked {
+		for _, key := range keys {
 			if hashOf(key) == h.Row {
 				h.Key = key
 			}
@@ -309,12 +309,12 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 				}
 			case claim.Table != "" || item == "":
 			case cut:
-				if key, of = "", claim; !strings.HasPrefix(item, hiddenMark) {
+				if key, of = "", claim; !strings.HasPrefix(item, hiddenPrefix) {
 					key = item + "…"
 				}
 			case strconv.Itoa(slotOf(item, slots)) == row.Value:
 				return item, claim
-			case item == hiddenMark+row.Value:
+			case item == hiddenPrefix+row.Value:
 				return "", claim
 			}
 		}

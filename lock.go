@@ -20,14 +20,14 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 
 // lock is Lock and TryLock.
 func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
-	ctx, trace := m.asked(ctx, verb, true)
+	ctx, trace := m.startTrace(ctx, verb, true)
 	g, err := m.acquire(ctx, try, false)
 	if err != nil {
 		err = m.wrap(verb, err)
 		trace.answer(err)
 		return nil, err
 	}
-	lock := &Lock{session: g.session, handle: g.handle, asked: ctx, token: g.Token, permit: g.Permit, trace: trace}
+	lock := &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.Permit, trace: trace}
 	told := false
 	defer func() {
 		if !told { // the Tracer panicked, and nobody has the lock that could unlock it
@@ -43,7 +43,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 type Lock struct {
 	session  heldSession
 	handle   *lifecycle.Handle
-	asked    context.Context // of the call that locked
+	callCtx  context.Context // of the call that locked
 	token    int64
 	permit   int
 	unlocked atomic.Bool
@@ -73,7 +73,7 @@ type heldSession interface {
 // What is done outside the database between the loss and its notice is protected by nothing but
 // [Lock.Token].
 func (l *Lock) Context() context.Context {
-	l.once.Do(func() { l.ctx = l.session.own(context.WithoutCancel(l.asked), l.handle) })
+	l.once.Do(func() { l.ctx = l.session.own(context.WithoutCancel(l.callCtx), l.handle) })
 	return l.ctx
 }
 

@@ -25,7 +25,7 @@ func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 }
 
 func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) error {
-	ctx, trace := m.asked(ctx, verb, false)
+	ctx, trace := m.startTrace(ctx, verb, false)
 	err := m.lockIn(ctx, verb, tx, try)
 	trace.answer(err)
 	return err

@@ -10,9 +10,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// hiddenMark begins what is shown instead of a key: behind it are a slot, or the beginning of a
+// hiddenPrefix begins what is shown instead of a key: behind it are a slot, or the beginning of a
 // hash.
-const hiddenMark = "~"
+const hiddenPrefix = "~"
 
 // shownHash is how much of a hash is shown, in hexadecimal digits.
 const shownHash = 12
@@ -32,7 +32,7 @@ func hashesOf(names []string) (hashes []string) {
 }
 
 // hiddenHash is what is shown instead of a name.
-func hiddenHash(hash string) string { return hiddenMark + hash[:shownHash] }
+func hiddenHash(hash string) string { return hiddenPrefix + hash[:shownHash] }
 
 // shownSlots is what a session shows of the keys whose slots it locks.
 func (c *config) shownSlots(keys []string, slots []dialects.Value) []string {
@@ -41,7 +41,7 @@ func (c *config) shownSlots(keys []string, slots []dialects.Value) []string {
 	}
 	shown := make([]string, len(slots))
 	for i, slot := range slots {
-		shown[i] = hiddenMark + slot.Text
+		shown[i] = hiddenPrefix + slot.Text
 	}
 	return shown
 }

@@ -197,7 +197,7 @@ func (o *Once[Tx]) marker(ctx context.Context, connected bool) (dialects.Marker,
 // false.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	ctx, trace := o.mutex.asked(ctx, verb, false)
+	ctx, trace := o.mutex.startTrace(ctx, verb, false)
 	err = o.mutex.lockIn(ctx, verb, tx, false)
 	first = err == nil
 	if errors.Is(err, dialects.ErrDone) {

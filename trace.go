@@ -39,19 +39,19 @@ type QueueTracer interface {
 
 // tracedQueue returns what tells a Tracer of the wait of one call in the process.
 func tracedQueue(ctx context.Context, tracer Tracer) (queued, admitted func()) {
-	told, ok := tracer.(QueueTracer)
+	queueTracer, ok := tracer.(QueueTracer)
 	if !ok {
 		return nothing, nothing
 	}
-	waits := false
+	inQueue := false
 	queued = func() {
-		waits = true
-		told.Queued(ctx)
+		inQueue = true
+		queueTracer.Queued(ctx)
 	}
 	return queued, func() {
-		if waits {
-			waits = false
-			told.Admitted(ctx)
+		if inQueue {
+			inQueue = false
+			queueTracer.Admitted(ctx)
 		}
 	}
 }
@@ -80,21 +80,21 @@ type Call struct {
 
 // trace is what the Tracer is told of one call. A nil trace tells nobody.
 type trace struct {
-	tracer Tracer
-	ctx    context.Context // as Asked has returned it
-	unheld func() bool     // forgets that the context of a Lock ends
+	tracer   Tracer
+	ctx      context.Context // as Asked has returned it
+	unfollow func() bool     // forgets that the context of a Lock ends
 
 	mu              sync.Mutex
 	answered, ended bool
 }
 
-// asked begins the trace of a call, and returns the context that the call goes on with. joins says
-// that the call would join a session that ctx carries.
-func (m *Mutex[Tx]) asked(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
-	return m.locker.asked(ctx, verb, m.target, m.shared, joins)
+// startTrace begins the trace of a call, and returns the context that the call goes on with. joins
+// says that the call would join a session that ctx carries.
+func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
+	return m.locker.startTrace(ctx, verb, m.target, m.shared, joins)
 }
 
-func (l *Locker[Tx]) asked(ctx context.Context, verb string, of described, shared, joins bool) (
+func (l *Locker[Tx]) startTrace(ctx context.Context, verb string, of described, shared, joins bool) (
 	context.Context, *trace,
 ) {
 	if l.config.tracer == nil || l.config.err != nil {
@@ -141,13 +141,13 @@ func (t *trace) follow(lock *Lock) {
 	}
 	t.answer(nil)
 	held := lock.Context()
-	t.unheld = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
+	t.unfollow = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
 }
 
 // leave says that a Lock is being released. That ends its context, and its error tells more.
 func (t *trace) leave() {
 	if t != nil {
-		t.unheld()
+		t.unfollow()
 	}
 }
 

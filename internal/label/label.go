@@ -28,7 +28,7 @@ import (
 // longest bounds a bracket, in bytes: it travels with every lock.
 const longest = 256
 
-const sharedMark = "s"
+const sharedPrefix = "s"
 
 // Process begins every label of this process.
 var Process = "#" + strconv.Itoa(os.Getpid())
@@ -45,7 +45,7 @@ func Begin(behind int) string {
 func Of(request dialects.Request) string {
 	shared := ""
 	if request.Shared {
-		shared = sharedMark
+		shared = sharedPrefix
 	}
 	if request.Slots > 0 {
 		return bracket(shared+"[", request.Keys, "]")
@@ -138,7 +138,7 @@ func Read(text string) (before string, process int, claims []dialects.Claim) {
 		return text, 0, nil
 	}
 	for {
-		rest = strings.TrimPrefix(rest, sharedMark) // the server says who shares
+		rest = strings.TrimPrefix(rest, sharedPrefix) // the server says who shares
 		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
 			break
 		}
