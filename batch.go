@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -39,6 +40,7 @@ type batch[In, Out any] struct {
 	ctx     context.Context // of the wait and the work
 	cancel  context.CancelFunc
 	present int // orders that have not left; guarded by the mutex of the Combined
+	begun   time.Time
 }
 
 func (b *batch[In, Out]) in() []In {
@@ -117,7 +119,7 @@ func (c *Combined[Tx, In, Out]) passLead() {
 
 // nextBatch makes a batch of the queue, whose first caller leads.
 func (c *Combined[Tx, In, Out]) nextBatch() *batch[In, Out] {
-	b := &batch[In, Out]{}
+	b := &batch[In, Out]{begun: time.Now()}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,10 +291,40 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 // succeed hands out the results of a batch that is committed.
 func (c *Combined[Tx, In, Out]) succeed(b *batch[In, Out], results []Result[Out]) {
 	b.cancel()
+	callers := min(len(b.orders)+c.queued(), c.most)
 	for i, o := range b.orders {
 		o.result <- results[i]
 	}
+	if len(b.orders) == 1 {
+		c.passLead()
+		return
+	}
+	go c.gather(callers, min(time.Since(b.begun)/gatherPart, gatherAtMost))
+}
+
+// A batch gathers for a 32nd of what the last one took, and for gatherAtMost: as long as callers in
+// a loop need to come again, also beside busy loops, and too short to show in anybody's p50.
+const (
+	gatherPart   = 32
+	gatherAtMost = 250 * time.Microsecond
+)
+
+// gather has the queue fill again for a moment, behind a batch that had company: its callers may be
+// about to come again. Without it the first of them would go on alone, and batches would have one
+// order and all others in turns. It yields instead of sleeping: an idle process wakes up a
+// millisecond late.
+func (c *Combined[Tx, In, Out]) gather(callers int, patience time.Duration) {
+	for end := time.Now().Add(patience); c.queued() < callers && time.Now().Before(end); {
+		runtime.Gosched()
+	}
 	c.passLead()
+}
+
+// queued is how many orders wait in the queue.
+func (c *Combined[Tx, In, Out]) queued() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) - c.gone
 }
 
 // fail hands out the error of a batch of which nothing is committed, or nobody can know.

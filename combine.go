@@ -85,8 +85,9 @@ func (c *Combined[Tx, In, Out]) AtMost(n int) *Combined[Tx, In, Out] {
 }
 
 // Do has in done with the next batch, and returns the Result that work gave for it, once that is
-// committed. Batches are taken in the order in which Do was called, without a delay: a call that
-// finds nobody at work begins at once, alone.
+// committed. Batches are taken in the order in which Do was called. A call that finds nobody at
+// work begins at once, alone. Behind a batch of several orders the next one gathers until as many
+// callers are there, for a 32nd of the time that the last one took, and 0.25 ms at most.
 //
 // ctx ends the wait in the queue and for the lock: the order is not done, and the error is
 // [ErrNotAcquired] and that of ctx. Once work has begun, Do waits for the outcome.

@@ -208,6 +208,10 @@ var sideBySide = []guarantee{
 		guarantees.CombinedBatches[pgx.Tx], guarantees.CombinedBatches[*sql.Tx],
 	},
 	{
+		"callers who come again at once are one batch again",
+		guarantees.CombinedGathers[pgx.Tx], guarantees.CombinedGathers[*sql.Tx],
+	},
+	{
 		"the work of a batch has the lock, and nothing of its callers' contexts",
 		guarantees.CombinedContext[pgx.Tx], guarantees.CombinedContext[*sql.Tx],
 	},

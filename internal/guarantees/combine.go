@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -229,6 +230,33 @@ func CombinedOutcomes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	o.Free(t, o.key)
 	batches := o.worked()
 	require.Less(t, len(batches), 128, "some orders were done together")
+}
+
+// CombinedGathers shows that the callers of a batch, who come again as soon as they are told, are
+// one batch again, and not one that is first and one of all the others.
+func CombinedGathers[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers, rounds = 8, 25
+	const took = 10 * time.Millisecond // as a batch does that is some way from its database
+	f := testbed.NewFixture(t, e, c)
+	key := f.Key("crowd")
+	batches := 0 // one at a time
+	crowd := txlock.Combine(func([]int) *txlock.Mutex[Tx] { return f.Locks.Mutex(key) },
+		func(_ context.Context, _ Tx, in []int) ([]txlock.Result[int], error) {
+			batches++
+			time.Sleep(took)
+			return make([]txlock.Result[int], len(in)), nil
+		})
+	var running sync.WaitGroup
+	for caller := range callers {
+		running.Go(func() {
+			for range rounds {
+				_, err := crowd.Do(background, caller)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	running.Wait()
+	require.Less(t, batches, rounds*3/2, "batches of one and of seven in turns are twice as many")
 }
 
 // CombinedBatches shows that a batch is what is queued when it begins, in order and up to a limit.
