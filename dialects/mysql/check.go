@@ -20,15 +20,15 @@ func (d *Driver) Check(ctx context.Context, table string, lease time.Duration) e
 	if err != nil {
 		return err
 	}
-	d.identified.Store(false) // a group may have another mode now
-	return d.withConn(ctx, func(holder *sql.Conn) error {
+	d.pool.Forget()
+	return d.from().With(ctx, func(holder *sql.Conn) error {
 		slots, err := d.slots(ctx, holder, table)
 		if err != nil {
 			return err
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return d.withConn(second, func(rival *sql.Conn) error {
+		return d.from().With(second, func(rival *sql.Conn) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
 			return leased(proof, holder, lease, func() error {
@@ -44,7 +44,8 @@ func (d *Driver) Check(ctx context.Context, table string, lease time.Duration) e
 // session holds is free.
 func leased(ctx context.Context, conn *sql.Conn, lease time.Duration, work func() error) error {
 	const kept = "@txlock_wait_timeout"
-	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET %s = @@wait_timeout, wait_timeout = %d", kept, seconds(lease)))
+	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET %s = @@wait_timeout, wait_timeout = %s", kept,
+		sqltext.Seconds(lease)))
 	if err == nil {
 		err = work()
 	}
@@ -72,7 +73,7 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool)
 	if " "+clause == sqltext.SkipLocked {
 		query = sqltext.OnMariaDB(sqltext.SomeWait) + query
 	}
-	column, err := firstColumn(ctx, c.conn, query)
+	column, err := server.Column(ctx, c.conn, query)
 	switch server.Number(err) {
 	case server.LockNowait, server.LockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
@@ -89,7 +90,7 @@ func (c checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted 
 	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return false, exclusion.NoVerdict(err)
 	}
-	column, err := firstColumn(ctx, c.conn, sqltext.OnMariaDB(sqltext.SomeWait)+"SELECT slot FROM "+c.table+
+	column, err := server.Column(ctx, c.conn, sqltext.OnMariaDB(sqltext.SomeWait)+"SELECT slot FROM "+c.table+
 		" WHERE slot = "+strconv.Itoa(slot)+" "+mode+sqltext.SkipLocked)
 	return len(column) == 1, verdict(err)
 }

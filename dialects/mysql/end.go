@@ -9,13 +9,14 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Commit implements dialects.Session.
 func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	defer s.close()
-	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	ctx, stop := interrupt.Bound(ctx, by, s.conn.Cut)
 	defer func() { err = s.unlessCut(stop(), err) }()
 	s.endLoan()
 	if err := s.savepoints.Err(); err != nil {
@@ -26,8 +27,8 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, isAborted(err):
-		err = lost(err)
+	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
+		err = server.Lost(err)
 	case server.Number(err) == 0 && !errors.Is(err, dialects.ErrLost):
 		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w",
 			dialects.ErrLost, err)
@@ -36,15 +37,14 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 }
 
 func (s *session) commit(ctx context.Context) error {
-	const release = "RELEASE SAVEPOINT " + mark
 	switch {
-	case s.owned != nil: // ownedTx.Commit does both in one trip
-		s.owned.ending.Store(&ctx)
+	case s.conn.Owned != nil: // ownedTx.Commit does both in one trip
+		s.conn.Owned.EndIn(ctx)
 		return s.tx.Commit()
-	case s.several: // as well: where the release fails, the server does not run the statement behind it
-		return s.restore(ctx, release+"; SET "+commits)
+	case s.conn.Several: // as well: where the release fails, the server does not run the statement behind it
+		return s.restore(ctx, client.Release+"; SET "+commits)
 	}
-	if err := s.exec(ctx, release); err != nil {
+	if err := s.exec(ctx, client.Release); err != nil {
 		if server.Number(err) == 0 {
 			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost,
 				err)
@@ -57,10 +57,10 @@ func (s *session) commit(ctx context.Context) error {
 // Rollback implements dialects.Session.
 func (s *session) Rollback(ctx context.Context, by time.Time) (err error) {
 	defer s.close()
-	ctx, stop := interrupt.Bound(ctx, by, s.cut)
+	ctx, stop := interrupt.Bound(ctx, by, s.conn.Cut)
 	defer func() { err = s.unlessCut(stop(), err) }()
 	s.endLoan()
-	return lost(s.rollback(ctx))
+	return server.Lost(s.rollback(ctx))
 }
 
 // unlessCut sees to it that a connection whose socket was closed is not another's.
@@ -68,22 +68,22 @@ func (s *session) unlessCut(cut bool, err error) error {
 	if !cut {
 		return err
 	}
-	server.Destroy(s.conn)
+	server.Destroy(s.conn.Conn)
 	return interrupt.Unanswered(err)
 }
 
 // close gives the connection back.
 func (s *session) close() {
 	s.endLoan()
-	if s.loan != nil && s.loan.conn.strays {
-		server.Destroy(s.conn)
+	if s.loan != nil && s.loan.Strays() {
+		server.Destroy(s.conn.Conn)
 	}
 	_ = s.conn.Close()
 }
 
 func (s *session) endLoan() {
 	if s.loan != nil {
-		s.loan.end()
+		s.loan.End()
 	}
 }
 
@@ -92,10 +92,10 @@ func (s *session) endLoan() {
 // have the run of the server that its tokens were of, and another has taken over since.
 func (s *session) rollback(ctx context.Context) (err error) {
 	switch {
-	case s.owned != nil:
+	case s.conn.Owned != nil:
 		err = sql.ErrTxDone
 		if s.tx != nil {
-			s.owned.ending.Store(&ctx)
+			s.conn.Owned.EndIn(ctx)
 			err = s.tx.Rollback()
 		}
 		if errors.Is(err, sql.ErrTxDone) { // no work ran, the work closed the handle, or a commit failed
@@ -103,7 +103,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		}
 	case s.loan == nil: // and nothing was written
 		err = s.restore(ctx, "SET "+commits)
-	case s.several:
+	case s.conn.Several:
 		err = s.restore(ctx, "ROLLBACK; SET ")
 	default:
 		if err = s.exec(ctx, "ROLLBACK"); err == nil {
@@ -111,7 +111,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		}
 	}
 	if err != nil || s.readOnly {
-		server.Destroy(s.conn)
+		server.Destroy(s.conn.Conn)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -55,7 +56,7 @@ func (d *Driver) lockable(ctx context.Context, at place, request dialects.Reques
 		case server.Number(err) == server.NoSuchTable, server.Number(err) == server.UnknownDatabase:
 			return nil // the next statement says it better
 		case err != nil:
-			return classify(err, request)
+			return server.Classify(err, request)
 		case reason != "":
 			return fmt.Errorf("%w: %.100s is %s", dialects.ErrUnsafeEngine, name, reason)
 		}
@@ -118,13 +119,13 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
 	engine = "InnoDB"
-	err = d.withConn(brief, func(conn *sql.Conn) error {
-		database, err := firstColumn(brief, conn, "SELECT DATABASE()")
+	err = d.from().With(brief, func(conn *sql.Conn) error {
+		database, err := server.Column(brief, conn, "SELECT DATABASE()")
 		if err != nil {
 			return err
 		}
-		listed, err := firstColumn(brief, conn, "SELECT COALESCE(ENGINE, '"+aView+"') FROM information_schema.TABLES "+
-			"WHERE "+sqltext.TableOf(quoted, database[0]).Is("TABLE_SCHEMA", "TABLE_NAME"))
+		listed, err := server.Column(brief, conn, "SELECT COALESCE(ENGINE, '"+aView+"') FROM "+
+			"information_schema.TABLES WHERE "+sqltext.TableOf(quoted, database[0]).Is("TABLE_SCHEMA", "TABLE_NAME"))
 		if len(listed) == 1 {
 			engine = listed[0]
 		}
@@ -138,8 +139,8 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 
 // show reads what a statement of the server's shows. It may have to wait, for DDL.
 func (d *Driver) show(ctx context.Context, at place, format string) (lines [][]string, err error) {
-	tag := newTag()
-	err = d.awaitTagged(ctx, false, tag, at, func(ctx context.Context) (err error) {
+	tag := client.NewTag()
+	err = d.pool.Await(ctx, false, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
 		lines, err = server.Grid(ctx, at, fmt.Sprintf(format, sqltext.CommentMark+tag+"*/ "))
 		return err
 	})

@@ -131,14 +131,14 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 		}
 	}()
 	wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
-	granted, err := firstColumn(ctx, conn, wait)
+	granted, err := server.Column(ctx, conn, wait)
 	if err != nil {
 		return err
 	}
 	if len(granted) != 1 || granted[0] != "1" {
 		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", errNoRun, fenceLock)
 	}
-	run, err := firstColumn(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
+	run, err := server.Column(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
 	if err != nil {
 		return f.explain(table, err)
 	}
@@ -157,7 +157,7 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	start, err := firstColumn(ctx, conn, "SELECT CONCAT(@@server_id, ', ', UUID_SHORT())")
+	start, err := server.Column(ctx, conn, "SELECT CONCAT(@@server_id, ', ', UUID_SHORT())")
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (f fence) explain(table string, err error) error {
 func (s *session) explainTable(ctx context.Context, table string, failed error) error {
 	f, err := fenceOf(table)
 	if err == nil {
-		_, err = firstColumn(ctx, s.statements(), "SELECT "+f.run())
+		_, err = server.Column(ctx, s.statements(), "SELECT "+f.run())
 	}
 	if err != nil {
 		return f.explain(table, err)
@@ -194,10 +194,10 @@ func (s *session) explainTable(ctx context.Context, table string, failed error) 
 
 // numberRun gives the server's run an epoch. The next begin reads it.
 func (s *session) numberRun(ctx context.Context, table string) error {
-	if s.owned != nil {
-		s.owned.fence = ""
+	if s.conn.Owned != nil {
+		s.conn.Owned.Fence = ""
 	}
-	return numberRun(ctx, s.conn, table)
+	return numberRun(ctx, s.conn.Conn, table)
 }
 
 // readRun makes tokens possible in a session that began without them. Another connection numbers
@@ -212,26 +212,26 @@ func (s *session) readRun(ctx context.Context, table string) error {
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if s.owned != nil {
-		s.owned.fence = "" // until it is known what the variable holds
+	if s.conn.Owned != nil {
+		s.conn.Owned.Fence = "" // until it is known what the variable holds
 	}
 	for range 2 {
 		if err := s.exec(clean, "SET "+f.read()); err != nil {
 			return f.explain(table, err)
 		}
-		run, err := firstColumn(clean, s.statements(), "SELECT @txlock_run IS NULL")
+		run, err := server.Column(clean, s.statements(), "SELECT @txlock_run IS NULL")
 		if err != nil {
 			return err
 		}
 		if len(run) == 1 && run[0] == "0" {
 			s.fence = table
-			if s.owned != nil {
-				s.owned.fence = table
+			if s.conn.Owned != nil {
+				s.conn.Owned.Fence = table
 			}
 			return nil
 		}
 		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-		err = s.driver.withConn(brief, func(conn *sql.Conn) error { return numberRun(brief, conn, table) })
+		err = s.driver.pool.With(brief, func(conn *sql.Conn) error { return numberRun(brief, conn, table) })
 		cancel()
 		if err != nil {
 			return err

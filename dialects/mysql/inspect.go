@@ -9,7 +9,7 @@ import (
 
 // Inspect implements dialects.Inspector.
 func (d *Driver) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
-	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+	err = d.from().With(ctx, func(conn *sql.Conn) (err error) {
 		states, err = d.inspector.Inspect(ctx, conn, of)
 		return err
 	})
@@ -18,5 +18,5 @@ func (d *Driver) Inspect(ctx context.Context, of dialects.Inspection) (states []
 
 // End implements dialects.Inspector.
 func (d *Driver) End(ctx context.Context, party dialects.Party) error {
-	return d.withConn(ctx, func(conn *sql.Conn) error { return d.inspector.End(ctx, conn, party) })
+	return d.from().With(ctx, func(conn *sql.Conn) error { return d.inspector.End(ctx, conn, party) })
 }

@@ -18,7 +18,7 @@ import (
 
 // Find implements dialects.Driver.
 func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
-	err = d.withConn(ctx, func(conn *sql.Conn) (err error) {
+	err = d.from().With(ctx, func(conn *sql.Conn) (err error) {
 		edges, err := d.census(ctx, conn, table, edgesSQL)
 		if err != nil {
 			return err
@@ -37,7 +37,7 @@ func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, er
 	if err != nil || strings.Contains(quoted, "`.`") {
 		return quoted, err
 	}
-	database, err := firstColumn(ctx, conn, "SELECT REPLACE(DATABASE(), '`', '``')")
+	database, err := server.Column(ctx, conn, "SELECT REPLACE(DATABASE(), '`', '``')")
 	return "`" + strings.Join(database, "") + "`." + quoted, err
 }
 
@@ -59,7 +59,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
 	hash := fnv.New64a()
 	hash.Write([]byte(quoted))
 	installLock := fmt.Sprintf("txlock_install_%x", hash.Sum64())
-	return d.withConn(ctx, func(conn *sql.Conn) error {
+	return d.from().With(ctx, func(conn *sql.Conn) error {
 		return leased(ctx, conn, layout.Lease, func() error {
 			if err := getLock(ctx, conn, installLock); err != nil {
 				return err
@@ -67,7 +67,7 @@ func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
 			defer func() {
 				clean, cancel := interrupt.Detached(ctx)
 				defer cancel()
-				if _, failed := firstColumn(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
+				if _, failed := server.Column(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
 					server.Destroy(conn) // which releases it
 				}
 			}()
@@ -156,7 +156,7 @@ func ifMissing(t table) string { return "CREATE TABLE IF NOT EXISTS " + t.name +
 
 func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 	for {
-		granted, err := firstColumn(ctx, conn, "SELECT GET_LOCK('"+name+"', 5)")
+		granted, err := server.Column(ctx, conn, "SELECT GET_LOCK('"+name+"', 5)")
 		if err != nil {
 			return fmt.Errorf("wait for another Install: %w", err)
 		}
@@ -170,7 +170,7 @@ func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 // server takes it whatever its binlog_format is. The slots that exist are listed: at that level a
 // subquery would wait for the locks on them.
 func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error {
-	existing, err := firstColumn(ctx, conn, "SELECT slot FROM "+quoted)
+	existing, err := server.Column(ctx, conn, "SELECT slot FROM "+quoted)
 	if err != nil {
 		return err
 	}
@@ -275,5 +275,5 @@ func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string, asks 
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, nil
 	}
-	return c, classify(err, dialects.Request{Table: table, Slots: 1})
+	return c, server.Ours(err, table)
 }

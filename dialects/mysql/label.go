@@ -20,7 +20,7 @@ func labelOf(request dialects.Request) string { return label.Begin(request.Behin
 func (d *Driver) valueOf(shown string, as role) string {
 	before := "'"
 	switch {
-	case as == foreign, d.mute.Load():
+	case as == foreign, d.pool.Mute():
 		return ""
 	case as == guest:
 		_, bracket, _ := strings.Cut(shown, " ") // behind the number of the process
@@ -37,7 +37,7 @@ func announceSQL(request dialects.Request) string {
 // behindSQL shows how many callers wait behind the session now, where the variable is set; else it
 // is empty.
 func (d *Driver) behindSQL(behind int) string {
-	if d.mute.Load() {
+	if d.pool.Mute() {
 		return ""
 	}
 	const shown = "@" + sqltext.Variable

@@ -12,7 +12,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/network"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -53,11 +52,11 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 		return s, err
 	}
 	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE hash = " + hash
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
+	err = d.from().With(ctx, func(conn *sql.Conn) error {
 		for attempt := 0; attempt < 5; attempt++ {
-			parts, err := firstColumn(ctx, conn, find)
+			parts, err := server.Column(ctx, conn, find)
 			if err != nil {
-				return classify(err, dialects.Request{Table: leaders, Ours: true})
+				return server.Ours(err, leaders)
 			}
 			s = dialects.Seats{Election: election.Hash, Table: leaders}
 			for _, part := range parts {
@@ -80,7 +79,7 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+leaders+" (hash, name, part) VALUES ("+hash+name+
 				"'seat'), ("+hash+name+"'record'), ("+hash+name+"'office')")
 			if err != nil && server.Number(err) != server.LockDeadlock {
-				return classify(err, dialects.Request{Table: leaders, Ours: true})
+				return server.Ours(err, leaders)
 			}
 		}
 		return fmt.Errorf("%w: the rows of election %s in %s cannot be made", dialects.ErrNoRow, election.Hash, leaders)
@@ -135,17 +134,17 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 	}
 	// Not by the column alone: MariaDB would go by its index, and wait for the seat's row as well.
 	record := " WHERE id = " + seats.Record + " AND CONCAT(hash, ' ', part) = " + row
-	return d.withConn(ctx, func(conn *sql.Conn) error {
+	return d.from().With(ctx, func(conn *sql.Conn) error {
 		changed, err := alone(ctx, conn,
 			fmt.Sprintf("UPDATE %s SET identity = %s, term = %d, since = UTC_TIMESTAMP(6)%s AND term < %[3]d",
 				seats.Table, name, term, record))
 		if err != nil {
-			return classify(err, dialects.Request{Table: seats.Table, Ours: true})
+			return server.Ours(err, seats.Table)
 		}
 		if changed == 1 {
 			return nil
 		}
-		written, err := firstColumn(ctx, conn, "SELECT term FROM "+seats.Table+record)
+		written, err := server.Column(ctx, conn, "SELECT term FROM "+seats.Table+record)
 		switch {
 		case err != nil:
 			return err
@@ -166,9 +165,9 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 func leaderSQL(seats dialects.Seats) (string, error) {
 	row, err := sqltext.Literal(dialects.Value{Text: seats.Election + " record"})
 	return sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT '" + freeMark + "' FROM " + seats.Table + " WHERE id = " +
-		seats.Office + " /*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */ SKIP LOCKED) UNION ALL " +
-		"(SELECT CONCAT_WS(' ', @@autocommit + 0, IF(" + writable + ", 0, 1), term, since, HEX(identity)) FROM " +
-		seats.Table + " WHERE id BETWEEN " + seats.Record + " AND " + seats.Record +
+		seats.Office + " " + sqltext.Sharing + sqltext.SkipLocked + ") UNION ALL (SELECT CONCAT_WS(' ', " +
+		"@@autocommit + 0, IF(" + sqltext.Writable + ", 0, 1), term, since, HEX(identity)) FROM " + seats.Table +
+		" WHERE id BETWEEN " + seats.Record + " AND " + seats.Record +
 		" + 0 AND CONCAT(hash, ' ', part) = " + row + ")", err
 }
 
@@ -183,29 +182,27 @@ func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (leader diale
 	if err != nil {
 		return leader, err
 	}
-	conn, err := d.acquire(ctx)
+	conn, err := d.from().Acquire(ctx)
 	if err != nil {
 		return leader, err
 	}
 	defer conn.Close()
-	s := &session{driver: d, conn: conn}
-	s.look()
 	sent := query
-	if s.several {
+	if conn.Several {
 		sent = joined("COMMIT", query, "ROLLBACK") // as leaderOn
 	}
-	answer, err := firstColumn(ctx, conn, sent)
+	answer, err := server.Column(ctx, conn.Conn, sent)
 	if err != nil {
-		server.Destroy(conn) // with whatever was open on it
-		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
+		server.Destroy(conn.Conn) // with whatever was open on it
+		return leader, server.Ours(err, seats.Table)
 	}
 	leader, began, err := leaderIn(answer, seats)
-	if errors.Is(err, dialects.ErrNoRow) && !s.several {
-		server.Destroy(conn) // it may have begun a transaction
+	if errors.Is(err, dialects.ErrNoRow) && !conn.Several {
+		server.Destroy(conn.Conn) // it may have begun a transaction
 	}
-	if began && !s.several {
+	if began && !conn.Several {
 		// The connection was given with autocommit=0. The answer may be an older transaction's.
-		return d.leaderOn(ctx, conn, query, seats)
+		return d.leaderOn(ctx, conn.Conn, query, seats)
 	}
 	return leader, err
 }
@@ -217,14 +214,14 @@ func (d *Driver) leaderOn(ctx context.Context, conn *sql.Conn, query string, sea
 ) {
 	var answer []string
 	if _, err = conn.ExecContext(ctx, "COMMIT"); err == nil {
-		answer, err = firstColumn(ctx, conn, query)
+		answer, err = server.Column(ctx, conn, query)
 	}
 	if err == nil {
 		_, err = conn.ExecContext(ctx, "ROLLBACK")
 	}
 	if err != nil {
 		server.Destroy(conn)
-		return leader, classify(err, dialects.Request{Table: seats.Table, Ours: true})
+		return leader, server.Ours(err, seats.Table)
 	}
 	leader, _, err = leaderIn(answer, seats)
 	return leader, err
@@ -263,16 +260,4 @@ func leaderIn(answer []string, seats dialects.Seats) (leader dialects.Leader, be
 }
 
 // Passing implements dialects.Electorate.
-func (d *Driver) Passing(err error) bool {
-	if errors.Is(err, errNoRun) {
-		return true
-	}
-	switch server.Number(err) {
-	case server.TooManyConnections, server.ServerShutdown, server.TooManyOfUser, server.LockWaitTimeout,
-		server.LockDeadlock, server.RowChanged, server.OnlyReads, server.QueryInterrupted, server.ReadOnlyTransaction,
-		server.ConnectionKilled, server.StatementTimeout, server.QueryTimeout, server.SessionKilled, server.IdleTooLong,
-		server.OfflineMode, server.TooManyOfAccount, server.NodeNotReady, server.ReadOnlyMode:
-		return true
-	}
-	return network.Failed(err) || broken(err)
-}
+func (d *Driver) Passing(err error) bool { return errors.Is(err, errNoRun) || server.Passing(err) }

@@ -3,7 +3,6 @@ package mysql
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,12 +13,10 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
-
-// errUnreached says that only closing its connection could end the wait.
-var errUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
 
 // errPatience occurs when the server has ended a nested wait, which is to go on.
 var errPatience = errors.New("the nested wait has lasted for some leases")
@@ -29,15 +26,9 @@ var errPatience = errors.New("the nested wait has lasted for some leases")
 // with all that it holds.
 func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
 
-// querier is a transaction, or the connection below it.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
 // place is where rows are locked.
 type place struct {
-	querier
+	server.Querier
 	role    role
 	several bool // it takes several statements in one query
 	marks   bool // a marker travels with its lock: see lookUpSQL
@@ -79,14 +70,14 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil {
-		tag = newTag()
+		tag = client.NewTag()
 	}
 	query, send, err := d.lockScript(at, request, limit, tag)
 	if err != nil {
 		return got, err
 	}
 	var locked []string
-	err = d.awaitTagged(ctx, told, tag, at, func(ctx context.Context) (err error) {
+	err = d.pool.Await(ctx, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
@@ -97,7 +88,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		}
 	}
 	if err != nil {
-		return got, classify(err, request)
+		return got, server.Classify(err, request)
 	}
 	if request.Fence != "" {
 		if locked, got.Token, err = tokenOf(locked); err != nil {
@@ -111,25 +102,6 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		err = record(ctx, at, *request.Marker)
 	}
 	return got, err
-}
-
-// awaitTagged runs a statement that carries tag, and ends it on the server when ctx ends. Told says
-// that the server knows ctx's deadline.
-func (d *Driver) awaitTagged(ctx context.Context, told bool, tag string, at place,
-	statement func(context.Context) error,
-) error {
-	unreached := false
-	err := interrupt.Await(ctx, told, at.interruptible(), func(ctx context.Context) error {
-		err := d.kill(ctx, tag, interrupt.PatienceWith(d.control))
-		unreached = errors.Is(err, interrupt.ErrNoConnection) || errors.Is(err, context.DeadlineExceeded)
-		return err
-	}, at.cut, statement)
-	if unreached && err != nil && server.Number(err) == 0 { // else the server has answered just then
-		err = fmt.Errorf("%w (%w)", err, errUnreached)
-		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
-		go func() { _ = d.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
-	}
-	return err
 }
 
 // limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx.
@@ -157,9 +129,9 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.
 func (d *Driver) lockScript(at place, request dialects.Request, limit time.Duration, tag string) (
-	query string, send func(context.Context, querier, string) ([]string, error), err error,
+	query string, send func(context.Context, server.Querier, string) ([]string, error), err error,
 ) {
-	patient := at.role != foreign && !d.owned // in a session of ours with settings of the caller's
+	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
 	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
 	once := request.Marker != nil && at.marks
@@ -186,7 +158,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	if at.several && value != "" {
 		query = joined(query, "SET @"+sqltext.Variable+" = "+value)
 	}
-	return query, firstColumn, nil
+	return query, server.Column, nil
 }
 
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
@@ -202,9 +174,9 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 	if err != nil {
 		return err
 	}
-	existing, err := firstColumn(ctx, s.statements(), query)
+	existing, err := server.Column(ctx, s.statements(), query)
 	if err != nil {
-		return classify(err, request)
+		return server.Classify(err, request)
 	}
 	return missing.Rows(request, valuesOf(request, existing))
 }
@@ -220,8 +192,8 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 		got, err = d.lock(ctx, at, request, "")
 	}
 	if server.Number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
-		errors.Is(err, errUnreached) || broken(err) || isAborted(err) {
-		return got, lost(err)
+		errors.Is(err, client.ErrUnreached) || server.Broken(err) || server.Aborted(err) {
+		return got, server.Lost(err)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -241,12 +213,12 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 	if err != nil {
 		return got, err
 	}
-	existing, err := firstColumn(clean, at, query)
+	existing, err := server.Column(clean, at, query)
 	if err == nil && request.Fence != "" {
 		existing, got.Token, err = tokenOf(existing)
 	}
 	if err != nil {
-		return got, classify(err, request)
+		return got, server.Classify(err, request)
 	}
 	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
 		return got, nil // released in the meantime, and ours now
@@ -255,8 +227,8 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 }
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.
-func rollsBackOnTimeout(ctx context.Context, q querier) bool {
-	on, err := firstColumn(ctx, q, "SELECT @@innodb_rollback_on_timeout")
+func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {
+	on, err := server.Column(ctx, q, "SELECT @@innodb_rollback_on_timeout")
 	return err != nil || len(on) != 1 || on[0] != "0"
 }
 
@@ -282,8 +254,8 @@ func valuesOf(request dialects.Request, result []string) []string {
 
 // onlyRow runs statements of which the last puts one row into a variable. It returns that row's
 // value in request, if there was a row.
-func onlyRow(request dialects.Request) func(ctx context.Context, q querier, query string) ([]string, error) {
-	return func(ctx context.Context, q querier, query string) ([]string, error) {
+func onlyRow(request dialects.Request) func(ctx context.Context, q server.Querier, query string) ([]string, error) {
+	return func(ctx context.Context, q server.Querier, query string) ([]string, error) {
 		result, err := q.ExecContext(ctx, query)
 		if err != nil {
 			return nil, err
@@ -293,29 +265,5 @@ func onlyRow(request dialects.Request) func(ctx context.Context, q querier, quer
 			return nil, err
 		}
 		return []string{request.Values[0].Text}, nil
-	}
-}
-
-// firstColumn runs statements, and returns the first column of the rows of the first that has rows.
-func firstColumn(ctx context.Context, q querier, query string) ([]string, error) {
-	rows, err := q.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var values []string
-	for first := true; ; first = false {
-		for rows.Next() {
-			var value sql.RawBytes
-			if err := rows.Scan(&value); err != nil {
-				return nil, err
-			}
-			if first {
-				values = append(values, string(value))
-			}
-		}
-		if !rows.NextResultSet() { // reading its result shows the error of a later statement
-			return values, rows.Err()
-		}
 	}
 }

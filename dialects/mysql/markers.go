@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -106,7 +107,7 @@ func record(ctx context.Context, at place, marker dialects.Marker) error {
 	} else if _, err = at.ExecContext(clean, write); err != nil {
 		return classifyMark(err, marker)
 	}
-	answer, err := firstColumn(clean, at, query)
+	answer, err := server.Column(clean, at, query)
 	if err != nil {
 		return classifyMark(err, marker)
 	}
@@ -114,10 +115,10 @@ func record(ctx context.Context, at place, marker dialects.Marker) error {
 }
 
 func classifyMark(err error, marker dialects.Marker) error {
-	if broken(err) {
-		return lost(err)
+	if server.Broken(err) {
+		return server.Lost(err)
 	}
-	return classify(err, dialects.Request{Table: marker.Table, Ours: true})
+	return server.Ours(err, marker.Table)
 }
 
 // Mark implements dialects.Marking.
@@ -141,72 +142,37 @@ func (s *session) Unmark(ctx context.Context, marker dialects.Marker) error {
 
 // Done implements dialects.Recorder.
 func (d *Driver) Done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
-	conn, err := d.acquire(ctx)
+	conn, err := d.from().Acquire(ctx)
 	if err != nil {
 		return at, err
 	}
-	s := &session{driver: d, conn: conn}
-	defer s.close()
-	s.look()
-	return s.done(ctx, marker)
+	defer conn.Close()
+	return d.done(ctx, conn, marker)
 }
 
 // done reads before the session begins.
-func (s *session) done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
+func (d *Driver) done(ctx context.Context, conn client.Conn, marker dialects.Marker) (at time.Time, err error) {
 	done, err := doneSQL(marker)
 	if err != nil {
 		return at, err
 	}
-	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", IF("+byStatement+", 1, 0), ("+done+"))")
+	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.ByStatement+
+		", 1, 0), ("+done+"))")
 	if err != nil {
-		server.Destroy(s.conn) // with whatever was open on it
-		return at, classify(err, dialects.Request{Table: marker.Table, Ours: true})
+		server.Destroy(conn.Conn) // with whatever was open on it
+		return at, server.Ours(err, marker.Table)
 	}
 	fields := strings.Fields(strings.Join(answer, ""))
 	if len(fields) < 2 {
 		return at, fmt.Errorf("bug: no answer of the markers: %q", answer)
 	}
 	statements := fields[1] == "1"
-	s.driver.format.Store(&statements)
+	d.pool.ByStatement.Store(&statements)
 	if len(fields) < 3 {
 		return at, nil
 	}
 	micros, err := strconv.ParseInt(fields[2], 10, 64)
 	return time.UnixMicro(micros), err
-}
-
-const (
-	// readsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
-	// others have not committed.
-	readsNow = "IF(@@autocommit AND " + isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
-	// readCommitted is for the next transaction.
-	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-)
-
-// readNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
-// begins with readsNow: where that is 0, an older transaction is committed, as guardSQL does, and
-// the query runs again.
-func (s *session) readNow(ctx context.Context, query string) (answer []string, err error) {
-	conn := s.conn
-	switch {
-	case s.owned != nil:
-		return firstColumn(ctx, conn, joined("COMMIT", query, "ROLLBACK"))
-	case s.several:
-		return firstColumn(ctx, conn, joined("COMMIT", readCommitted, query, "ROLLBACK"))
-	}
-	answer, err = firstColumn(ctx, conn, query)
-	if err != nil || len(answer) != 1 || !strings.HasPrefix(answer[0], "0") {
-		return answer, err
-	}
-	for _, text := range []string{"COMMIT", readCommitted} {
-		if _, err = conn.ExecContext(ctx, text); err != nil {
-			return nil, err
-		}
-	}
-	if answer, err = firstColumn(ctx, conn, query); err == nil {
-		_, err = conn.ExecContext(ctx, "ROLLBACK")
-	}
-	return answer, err
 }
 
 // Sweep implements dialects.Recorder. Each batch begins at the age where the last one ended: the
@@ -216,9 +182,9 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (de
 	if err != nil {
 		return 0, err
 	}
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
-		limits, err := firstColumn(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
-			"MICROSECOND)", "IF("+byStatement+", 1, 0)", age.Microseconds()))
+	err = d.from().With(ctx, func(conn *sql.Conn) error {
+		limits, err := server.Column(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
+			"MICROSECOND)", "IF("+sqltext.ByStatement+", 1, 0)", age.Microseconds()))
 		if err != nil {
 			return err
 		}
@@ -236,7 +202,7 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (de
 			last, n, err := sweep(ctx, conn, options, markers, from, until, most)
 			deleted += int64(n)
 			if err != nil || n < most {
-				return classify(err, dialects.Request{Table: markers, Ours: true})
+				return server.Ours(err, markers)
 			}
 			from = last
 			size.Took(time.Since(begun))
@@ -257,7 +223,7 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 		return from, 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	old, err := firstColumn(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
+	old, err := server.Column(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
 		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE%s",
 		sqltext.OnMariaDB(sqltext.SomeWait), markers, from, until, most, sqltext.SkipLocked))
 	if err != nil || len(old) == 0 {

@@ -10,13 +10,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
@@ -24,16 +23,10 @@ import (
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
 type Driver struct {
-	db        *sql.DB
-	control   *sql.DB // where waits are interrupted from; db itself on a caller's pool
-	owned     bool
+	pool      *client.Pool
 	inspector *inspection.Inspector
 	tables    tables
 	limited   atomic.Bool // sessions have a limit on statements: see cutShort
-	mute      atomic.Bool // no variable is set, because the server shows them to nobody
-	// identified says that the server was asked who it is, and was not refused.
-	identified atomic.Bool
-	format     atomic.Pointer[bool] // of the binary log is STATEMENT; nil until somebody asks
 }
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
@@ -53,10 +46,18 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 // connection of db for a moment. Where the pool has none, the waiting connection is closed.
 // A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
 // stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
-func New(db *sql.DB) *Driver { return newDriver(db, db, false) }
+func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
-func newDriver(db, control *sql.DB, owned bool) *Driver {
-	return &Driver{db: db, control: control, owned: owned, inspector: inspection.New(control)}
+func newDriver(pool *client.Pool) *Driver {
+	return &Driver{pool: pool, inspector: inspection.New(pool.Control)}
+}
+
+// from is where connections come from. A nil driver has none.
+func (d *Driver) from() *client.Pool {
+	if d == nil {
+		return nil
+	}
+	return d.pool
 }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
@@ -68,54 +69,11 @@ func newDriver(db, control *sql.DB, owned bool) *Driver {
 // when they break: the locks' errors say so. Close closes the pool. After an error nothing is left
 // open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
-	config, err := mysql.ParseDSN(dsn)
+	pool, err := client.Open(ctx, dsn)
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
-	limit, err := poolLimit(config)
-	if err != nil {
-		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
-	}
-	config.Logger = &mysql.NopLogger{} // no dsn can set it
-	plain, err := mysql.NewConnector(config.Clone())
-	if err != nil {
-		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
-	}
-	settled, err := newConnector(config)
-	if err != nil {
-		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
-	}
-	d := newDriver(sql.OpenDB(settled), sql.OpenDB(plain), true)
-	d.db.SetMaxOpenConns(limit)
-	d.db.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
-	d.db.SetConnMaxIdleTime(idleTime)
-	d.control.SetMaxIdleConns(-1)
-	if err := d.db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("txlock: open MySQL: %w", err), d.Close())
-	}
-	return d, nil
-}
-
-const (
-	limitParameter = "pool_max_conns" // as pgxpool calls it
-	// defaultLimit leaves room for nine processes on a server with MySQL's default of 151
-	// connections.
-	defaultLimit = 16
-	idleTime     = 30 * time.Minute // as pgxpool has it
-)
-
-// poolLimit takes out of config how many connections the pool may open.
-func poolLimit(config *mysql.Config) (int, error) {
-	text, given := config.Params[limitParameter]
-	if !given {
-		return defaultLimit, nil
-	}
-	delete(config.Params, limitParameter) // the driver would set it as a variable of the server
-	limit, err := strconv.Atoi(text)
-	if err != nil || limit < 1 {
-		return 0, fmt.Errorf("%s=%s: must be a number of connections, at least 1", limitParameter, text)
-	}
-	return limit, nil
+	return newDriver(pool), nil
 }
 
 // System implements dialects.Driver.
@@ -126,21 +84,20 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	dialects.Grant, error,
 ) {
 	var got dialects.Grant
-	conn, err := d.acquire(ctx)
+	conn, err := d.from().Acquire(ctx)
 	if err != nil {
 		return nil, got, err
 	}
 	s := &session{driver: d, conn: conn, lease: request.Lease, behind: request.Behind}
-	s.look()
-	if err := d.identify(ctx, conn); err != nil {
+	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		s.close()
 		return nil, got, err
 	}
-	if format := d.format.Load(); format != nil { // else done asks for it
-		s.marks = s.several && !*format // see markSQL
+	if format := d.pool.ByStatement.Load(); format != nil { // else done asks for it
+		s.marks = s.conn.Several && !*format // see markSQL
 	}
 	if request.Marker != nil && !s.marks {
-		if at, err := s.done(ctx, *request.Marker); err != nil || !at.IsZero() {
+		if at, err := d.done(ctx, conn, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}
@@ -169,7 +126,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		if !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
-				server.Destroy(s.conn)
+				server.Destroy(s.conn.Conn)
 			}
 			s.close()
 			return nil, got, err
@@ -189,83 +146,32 @@ func ended(ctx context.Context) bool {
 // check that: the server tells a statement neither its transaction's isolation level nor whether
 // there is a snapshot.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
-	if err := d.ready(); err != nil {
+	if err := d.from().Ready(); err != nil {
 		return err
 	}
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	err := d.identify(clean, tx)
+	err := d.pool.Identify(clean, tx)
 	cancel()
 	if err != nil {
 		return err
 	}
-	_, err = d.guestLock(ctx, place{querier: tx, role: foreign}, request)
+	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request)
 	return err
 }
 
 // PoolSize implements dialects.Driver.
 func (d *Driver) PoolSize() int {
-	if d.ready() != nil {
+	if d.from().Ready() != nil {
 		return 0
 	}
-	return d.db.Stats().MaxOpenConnections
+	return d.pool.DB.Stats().MaxOpenConnections
 }
 
 // MinLease implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) MinLease() time.Duration { return time.Second }
 
 // Close implements dialects.Driver. It closes the pool of Open.
-func (d *Driver) Close() error {
-	if d == nil || !d.owned {
-		return nil
-	}
-	return errors.Join(d.db.Close(), d.control.Close())
-}
-
-func (d *Driver) ready() error {
-	if d == nil || d.db == nil {
-		return errors.New("nil database: give mysql.New a *sql.DB")
-	}
-	return nil
-}
-
-func (d *Driver) acquire(ctx context.Context) (*sql.Conn, error) {
-	if err := d.ready(); err != nil {
-		return nil, err
-	}
-	conn, err := d.db.Conn(ctx)
-	if err == nil {
-		return conn, nil
-	}
-	if stats := d.db.Stats(); ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
-			stats.MaxOpenConnections, err)
-	}
-	return nil, fmt.Errorf("connect: %w", err)
-}
-
-// withConn runs work on a connection of the pool, and rolls back what it leaves open. As guardSQL
-// does, it commits what the connection was left with.
-func (d *Driver) withConn(ctx context.Context, work func(*sql.Conn) error) error {
-	conn, err := d.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if !d.owned {
-		if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
-			return err
-		}
-	}
-	if err = d.identify(ctx, conn); err == nil {
-		err = work(conn)
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-		server.Destroy(conn) // with whatever was open on it
-	}
-	return err
-}
+func (d *Driver) Close() error { return d.from().Close() }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
@@ -36,7 +38,7 @@ func lookUpSQL(marker dialects.Marker, comment string) (string, error) {
 // onceScript puts the statement that locks behind lookUpSQL. Send returns the values of the rows
 // that it has locked, or errFound, or ErrDone when the marker came meanwhile.
 func onceScript(request dialects.Request, comment, lock string) (query string,
-	send func(context.Context, querier, string) ([]string, error), err error,
+	send func(context.Context, server.Querier, string) ([]string, error), err error,
 ) {
 	look, err := lookUpSQL(*request.Marker, comment)
 	if err != nil {
@@ -44,8 +46,8 @@ func onceScript(request dialects.Request, comment, lock string) (query string,
 	}
 	write, read, err := markSQL(*request.Marker, granted)
 	answer := "(SELECT '" + isFound + "' FROM DUAL WHERE " + wasFound + ") UNION ALL (" + read + ")"
-	send = func(ctx context.Context, q querier, query string) ([]string, error) {
-		answer, err := firstColumn(ctx, q, query)
+	send = func(ctx context.Context, q server.Querier, query string) ([]string, error) {
+		answer, err := server.Column(ctx, q, query)
 		switch {
 		case err != nil || len(answer) == 0: // nothing was locked
 			return nil, err
@@ -54,5 +56,5 @@ func onceScript(request dialects.Request, comment, lock string) (query string,
 		}
 		return []string{request.Values[0].Text}, marked(answer)
 	}
-	return joined(look, save, lock, write, answer), send, err
+	return joined(look, client.Save, lock, write, answer), send, err
 }

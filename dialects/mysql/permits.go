@@ -39,12 +39,12 @@ func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.N
 		return p, err
 	}
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
-	err = d.withConn(ctx, func(conn *sql.Conn) error {
+	err = d.from().With(ctx, func(conn *sql.Conn) error {
 		for range 5 {
 			lines, err := server.Grid(ctx, conn, fmt.Sprintf("SELECT id, permit, DATABASE() FROM %s WHERE hash = %s "+
 				"AND permit BETWEEN 0 AND %d ORDER BY permit", permits, hash, n-1))
 			if err != nil {
-				return classify(err, dialects.Request{Table: permits, Ours: true})
+				return server.Ours(err, permits)
 			}
 			missing := make([]string, 0, n+1)
 			for permit := range n {
@@ -67,7 +67,7 @@ func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.N
 			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+permits+" (hash, name, permit) VALUES "+
 				strings.Join(append(missing, fmt.Sprintf("(%s%s%d)", hash, name, -n)), ", "))
 			if err != nil && server.Number(err) != server.LockDeadlock {
-				return classify(err, dialects.Request{Table: permits, Ours: true})
+				return server.Ours(err, permits)
 			}
 		}
 		return fmt.Errorf("%w: the permits of semaphore %s cannot be made", dialects.ErrNoRow, semaphore.Hash)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -17,21 +18,19 @@ func (d *Driver) Ping(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := d.acquire(ctx)
+	conn, err := d.from().Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	s := &session{driver: d, conn: conn}
-	defer s.close()
-	s.look()
-	if err := d.identify(ctx, conn); err != nil {
+	defer conn.Close()
+	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		return err
 	}
-	answer, err := s.readNow(ctx, "SELECT CONCAT_WS(' ', "+readsNow+", IF("+writable+", 1, 0), "+
+	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.Writable+", 1, 0), "+
 		"(SELECT COUNT(*) FROM (SELECT slot FROM "+quoted+" LIMIT 1) AS slots), CONCAT(@@hostname, ':', @@port))")
 	if err != nil {
-		server.Destroy(conn) // with whatever was open on it
-		return classify(err, dialects.Request{Table: table, Slots: 1})
+		server.Destroy(conn.Conn) // with whatever was open on it
+		return server.Ours(err, table)
 	}
 	fields := strings.Fields(strings.Join(answer, ""))
 	switch {

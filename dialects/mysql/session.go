@@ -10,31 +10,21 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-)
-
-// mark is a savepoint that is set in the transaction that took the lock, before work runs in it. It
-// can be released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and
-// DDL end it, and no later one has the savepoint.
-const (
-	mark = "txlock"
-	save = "SAVEPOINT " + mark
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // session is a pooled connection with its transaction.
 type session struct {
 	driver     *Driver
-	conn       *sql.Conn
-	socket     net.Conn   // of conn; nil when it cannot be seen
-	cut        func()     // closes the socket; nil without
-	several    bool       // conn takes several statements in one query
-	marks      bool       // a marker travels with the lock: see onceScript
-	owned      *ownedConn // of conn; nil on a caller's pool
-	tx         *sql.Tx    // nil when no work runs in the session
-	loan       *loan      // that tx belongs to, on a caller's pool
-	settled    bool       // on a caller's pool: its settings have changed, or may have
-	fence      string     // whose run is in the session's variable; empty: none
-	readOnly   bool       // the server was, at a heartbeat
+	conn       client.Conn
+	marks      bool         // a marker travels with the lock: see onceScript
+	tx         *sql.Tx      // nil when no work runs in the session
+	loan       *client.Loan // that tx belongs to, on a caller's pool
+	settled    bool         // on a caller's pool: its settings have changed, or may have
+	fence      string       // whose run is in the session's variable; empty: none
+	readOnly   bool         // the server was, at a heartbeat
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
@@ -42,7 +32,7 @@ type session struct {
 
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	if request.Work && s.owned == nil {
+	if request.Work && s.conn.Owned == nil {
 		if err := s.borrow(); err != nil {
 			return got, err
 		}
@@ -53,19 +43,19 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	front := settings
 	switch {
-	case !s.several && settings != "":
+	case !s.conn.Several && settings != "":
 		front = ""
 		if err := s.exec(ctx, settings); err != nil {
 			return got, err
 		}
-	case s.several && request.Work && (request.Marker == nil || !s.marks): // see onceScript
-		front = joined(settings, save)
+	case s.conn.Several && request.Work && (request.Marker == nil || !s.marks): // see onceScript
+		front = joined(settings, client.Save)
 	}
 	if got, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
 		switch {
 		case errors.Is(err, errHeadKept):
-			server.Destroy(s.conn)
-		case errors.Is(err, errFound) && s.owned != nil && settings != "":
+			server.Destroy(s.conn.Conn)
+		case errors.Is(err, errFound) && s.conn.Owned != nil && settings != "":
 			s.settle(request)
 		}
 		return got, err
@@ -75,14 +65,14 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	switch {
 	case !request.Work:
-	case s.owned != nil:
+	case s.conn.Owned != nil:
 		// It sends nothing. It comes last, because database/sql would start a goroutine for the
 		// rows that lock reads from a transaction.
 		s.tx, err = s.conn.BeginTx(context.Background(), nil)
-	case !s.several:
+	case !s.conn.Several:
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		err = s.exec(clean, save)
+		err = s.exec(clean, client.Save)
 	}
 	return got, err
 }
@@ -90,8 +80,8 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 // borrow presents the connection of the caller's as a transaction.
 func (s *session) borrow() (err error) {
 	if s.loan == nil {
-		if s.loan, err = lend(s.conn); err == nil {
-			s.tx = s.loan.tx
+		if s.loan, err = client.Lend(s.conn.Conn); err == nil {
+			s.tx = s.loan.Tx
 		}
 	}
 	return err
@@ -99,14 +89,16 @@ func (s *session) borrow() (err error) {
 
 // place is where the session locks rows.
 func (s *session) place(as role) place {
-	return place{querier: s.statements(), role: as, several: s.several, marks: s.marks && as == owner, cut: s.cut}
+	return place{
+		Querier: s.statements(), role: as, several: s.conn.Several, marks: s.marks && as == owner, cut: s.conn.Cut,
+	}
 }
 
 // statements is where the session's own statements go. On a pool of Open that is tx, if there is
 // one: a statement of conn that finds the connection broken would close conn, which waits for tx.
-func (s *session) statements() querier {
+func (s *session) statements() server.Querier {
 	if s.tx == nil || s.loan != nil {
-		return s.conn
+		return s.conn.Conn
 	}
 	return s.tx
 }
@@ -120,7 +112,7 @@ func (s *session) exec(ctx context.Context, query string) error {
 func (s *session) Tx() *sql.Tx { return s.tx }
 
 // Socket implements dialects.Session.
-func (s *session) Socket() net.Conn { return s.socket }
+func (s *session) Socket() net.Conn { return s.conn.Socket }
 
 // Ping implements dialects.Session. How many callers wait behind the session is sent when that has
 // changed.
@@ -129,8 +121,8 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	if behind != s.behind {
 		show = s.driver.behindSQL(behind)
 	}
-	if show != "" && !s.several {
-		if err := s.exec(ctx, show); err != nil && !wasInterrupted(err) {
+	if show != "" && !s.conn.Several {
+		if err := s.exec(ctx, show); err != nil && !server.Interrupted(err) {
 			return err
 		}
 		show = ""
@@ -148,7 +140,7 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 // only: SET GLOBAL read_only ends no session, and while this one goes on, another server may take
 // the writes and grant the same lock.
 const inTransactionSQL = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = IF(" +
-	writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
+	sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
 
 // proveInTransaction is an error unless the session is in a transaction, or a statement was
 // interrupted: that is an answer too, for somebody's KILL QUERY ends no session. Front travels in
@@ -158,7 +150,7 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 	switch {
 	case err == nil:
 		return errors.New("its transaction has ended, which has released the lock")
-	case server.Number(err) == server.InTransaction, wasInterrupted(err):
+	case server.Number(err) == server.InTransaction, server.Interrupted(err):
 		return nil
 	case server.Number(err) == server.SeveralRows:
 		s.readOnly = true
@@ -167,7 +159,7 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 	return err
 }
 
-// Join implements dialects.Session. Where no work runs, and so no COMMIT will ask for the mark, the
+// Join implements dialects.Session. Where no work runs, and so no COMMIT proves anything, the
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if s.tx == nil {
@@ -177,12 +169,12 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (got diale
 		err := s.proveInTransaction(clean, "")
 		cancel()
 		if err != nil {
-			return got, lost(err)
+			return got, server.Lost(err)
 		}
 	}
 	got, err = s.join(ctx, request)
-	if errors.Is(err, dialects.ErrDeadlock) || isAborted(err) {
-		return got, lost(err)
+	if errors.Is(err, dialects.ErrDeadlock) || server.Aborted(err) {
+		return got, server.Lost(err)
 	}
 	return got, err
 }
@@ -214,7 +206,7 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	err := s.exec(clean, "SAVEPOINT "+name)
 	cancel()
 	if err != nil {
-		return lost(err)
+		return server.Lost(err)
 	}
 	return s.savepoints.Run(func() error { return work(s.tx) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx)
@@ -223,6 +215,6 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 		if undo {
 			verb = "ROLLBACK TO"
 		}
-		return lost(s.exec(clean, verb+" SAVEPOINT "+name))
+		return server.Lost(s.exec(clean, verb+" SAVEPOINT "+name))
 	})
 }

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 const (
@@ -24,25 +25,12 @@ const (
 	// reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
-		"@txlock_isolation = " + isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
-		isolation + " = " + level
+		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
+		sqltext.Isolation + " = " + sqltext.Level
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
-		isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
+		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
 		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL, @" + found + " = NULL"
-
-	// isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
-	// by the same name.
-	isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
-
-	// level is the isolation level of a lock's transaction. A server whose binary log takes nothing
-	// but statements refuses every write at READ COMMITTED (error 1665), hence REPEATABLE READ. It
-	// is as good for what Do reads: the snapshot comes with the first plain SELECT, and that comes
-	// after the grant. It is not for a lock that joins later: currentReads refuses it.
-	level = "IF(" + byStatement + ", 'REPEATABLE-READ', 'READ-COMMITTED')"
-
-	// byStatement is whether the session's writes are logged as statements and in no other way.
-	byStatement = "@@log_bin AND @@session.binlog_format = 'STATEMENT'"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
 	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
@@ -60,19 +48,19 @@ const (
 // that may have changed them.
 func (s *session) settings(request dialects.Request) (string, error) {
 	text := guardSQL
-	if s.owned != nil {
-		s.fence = s.owned.fence
-		if s.owned.lease == request.Lease && (request.Fence == "" || request.Fence == s.fence) {
+	if s.conn.Owned != nil {
+		s.fence = s.conn.Owned.Fence
+		if s.conn.Owned.Lease == request.Lease && (request.Fence == "" || request.Fence == s.fence) {
 			return "", nil
 		}
-		text = sessionSettings
+		text = client.Settings
 		// The pool lets its idle connections go before the server does.
-		s.driver.db.SetConnMaxIdleTime(request.Lease / 2)
-		s.owned.lease, s.owned.fence = 0, "" // until it is known what the session has
+		s.driver.pool.DB.SetConnMaxIdleTime(request.Lease / 2)
+		s.conn.Owned.Lease, s.conn.Owned.Fence = 0, "" // until it is known what the session has
 	}
-	lease := strconv.Itoa(seconds(request.Lease))
+	lease := sqltext.Seconds(request.Lease)
 	text += ", wait_timeout = " + lease + ", net_write_timeout = " + lease
-	if !s.several && !s.driver.mute.Load() {
+	if !s.conn.Several && !s.driver.pool.Mute() {
 		text += ", " + announceSQL(request)
 	}
 	if request.Fence != "" && request.Fence != s.fence {
@@ -82,18 +70,15 @@ func (s *session) settings(request dialects.Request) (string, error) {
 		}
 		text += ", " + f.read()
 	}
-	s.settled = s.owned == nil
+	s.settled = s.conn.Owned == nil
 	return text, nil
 }
-
-// seconds is a lease as the server counts it, rounded up.
-func seconds(lease time.Duration) int { return int((lease + time.Second - 1) / time.Second) }
 
 // settle notes that the session has the settings of request.
 func (s *session) settle(request dialects.Request) {
 	s.fence = cmp.Or(request.Fence, s.fence)
-	if s.owned != nil {
-		s.owned.lease, s.owned.fence = request.Lease, s.fence
+	if s.conn.Owned != nil {
+		s.conn.Owned.Lease, s.conn.Owned.Fence = request.Lease, s.fence
 	}
 }
 
@@ -114,20 +99,20 @@ func (s *session) currentReads(ctx context.Context) error {
 	if s.tx == nil { // no work reads anything
 		return nil
 	}
-	format := s.driver.format.Load()
+	format := s.driver.pool.ByStatement.Load()
 	if format == nil {
 		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 		defer cancel()
-		answer, err := firstColumn(clean, s.statements(), "SELECT "+byStatement)
+		answer, err := server.Column(clean, s.statements(), "SELECT "+sqltext.ByStatement)
 		switch {
-		case broken(err):
-			return lost(err)
+		case server.Broken(err):
+			return server.Lost(err)
 		case err != nil:
 			return err
 		}
 		statements := len(answer) == 1 && answer[0] == "1"
 		format = &statements
-		s.driver.format.Store(format)
+		s.driver.pool.ByStatement.Store(format)
 	}
 	if *format {
 		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+

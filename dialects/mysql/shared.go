@@ -11,12 +11,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// writable is the condition under which a shared lock excludes. A server that is read_only
-// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error
-// 1290. One with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB
-// words. It is in parentheses for NOT, which binds tighter with HIGH_NOT_PRECEDENCE.
-const writable = "(CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF'))"
-
 // mode is how request locks its rows.
 func mode(request dialects.Request) string {
 	if request.Shared {
@@ -28,7 +22,7 @@ func mode(request dialects.Request) string {
 // andWritable goes behind the condition of a statement that locks the rows of request.
 func andWritable(request dialects.Request) string {
 	if request.Shared {
-		return " AND " + writable
+		return " AND " + sqltext.Writable
 	}
 	return ""
 }
@@ -43,11 +37,11 @@ func refusesWrites(err error) bool {
 }
 
 // explainReadOnly is failed, unless request shares and the server is read only.
-func explainReadOnly(ctx context.Context, q querier, request dialects.Request, failed error) error {
+func explainReadOnly(ctx context.Context, q server.Querier, request dialects.Request, failed error) error {
 	if !request.Shared || !errors.Is(failed, missing.ErrRows) {
 		return failed
 	}
-	name, err := firstColumn(ctx, q, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT "+writable)
+	name, err := server.Column(ctx, q, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT "+sqltext.Writable)
 	if err != nil || len(name) == 0 {
 		return failed
 	}

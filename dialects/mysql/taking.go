@@ -12,6 +12,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -60,7 +61,7 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 		if kept := t.leaveQueue(ctx); kept != nil {
 			err = errors.Join(err, kept)
 		}
-		return got, classify(err, request)
+		return got, server.Classify(err, request)
 	}
 	return t.granted(locked)
 }
@@ -222,7 +223,7 @@ func (t *taking) queue(ctx context.Context) error {
 	limit, told := t.driver.limitOf(ctx, t.request)
 	tag, prefix, hint := "", "", ""
 	if ctx.Done() != nil {
-		tag = newTag()
+		tag = client.NewTag()
 	}
 	if limit > 0 {
 		prefix = sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
@@ -231,8 +232,8 @@ func (t *taking) queue(ctx context.Context) error {
 	query := prefix + "SELECT " + hint + sqltext.Comment(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue +
 		"', 100000000)"
 	var granted []string
-	err := t.driver.awaitTagged(ctx, told, tag, t.place, func(ctx context.Context) (err error) {
-		granted, err = firstColumn(ctx, t, query)
+	err := t.driver.pool.Await(ctx, told, tag, t.interruptible(), t.cut, func(ctx context.Context) (err error) {
+		granted, err = server.Column(ctx, t, query)
 		return err
 	})
 	if err == nil && granted[0] != "1" { // MariaDB has no error for the end of this wait
@@ -282,7 +283,7 @@ func (t *taking) pass(ctx context.Context) (rows []string, err error) {
 func (t *taking) rest(ctx context.Context) error {
 	_, err := t.send(ctx, "ROLLBACK")
 	if err == nil && t.request.Work && t.several { // which it was begun with
-		_, err = t.send(ctx, "SAVEPOINT "+mark)
+		_, err = t.send(ctx, client.Save)
 	}
 	return err
 }
@@ -295,7 +296,7 @@ func (t *taking) send(ctx context.Context, query string) (column []string, err e
 	}
 	err = interrupt.Await(ctx, false, t.interruptible(), func(context.Context) error { return nil }, t.cut,
 		func(ctx context.Context) (err error) {
-			column, err = firstColumn(ctx, t, query)
+			column, err = server.Column(ctx, t, query)
 			return err
 		})
 	return column, err

@@ -1,4 +1,5 @@
-// Package server reads the answers of MySQL and MariaDB: rows, and errors by their numbers.
+// Package server reads the answers of MySQL and MariaDB: rows, errors by their numbers, and what
+// those mean for a lock.
 package server
 
 import (
@@ -59,12 +60,15 @@ func Number(err error) uint16 {
 	return 0
 }
 
-// Grid is all of a query's result, with "" for NULL. It asks on a connection, or in a transaction.
-func Grid(ctx context.Context, on interface {
+// Querier is a transaction, or the connection below it.
+type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, query string,
-) (lines [][]string, err error) {
-	rows, err := on.QueryContext(ctx, query)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Grid is all of a query's result, with "" for NULL.
+func Grid(ctx context.Context, q Querier, query string) (lines [][]string, err error) {
+	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +92,30 @@ func Grid(ctx context.Context, on interface {
 		lines = append(lines, line)
 	}
 	return lines, rows.Err()
+}
+
+// Column runs statements, and returns the first column of the rows of the first that has rows.
+func Column(ctx context.Context, q Querier, query string) ([]string, error) {
+	rows, err := q.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var values []string
+	for first := true; ; first = false {
+		for rows.Next() {
+			var value sql.RawBytes
+			if err := rows.Scan(&value); err != nil {
+				return nil, err
+			}
+			if first {
+				values = append(values, string(value))
+			}
+		}
+		if !rows.NextResultSet() { // reading its result shows the error of a later statement
+			return values, rows.Err()
+		}
+	}
 }
 
 // Destroy has a connection closed when it is given back.

@@ -1,4 +1,4 @@
-package mysql
+package client
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 )
 
-// loan presents a connection of the caller's pool as a *sql.Tx, without sending START TRANSACTION:
+// Loan presents a connection of the caller's pool as a *sql.Tx, without sending START TRANSACTION:
 // that would cost a round trip, and end the transaction that holds the locks. database/sql makes a
-// *sql.Tx only through a sql.DB, so a loan has a sql.DB of that single connection.
+// *sql.Tx only through a sql.DB, so a Loan has a sql.DB of that single connection.
 //
 // The pool's *sql.Conn stays pinned, and sends the session's own statements. One goroutine at a
 // time uses the session, and the loan ends before the transaction is ended, so the two never meet
 // on the connection.
-type loan struct {
+type Loan struct {
+	Tx   *sql.Tx
 	db   *sql.DB
-	tx   *sql.Tx
 	conn *lentConn
 }
 
-// lend begins a loan of conn, whose transaction is open, or begins with its next statement.
-func lend(conn *sql.Conn) (*loan, error) {
+// Lend begins a loan of conn, whose transaction is open, or begins with its next statement.
+func Lend(conn *sql.Conn) (*Loan, error) {
 	lent := &lentConn{}
 	err := conn.Raw(func(pooled any) error {
 		lent.Statements = wrapped.Statements{Conn: pooled.(driver.Conn)}
@@ -33,21 +33,24 @@ func lend(conn *sql.Conn) (*loan, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loan{db: sql.OpenDB(lent), conn: lent}
-	if l.tx, err = l.db.BeginTx(context.Background(), nil); err != nil {
+	l := &Loan{db: sql.OpenDB(lent), conn: lent}
+	if l.Tx, err = l.db.BeginTx(context.Background(), nil); err != nil {
 		_ = l.db.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// end closes the transaction's handle and sends nothing: the session ends the transaction. It waits
+// Strays tells whether names may mean other tables on the connection since.
+func (l *Loan) Strays() bool { return l.conn.strays }
+
+// End closes the transaction's handle and sends nothing: the session ends the transaction. It waits
 // for what is under way on the handle, in a goroutine that the work has left behind.
-func (l *loan) end() {
+func (l *Loan) End() {
 	l.conn.mu.Lock()
 	l.conn.ended = true
 	l.conn.mu.Unlock()
-	_ = l.tx.Rollback()
+	_ = l.Tx.Rollback()
 	_ = l.db.Close()
 }
 
@@ -56,7 +59,7 @@ type lentConn struct {
 	wrapped.Statements
 	mu     sync.Mutex // held while the handle sends COMMIT or ROLLBACK
 	ended  bool       // the connection is the session's alone
-	strays bool       // as ownedConn has it
+	strays bool       // as Owned has it
 }
 
 // ExecContext implements driver.ExecerContext.
@@ -72,7 +75,7 @@ func (c *lentConn) QueryContext(ctx context.Context, query string, args []driver
 }
 
 func (c *lentConn) watch(query string) {
-	c.strays = c.strays || !leavesSettings(query) && renames.MatchString(query)
+	c.strays = c.strays || !LeavesSettings(query) && renames.MatchString(query)
 }
 
 // Connect implements driver.Connector.

@@ -1,4 +1,4 @@
-package mysql
+package client
 
 import (
 	"context"
@@ -14,34 +14,40 @@ import (
 const identitySQL = "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'performance_schema', " +
 	"'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
 
-// identify refuses a server that is known not to exclude. It asks until one was not refused, and
+// Identify refuses a server that is known not to exclude. It asks until one was not refused, and
 // then no more: all servers of a pool are alike. It comes before the first lock, on the connection
 // of that lock.
-func (d *Driver) identify(ctx context.Context, q querier) error {
-	if d.identified.Load() {
+func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
+	if p.identified.Load() {
 		return nil
 	}
 	identity, err := identityOf(ctx, q)
 	switch {
-	case wasInterrupted(err): // the next call asks again
+	case server.Interrupted(err): // the next call asks again
 		return nil
 	case err != nil:
 		return err
 	}
-	d.mute.Store(identity["performance_schema"] == "OFF")
+	p.mute.Store(identity["performance_schema"] == "OFF")
 	if err := refuse(identity); err != nil {
 		return err
 	}
-	d.identified.Store(true)
+	p.identified.Store(true)
 	return nil
 }
 
+// Forget has the next call of Identify ask again: a group may have another mode now.
+func (p *Pool) Forget() { p.identified.Store(false) }
+
+// Mute says that no variable is set, because the server shows them to nobody.
+func (p *Pool) Mute() bool { return p.mute.Load() }
+
 // identityOf is what the server answers. One that does not take the question is an unknown one.
-func identityOf(ctx context.Context, q querier) (map[string]string, error) {
+func identityOf(ctx context.Context, q server.Querier) (map[string]string, error) {
 	identity := map[string]string{}
 	rows, err := q.QueryContext(ctx, identitySQL)
 	switch {
-	case server.Number(err) != 0 && !wasInterrupted(err):
+	case server.Number(err) != 0 && !server.Interrupted(err):
 		return identity, nil
 	case err != nil:
 		return nil, err

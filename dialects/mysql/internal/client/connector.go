@@ -1,4 +1,4 @@
-package mysql
+package client
 
 import (
 	"context"
@@ -21,14 +21,15 @@ import (
 //   - autocommit=0: the first statement begins a transaction, without a trip for BEGIN. And a
 //     deadlock, whose error the work may swallow, is followed by a new transaction: the next
 //     statements do not commit one by one.
-//   - READ COMMITTED: what is read under a lock is never older than the lock. See level.
+//   - READ COMMITTED: what is read under a lock is never older than the lock. See sqltext.Level.
 //   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
 //     50 s.
 type connector struct {
 	driver.Connector
 }
 
-const sessionSettings = "SET autocommit = 0, " + sqltext.LongWait + ", " + isolation + " = " + level + ", " +
+// Settings is the statement that gives a connection of Open its settings. A lease may follow.
+const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.Isolation + " = " + sqltext.Level + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {
@@ -49,7 +50,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	inner, err := statementsOf(opened)
 	if err == nil {
-		if _, err = inner.ExecContext(ctx, sessionSettings, nil); err != nil {
+		if _, err = inner.ExecContext(ctx, Settings, nil); err != nil {
 			err = fmt.Errorf("set up session: %w", err)
 		}
 	}
@@ -57,7 +58,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = opened.Close()
 		return nil, err
 	}
-	return &ownedConn{pooledConn: inner, socket: socketOf(opened)}, nil
+	return &Owned{pooledConn: inner, socket: socketOf(opened)}, nil
 }
 
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
@@ -80,45 +81,48 @@ func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
 	return statements, err
 }
 
-// ownedConn is a connection of a pool of Open. Its transactions begin for free.
-type ownedConn struct {
+// Owned is a connection of a pool of Open. Its transactions begin for free.
+type Owned struct {
 	pooledConn
-	socket net.Conn                        // nil when it cannot be seen
-	ending atomic.Pointer[context.Context] // of COMMIT and ROLLBACK; nil: none
-	works  bool                            // statements of the work may come
-	strays bool                            // in the session, names may mean other tables
-	lease  time.Duration                   // that the server keeps; 0: nobody knows the settings
-	fence  string                          // whose run is in the session's variable; empty: none
+	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
+	Fence  string        // whose run is in the session's variable; empty: none
+	socket net.Conn      // nil when it cannot be seen
+	ending atomic.Pointer[context.Context]
+	works  bool // statements of the work may come
+	strays bool // in the session, names may mean other tables
 }
+
+// EndIn gives COMMIT or ROLLBACK of the transaction a context.
+func (c *Owned) EndIn(ctx context.Context) { c.ending.Store(&ctx) }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the
 // connection while it was idle.
-func (c *ownedConn) Close() error {
+func (c *Owned) Close() error {
 	_ = c.pooledConn.Close()
 	return nil
 }
 
 // BeginTx implements driver.ConnBeginTx.
-func (c *ownedConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.ending.Store(nil)
 	c.works = true
 	return ownedTx{c}, nil
 }
 
 // ExecContext implements driver.ExecerContext.
-func (c *ownedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *Owned) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.watch(query)
 	return c.pooledConn.ExecContext(ctx, query, args)
 }
 
 // QueryContext implements driver.QueryerContext.
-func (c *ownedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *Owned) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.watch(query)
 	return c.pooledConn.QueryContext(ctx, query, args)
 }
 
 // PrepareContext implements driver.ConnPrepareContext.
-func (c *ownedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	c.watch(query)
 	return c.pooledConn.PrepareContext(ctx, query)
 }
@@ -126,26 +130,26 @@ func (c *ownedConn) PrepareContext(ctx context.Context, query string) (driver.St
 // watch has the next lock set the session's settings anew, unless it is certain that a statement of
 // the work leaves them alone. Work that leaves autocommit on would end each later lock with the
 // statement that takes it. To set them for each lock would cost MariaDB 35 µs.
-func (c *ownedConn) watch(query string) {
-	if c.works && !leavesSettings(query) {
-		c.lease = 0
+func (c *Owned) watch(query string) {
+	if c.works && !LeavesSettings(query) {
+		c.Lease = 0
 		c.strays = c.strays || renames.MatchString(query)
 	}
 }
 
 // IsValid implements driver.Validator. The pool closes a connection on which names may mean other
 // tables: there nobody is excluded with them.
-func (c *ownedConn) IsValid() bool { return !c.strays && c.pooledConn.IsValid() }
+func (c *Owned) IsValid() bool { return !c.strays && c.pooledConn.IsValid() }
 
 // renames is in each statement that changes the default database, or hides a table by a temporary
 // one. Others that have it are a guess.
 var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
-// leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
+// LeavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in
 // front. What stands in the comment of OnMariaDB is in force for its statement alone: so begin the
 // nested locks of this library, which have a key in another comment.
-func leavesSettings(query string) bool {
+func LeavesSettings(query string) bool {
 	if text, ours := strings.CutPrefix(query, sqltext.OnMariaDBOnly); ours {
 		_, query, _ = strings.Cut(text, "*/")
 	}
@@ -163,11 +167,20 @@ func leavesSettings(query string) bool {
 
 var ownComment = regexp.MustCompile(regexp.QuoteMeta(sqltext.CommentMark) + `[^*]*\*/`)
 
-type ownedTx struct{ conn *ownedConn }
+type ownedTx struct{ conn *Owned }
 
-// Commit commits the transaction that has the mark, and no other: where RELEASE SAVEPOINT
-// fails, the server does not run the statement behind it.
-func (t ownedTx) Commit() error { return t.end("RELEASE SAVEPOINT " + mark + "; COMMIT") }
+const (
+	// Save sets a savepoint in the transaction that took the lock, before work runs in it. It can
+	// be released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and
+	// DDL end it, and no later one has the savepoint.
+	Save = "SAVEPOINT txlock"
+	// Release succeeds in that transaction alone.
+	Release = "RELEASE " + Save
+)
+
+// Commit commits the transaction that has the savepoint, and no other: where Release fails, the
+// server does not run the statement behind it.
+func (t ownedTx) Commit() error { return t.end(Release + "; COMMIT") }
 
 // Rollback implements driver.Tx.
 func (t ownedTx) Rollback() error { return t.end("ROLLBACK") }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
@@ -19,10 +20,10 @@ func TestOwnStatementsLeaveSettings(t *testing.T) {
 	}
 	own, err := lockSQL(request, "", time.Second, sqltext.Comment(labelOf(request), ""), "", true)
 	require.NoError(t, err)
-	require.True(t, leavesSettings(own), own)
+	require.True(t, client.LeavesSettings(own), own)
 	for _, other := range []string{
 		"SET autocommit = 1", "USE other", "/* x */ SELECT 1", "SELECT 1; SET autocommit = 1", "CALL f()",
 	} {
-		require.False(t, leavesSettings(other), other)
+		require.False(t, client.LeavesSettings(other), other)
 	}
 }

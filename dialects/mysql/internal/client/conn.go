@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+)
+
+// Conn is a connection of a pool, with what it is made of.
+//
+// go-sql-driver/mysql shows to nobody its socket, without which only the next heartbeat would
+// notice the loss of a session, and whether it takes several statements in one query. The socket is
+// watched, never used, and found below what a program has wrapped around the connection. Statements
+// go through the wrapper, which may not pass on several of them. With another driver, or a version
+// with other names for the fields, there is no socket, and statements travel alone.
+type Conn struct {
+	*sql.Conn
+	Socket  net.Conn // nil when it cannot be seen
+	Cut     func()   // closes the socket; nil without
+	Several bool     // it takes several statements in one query
+	Owned   *Owned   // nil on a caller's pool
+}
+
+func connOf(conn *sql.Conn) (c Conn) {
+	c.Conn = conn
+	_ = conn.Raw(func(pooled any) error {
+		if c.Owned, _ = pooled.(*Owned); c.Owned != nil {
+			c.Socket, c.Several = c.Owned.socket, true
+			return nil
+		}
+		config := wrapped.Field[*mysql.Config](pooled, "cfg")
+		c.Socket, c.Several = socketOf(wrapped.Innermost(pooled)), config != nil && config.MultiStatements
+		return nil
+	})
+	if socket := c.Socket; socket != nil {
+		c.Cut = func() { _ = socket.Close() }
+	}
+	return c
+}
+
+func socketOf(conn any) net.Conn {
+	if socket := wrapped.Field[net.Conn](conn, "rawConn"); socket != nil { // below TLS; nil without
+		return socket
+	}
+	return wrapped.Field[net.Conn](conn, "netConn")
+}
+
+const (
+	// ReadsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
+	// others have not committed.
+	ReadsNow = "IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
+	// readCommitted is for the next transaction.
+	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+)
+
+// ReadNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
+// begins with ReadsNow: where that is 0, an older transaction is committed, as START TRANSACTION
+// would, and the query runs again.
+func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err error) {
+	switch {
+	case c.Owned != nil:
+		return server.Column(ctx, c.Conn, "COMMIT; "+query+"; ROLLBACK")
+	case c.Several:
+		return server.Column(ctx, c.Conn, "COMMIT; "+readCommitted+"; "+query+"; ROLLBACK")
+	}
+	answer, err = server.Column(ctx, c.Conn, query)
+	if err != nil || len(answer) != 1 || !strings.HasPrefix(answer[0], "0") {
+		return answer, err
+	}
+	for _, text := range []string{"COMMIT", readCommitted} {
+		if _, err = c.ExecContext(ctx, text); err != nil {
+			return nil, err
+		}
+	}
+	if answer, err = server.Column(ctx, c.Conn, query); err == nil {
+		_, err = c.ExecContext(ctx, "ROLLBACK")
+	}
+	return answer, err
+}

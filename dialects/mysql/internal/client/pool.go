@@ -1,0 +1,140 @@
+// Package client has the connections to a server, as database/sql and go-sql-driver/mysql present
+// them. It knows nothing of locks.
+package client
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+)
+
+// Pool is where connections come from, and what is known of the servers that it leads to.
+type Pool struct {
+	DB      *sql.DB
+	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
+	Owned   bool    // it is one of Open
+	// ByStatement is what sqltext.ByStatement has told; nil until somebody asks.
+	ByStatement atomic.Pointer[bool]
+
+	mute       atomic.Bool // see Mute
+	identified atomic.Bool // the server was asked who it is, and was not refused
+}
+
+// New returns the pool of the caller's db.
+func New(db *sql.DB) *Pool { return &Pool{DB: db, Control: db} }
+
+// Open does what Open of the dialect promises.
+func Open(ctx context.Context, dsn string) (*Pool, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := poolLimit(config)
+	if err != nil {
+		return nil, err
+	}
+	config.Logger = &mysql.NopLogger{} // no dsn can set it
+	plain, err := mysql.NewConnector(config.Clone())
+	if err != nil {
+		return nil, err
+	}
+	settled, err := newConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{DB: sql.OpenDB(settled), Control: sql.OpenDB(plain), Owned: true}
+	p.DB.SetMaxOpenConns(limit)
+	p.DB.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
+	p.DB.SetConnMaxIdleTime(idleTime)
+	p.Control.SetMaxIdleConns(-1)
+	if err := p.DB.PingContext(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// Close closes a pool of Open.
+func (p *Pool) Close() error {
+	if p == nil || !p.Owned {
+		return nil
+	}
+	return errors.Join(p.DB.Close(), p.Control.Close())
+}
+
+const (
+	limitParameter = "pool_max_conns" // as pgxpool calls it
+	// defaultLimit leaves room for nine processes on a server with MySQL's default of 151
+	// connections.
+	defaultLimit = 16
+	idleTime     = 30 * time.Minute // as pgxpool has it
+)
+
+// poolLimit takes out of config how many connections the pool may open.
+func poolLimit(config *mysql.Config) (int, error) {
+	text, given := config.Params[limitParameter]
+	if !given {
+		return defaultLimit, nil
+	}
+	delete(config.Params, limitParameter) // the driver would set it as a variable of the server
+	limit, err := strconv.Atoi(text)
+	if err != nil || limit < 1 {
+		return 0, fmt.Errorf("%s=%s: must be a number of connections, at least 1", limitParameter, text)
+	}
+	return limit, nil
+}
+
+// Ready is an error for a pool that is none.
+func (p *Pool) Ready() error {
+	if p == nil || p.DB == nil {
+		return errors.New("nil database: give mysql.New a *sql.DB")
+	}
+	return nil
+}
+
+// Acquire takes a connection from the pool.
+func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
+	if err := p.Ready(); err != nil {
+		return c, err
+	}
+	conn, err := p.DB.Conn(ctx)
+	if err == nil {
+		return connOf(conn), nil
+	}
+	if stats := p.DB.Stats(); ctx.Err() != nil && stats.MaxOpenConnections > 0 {
+		return c, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
+			stats.MaxOpenConnections, err)
+	}
+	return c, fmt.Errorf("connect: %w", err)
+}
+
+// With runs work on a connection of the pool, and rolls back what it leaves open. What the
+// connection was left with is committed, as START TRANSACTION would.
+func (p *Pool) With(ctx context.Context, work func(*sql.Conn) error) error {
+	conn, err := p.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if !p.Owned {
+		if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
+			return err
+		}
+	}
+	if err = p.Identify(ctx, conn.Conn); err == nil {
+		err = work(conn.Conn)
+	}
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
+		server.Destroy(conn.Conn) // with whatever was open on it
+	}
+	return err
+}
