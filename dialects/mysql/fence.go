@@ -40,8 +40,8 @@ var errNoRun = errors.New("no token: the server was restarted or has taken over"
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
-	epochs, err := sqltext.Beside(table, "_epochs")
-	runs, _ := sqltext.Beside(table, "_runs")
+	epochs, err := sqltext.Beside(table, sqltext.Epochs)
+	runs, _ := sqltext.Beside(table, sqltext.Runs)
 	return fence{epochs: epochs, runs: runs}, err
 }
 
@@ -94,14 +94,6 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 		token = max(token, made)
 	}
 	return columns, token, nil
-}
-
-func (f fence) tables() []table {
-	return []table{
-		{f.epochs, "epoch", " (\n    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY\n) ENGINE=InnoDB"},
-		{f.runs, "epoch", " (\n    server BIGINT UNSIGNED NOT NULL,\n" +
-			"    epoch BIGINT NOT NULL PRIMARY KEY,\n    start BIGINT UNSIGNED NOT NULL\n) ENGINE=MEMORY"},
-	}
 }
 
 // fenceLock is a GET_LOCK of the server's: of several sessions that find no run, one numbers it.

@@ -2,278 +2,31 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"hash/fnv"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
+	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 )
 
 // Find implements dialects.Driver.
-func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
-	err = d.from().With(ctx, func(conn *sql.Conn) (err error) {
-		edges, err := d.census(ctx, conn, table, edgesSQL)
-		if err != nil {
-			return err
-		}
-		if found.Slots, err = edges.Seeded(table); err == nil {
-			found.Name, err = withDatabase(ctx, conn, table)
-		}
-		return err
-	})
-	return found, err
+func (d *Driver) Find(ctx context.Context, table string) (dialects.LockTable, error) {
+	return installation.Find(ctx, d.from(), table)
 }
 
-// withDatabase adds to a name without a database the one that it means on the connection.
-func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	if err != nil || strings.Contains(quoted, "`.`") {
-		return quoted, err
-	}
-	database, err := server.Column(ctx, conn, "SELECT REPLACE(DATABASE(), '`', '``')")
-	return "`" + strings.Join(database, "") + "`." + quoted, err
-}
-
-// Install implements dialects.Driver. A named lock keeps other replicas out, for the lease at most
-// when this one falls silent. CREATE TABLE commits
-// at once, so the tables come first and the rows follow in one statement. When these are refused,
-// the tables that this call has created are dropped, unless there were slots before, and somebody
-// may use the tables beside. Where the connection is lost, by a crash or a ctx that ends in the
-// middle, empty tables stay, and the next Install completes them.
+// Install implements dialects.Driver.
 func (d *Driver) Install(ctx context.Context, layout dialects.Layout) error {
-	quoted, err := sqltext.QuoteTable(layout.Table)
-	if err != nil {
-		return err
-	}
-	beside, err := tablesBeside(layout.Table)
-	if err != nil {
-		return err
-	}
-	hash := fnv.New64a()
-	hash.Write([]byte(quoted))
-	installLock := fmt.Sprintf("txlock_install_%x", hash.Sum64())
-	return d.from().With(ctx, func(conn *sql.Conn) error {
-		return leased(ctx, conn, layout.Lease, func() error {
-			if err := getLock(ctx, conn, installLock); err != nil {
-				return err
-			}
-			defer func() {
-				clean, cancel := interrupt.Detached(ctx)
-				defer cancel()
-				if _, failed := server.Column(clean, conn, "SELECT RELEASE_LOCK('"+installLock+"')"); failed != nil {
-					server.Destroy(conn) // which releases it
-				}
-			}()
-			return d.complete(ctx, conn, layout, quoted, beside)
-		})
-	})
-}
-
-// complete creates and seeds what is missing.
-func (d *Driver) complete(
-	ctx context.Context, conn *sql.Conn, layout dialects.Layout, quoted string, tables []table,
-) error {
-	census, err := d.census(ctx, conn, layout.Table, censusSQL)
-	if server.Number(err) == server.NoSuchTable {
-		tables, err = append([]table{slotsTable(quoted)}, tables...), nil
-	}
-	if err != nil {
-		return err
-	}
-	wanted, err := census.Wanted(layout.Table, layout.Slots)
-	if err != nil {
-		return err
-	}
-	made, err := create(ctx, conn, tables)
-	if _, seeded := census.Seeded(layout.Table); seeded == nil && err == nil {
-		return nil
-	}
-	if err == nil {
-		err = seed(ctx, conn, quoted, wanted)
-	}
-	if err == nil {
-		_, err = d.slots(ctx, conn, layout.Table)
-		return err
-	}
-	if len(made) > 0 && census.Rows == 0 {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		_, failed := conn.ExecContext(clean, "DROP TABLE "+strings.Join(made, ", "))
-		err = errors.Join(err, failed)
-	}
-	return err
-}
-
-// table is one to be created. One without the column is of an older version.
-type table struct{ name, column, definition string }
-
-// create creates those of the tables that do not exist, and returns the names of those that it has
-// created, after an error too.
-func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string, err error) {
-	for _, t := range tables {
-		_, err := conn.ExecContext(ctx, "SELECT "+t.column+" FROM "+t.name+" LIMIT 0")
-		if server.Number(err) == server.UnknownColumn {
-			return made, locktable.Older(t.name, err)
-		}
-		if err == nil { // it exists; not every engine has the same error for that
-			continue
-		}
-		_, err = conn.ExecContext(ctx, "CREATE TABLE "+t.name+t.definition)
-		switch {
-		case err == nil:
-			made = append(made, t.name)
-		case server.Number(err) != server.TableExists:
-			return made, fmt.Errorf("create table: %w", err)
-		}
-	}
-	return made, nil
+	return installation.Install(ctx, d.from(), layout)
 }
 
 // Schema implements dialects.Driver.
-func (d *Driver) Schema(layout dialects.Layout) (string, error) {
-	quoted, err := sqltext.QuoteTable(layout.Table)
-	if err != nil {
-		return "", err
-	}
-	beside, err := tablesBeside(layout.Table)
-	present := "NOT EXISTS (SELECT 1 FROM " + quoted + " AS present WHERE present.slot = n)"
-	slots := slotsTable(quoted)
-	statements := []string{ifMissing(slots), seedSQL(quoted, layout.Slots, present)}
-	for _, t := range beside {
-		statements = append(statements, ifMissing(t))
-	}
-	return strings.Join(statements, ";\n\n") + ";\n", err
+func (d *Driver) Schema(layout dialects.Layout) (string, error) { return installation.Schema(layout) }
+
+// Check implements dialects.Driver.
+func (d *Driver) Check(ctx context.Context, table string, lease time.Duration) error {
+	return installation.Check(ctx, d.from(), table, lease)
 }
 
-func ifMissing(t table) string { return "CREATE TABLE IF NOT EXISTS " + t.name + t.definition }
-
-func getLock(ctx context.Context, conn *sql.Conn, name string) error {
-	for {
-		granted, err := server.Column(ctx, conn, "SELECT GET_LOCK('"+name+"', 5)")
-		if err != nil {
-			return fmt.Errorf("wait for another Install: %w", err)
-		}
-		if granted[0] == "1" {
-			return nil
-		}
-	}
-}
-
-// seed completes the rows of a table, in one statement. It runs at REPEATABLE READ, at which a
-// server takes it whatever its binlog_format is. The slots that exist are listed: at that level a
-// subquery would wait for the locks on them.
-func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error {
-	existing, err := server.Column(ctx, conn, "SELECT slot FROM "+quoted)
-	if err != nil {
-		return err
-	}
-	// The transaction is our own, whatever the session's autocommit is. The reading above may have
-	// begun another.
-	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
-		return err
-	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return err
-	}
-	absent := "TRUE"
-	if len(existing) > 0 {
-		absent = "n NOT IN (" + strings.Join(existing, ",") + ")"
-	}
-	if _, err := tx.ExecContext(ctx, seedSQL(quoted, wanted, absent)); err != nil {
-		return errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
-	}
-	// Not tx.Commit, which on a pool of Open releases the savepoint of a lock first.
-	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Rollback()
-}
-
-// tablesBeside are the tables beside the lock table: the fence, leaders, markers, permits.
-func tablesBeside(locks string) ([]table, error) {
-	f, err := fenceOf(locks)
-	if err != nil {
-		return nil, err
-	}
-	leaders, err := sqltext.Beside(locks, sqltext.Leaders)
-	if err != nil {
-		return nil, err
-	}
-	markers, err := markersOf(locks)
-	if err != nil {
-		return nil, err
-	}
-	permits, err := sqltext.Beside(locks, sqltext.Permits)
-	return append(f.tables(), leadersTable(leaders), markersTable(markers), permitsTable(permits)), err
-}
-
-// slotsTable is the lock table. Every row states the number of slots: missing rows show, and a
-// client with an old number finds no row to lock instead of a wrong one.
-func slotsTable(name string) table {
-	return table{name, "slot", " (\n" +
-		"    slot INT NOT NULL PRIMARY KEY,\n" +
-		"    slots INT NOT NULL,\n" +
-		"    CHECK (slot >= 0 AND slot < slots)\n) ENGINE=InnoDB"}
-}
-
-// seedSQL inserts those slots n that are absent. It is one statement, so that a crash leaves all of
-// them or none.
-func seedSQL(table string, slots int, absent string) string {
-	digits := "SELECT 0 AS d"
-	for digit := 1; digit < 16; digit++ {
-		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
-	}
-	number, from, factor := "d0.d", "("+digits+") AS d0", 16
-	for place := 1; factor < slots; place++ {
-		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
-		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
-		factor *= 16
-	}
-	return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %[2]d AND %[5]s", table, slots, number, from, absent)
-}
-
-func (d *Driver) slots(ctx context.Context, conn *sql.Conn, table string) (int, error) {
-	census, err := d.census(ctx, conn, table, censusSQL)
-	if err != nil {
-		return 0, err
-	}
-	return census.Seeded(table)
-}
-
-// censusSQL counts the slots of a quoted table.
-func censusSQL(quoted string) string {
-	return "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), COALESCE(MIN(slots), 0), " +
-		"COALESCE(MAX(slots), 0) FROM " + quoted
-}
-
-// edgesSQL looks at the first slot and the last one alone: a lock fails if its own is missing.
-func edgesSQL(quoted string) string {
-	edge := "(SELECT slot, slots FROM " + quoted + " ORDER BY slot"
-	return "SELECT z.slot - a.slot + 1, a.slot, z.slot, LEAST(a.slots, z.slots), GREATEST(a.slots, z.slots) FROM " +
-		edge + " LIMIT 1) a JOIN " + edge + " DESC LIMIT 1) z"
-}
-
-// census reads what a lock table says of itself, by the SQL that asks returns. An empty table may
-// give no row.
-func (d *Driver) census(ctx context.Context, conn *sql.Conn, table string, asks func(quoted string) string) (
-	c locktable.Census, err error,
-) {
-	quoted, err := sqltext.QuoteTable(table)
-	if err != nil {
-		return c, err
-	}
-	err = conn.QueryRowContext(ctx, asks(quoted)).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
-	if errors.Is(err, sql.ErrNoRows) {
-		return c, nil
-	}
-	return c, server.Ours(err, table)
+// Ping implements dialects.Driver.
+func (d *Driver) Ping(ctx context.Context, table string) error {
+	return installation.Ping(ctx, d.from(), table)
 }

@@ -16,19 +16,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// leadersTable has the rows of elections. Clients agree on the hash of a name. The name is for
-// people.
-func leadersTable(leaders string) table {
-	return table{leaders, "hash", " (\n" +
-		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
-		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
-		"    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +
-		"    part ENUM('seat', 'record', 'office') NOT NULL,\n" +
-		"    identity VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,\n" +
-		"    term BIGINT NOT NULL DEFAULT 0,\n    since DATETIME(6) NULL COMMENT 'UTC',\n" +
-		"    UNIQUE (hash, part)\n) ENGINE=InnoDB"}
-}
-
 // literalsOf are the hash and, between commas, the name.
 func literalsOf(named dialects.Named) (hash, name string, err error) {
 	hash, err = sqltext.Literal(dialects.Value{Text: named.Hash})

@@ -57,7 +57,7 @@ func joined(statements ...string) string {
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	got dialects.Grant, err error,
 ) {
-	if err := d.lockable(ctx, at, request); err != nil {
+	if err := d.tables.Lockable(ctx, at, request, at.interruptible(), at.cut); err != nil {
 		return got, err
 	}
 	if request.Permit != nil {

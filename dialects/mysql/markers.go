@@ -17,19 +17,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// markersOf derives the quoted name from the lock table's.
-func markersOf(table string) (string, error) { return sqltext.Beside(table, "_once") }
-
-// markersTable has the markers. Sweep finds old ones by the index. Run is a number of the session
-// that wrote the marker last: see markSQL.
-func markersTable(markers string) table {
-	return table{markers, "marker", " (\n" +
-		"    marker BINARY(32) NOT NULL PRIMARY KEY,\n" +
-		"    done_at DATETIME(6) NOT NULL COMMENT 'UTC',\n" +
-		"    run BIGINT NOT NULL,\n" +
-		"    KEY done_at (done_at)\n) ENGINE=InnoDB"}
-}
-
 // microseconds counts those of a time since the Unix epoch.
 func microseconds(time string) string {
 	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")"
@@ -55,7 +42,7 @@ func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.
 // binary log takes statements only, both servers would call that unsafe, in their logs, each time.
 // So no marker travels with its lock there.
 func markSQL(marker dialects.Marker, condition string) (write, read string, err error) {
-	markers, err := markersOf(marker.Table)
+	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
 	run := rand.Int64()
 	update := "run = run"
 	if marker.Period > 0 { // from left to right
@@ -84,7 +71,7 @@ func marked(answer []string) error {
 
 // doneSQL reads when the work was done.
 func doneSQL(marker dialects.Marker) (string, error) {
-	markers, err := markersOf(marker.Table)
+	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
 	condition := ""
 	if marker.Period > 0 {
 		condition = " AND " + inWindow(marker)
@@ -128,7 +115,7 @@ func (s *session) Mark(ctx context.Context, marker dialects.Marker) error {
 
 // Unmark implements dialects.Marking.
 func (s *session) Unmark(ctx context.Context, marker dialects.Marker) error {
-	markers, err := markersOf(marker.Table)
+	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
 	if err != nil {
 		return err
 	}
@@ -178,7 +165,7 @@ func (d *Driver) done(ctx context.Context, conn client.Conn, marker dialects.Mar
 // Sweep implements dialects.Recorder. Each batch begins at the age where the last one ended: the
 // server need not look again at what was deleted before, and is not purged yet.
 func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
-	markers, err := markersOf(table)
+	markers, err := sqltext.Beside(table, sqltext.Markers)
 	if err != nil {
 		return 0, err
 	}

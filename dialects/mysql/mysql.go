@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
+	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -25,7 +26,7 @@ import (
 type Driver struct {
 	pool      *client.Pool
 	inspector *inspection.Inspector
-	tables    tables
+	tables    installation.Tables
 	limited   atomic.Bool // sessions have a limit on statements: see cutShort
 }
 
@@ -49,7 +50,9 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
-	return &Driver{pool: pool, inspector: inspection.New(pool.Control)}
+	return &Driver{
+		pool: pool, inspector: inspection.New(pool.Control), tables: installation.Tables{Pool: pool},
+	}
 }
 
 // from is where connections come from. A nil driver has none.

@@ -13,19 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// permitsTable has the rows of permits. Clients agree on the hash of a key. The name is for people.
-// A row with a negative number is no permit. It stands behind rows that were made together: at
-// REPEATABLE READ, who passes the last of them locks the gap in front of it, and not the end of the
-// table, where the rows of other semaphores are made.
-func permitsTable(permits string) table {
-	return table{permits, "hash", " (\n" +
-		"    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,\n" +
-		"    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
-		"    name VARCHAR(255) CHARACTER SET ascii NULL,\n" +
-		"    permit INT NOT NULL,\n" +
-		"    UNIQUE (hash, permit)\n) ENGINE=InnoDB"}
-}
-
 // Permits implements dialects.Semaphores.
 func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (
 	p dialects.Permits, err error,

@@ -21,8 +21,11 @@ func quote(name string, maxParts int) (string, error) {
 
 // What the names of tables beside the lock table end with.
 const (
-	Permits = "_permits" // of semaphores
+	Epochs  = "_epochs"  // of tokens
+	Runs    = "_runs"    // of the server, with their epochs
 	Leaders = "_leaders" // the seats of elections, and their records
+	Markers = "_once"    // of work that is done once
+	Permits = "_permits" // of semaphores
 )
 
 // Beside is the quoted name of a table beside a lock table. The server refuses names that are too

@@ -1,4 +1,4 @@
-package mysql
+package installation
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
@@ -16,19 +17,20 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// tables are those of which it is known that the server locks their rows.
-type tables struct {
+// Tables are those of which it is known that the server locks their rows.
+type Tables struct {
+	Pool   *client.Pool
 	mu     sync.RWMutex
 	locked map[string]bool
 }
 
-func (t *tables) known(name string) bool {
+func (t *Tables) known(name string) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.locked[name]
 }
 
-func (t *tables) add(name string) {
+func (t *Tables) add(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.locked == nil {
@@ -37,22 +39,33 @@ func (t *tables) add(name string) {
 	t.locked[name] = true
 }
 
-// lockable refuses a table whose rows FOR UPDATE does not lock: that is no error of the server's.
-// Each table is asked for once.
-func (d *Driver) lockable(ctx context.Context, at place, request dialects.Request) error {
+// Lockable refuses a table whose rows FOR UPDATE does not lock: that is no error of the server's.
+// Each table is asked for once, by statements that may have to wait for DDL: hence patience and
+// cut, as Await of the pool has them.
+func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialects.Request, patience time.Duration,
+	cut func(),
+) error {
 	names := []string{request.Table}
 	if request.Marker != nil {
-		markers, err := markersOf(request.Marker.Table)
+		markers, err := sqltext.Beside(request.Marker.Table, sqltext.Markers)
 		if err != nil {
 			return err
 		}
 		names = append(names, markers)
 	}
+	show := func(format string) (lines [][]string, err error) {
+		tag := client.NewTag()
+		err = t.Pool.Await(ctx, false, tag, patience, cut, func(ctx context.Context) (err error) {
+			lines, err = server.Grid(ctx, q, fmt.Sprintf(format, sqltext.CommentMark+tag+"*/ "))
+			return err
+		})
+		return lines, err
+	}
 	for _, name := range names {
-		if d.tables.known(name) {
+		if t.known(name) {
 			continue
 		}
-		switch reason, err := d.whyUnlocked(ctx, at, name); {
+		switch reason, err := t.whyUnlocked(ctx, name, show); {
 		case server.Number(err) == server.NoSuchTable, server.Number(err) == server.UnknownDatabase:
 			return nil // the next statement says it better
 		case err != nil:
@@ -60,7 +73,7 @@ func (d *Driver) lockable(ctx context.Context, at place, request dialects.Reques
 		case reason != "":
 			return fmt.Errorf("%w: %.100s is %s", dialects.ErrUnsafeEngine, name, reason)
 		}
-		d.tables.add(name)
+		t.add(name)
 	}
 	return nil
 }
@@ -76,17 +89,19 @@ var engineIn = regexp.MustCompile(`(?m)^\) ENGINE=(\w+)`)
 
 // whyUnlocked says what a table is whose rows nobody can lock, or nothing. SHOW CREATE TABLE knows
 // what the name means in this session, and takes no snapshot, as MySQL's information_schema does.
-func (d *Driver) whyUnlocked(ctx context.Context, at place, name string) (reason string, err error) {
+func (t *Tables) whyUnlocked(ctx context.Context, name string, show func(format string) ([][]string, error)) (
+	reason string, err error,
+) {
 	quoted, err := sqltext.QuoteTable(name)
 	if err != nil {
 		return "", err
 	}
-	lines, err := d.show(ctx, at, sqltext.OnMariaDB("sql_mode=''")+"SHOW %sCREATE TABLE "+
+	lines, err := show(sqltext.OnMariaDB("sql_mode=''") + "SHOW %sCREATE TABLE " +
 		strings.ReplaceAll(quoted, "%", "%%"))
 	engine := "InnoDB"
 	switch {
 	case server.Number(err) == server.NoPrivilege:
-		engine, err = d.listedEngine(ctx, quoted)
+		engine, err = t.listedEngine(ctx, quoted)
 	case err != nil, len(lines) == 0:
 	case strings.HasPrefix(lines[0][1], "CREATE TEMPORARY"):
 		engine = temporary
@@ -103,7 +118,7 @@ func (d *Driver) whyUnlocked(ctx context.Context, at place, name string) (reason
 	case engine == aView, engine == temporary:
 		return engine, nil
 	}
-	engines, err := d.show(ctx, at, "SHOW %sENGINES") // Engine, Support, Comment, Transactions
+	engines, err := show("SHOW %sENGINES") // Engine, Support, Comment, Transactions
 	transactions := slices.ContainsFunc(engines, func(line []string) bool {
 		return strings.EqualFold(line[0], engine) && line[3] == "YES"
 	})
@@ -115,11 +130,11 @@ func (d *Driver) whyUnlocked(ctx context.Context, at place, name string) (reason
 
 // listedEngine is for users who may lock a table by a column of it, and are not shown its
 // definition. It asks on another connection. If the pool gives none in time, nobody can tell.
-func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string, err error) {
+func (t *Tables) listedEngine(ctx context.Context, quoted string) (engine string, err error) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
 	engine = "InnoDB"
-	err = d.from().With(brief, func(conn *sql.Conn) error {
+	err = t.Pool.With(brief, func(conn *sql.Conn) error {
 		database, err := server.Column(brief, conn, "SELECT DATABASE()")
 		if err != nil {
 			return err
@@ -135,14 +150,4 @@ func (d *Driver) listedEngine(ctx context.Context, quoted string) (engine string
 		err = nil
 	}
 	return engine, err
-}
-
-// show reads what a statement of the server's shows. It may have to wait, for DDL.
-func (d *Driver) show(ctx context.Context, at place, format string) (lines [][]string, err error) {
-	tag := client.NewTag()
-	err = d.pool.Await(ctx, false, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
-		lines, err = server.Grid(ctx, at, fmt.Sprintf(format, sqltext.CommentMark+tag+"*/ "))
-		return err
-	})
-	return lines, err
 }

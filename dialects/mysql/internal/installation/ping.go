@@ -1,4 +1,4 @@
-package mysql
+package installation
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Ping implements dialects.Driver.
-func (d *Driver) Ping(ctx context.Context, table string) error {
+// Ping does what dialects.Driver promises.
+func Ping(ctx context.Context, pool *client.Pool, table string) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	conn, err := d.from().Acquire(ctx)
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
+	if err := pool.Identify(ctx, conn.Conn); err != nil {
 		return err
 	}
 	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.Writable+", 1, 0), "+

@@ -1,4 +1,4 @@
-package mysql
+package installation
 
 import (
 	"context"
@@ -9,26 +9,27 @@ import (
 
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// Check implements dialects.Driver. It proves exclusion on two connections, whose sessions have the
-// lease of a lock.
-func (d *Driver) Check(ctx context.Context, table string, lease time.Duration) error {
+// Check does what dialects.Driver promises. It proves exclusion on two connections, whose sessions
+// have the lease of a lock.
+func Check(ctx context.Context, pool *client.Pool, table string, lease time.Duration) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	d.pool.Forget()
-	return d.from().With(ctx, func(holder *sql.Conn) error {
-		slots, err := d.slots(ctx, holder, table)
+	pool.Forget() // a group may have another mode now
+	return pool.With(ctx, func(holder *sql.Conn) error {
+		slots, err := slotsOf(ctx, holder, table)
 		if err != nil {
 			return err
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return d.from().With(second, func(rival *sql.Conn) error {
+		return pool.With(second, func(rival *sql.Conn) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
 			return leased(proof, holder, lease, func() error {

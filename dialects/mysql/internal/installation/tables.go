@@ -1,0 +1,71 @@
+package installation
+
+import "github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+
+// table is one to be created. One without the column is of an older version.
+type table struct{ name, column, definition string }
+
+// tablesOf are the lock table and those beside it.
+func tablesOf(locks string) (tables []table, err error) {
+	for _, t := range all {
+		if t.name, err = sqltext.Beside(locks, t.name); err != nil {
+			return nil, err
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+// all has what is put behind the lock table's name in the place of names.
+var all = []table{
+	// The lock table. Every row states the number of slots: missing rows show, and a client with an
+	// old number finds no row to lock instead of a wrong one.
+	{"", "slot", ` (
+    slot INT NOT NULL PRIMARY KEY,
+    slots INT NOT NULL,
+    CHECK (slot >= 0 AND slot < slots)
+) ENGINE=InnoDB`},
+
+	// What tokens are drawn from.
+	{sqltext.Epochs, "epoch", ` (
+    epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
+) ENGINE=InnoDB`},
+	{sqltext.Runs, "epoch", ` (
+    server BIGINT UNSIGNED NOT NULL,
+    epoch BIGINT NOT NULL PRIMARY KEY,
+    start BIGINT UNSIGNED NOT NULL
+) ENGINE=MEMORY`},
+
+	// The rows of elections. Clients agree on the hash of a name. The name is for people.
+	{sqltext.Leaders, "hash", ` (
+    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    name VARCHAR(255) CHARACTER SET ascii NULL,
+    part ENUM('seat', 'record', 'office') NOT NULL,
+    identity VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    term BIGINT NOT NULL DEFAULT 0,
+    since DATETIME(6) NULL COMMENT 'UTC',
+    UNIQUE (hash, part)
+) ENGINE=InnoDB`},
+
+	// The markers. Sweep finds old ones by the index. Run is a number of the session that wrote the
+	// marker last.
+	{sqltext.Markers, "marker", ` (
+    marker BINARY(32) NOT NULL PRIMARY KEY,
+    done_at DATETIME(6) NOT NULL COMMENT 'UTC',
+    run BIGINT NOT NULL,
+    KEY done_at (done_at)
+) ENGINE=InnoDB`},
+
+	// The rows of permits. Clients agree on the hash of a key. The name is for people. A row with a
+	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
+	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,
+	// where the rows of other semaphores are made.
+	{sqltext.Permits, "hash", ` (
+    id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    name VARCHAR(255) CHARACTER SET ascii NULL,
+    permit INT NOT NULL,
+    UNIQUE (hash, permit)
+) ENGINE=InnoDB`},
+}
