@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -99,7 +100,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, missing.ErrRows
 	}
 	if request.Marker != nil && !at.marks {
-		err = record(ctx, at, *request.Marker)
+		err = records.Mark(ctx, at.Querier, at.several, *request.Marker)
 	}
 	return got, err
 }

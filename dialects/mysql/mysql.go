@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
+	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -97,10 +98,10 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		return nil, got, err
 	}
 	if format := d.pool.ByStatement.Load(); format != nil { // else done asks for it
-		s.marks = s.conn.Several && !*format // see markSQL
+		s.marks = s.conn.Several && !*format // see records.MarkSQL
 	}
 	if request.Marker != nil && !s.marks {
-		if at, err := d.done(ctx, conn, *request.Marker); err != nil || !at.IsZero() {
+		if at, err := records.DoneOn(ctx, d.pool, conn, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -31,7 +32,7 @@ var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 //
 // It has the comment of the lock, by which a wait is ended: DDL may hold the table of the markers.
 func lookUpSQL(marker dialects.Marker, comment string) (string, error) {
-	done, err := doneSQL(marker)
+	done, err := records.DoneSQL(marker)
 	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + sqltext.Variable + ", @" + found + "; COMMIT", err
 }
 
@@ -44,7 +45,7 @@ func onceScript(request dialects.Request, comment, lock string) (query string,
 	if err != nil {
 		return "", nil, err
 	}
-	write, read, err := markSQL(*request.Marker, granted)
+	write, read, err := records.MarkSQL(*request.Marker, granted)
 	answer := "(SELECT '" + isFound + "' FROM DUAL WHERE " + wasFound + ") UNION ALL (" + read + ")"
 	send = func(ctx context.Context, q server.Querier, query string) ([]string, error) {
 		answer, err := server.Column(ctx, q, query)
@@ -54,7 +55,7 @@ func onceScript(request dialects.Request, comment, lock string) (query string,
 		case answer[0] == isFound:
 			return nil, errFound
 		}
-		return []string{request.Values[0].Text}, marked(answer)
+		return []string{request.Values[0].Text}, records.Marked(answer)
 	}
 	return joined(look, client.Save, lock, write, answer), send, err
 }

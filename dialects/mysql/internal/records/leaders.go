@@ -1,4 +1,4 @@
-package mysql
+package records
 
 import (
 	"context"
@@ -11,23 +11,13 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// literalsOf are the hash and, between commas, the name.
-func literalsOf(named dialects.Named) (hash, name string, err error) {
-	hash, err = sqltext.Literal(dialects.Value{Text: named.Hash})
-	if err != nil || named.Name == "" {
-		return hash, ", NULL, ", err
-	}
-	name, err = sqltext.Literal(dialects.Value{Text: named.Name})
-	return hash, ", " + name + ", ", err
-}
-
-// Seats implements dialects.Electorate.
-func (d *Driver) Seats(ctx context.Context, table string, election dialects.Named, create bool) (
+// Seats does what dialects.Electorate promises.
+func Seats(ctx context.Context, pool *client.Pool, table string, election dialects.Named, create bool) (
 	s dialects.Seats, err error,
 ) {
 	leaders, err := sqltext.Beside(table, sqltext.Leaders)
@@ -38,12 +28,11 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 	if err != nil {
 		return s, err
 	}
-	find := "SELECT CONCAT(part, ' ', id) FROM " + leaders + " WHERE hash = " + hash
-	err = d.from().With(ctx, func(conn *sql.Conn) error {
-		for attempt := 0; attempt < 5; attempt++ {
-			parts, err := server.Column(ctx, conn, find)
+	err = complete(ctx, pool, leaders, "the rows of election "+election.Hash+" in "+leaders,
+		func(conn *sql.Conn) (insert string, err error) {
+			parts, err := server.Column(ctx, conn, "SELECT CONCAT(part, ' ', id) FROM "+leaders+" WHERE hash = "+hash)
 			if err != nil {
-				return server.Ours(err, leaders)
+				return "", err
 			}
 			s = dialects.Seats{Election: election.Hash, Table: leaders}
 			for _, part := range parts {
@@ -57,60 +46,20 @@ func (d *Driver) Seats(ctx context.Context, table string, election dialects.Name
 				}
 			}
 			if s.Seat != "" && s.Record != "" && s.Office != "" {
-				return nil
+				return "", nil
 			}
 			if s = (dialects.Seats{}); !create {
-				return nil
+				return "", nil
 			}
-			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
-			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+leaders+" (hash, name, part) VALUES ("+hash+name+
-				"'seat'), ("+hash+name+"'record'), ("+hash+name+"'office')")
-			if err != nil && server.Number(err) != server.LockDeadlock {
-				return server.Ours(err, leaders)
-			}
-		}
-		return fmt.Errorf("%w: the rows of election %s in %s cannot be made", dialects.ErrNoRow, election.Hash, leaders)
-	})
+			return "(hash, name, part) VALUES (" + hash + name + "'seat'), (" + hash + name + "'record'), (" + hash +
+				name + "'office')", nil
+		})
 	return s, err
 }
 
-// alone runs a statement that commits by itself. No lock outlives it: this process may be stopped
-// right behind it, and the connection has no lease. At REPEATABLE READ, servers take it whatever
-// their binlog_format is.
-func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
-	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
-		return 0, err
-	}
-	if _, err := conn.ExecContext(ctx, "SET @txlock_autocommit = @@autocommit, "+
-		"@txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, innodb_lock_wait_timeout = "+
-		strconv.Itoa(int(recordWait.Seconds()))); err != nil {
-		server.Destroy(conn) // it may be in force
-		return 0, err
-	}
-	defer func() {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, innodb_lock_wait_timeout = "+
-			"@txlock_wait, @txlock_autocommit = NULL, @txlock_wait = NULL"); failed != nil {
-			server.Destroy(conn)
-		}
-	}()
-	if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
-		return 0, err
-	}
-	result, err := conn.ExecContext(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-// recordWait bounds the wait for a row that somebody else writes, which takes one statement.
-const recordWait = 3 * time.Second
-
-// Appoint implements dialects.Electorate. The writer may have been stopped since it got the seat.
-// Then a later one has written the record, or is to.
-func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity string, term int64) error {
+// Appoint does what dialects.Electorate promises. The writer may have been stopped since it got the
+// seat. Then a later one has written the record, or is to.
+func Appoint(ctx context.Context, pool *client.Pool, seats dialects.Seats, identity string, term int64) error {
 	name, err := sqltext.Literal(dialects.Value{Text: identity})
 	if err != nil {
 		return err
@@ -121,7 +70,7 @@ func (d *Driver) Appoint(ctx context.Context, seats dialects.Seats, identity str
 	}
 	// Not by the column alone: MariaDB would go by its index, and wait for the seat's row as well.
 	record := " WHERE id = " + seats.Record + " AND CONCAT(hash, ' ', part) = " + row
-	return d.from().With(ctx, func(conn *sql.Conn) error {
+	return pool.With(ctx, func(conn *sql.Conn) error {
 		changed, err := alone(ctx, conn,
 			fmt.Sprintf("UPDATE %s SET identity = %s, term = %d, since = UTC_TIMESTAMP(6)%s AND term < %[3]d",
 				seats.Table, name, term, record))
@@ -163,20 +112,20 @@ const freeMark = "free"
 // errReadOnly is for a server that does not show the locks of its primary.
 var errReadOnly = errors.New("this server only reads, and does not know who leads: ask the primary")
 
-// Leader implements dialects.Electorate.
-func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (leader dialects.Leader, err error) {
+// Leader does what dialects.Electorate promises.
+func Leader(ctx context.Context, pool *client.Pool, seats dialects.Seats) (leader dialects.Leader, err error) {
 	query, err := leaderSQL(seats)
 	if err != nil {
 		return leader, err
 	}
-	conn, err := d.from().Acquire(ctx)
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return leader, err
 	}
 	defer conn.Close()
 	sent := query
 	if conn.Several {
-		sent = joined("COMMIT", query, "ROLLBACK") // as leaderOn
+		sent = "COMMIT; " + query + "; ROLLBACK" // as leaderOn
 	}
 	answer, err := server.Column(ctx, conn.Conn, sent)
 	if err != nil {
@@ -189,14 +138,14 @@ func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (leader diale
 	}
 	if began && !conn.Several {
 		// The connection was given with autocommit=0. The answer may be an older transaction's.
-		return d.leaderOn(ctx, conn.Conn, query, seats)
+		return leaderOn(ctx, conn.Conn, query, seats)
 	}
 	return leader, err
 }
 
-// leaderOn asks again, in a transaction of its own. As guardSQL does, it commits what the
-// connection was left with.
-func (d *Driver) leaderOn(ctx context.Context, conn *sql.Conn, query string, seats dialects.Seats) (
+// leaderOn asks again, in a transaction of its own. What the connection was left with is committed,
+// as START TRANSACTION would.
+func leaderOn(ctx context.Context, conn *sql.Conn, query string, seats dialects.Seats) (
 	leader dialects.Leader, err error,
 ) {
 	var answer []string
@@ -245,6 +194,3 @@ func leaderIn(answer []string, seats dialects.Seats) (leader dialects.Leader, be
 	}
 	return leader, began, err
 }
-
-// Passing implements dialects.Electorate.
-func (d *Driver) Passing(err error) bool { return errors.Is(err, errNoRun) || server.Passing(err) }

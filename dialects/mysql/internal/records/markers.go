@@ -1,4 +1,4 @@
-package mysql
+package records
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func inWindow(marker dialects.Marker) string {
 
 func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.Hash) }
 
-// markSQL writes a marker, and reads in a second statement whether it was written. Both do so where
+// MarkSQL writes a marker, and reads in a second statement whether it was written. Both do so where
 // condition holds. Both look at the row itself, whatever snapshot the transaction has. A row that
 // exists is found by its primary key, so no gap is locked at REPEATABLE READ; a locking read of a
 // missing row would lock one. The count of rows would not tell: with clientFoundRows it is 1 in
@@ -41,7 +41,7 @@ func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.
 // With a condition, the values come from a SELECT of one row, for VALUES takes none. Where the
 // binary log takes statements only, both servers would call that unsafe, in their logs, each time.
 // So no marker travels with its lock there.
-func markSQL(marker dialects.Marker, condition string) (write, read string, err error) {
+func MarkSQL(marker dialects.Marker, condition string) (write, read string, err error) {
 	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
 	run := rand.Int64()
 	update := "run = run"
@@ -61,16 +61,16 @@ func markSQL(marker dialects.Marker, condition string) (write, read string, err 
 	return write, read + " FOR UPDATE", err
 }
 
-// marked judges the answer of markSQL.
-func marked(answer []string) error {
+// Marked judges the answer of MarkSQL.
+func Marked(answer []string) error {
 	if len(answer) != 1 || answer[0] != "1" {
 		return dialects.ErrDone
 	}
 	return nil
 }
 
-// doneSQL reads when the work was done.
-func doneSQL(marker dialects.Marker) (string, error) {
+// DoneSQL reads when the work was done.
+func DoneSQL(marker dialects.Marker) (string, error) {
 	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
 	condition := ""
 	if marker.Period > 0 {
@@ -80,25 +80,26 @@ func doneSQL(marker dialects.Marker) (string, error) {
 		err
 }
 
-// record writes a marker in an open transaction.
-func record(ctx context.Context, at place, marker dialects.Marker) error {
-	write, read, err := markSQL(marker, "")
+// Mark does what dialects.Marking promises. Several says that q takes several statements in one
+// query.
+func Mark(ctx context.Context, q server.Querier, several bool, marker dialects.Marker) error {
+	write, read, err := MarkSQL(marker, "")
 	if err != nil {
 		return err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
 	query := read
-	if at.several {
-		query = joined(write, read)
-	} else if _, err = at.ExecContext(clean, write); err != nil {
+	if several {
+		query = write + "; " + read
+	} else if _, err = q.ExecContext(clean, write); err != nil {
 		return classifyMark(err, marker)
 	}
-	answer, err := server.Column(clean, at, query)
+	answer, err := server.Column(clean, q, query)
 	if err != nil {
 		return classifyMark(err, marker)
 	}
-	return marked(answer)
+	return Marked(answer)
 }
 
 func classifyMark(err error, marker dialects.Marker) error {
@@ -108,38 +109,35 @@ func classifyMark(err error, marker dialects.Marker) error {
 	return server.Ours(err, marker.Table)
 }
 
-// Mark implements dialects.Marking.
-func (s *session) Mark(ctx context.Context, marker dialects.Marker) error {
-	return record(ctx, s.place(guest), marker)
-}
-
-// Unmark implements dialects.Marking.
-func (s *session) Unmark(ctx context.Context, marker dialects.Marker) error {
+// Unmark does what dialects.Marking promises.
+func Unmark(ctx context.Context, q server.Querier, marker dialects.Marker) error {
 	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
 	if err != nil {
 		return err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	if err := s.exec(clean, "DELETE FROM "+markers+" WHERE marker = "+hashOf(marker)); err != nil {
+	if _, err = q.ExecContext(clean, "DELETE FROM "+markers+" WHERE marker = "+hashOf(marker)); err != nil {
 		return classifyMark(err, marker)
 	}
 	return nil
 }
 
-// Done implements dialects.Recorder.
-func (d *Driver) Done(ctx context.Context, marker dialects.Marker) (at time.Time, err error) {
-	conn, err := d.from().Acquire(ctx)
+// Done does what dialects.Recorder promises.
+func Done(ctx context.Context, pool *client.Pool, marker dialects.Marker) (at time.Time, err error) {
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return at, err
 	}
 	defer conn.Close()
-	return d.done(ctx, conn, marker)
+	return DoneOn(ctx, pool, conn, marker)
 }
 
-// done reads before the session begins.
-func (d *Driver) done(ctx context.Context, conn client.Conn, marker dialects.Marker) (at time.Time, err error) {
-	done, err := doneSQL(marker)
+// DoneOn is Done on a connection of pool, without a transaction.
+func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, marker dialects.Marker) (
+	at time.Time, err error,
+) {
+	done, err := DoneSQL(marker)
 	if err != nil {
 		return at, err
 	}
@@ -154,7 +152,7 @@ func (d *Driver) done(ctx context.Context, conn client.Conn, marker dialects.Mar
 		return at, fmt.Errorf("bug: no answer of the markers: %q", answer)
 	}
 	statements := fields[1] == "1"
-	d.pool.ByStatement.Store(&statements)
+	pool.ByStatement.Store(&statements)
 	if len(fields) < 3 {
 		return at, nil
 	}
@@ -162,14 +160,14 @@ func (d *Driver) done(ctx context.Context, conn client.Conn, marker dialects.Mar
 	return time.UnixMicro(micros), err
 }
 
-// Sweep implements dialects.Recorder. Each batch begins at the age where the last one ended: the
-// server need not look again at what was deleted before, and is not purged yet.
-func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
+// Sweep does what dialects.Recorder promises. Each batch begins at the age where the last one
+// ended: the server need not look again at what was deleted before, and is not purged yet.
+func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Duration) (deleted int64, err error) {
 	markers, err := sqltext.Beside(table, sqltext.Markers)
 	if err != nil {
 		return 0, err
 	}
-	err = d.from().With(ctx, func(conn *sql.Conn) error {
+	err = pool.With(ctx, func(conn *sql.Conn) error {
 		limits, err := server.Column(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
 			"MICROSECOND)", "IF("+sqltext.ByStatement+", 1, 0)", age.Microseconds()))
 		if err != nil {
@@ -177,7 +175,7 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (de
 		}
 		statements, until, _ := strings.Cut(limits[0], " ")
 		options := sql.TxOptions{Isolation: sql.LevelReadCommitted}
-		if statements == "1" { // see level
+		if statements == "1" { // see sqltext.Level
 			options.Isolation = sql.LevelRepeatableRead
 		}
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // what the reading may have begun
