@@ -58,7 +58,7 @@ func joined(statements ...string) string {
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	got dialects.Grant, err error,
 ) {
-	if err := d.tables.Lockable(ctx, at, request, at.interruptible(), at.cut); err != nil {
+	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptible(), at.cut); err != nil {
 		return got, err
 	}
 	if request.Permit != nil {
