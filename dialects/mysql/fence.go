@@ -40,8 +40,8 @@ var errNoRun = errors.New("no token: the server was restarted or has taken over"
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
-	epochs, err := sqltext.Beside(table, sqltext.Epochs)
-	runs, _ := sqltext.Beside(table, sqltext.Runs)
+	epochs, err := sqltext.Beside(table, locktable.Epochs)
+	runs, _ := sqltext.Beside(table, locktable.Runs)
 	return fence{epochs: epochs, runs: runs}, err
 }
 

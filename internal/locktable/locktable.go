@@ -9,6 +9,15 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
+// What the names of the tables beside a lock table end with.
+const (
+	Epochs  = "_epochs"  // of tokens
+	Runs    = "_runs"    // of the server, with their epochs
+	Leaders = "_leaders" // the seats of elections, and their records
+	Markers = "_once"    // of work that is done once
+	Permits = "_permits" // of semaphores
+)
+
 // NotInstalled adds to the server's error that the lock table is not what Install makes.
 func NotInstalled(table string, err error) error {
 	return advised{

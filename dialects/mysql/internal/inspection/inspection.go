@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Inspector looks at one server. Its methods may be called from many goroutines, on connections
@@ -46,9 +47,9 @@ func (i *Inspector) Inspect(ctx context.Context, conn *sql.Conn, of dialects.Ins
 	at := target{column: "slot", slots: of.Table.Slots, only: of.Slots}
 	switch of.Kind {
 	case dialects.KindSemaphore:
-		at, err = readBeside(ctx, conn, of, sqltext.Permits, ", permit", "permit >= 0")
+		at, err = readBeside(ctx, conn, of, locktable.Permits, ", permit", "permit >= 0")
 	case dialects.KindElection:
-		at, err = readBeside(ctx, conn, of, sqltext.Leaders, "", "part = 'seat'")
+		at, err = readBeside(ctx, conn, of, locktable.Leaders, "", "part = 'seat'")
 	default:
 		at.table, err = sqltext.QuoteTable(of.Table.Name)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // row is one as its user spells it, in a table that others may spell alike: of the target's, column
@@ -51,7 +52,7 @@ type claims map[sqltext.Table]map[string]map[string]row
 // among those: it is looked at apart.
 func (p *picture) claimed() claims {
 	var seats sqltext.Table
-	if leaders, err := sqltext.Beside(p.table, sqltext.Leaders); err == nil {
+	if leaders, err := sqltext.Beside(p.table, locktable.Leaders); err == nil {
 		seats = p.parsed(leaders, p.database)
 	}
 	rows := claims{}

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Tables are those of which it is known that the server locks their rows.
@@ -47,7 +48,7 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 ) error {
 	names := []string{request.Table}
 	if request.Marker != nil {
-		markers, err := sqltext.Beside(request.Marker.Table, sqltext.Markers)
+		markers, err := sqltext.Beside(request.Marker.Table, locktable.Markers)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,9 @@
 package installation
 
-import "github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+import (
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
 
 // table is one to be created. One without the column is of an older version.
 type table struct{ name, column, definition string }
@@ -27,17 +30,17 @@ var all = []table{
 ) ENGINE=InnoDB`},
 
 	// What tokens are drawn from.
-	{sqltext.Epochs, "epoch", ` (
+	{locktable.Epochs, "epoch", ` (
     epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
 ) ENGINE=InnoDB`},
-	{sqltext.Runs, "epoch", ` (
+	{locktable.Runs, "epoch", ` (
     server BIGINT UNSIGNED NOT NULL,
     epoch BIGINT NOT NULL PRIMARY KEY,
     start BIGINT UNSIGNED NOT NULL
 ) ENGINE=MEMORY`},
 
 	// The rows of elections. Clients agree on the hash of a name. The name is for people.
-	{sqltext.Leaders, "hash", ` (
+	{locktable.Leaders, "hash", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
@@ -50,7 +53,7 @@ var all = []table{
 
 	// The markers. Sweep finds old ones by the index. Run is a number of the session that wrote the
 	// marker last.
-	{sqltext.Markers, "marker", ` (
+	{locktable.Markers, "marker", ` (
     marker BINARY(32) NOT NULL PRIMARY KEY,
     done_at DATETIME(6) NOT NULL COMMENT 'UTC',
     run BIGINT NOT NULL,
@@ -61,7 +64,7 @@ var all = []table{
 	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
 	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,
 	// where the rows of other semaphores are made.
-	{sqltext.Permits, "hash", ` (
+	{locktable.Permits, "hash", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,

@@ -14,13 +14,14 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Seats does what dialects.Electorate promises.
 func Seats(ctx context.Context, pool *client.Pool, table string, election dialects.Named, create bool) (
 	s dialects.Seats, err error,
 ) {
-	leaders, err := sqltext.Beside(table, sqltext.Leaders)
+	leaders, err := sqltext.Beside(table, locktable.Leaders)
 	if err != nil {
 		return s, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // microseconds counts those of a time since the Unix epoch.
@@ -42,7 +43,7 @@ func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.
 // binary log takes statements only, both servers would call that unsafe, in their logs, each time.
 // So no marker travels with its lock there.
 func MarkSQL(marker dialects.Marker, condition string) (write, read string, err error) {
-	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
+	markers, err := sqltext.Beside(marker.Table, locktable.Markers)
 	run := rand.Int64()
 	update := "run = run"
 	if marker.Period > 0 { // from left to right
@@ -71,7 +72,7 @@ func Marked(answer []string) error {
 
 // DoneSQL reads when the work was done.
 func DoneSQL(marker dialects.Marker) (string, error) {
-	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
+	markers, err := sqltext.Beside(marker.Table, locktable.Markers)
 	condition := ""
 	if marker.Period > 0 {
 		condition = " AND " + inWindow(marker)
@@ -111,7 +112,7 @@ func classifyMark(err error, marker dialects.Marker) error {
 
 // Unmark does what dialects.Marking promises.
 func Unmark(ctx context.Context, q server.Querier, marker dialects.Marker) error {
-	markers, err := sqltext.Beside(marker.Table, sqltext.Markers)
+	markers, err := sqltext.Beside(marker.Table, locktable.Markers)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, marker dia
 // Sweep does what dialects.Recorder promises. Each batch begins at the age where the last one
 // ended: the server need not look again at what was deleted before, and is not purged yet.
 func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Duration) (deleted int64, err error) {
-	markers, err := sqltext.Beside(table, sqltext.Markers)
+	markers, err := sqltext.Beside(table, locktable.Markers)
 	if err != nil {
 		return 0, err
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Permits does what dialects.Semaphores promises.
 func Permits(ctx context.Context, pool *client.Pool, table string, semaphore dialects.Named, n int) (
 	p dialects.Permits, err error,
 ) {
-	permits, err := sqltext.Beside(table, sqltext.Permits)
+	permits, err := sqltext.Beside(table, locktable.Permits)
 	if err != nil {
 		return p, err
 	}

@@ -19,15 +19,6 @@ func quote(name string, maxParts int) (string, error) {
 	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }
 
-// What the names of tables beside the lock table end with.
-const (
-	Epochs  = "_epochs"  // of tokens
-	Runs    = "_runs"    // of the server, with their epochs
-	Leaders = "_leaders" // the seats of elections, and their records
-	Markers = "_once"    // of work that is done once
-	Permits = "_permits" // of semaphores
-)
-
 // Beside is the quoted name of a table beside a lock table. The server refuses names that are too
 // long.
 func Beside(table, suffix string) (string, error) {
