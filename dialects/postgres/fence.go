@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -45,7 +43,7 @@ var errNoRun = errors.New("no token: the server was started anew or has taken ov
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
 	beside, err := sqltext.Beside(table)
-	return fence{epochs: beside("_epochs"), runs: beside("_runs"), sequence: beside("_tokens")}, err
+	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs), sequence: beside(sqltext.Tokens)}, err
 }
 
 // serverOf is the server of a row of runs.
@@ -93,36 +91,17 @@ func tokenOf(column []string) (int64, error) {
 	return token, err
 }
 
-// completion adds what epochs lacks that was made by version 0.1. Install runs it only there: it
-// would wait for all who hold a lock with a token.
-func (f fence) completion() string {
-	return "ALTER TABLE " + f.epochs + " ADD COLUMN IF NOT EXISTS server timestamptz[]"
-}
-
-// schema is the SQL text that creates the fence. The row of runs is inserted by the first holder.
-func (f fence) schema() []string {
-	return []string{
-		"CREATE TABLE IF NOT EXISTS " + f.epochs + " (\n" +
-			"    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
-			"    begun boolean NOT NULL DEFAULT false,\n    server timestamptz[]\n)",
-		"CREATE UNLOGGED TABLE IF NOT EXISTS " + f.runs +
-			" (\n    running boolean NOT NULL PRIMARY KEY CHECK (running),\n" +
-			"    epoch bigint NOT NULL,\n    start bigint NOT NULL\n)",
-		"CREATE SEQUENCE IF NOT EXISTS " + f.sequence,
-	}
-}
-
 // numberRun gives the server's run an epoch. Of several sessions that try at once, one
 // numbers it. The others wait for its commit, and their epochs are skipped.
-func (q querier) numberRun(ctx context.Context, table string) error {
+func numberRun(ctx context.Context, q client.Querier, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
 	}
 	for range 3 {
-		begun, err := q.drawEpoch(ctx, f)
+		begun, err := f.drawEpoch(ctx, q)
 		if err != nil {
-			q.abandon(ctx)
+			q.Abandon(ctx)
 			return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
 		}
 		if begun {
@@ -135,7 +114,7 @@ func (q querier) numberRun(ctx context.Context, table string) error {
 // drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is
 // refused when a run with a higher one has begun: the server has crashed since it was drawn, behind
 // a pooler that keeps this connection.
-func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error) {
+func (f fence) drawEpoch(ctx context.Context, q client.Querier) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
 	durable := sqltext.Statement{SQL: "select set_config('synchronous_commit', 'on', true) where " +
@@ -171,23 +150,4 @@ func (q querier) drawEpoch(ctx context.Context, f fence) (begun bool, err error)
 		{SQL: "select epoch::text from " + f.runs + " run" + f.here()},
 	})
 	return err == nil && len(run[5]) > 0, err
-}
-
-// explainFence tells whether the table that the server did not find is one of the fence.
-func (q querier) explainFence(ctx context.Context, request dialects.Request, missing error) error {
-	f, err := fenceOf(request.Fence)
-	if err != nil {
-		return err
-	}
-	complete, err := q.Run(ctx, sqltext.Script{f.isComplete()})
-	if err != nil || isTrue(complete[0][0]) {
-		return missing
-	}
-	return locktable.NoFence(request.Fence, server.Said(missing))
-}
-
-// isComplete asks whether all of the fence is there, in the shape that schema gives it.
-func (f fence) isComplete() sqltext.Statement {
-	return sqltext.With("select to_regclass($2) is not null and to_regclass($3) is not null and exists (select from "+
-		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", f.epochs, f.runs, f.sequence)
 }

@@ -239,7 +239,7 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 	defer cancel()
 	var column []string
 	ask := sqltext.With(awaitedSnapshotSQL, label.Process)
-	err = d.withConn(brief, func(q querier) error {
+	err = d.with(brief, func(q client.Querier) error {
 		columns, err := q.Run(ctx, sqltext.Script{ask})
 		if err == nil {
 			column = columns[0]

@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -62,11 +63,11 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	case verdict != nil:
 		return 0, verdict
 	case err != nil:
-		return 0, classify(err, request)
+		return 0, server.Classify(err, request)
 	case on.blind:
 		return 0, nil
 	}
-	if p.done >= 0 && isTrue(columns[p.done][0]) {
+	if p.done >= 0 && server.IsTrue(columns[p.done][0]) {
 		return 0, errFound
 	}
 	if p.turnstiles >= 0 {
@@ -98,7 +99,7 @@ var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the l
 
 // passed judges what the turnstiles answered.
 func passed(request dialects.Request, turnstiles []string) error {
-	if request.Try && slices.ContainsFunc(turnstiles, func(granted string) bool { return !isTrue(granted) }) {
+	if request.Try && slices.ContainsFunc(turnstiles, func(granted string) bool { return !server.IsTrue(granted) }) {
 		return errMissed
 	}
 	return nil
@@ -116,14 +117,11 @@ func complete(request dialects.Request, rows []string) error {
 	return nil
 }
 
-// isTrue reads a boolean in text, in binary, or as database/sql prints it.
-func isTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
-
 // explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
 	state := server.State(err)
 	if (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
-		return q.explainFence(ctx, request, err)
+		return installation.ExplainFence(ctx, q.Querier, request.Fence, err)
 	}
 	if state == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
 		return q.explainMove(ctx, err)
@@ -137,7 +135,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	}
 	columns, err := q.Run(ctx, s)
 	if err != nil {
-		return classify(err, request)
+		return server.Classify(err, request)
 	}
 	return missing.Rows(request, columns[0])
 }
@@ -148,7 +146,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 // all at READ COMMITTED.
 func (q querier) explainMove(ctx context.Context, failed error) error {
 	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
-	if err == nil && isTrue(columns[0][0]) {
+	if err == nil && server.IsTrue(columns[0][0]) {
 		return errGaveWay
 	}
 	return failed
@@ -206,12 +204,4 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		return got, dialects.Lost(errors.Join(err, undone))
 	}
 	return got, err
-}
-
-// abandon rolls back what a script has left open. Where that fails, the connection is closed when
-// it goes back.
-func (q querier) abandon(ctx context.Context) {
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	_, _ = q.Run(clean, sqltext.Script{sqltext.Silent("rollback")})
 }

@@ -14,63 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// permitsSchema is the SQL text that creates the table. Clients agree on the hash of
-// a semaphore's key. The name is for people. Nobody locks or writes a row: its number is that of an
-// advisory lock.
-func permitsSchema(permits string) string {
-	return "CREATE TABLE IF NOT EXISTS " + permits + " (\n" +
-		"    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n" +
-		"    hash text NOT NULL,\n    name text,\n    permit integer NOT NULL CHECK (permit >= 0),\n" +
-		"    UNIQUE (hash, permit)\n)"
-}
-
-// Permits implements dialects.Semaphores.
-func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (
-	p dialects.Permits, err error,
-) {
-	permits, err := sqltext.PermitsOf(table)
-	if err != nil {
-		return p, err
-	}
-	args := []string{semaphore.Hash, strconv.Itoa(n)}
-	find := sqltext.With("select id::text from "+permits+" where hash = $1 and permit < $2::int order by permit",
-		args...)
-	named := append(args, semaphore.Name)
-	missing := "nullif($3, ''), n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
-		" where hash = $1 and permit = n) order by n on conflict do nothing"
-	add := sqltext.Silent("insert into "+permits+" (hash, name, permit) select $1, "+missing, named...)
-	number := sqltext.Silent("insert into "+permits+" (id, hash, name, permit) overriding system value "+
-		"select (select max(id) from "+permits+") + row_number() over (order by n), $1, "+missing, named...)
-	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
-	err = d.withConn(ctx, func(q querier) error {
-		for _, attempt := range addScripts(find, add, number) {
-			columns, err := q.Run(ctx, attempt)
-			if err != nil {
-				q.abandon(ctx)
-				return classify(err, dialects.Request{Table: permits, Ours: true})
-			}
-			if rows := columns[len(columns)-1]; len(rows) == n {
-				p.Rows, err = numbersIn(rows)
-				return err
-			}
-		}
-		return fmt.Errorf("%w: the permits of semaphore %s went as they came", dialects.ErrNoRow, semaphore.Hash)
-	})
-	return p, err
-}
-
-func numbersIn(column []string) ([]int, error) {
-	numbers := make([]int, len(column))
-	for i, text := range column {
-		number, err := strconv.Atoi(text)
-		if err != nil {
-			return nil, err
-		}
-		numbers[i] = number
-	}
-	return numbers, nil
-}
-
 // A permit is an advisory lock of the transaction, with the numbers of the table and of the row. It
 // writes nothing and has no transaction number, so nothing of it needs to be renewed.
 //
@@ -95,7 +38,7 @@ const (
 // taken notes a permit of the transaction. Two lock tables may have rows of one number.
 func taken(table, row string) string {
 	return "set_config('" + takenSetting + "', concat_ws(' ', nullif(current_setting('" + takenSetting +
-		"', true), ''), " + numberSQL(table) + " || ':' || " + row + "), true)"
+		"', true), ''), " + sqltext.NumberOf(table) + " || ':' || " + row + "), true)"
 }
 
 // probeSQL takes a free permit, unless somebody is in the queue. $1 is the semaphore, $2 has the
@@ -104,7 +47,7 @@ func taken(table, row string) string {
 // some microseconds.
 func probeSQL(table string, as role, try bool) string {
 	quoted, _ := sqltext.QuoteTable(table)
-	number := numberSQL(table)
+	number := sqltext.NumberOf(table)
 	queue := number + ", -($2::int[])[1]"
 	cases := ""
 	if as == foreign {
@@ -143,7 +86,7 @@ const lookEveryMs = 20
 // queueSQL waits in the queue, and at its head for a permit. No time limit of its own makes an
 // ERROR in the server's log: PL/pgSQL catches it. Neither does the cancel of the wait.
 func queueSQL(table string) string {
-	number := numberSQL(table)
+	number := sqltext.NumberOf(table)
 	return strings.NewReplacer("@table", number, "@unqueue", unqueueSQL(number, "-numbers[1]"),
 		"@taken", taken(table, "got")).Replace(`do $txlock$
 declare
@@ -221,7 +164,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		return err
 	})
 	if err != nil {
-		return got, true, classify(err, request)
+		return got, true, server.Classify(err, request)
 	}
 	row, err := probed(request, columns[p.rows])
 	if err == nil && row == "" && request.Try {
@@ -264,7 +207,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 		set, restore = settingsOf(request, on)
 		p.add(set)
 	}
-	p.add(sqltext.With("select "+setSQL(rowsSetting, "$1")+", "+setSQL(limitSetting, "$2"),
+	p.add(sqltext.With("select "+sqltext.Set(rowsSetting, "$1")+", "+sqltext.Set(limitSetting, "$2"),
 		sqltext.ArrayOf(request.Permit.Rows), within))
 	p.add(sqltext.Silent(queueSQL(request.Table)))
 	note, args := granted(request, as, "$1")
@@ -287,7 +230,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 		return got, true, errGaveWay
 	}
 	if err != nil {
-		return got, true, classify(err, request)
+		return got, true, server.Classify(err, request)
 	}
 	if reason, ended := strings.CutPrefix(columns[p.rows][0], "none"); ended {
 		if asked && ctx.Err() == nil {
@@ -363,7 +306,7 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 	for range tries {
 		_, err = q.Run(ctx, sqltext.Script{
 			sqltext.Silent("savepoint txlock_unqueue"),
-			{SQL: "select " + unqueueSQL(numberSQL(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
+			{SQL: "select " + unqueueSQL(sqltext.NumberOf(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
 			sqltext.Silent("release savepoint txlock_unqueue"),
 		})
 		if err == nil || server.Broken(err) { // a session that is gone has given everything back

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
@@ -77,9 +77,9 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
-	pool       client.Pool[Tx]
-	waits      waits
-	identified atomic.Bool // the server was asked who it is, and was not refused
+	pool     client.Pool[Tx]
+	waits    waits
+	identity installation.Identity
 	// passing is shared by the elections that take a connection for a moment, beside that of the
 	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
 	passing sync.RWMutex
@@ -117,9 +117,9 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		switch {
 		case errors.Is(err, errGaveWay):
 			continue
-		case !errors.Is(err, client.ErrUnprepared):
+		case !errors.Is(err, server.ErrUnprepared):
 		case unprepared:
-			err = client.MixedUp(err)
+			err = server.MixedUp(err)
 		default:
 			unprepared = true
 			continue
@@ -138,7 +138,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		return nil, got, err
 	}
 	s = &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
-	if err := d.identify(ctx, q); err != nil {
+	if err := d.identity.Ask(ctx, q.Querier); err != nil {
 		return s, got, err
 	}
 	if request.Work {
@@ -148,14 +148,14 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		got, err = s.begin(ctx, request)
 		switch {
 		case errors.Is(err, client.ErrUnsettled):
-		case (errors.Is(err, client.ErrUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled &&
+		case (errors.Is(err, server.ErrUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled &&
 			conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
 			aborted = true
 		case errors.Is(err, errNoRun) && !numbered:
-			if err = s.numberRun(ctx, request.Fence); err != nil {
+			if err = numberRun(ctx, q.Querier, request.Fence); err != nil {
 				return s, got, err
 			}
 			numbered = true
@@ -176,7 +176,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	}
 	q := querier{in, &d.waits}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	err = d.identify(clean, q)
+	err = d.identity.Ask(clean, in)
 	cancel()
 	switch {
 	case server.Broken(err):
@@ -226,16 +226,16 @@ func (d *driver[Tx]) acquire(ctx context.Context) (client.Conn[Tx], querier, err
 	return conn, querier{q, &d.waits}, err
 }
 
-// withConn runs work on a connection of the pool. One that comes back in a transaction is closed:
+// with runs work on a connection of the pool. One that comes back in a transaction is closed:
 // pgxpool does it at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) withConn(ctx context.Context, work func(querier) error) error {
+func (d *driver[Tx]) with(ctx context.Context, work func(client.Querier) error) error {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.GiveBack()
-	if err := d.identify(ctx, q); err != nil {
+	if err := d.identity.Ask(ctx, q.Querier); err != nil {
 		return err
 	}
-	return work(q)
+	return work(q.Querier)
 }

@@ -141,8 +141,8 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 // transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
 	begin := []string{renewSavepoint, "set local lock_timeout = '" + sqltext.Milliseconds(gateWait) + "'"}
-	return strings.Join(slices.Concat(begin, s.gates(keeping), s.turnstiles(keeping), []string{renewChain},
-		s.relock(shown), s.unkeep()), "; ")
+	return strings.Join(slices.Concat(begin, s.gates(sqltext.Keeping), s.turnstiles(sqltext.Keeping),
+		[]string{renewChain}, s.relock(shown), s.unkeep()), "; ")
 }
 
 // renewChain begins the next transaction in the act of ending the last, so there is no moment
@@ -152,7 +152,7 @@ const renewChain = "rollback and chain"
 // turnstiles calls function for the turnstiles of each request.
 func (s *session[Tx]) turnstiles(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
-		calls = append(calls, "select count("+passSQL(request, form(request, function), "n")+") from unnest("+
+		calls = append(calls, "select count("+sqltext.Pass(request, function, "n")+") from unnest("+
 			sqltext.Literal(sqltext.ArrayOf(turnstilesOf(request)))+"::int[]) n")
 	}
 	return calls
@@ -160,13 +160,12 @@ func (s *session[Tx]) turnstiles(function string) (calls []string) {
 
 // relock locks in a new transaction what was locked in the last, and sets a savepoint behind it.
 func (s *session[Tx]) relock(shown string) []string {
-	set := "select " + setSQL("application_name", sqltext.Escaped(shown))
+	set := "select " + sqltext.Set("application_name", sqltext.Escaped(shown))
 	if !s.settled {
-		lease := sqltext.Literal(sqltext.Milliseconds(s.lease))
-		set += ", " + setSQL("idle_in_transaction_session_timeout", lease) + ", " + setSQL("tcp_user_timeout", lease) +
-			", " + setSQL("client_connection_check_interval", sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)))
+		set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
+			sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)), true)
 	}
-	calls := append([]string{set}, s.turnstiles(passing)...)
+	calls := append([]string{set}, s.turnstiles(sqltext.Passing)...)
 	for _, request := range s.renewal.locked {
 		if !locksRows(request) {
 			continue
@@ -187,7 +186,8 @@ func (s *session[Tx]) relock(shown string) []string {
 
 // unkeep gives up what the session keeps for itself, and releases the savepoint.
 func (s *session[Tx]) unkeep() []string {
-	return slices.Concat(s.turnstiles(unkeeping), s.gates(unkeeping), []string{"release " + renewSavepoint})
+	release := []string{"release " + renewSavepoint}
+	return slices.Concat(s.turnstiles(sqltext.Unkeeping), s.gates(sqltext.Unkeeping), release)
 }
 
 // kept fails by a division by zero unless the session keeps all turnstiles, and the gates, for
@@ -200,7 +200,7 @@ func (s *session[Tx]) kept() (calls []string) {
 		}
 		calls = append(calls, "select 1 / (count(distinct objid) = "+strconv.Itoa(len(numbers))+")::int from pg_locks "+
 			"where locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = "+
-			numberSQL(request.Table)+"::oid and objid in (select n::oid from unnest("+
+			sqltext.NumberOf(request.Table)+"::oid and objid in (select n::oid from unnest("+
 			sqltext.Literal(sqltext.ArrayOf(numbers))+"::int[]) n)")
 	}
 	return calls
@@ -217,7 +217,8 @@ const gateWait = 50 * time.Millisecond
 func (s *session[Tx]) gates(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		if locksRows(request) {
-			calls = append(calls, "select "+passSQL(request, function, strconv.Itoa(sqltext.Gate)))
+			request.Shared = false
+			calls = append(calls, "select "+sqltext.Pass(request, function, strconv.Itoa(sqltext.Gate)))
 		}
 	}
 	slices.Sort(calls)

@@ -131,7 +131,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 	// The transaction cannot number the run: that must be committed now.
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	err = s.driver.withConn(brief, func(other querier) error { return other.numberRun(brief, request.Fence) })
+	err = s.driver.with(brief, func(other client.Querier) error { return numberRun(brief, other, request.Fence) })
 	if err != nil {
 		return got, err
 	}

@@ -16,39 +16,29 @@ func settingsOf(request dialects.Request, on terms) (set, restore sqltext.Statem
 	until := func(value time.Duration) string { return set.Bind(sqltext.Milliseconds(value)) }
 	keepAndSet := func(setting, column string) {
 		kept := "txlock." + setting
-		columns = append(columns, setSQL(kept, "current_setting('"+setting+"')"), column)
-		back = append(back, setSQL(setting, "current_setting('"+kept+"')"))
+		columns = append(columns, sqltext.Set(kept, "current_setting('"+setting+"')"), column)
+		back = append(back, sqltext.Set(setting, "current_setting('"+kept+"')"))
 	}
 	if on.as == owner && !on.settled {
-		// The server ends the session after the lease. Its timer counts idle time; where a client
-		// has stopped reading a large result, the server's kernel counts. The server looks now and
-		// then whether a waiter's client is still there: otherwise a dead one would stay in the
-		// queue until its turn. It starts that timer at the beginning of a statement, so this one
-		// must precede the wait.
-		lease := until(request.Lease)
-		columns = []string{
-			setSQL("idle_in_transaction_session_timeout", lease),
-			setSQL("tcp_user_timeout", lease),
-			setSQL("client_connection_check_interval", until(client.ClientCheck)),
-		}
+		columns = []string{client.LeaseSQL(until(request.Lease), until(client.ClientCheck), true)}
 	}
 	switch {
 	case on.as == owner && isShort(request): // its own statement does the rest
 	case on.as == owner:
 		columns = append(columns, showSQL(set.Bind(labelOf(request))))
 		if on.mark != "" {
-			columns = append(columns, setSQL(client.MarkSetting, set.Bind(on.mark)))
+			columns = append(columns, sqltext.Set(client.MarkSetting, set.Bind(on.mark)))
 		}
 	case request.Try && request.Permit == nil: // see passedLabel
 	case on.as == guest:
 		columns = []string{alsoSQL(set.Bind(furtherLabelOf(request)))}
 	default:
 		const check = "client_connection_check_interval"
-		keepAndSet(check, setSQL(check, until(client.ClientCheck)))
+		keepAndSet(check, sqltext.Set(check, until(client.ClientCheck)))
 		keepAndSet("application_name", showSQL(set.Bind(labelOf(request))))
 	}
 	if on.limit > 0 {
-		keepAndSet("lock_timeout", setSQL("lock_timeout", until(on.limit)))
+		keepAndSet("lock_timeout", sqltext.Set("lock_timeout", until(on.limit)))
 	}
 	if columns != nil {
 		set.SQL = "select " + strings.Join(columns, ", ")
@@ -57,15 +47,4 @@ func settingsOf(request dialects.Request, on terms) (set, restore sqltext.Statem
 		restore.SQL = "select " + strings.Join(back, ", ")
 	}
 	return set, restore
-}
-
-// leaseStatement makes a transaction one that ends with its client, as a lock's does.
-func leaseStatement(lease time.Duration) sqltext.Statement {
-	oneRow := dialects.Request{Lease: lease, Values: make([]dialects.Value, 1)}
-	set, _ := settingsOf(oneRow, terms{as: owner})
-	return set
-}
-
-func setSQL(setting, argument string) string {
-	return "set_config('" + setting + "', " + argument + ", true)"
 }

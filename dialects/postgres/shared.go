@@ -23,14 +23,6 @@ func passesWideGate(request dialects.Request) bool {
 // isWide tells whether request has rows without a turnstile.
 func isWide(request dialects.Request) bool { return len(request.Values) > maxTurnstiles }
 
-// form is the function that passes turnstiles as request does.
-func form(request dialects.Request, function string) string {
-	if request.Shared {
-		return function + "_shared"
-	}
-	return function
-}
-
 // locksRows tells whether request locks rows besides its turnstiles. A row that is only read is
 // read all the same: a table that is missing, or seeded otherwise, must not go unnoticed.
 func locksRows(request dialects.Request) bool {

@@ -155,7 +155,7 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	}
 	rows, err := rowsOf(request)
 	columns, label := shortColumns(on.mark != "")
-	turnstile := "select " + columns + ", " + label + ", " + passSQL(request, form(request, passing), "$1") + ", " +
+	turnstile := "select " + columns + ", " + label + ", " + sqltext.Pass(request, sqltext.Passing, "$1") + ", " +
 		grantedSQL
 	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
 }
@@ -164,7 +164,7 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 func shortColumns(work bool) (columns, label string) {
 	columns, label = client.AnswerSQL, showSQL("$2")
 	if work {
-		columns = client.GuardedAnswerSQL + ", " + setSQL(client.MarkSetting, "$3")
+		columns = client.GuardedAnswerSQL + ", " + sqltext.Set(client.MarkSetting, "$3")
 	}
 	return columns, label
 }
@@ -201,9 +201,9 @@ func ourTextOf(shape ourShape) (string, error) {
 	if shape.once {
 		label = "current_setting('" + doneSetting + "') = 'false' and " + label
 	}
-	pass := passSQL(request, form(request, passing), "$1") + " is not null"
+	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
 	if shape.shared {
-		pass = "case when " + passSQL(request, form(request, passing), strconv.Itoa(sqltext.WideGate)) +
+		pass = "case when " + sqltext.Pass(request, sqltext.Passing, strconv.Itoa(sqltext.WideGate)) +
 			" is not null then " + pass + " end"
 	}
 	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
@@ -227,12 +227,12 @@ func turnstileStatement(request dialects.Request, as role) sqltext.Statement {
 		note, args = granted(request, as, "$2")
 	}
 	if len(numbers) == 1 && !request.Try {
-		return sqltext.With("select "+passSQL(request, form(request, passing), "$1")+", "+note+where,
+		return sqltext.With("select "+sqltext.Pass(request, sqltext.Passing, "$1")+", "+note+where,
 			append([]string{strconv.FormatInt(numbers[0], 10)}, args...)...)
 	}
-	pass := "count(" + passSQL(request, form(request, passing), "t") + ")" // in the order of the list
+	pass := "count(" + sqltext.Pass(request, sqltext.Passing, "t") + ")" // in the order of the list
 	if request.Try {
-		pass = "set_config('" + passedSetting + "', bool_and(" + passSQL(request, form(request, trying), "t") +
+		pass = "set_config('" + passedSetting + "', bool_and(" + sqltext.Pass(request, sqltext.Trying, "t") +
 			")::text, true)"
 	}
 	return sqltext.With("select "+pass+", "+note+" from unnest($1::"+numberType(request)+"[]) t"+where+

@@ -15,30 +15,6 @@ import (
 // table it also keeps others out while a held lock is renewed. So its numbers come from the server:
 // the table's, whichever way it is spelled, and the row's.
 
-// The functions that pass a turnstile. The first two hold it until the end of the transaction, the
-// others as long as the session lives or wants. Each has a shared form; see form.
-const (
-	passing   = "pg_advisory_xact_lock"
-	trying    = "pg_try_advisory_xact_lock"
-	keeping   = "pg_advisory_lock"
-	unkeeping = "pg_advisory_unlock"
-)
-
-// passSQL calls one of them for a number.
-func passSQL(request dialects.Request, function, number string) string {
-	if request.Ours {
-		return function + "(" + numberSQL(request.Table) + ", " + number + ")"
-	}
-	return function + "(" + number + ")"
-}
-
-// numberSQL is the table's number. A prepared statement looks it up anew when the table is made
-// anew.
-func numberSQL(table string) string {
-	quoted, _ := sqltext.QuoteTable(table) // the row's statement has the error
-	return sqltext.Literal(quoted) + "::regclass::oid::int"
-}
-
 // numberType is the type of turnstileOf.
 func numberType(request dialects.Request) string {
 	if request.Ours {
@@ -84,6 +60,6 @@ func gateStatement(request dialects.Request) sqltext.Statement {
 	if !request.Ours || !isWide(request) {
 		return sqltext.Statement{}
 	}
-	pass := passSQL(request, "pg_advisory_xact_lock_shared", strconv.Itoa(sqltext.Gate))
-	return sqltext.Statement{SQL: "select " + pass}
+	request.Shared = true
+	return sqltext.Statement{SQL: "select " + sqltext.Pass(request, sqltext.Passing, strconv.Itoa(sqltext.Gate))}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -102,3 +103,14 @@ type Querier struct {
 	Socket net.Conn
 	Conn   *pgx.Conn // whose settings are to be read, and nothing else; nil: not known
 }
+
+// Abandon rolls back what a script has left open. Where that fails, the connection is closed when
+// it goes back.
+func (q Querier) Abandon(ctx context.Context) {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	_, _ = q.Run(clean, sqltext.Script{sqltext.Silent("rollback")})
+}
+
+// With runs work on a connection of a pool, whose server is known to exclude.
+type With func(ctx context.Context, work func(Querier) error) error

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -21,11 +22,6 @@ type Lasting struct {
 }
 
 const (
-	lastingSQL = "select set_config('idle_in_transaction_session_timeout', $1, false), " +
-		"set_config('tcp_user_timeout', $1, false), " +
-		"set_config('client_connection_check_interval', $2, false), " +
-		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $3"
-
 	// AnswerSQL is a column for Check and Note. It leaves the check of the client out: what resets
 	// that resets the lease too. Only work can do harm where the default is not read only.
 	AnswerSQL = "current_setting('idle_in_transaction_session_timeout')"
@@ -50,7 +46,9 @@ func (l *Lasting) Due(lease time.Duration) bool {
 
 // Set sets them.
 func (l *Lasting) Set(lease time.Duration) sqltext.Statement {
-	return sqltext.With(lastingSQL, sqltext.Milliseconds(lease), sqltext.Milliseconds(ClientCheck), l.pid)
+	return sqltext.With("select "+LeaseSQL("$1", "$2", false)+", set_config('default_transaction_read_only', 'on', "+
+		"false) where pg_backend_pid()::text = $3",
+		sqltext.Milliseconds(lease), sqltext.Milliseconds(ClientCheck), l.pid)
 }
 
 // Forget notes that nothing is known of the settings.
@@ -78,3 +76,21 @@ func (l *Lasting) Check(answer []string) error {
 
 // ClientCheck is how long a dead waiter may stay in the queue.
 const ClientCheck = 500 * time.Millisecond
+
+// LeaseSQL sets what ends a session whose client is gone.
+//
+// The server ends the session after the lease. Its timer counts idle time; where a client has
+// stopped reading a large result, the server's kernel counts. The server looks now and then whether
+// a waiter's client is still there: otherwise a dead one would stay in the queue until its turn. It
+// starts that timer at the beginning of a statement, so this one must precede the wait.
+func LeaseSQL(lease, check string, local bool) string {
+	end := ", " + strconv.FormatBool(local) + ")"
+	return "set_config('idle_in_transaction_session_timeout', " + lease + end + ", set_config('tcp_user_timeout', " +
+		lease + end + ", set_config('client_connection_check_interval', " + check + end
+}
+
+// Leased makes a transaction one that ends with its client, as a lock's does.
+func Leased(lease time.Duration) sqltext.Statement {
+	return sqltext.With("select "+LeaseSQL("$1", "$2", true), sqltext.Milliseconds(lease),
+		sqltext.Milliseconds(ClientCheck))
+}

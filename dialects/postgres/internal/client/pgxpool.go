@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
@@ -202,7 +203,7 @@ func (c *pgxConn) sendBatch(ctx context.Context, mark string, s sqltext.Script) 
 
 func (k *kept) sendPrepared(ctx context.Context, conn *pgx.Conn, s sqltext.Script) ([][]string, error) {
 	columns, err := k.prepared.send(ctx, conn.PgConn(), s)
-	if errors.Is(err, ErrUnprepared) && !k.prepared.renew() {
+	if errors.Is(err, server.ErrUnprepared) && !k.prepared.renew() {
 		k.prepared = nil
 	}
 	return columns, err
@@ -273,8 +274,8 @@ func (c *pgxConn) Commit(ctx context.Context, mark string, settled bool) (err er
 		if err := c.kept.prepareHandle(ctx, c.Conn); err != nil {
 			return err
 		}
-		if _, err = c.kept.sendPrepared(ctx, c.Conn, s); errors.Is(err, ErrUnprepared) {
-			err = MixedUp(err)
+		if _, err = c.kept.sendPrepared(ctx, c.Conn, s); errors.Is(err, server.ErrUnprepared) {
+			err = server.MixedUp(err)
 		}
 	case settled:
 		_, _, err = send(ctx, c.Conn, nil, s)

@@ -54,11 +54,6 @@ const recently = 50 * time.Microsecond
 // isFresh tells whether the server has answered just now.
 func (p *prepared) isFresh() bool { return p != nil && time.Since(p.heard) < recently }
 
-// ErrUnprepared occurs when the server's statements are not those that the connection believes it
-// has: somebody has had it forget them, a column has another type now, or a pooler has mixed up two
-// clients. The transaction is to be begun anew.
-var ErrUnprepared = errors.New("the connection's prepared statements have changed")
-
 // renew has all statements prepared anew, under other names: a pooler that keeps account of names
 // may have one that the server has not. It returns false when the last script has met the same
 // fate: then it does not help.
@@ -114,7 +109,7 @@ func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, s sqltext.Scri
 		p.discard()
 		fallthrough
 	case state == server.UnknownStatement, state == server.KnownStatement:
-		return columns, fmt.Errorf("%w: %w", ErrUnprepared, err)
+		return columns, fmt.Errorf("%w: %w", server.ErrUnprepared, err)
 	case err == nil && len(columns) != results:
 		_ = conn.Close(over)
 		return columns, fmt.Errorf("the server has answered %d of %d statements", len(columns), results)
@@ -249,10 +244,3 @@ func (unanswered) SafeToRetry() bool { return false }
 
 // Unwrap returns pgx's error.
 func (e unanswered) Unwrap() error { return e.error }
-
-// MixedUp says what it means that a prepared statement is not as it was.
-func MixedUp(err error) error {
-	return fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
-		"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
-		"max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Run sends a script on a connection, and returns the first column of each statement's rows.
@@ -14,11 +15,12 @@ type Run func(ctx context.Context, s sqltext.Script) (columns [][]string, err er
 
 // TableOf is the table that an inspection reads.
 func TableOf(of dialects.Inspection) (string, error) {
+	beside, err := sqltext.Beside(of.Table.Name)
 	switch of.Kind {
 	case dialects.KindSemaphore:
-		return sqltext.PermitsOf(of.Table.Name)
+		return beside(locktable.Permits), err
 	case dialects.KindElection:
-		return sqltext.LeadersOf(of.Table.Name)
+		return beside(locktable.Leaders), err
 	}
 	return of.Table.Name, nil
 }

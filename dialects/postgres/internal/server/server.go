@@ -1,5 +1,5 @@
-// Package server reads the errors of PostgreSQL, by their SQLSTATEs, whichever client library has
-// received them.
+// Package server reads the answers of PostgreSQL, whichever client library has received them:
+// booleans, errors by their SQLSTATEs, and what those mean for a lock.
 package server
 
 import (
@@ -90,3 +90,6 @@ func Said(err error) error {
 	}
 	return err
 }
+
+// IsTrue reads a boolean in text, in binary, or as database/sql prints it.
+func IsTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }

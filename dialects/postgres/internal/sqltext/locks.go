@@ -1,6 +1,42 @@
 package sqltext
 
-import "hash/fnv"
+import (
+	"hash/fnv"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// The functions that pass a turnstile. The first two hold it until the end of the transaction, the
+// others as long as the session lives or wants. Each has a shared form.
+const (
+	Passing   = "pg_advisory_xact_lock"
+	Trying    = "pg_try_advisory_xact_lock"
+	Keeping   = "pg_advisory_lock"
+	Unkeeping = "pg_advisory_unlock"
+)
+
+// Pass calls one of them for a number, as request locks.
+func Pass(request dialects.Request, function, number string) string {
+	if request.Shared {
+		function += "_shared"
+	}
+	if request.Ours {
+		number = NumberOf(request.Table) + ", " + number
+	}
+	return function + "(" + number + ")"
+}
+
+// NumberOf is the table's number. A prepared statement looks it up anew when the table is made
+// anew.
+func NumberOf(table string) string {
+	quoted, _ := QuoteTable(table) // the row's statement has the error
+	return Literal(quoted) + "::regclass::oid::int"
+}
+
+// Set sets a setting until the end of the transaction.
+func Set(setting, argument string) string {
+	return "set_config('" + setting + "', " + argument + ", true)"
+}
 
 // The numbers of locks beside the turnstiles of the lock table, whose rows have numbers from 0.
 const (

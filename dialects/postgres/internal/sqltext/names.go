@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // QuoteTable quotes the name of a table as its user spells it, with its schema or without.
@@ -17,10 +18,14 @@ func quote(name string, maxParts int) (string, error) {
 	return identifier.Quote(name, '"', identifier.Lower, maxParts)
 }
 
+// Tokens is what the name of the sequence ends with that tokens are drawn from. See locktable for
+// the tables beside a lock table.
+const Tokens = "_tokens"
+
 // Beside names what stands beside a lock table, quoted. The server cuts names at 63 bytes, so a
 // longer one is an error: the names must differ.
 func Beside(table string) (beside func(suffix string) string, err error) {
-	const longest = 63 - len("_leaders")
+	const longest = 63 - len(locktable.Leaders)
 	quoted, err := QuoteTable(table)
 	stem := strings.TrimSuffix(quoted, `"`)
 	if name := stem[strings.LastIndex(stem, `."`)+1:]; len(name) > len(`"`)+longest {
@@ -28,16 +33,4 @@ func Beside(table string) (beside func(suffix string) string, err error) {
 			longest)
 	}
 	return func(suffix string) string { return stem + suffix + `"` }, err
-}
-
-// PermitsOf derives the quoted name of the table of permits from the lock table's.
-func PermitsOf(table string) (string, error) {
-	beside, err := Beside(table)
-	return beside("_permits"), err
-}
-
-// LeadersOf derives the quoted name of the table of elections from the lock table's.
-func LeadersOf(table string) (string, error) {
-	beside, err := Beside(table)
-	return beside("_leaders"), err
 }

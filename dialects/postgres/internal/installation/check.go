@@ -1,4 +1,4 @@
-package postgres
+package installation
 
 import (
 	"context"
@@ -13,29 +13,29 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// Check implements dialects.Driver. It proves exclusion on two connections. They go the way of a
-// lock, with its lease and by its turnstile. So they are in nobody's way when their client dies,
-// and do not come in between while another renews what it holds.
-func (d *driver[Tx]) Check(ctx context.Context, table string, lease time.Duration) error {
+// Check does what dialects.Driver promises. It proves exclusion on two connections. They go the way
+// of a lock, with its lease and by its turnstile. So they are in nobody's way when their client
+// dies, and do not come in between while another renews what it holds.
+func Check(ctx context.Context, with client.With, table string, lease time.Duration) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	return d.withConn(ctx, func(holder querier) error {
-		slots, err := holder.slots(ctx, table)
+	return with(ctx, func(holder client.Querier) error {
+		slots, err := slotsOf(ctx, holder, table)
 		if err != nil {
 			return err
 		}
-		if err := holder.refuseManyWriters(ctx, quoted); err != nil {
+		if err := refuseManyWriters(ctx, holder, quoted); err != nil {
 			return err
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return d.withConn(second, func(rival querier) error {
+		return with(second, func(rival client.Querier) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
-			conn := func(q querier) *checkConn {
-				return &checkConn{querier: q, table: table, quoted: quoted, lease: lease}
+			conn := func(q client.Querier) *checkConn {
+				return &checkConn{Querier: q, table: table, quoted: quoted, lease: lease}
 			}
 			return exclusion.Prove(proof, slots, conn(holder), conn(rival))
 		})
@@ -44,7 +44,7 @@ func (d *driver[Tx]) Check(ctx context.Context, table string, lease time.Duratio
 
 // refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
 // ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
-func (q querier) refuseManyWriters(ctx context.Context, quoted string) error {
+func refuseManyWriters(ctx context.Context, q client.Querier, quoted string) error {
 	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all "+
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, "+
@@ -63,7 +63,7 @@ func (q querier) refuseManyWriters(ctx context.Context, quoted string) error {
 
 // checkConn is a connection of Check.
 type checkConn struct {
-	querier
+	client.Querier
 	table  string // as its user spells it
 	quoted string
 	lease  time.Duration
@@ -73,7 +73,7 @@ type checkConn struct {
 // begin begins the transaction of a lock.
 func (c *checkConn) begin() sqltext.Script {
 	c.begun = true
-	return sqltext.Script{client.Begin, leaseStatement(c.lease)}
+	return sqltext.Script{client.Begin, client.Leased(c.lease)}
 }
 
 // TryLock implements exclusion.Conn.
@@ -104,8 +104,8 @@ func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passin
 func (c *checkConn) pass(ctx context.Context, before sqltext.Script, slot int, shared bool) (granted bool, err error) {
 	request := dialects.Request{Table: c.table, Ours: true, Shared: shared}
 	columns, err := c.Run(ctx, append(before,
-		sqltext.With("select "+passSQL(request, form(request, trying), "$1")+"::text", strconv.Itoa(slot))))
-	return err == nil && isTrue(columns[len(before)][0]), verdict(err)
+		sqltext.With("select "+sqltext.Pass(request, sqltext.Trying, "$1")+"::text", strconv.Itoa(slot))))
+	return err == nil && server.IsTrue(columns[len(before)][0]), verdict(err)
 }
 
 // verdict marks errors that say nothing about the engine.

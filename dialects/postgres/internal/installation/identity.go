@@ -1,11 +1,13 @@
-package postgres
+package installation
 
 import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -18,26 +20,28 @@ var identity = sqltext.Statement{
 	SQL: "select extname::text from pg_extension where extname in ('pgactive', 'bdr') order by 1",
 }
 
-// identify refuses a server that is known not to exclude. It asks until one was not refused, and
-// then no more: all servers of a pool are alike. It comes before the first lock, on the connection
-// of that lock.
-func (d *driver[Tx]) identify(ctx context.Context, q querier) error {
-	if d.identified.Load() {
+// Identity is what is known of the servers of a pool, which are all alike.
+type Identity struct{ known atomic.Bool }
+
+// Ask refuses a server that is known not to exclude. It asks until one was not refused, and then no
+// more. It comes before the first lock, on the connection of that lock.
+func (i *Identity) Ask(ctx context.Context, q client.Querier) error {
+	if i.known.Load() {
 		return nil
 	}
 	columns, err := q.Run(ctx, sqltext.Script{identity})
 	if err != nil {
 		return err
 	}
-	return d.identifiedBy(columns[0])
+	return i.judge(columns[0])
 }
 
-// identifiedBy judges the answer to identity.
-func (d *driver[Tx]) identifiedBy(extensions []string) error {
+// judge judges the answer to identity.
+func (i *Identity) judge(extensions []string) error {
 	if len(extensions) > 0 {
 		return manyWriters("it has the extension " + strings.Join(extensions, ", "))
 	}
-	d.identified.Store(true)
+	i.known.Store(true)
 	return nil
 }
 

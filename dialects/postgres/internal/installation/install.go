@@ -1,0 +1,238 @@
+// Package installation makes the lock table and those beside it, and finds out whether locks work
+// there. It takes no lock of a caller's.
+package installation
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
+
+// Find does what dialects.Driver promises. The same trip asks who the server is.
+func Find(ctx context.Context, q client.Querier, known *Identity, table string) (
+	found dialects.LockTable, err error,
+) {
+	s, err := surveyOf(ctx, q, table, edgesSQL)
+	if err == nil {
+		err = known.judge(s.extensions)
+	}
+	if err != nil {
+		return found, err
+	}
+	found.Name = s.name
+	found.Slots, err = s.Seeded(table)
+	return found, err
+}
+
+// Install does what dialects.Driver promises. It creates and seeds the table in one transaction: a
+// crash leaves all of it or nothing. An advisory lock keeps other replicas out, because CREATE
+// TABLE IF NOT EXISTS alone fails when two run it at once. A client that falls silent keeps them
+// out for the lease at most.
+func Install(ctx context.Context, with client.With, layout dialects.Layout) error {
+	t, err := tablesOf(layout.Table)
+	if err != nil {
+		return err
+	}
+	installLock := fnv.New64a()
+	installLock.Write([]byte("txlock install\x00" + t.locks.name))
+	return with(ctx, func(q client.Querier) (err error) {
+		defer func() {
+			if err != nil {
+				q.Abandon(ctx)
+			}
+		}()
+		if _, err := q.Run(ctx, sqltext.Script{
+			client.Begin,
+			client.Leased(layout.Lease),
+			sqltext.With("select pg_advisory_xact_lock($1)", strconv.FormatInt(int64(installLock.Sum64()), 10)),
+		}); err != nil {
+			return err
+		}
+		name, err := seed(ctx, q, layout, t.locks)
+		if err == nil {
+			err = complete(ctx, q, name)
+		}
+		if err != nil {
+			return err
+		}
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		return execute(clean, q, client.Commit.SQL)
+	})
+}
+
+func execute(ctx context.Context, q client.Querier, text string) error {
+	_, err := q.Run(ctx, sqltext.Script{sqltext.Silent(text)})
+	return err
+}
+
+// ask asks a question that is answered by yes or no.
+func ask(ctx context.Context, q client.Querier, question string, args ...string) (yes bool, err error) {
+	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select "+question, args...)})
+	return err == nil && server.IsTrue(columns[0][0]), err
+}
+
+const isThere = "to_regclass($1) is not null"
+
+// Schema does what dialects.Driver promises.
+func Schema(layout dialects.Layout) (string, error) {
+	t, err := tablesOf(layout.Table)
+	statements := []string{t.locks.create(), seedSQL(t.locks.name, layout.Slots)}
+	for _, beside := range []table{t.epochs, t.runs, t.tokens, t.leaders, t.permits, t.markers, t.markersAge} {
+		statements = append(statements, beside.create())
+	}
+	return strings.Join(append(statements, t.completion()), ";\n\n") + ";\n", err
+}
+
+// seed creates the lock table and completes its rows. It returns its full name.
+func seed(ctx context.Context, q client.Querier, layout dialects.Layout, locks table) (name string, err error) {
+	exists, err := ask(ctx, q, isThere, locks.name)
+	if err != nil {
+		return "", err
+	}
+	if !exists {
+		if err := execute(ctx, q, locks.create()); err != nil {
+			return "", fmt.Errorf("create table: %w", err)
+		}
+	}
+	found, err := surveyOf(ctx, q, layout.Table, censusSQL)
+	if err != nil {
+		return "", err
+	}
+	wanted, err := found.Wanted(layout.Table, layout.Slots)
+	if err != nil {
+		return "", err
+	}
+	if _, err := found.Seeded(layout.Table); err == nil {
+		return found.name, nil
+	}
+	if err := execute(ctx, q, seedSQL(locks.name, wanted)); err != nil {
+		return "", fmt.Errorf("seed table: %w", err)
+	}
+	_, err = slotsOf(ctx, q, layout.Table)
+	return found.name, err
+}
+
+// complete creates what stands beside the lock table, as far as it is missing, in its schema.
+func complete(ctx context.Context, q client.Querier, locks string) error {
+	t, err := tablesOf(locks)
+	if err != nil {
+		return err
+	}
+	lacking := []table{t.epochs, t.runs, t.tokens, t.leaders, t.permits}
+	marked, err := ask(ctx, q, isThere, t.markers.name)
+	if err != nil {
+		return err
+	}
+	if !marked {
+		lacking = append(lacking, t.markers, t.markersAge)
+	}
+	for _, beside := range lacking {
+		if err := execute(ctx, q, beside.create()); err != nil {
+			return err
+		}
+	}
+	for _, beside := range []table{t.leaders, t.permits} {
+		_, err := q.Run(ctx, sqltext.Script{{SQL: "select hash from " + beside.name + " limit 0"}})
+		if server.State(err) == server.UndefinedColumn {
+			return locktable.Older(beside.name, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fenced, err := t.fenced(ctx, q)
+	if err == nil && !fenced {
+		err = execute(ctx, q, t.completion())
+	}
+	return err
+}
+
+// fenced tells whether all that tokens are drawn from is there, in the shape that it has here.
+func (t tables) fenced(ctx context.Context, q client.Querier) (bool, error) {
+	return ask(ctx, q, "to_regclass($2) is not null and to_regclass($3) is not null and exists (select from "+
+		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", t.epochs.name, t.runs.name,
+		t.tokens.name)
+}
+
+// ExplainFence is missing, the server's error, unless the table that it did not find is one that
+// tokens are drawn from.
+func ExplainFence(ctx context.Context, q client.Querier, table string, missing error) error {
+	t, err := tablesOf(table)
+	if err != nil {
+		return err
+	}
+	if fenced, err := t.fenced(ctx, q); err != nil || fenced {
+		return missing
+	}
+	return locktable.NoFence(table, server.Said(missing))
+}
+
+// seedSQL inserts the slots that are missing.
+func seedSQL(table string, slots int) string {
+	return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT slot, %d FROM generate_series(0, %[2]d - 1) AS slot\n"+
+		"ON CONFLICT DO NOTHING", table, slots)
+}
+
+func slotsOf(ctx context.Context, q client.Querier, table string) (int, error) {
+	s, err := surveyOf(ctx, q, table, censusSQL)
+	if err != nil {
+		return 0, err
+	}
+	return s.Seeded(table)
+}
+
+// censusSQL counts the slots of a quoted table.
+func censusSQL(quoted string) string {
+	return "select concat_ws(' ', count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), " +
+		"coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted
+}
+
+// edgesSQL looks at the first slot and the last one alone: a lock fails if its own is missing.
+func edgesSQL(quoted string) string {
+	edge := "(select slot, slots from " + quoted + " order by slot"
+	return "select concat_ws(' ', z.slot - a.slot + 1, a.slot, z.slot, least(a.slots, z.slots), " +
+		"greatest(a.slots, z.slots)) from " + edge + " limit 1) a, " + edge + " desc limit 1) z"
+}
+
+// survey is what a lock table says of itself, its name with its schema, and who the server is.
+type survey struct {
+	locktable.Census
+	name       string
+	extensions []string // see identity
+}
+
+// surveyOf asks with the SQL that census returns. An empty table may give no row.
+func surveyOf(ctx context.Context, q client.Querier, table string, census func(quoted string) string) (
+	s survey, err error,
+) {
+	quoted, err := sqltext.QuoteTable(table)
+	if err != nil {
+		return s, err
+	}
+	columns, err := q.Run(ctx, sqltext.Script{
+		identity,
+		{SQL: census(quoted)},
+		sqltext.With("select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
+			"on n.oid = relnamespace where c.oid = $1::regclass", quoted),
+	})
+	if err != nil {
+		return s, server.Ours(err, table)
+	}
+	if answer := strings.Join(columns[1], ""); answer != "" {
+		if _, err = fmt.Sscan(answer, &s.Rows, &s.MinSlot, &s.MaxSlot, &s.MinSlots, &s.MaxSlots); err != nil {
+			return s, locktable.NotInstalled(table, err)
+		}
+	}
+	s.extensions, s.name = columns[0], strings.Join(columns[2], "")
+	return s, nil
+}

@@ -1,0 +1,172 @@
+package records
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/batch"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
+
+// microseconds counts those of a time since the Unix epoch. They are exact: extract is numeric.
+func microseconds(time string) string { return "(extract(epoch from " + time + ") * 1000000)::bigint" }
+
+// windowSQL is when the window of a time begins.
+func windowSQL(time, period string) string {
+	return microseconds(time) + " - " + microseconds(time) + " % " + period + "::bigint"
+}
+
+// isoSQL writes a time as every session reads it, whatever its DateStyle and its time zone are.
+func isoSQL(time string) string {
+	return "to_char((" + time + ") at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')"
+}
+
+func hashOf(marker dialects.Marker) string { return fmt.Sprintf(`\x%x`, marker.Hash) }
+
+func periodOf(marker dialects.Marker) string {
+	return strconv.FormatInt(marker.Period.Microseconds(), 10)
+}
+
+// DoneSQL is the rest of a query that finds the marker, if the work was done. It is evaluated where
+// nothing is waited for, so it is now when the statement begins.
+func DoneSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
+	beside, err := sqltext.Beside(marker.Table)
+	text := " from " + beside(locktable.Markers) + " where marker = " + s.Bind(hashOf(marker))
+	if marker.Period > 0 {
+		begin := windowSQL("statement_timestamp()", s.Bind(periodOf(marker)))
+		text += " and " + microseconds("done_at") + " >= " + begin
+	}
+	return text, err
+}
+
+// MarkSQL writes a marker where a condition holds, which is the rest of a query, and returns a row
+// if it was not there. The clock is read when the statement runs, after the grant, and not when the
+// transaction began. A clock that was set back does not make work run twice: what was done later
+// than now was done.
+func MarkSQL(marker dialects.Marker, where func(*sqltext.Statement) string) (s sqltext.Statement, err error) {
+	beside, err := sqltext.Beside(marker.Table)
+	s.SQL = "insert into " + beside(locktable.Markers) + " as former (marker, done_at) select " +
+		s.Bind(hashOf(marker)) + "::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
+	if marker.Period > 0 {
+		s.SQL += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
+			windowSQL("excluded.done_at", s.Bind(periodOf(marker)))
+	} else {
+		s.SQL += "nothing"
+	}
+	s.SQL += " returning '1'"
+	return s, err
+}
+
+// Mark does what dialects.Marking promises.
+func Mark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
+	mark, err := MarkSQL(marker, func(*sqltext.Statement) string { return "" })
+	if err != nil {
+		return err
+	}
+	marked, err := runDetached(ctx, q, marker, mark)
+	if err == nil && len(marked) == 0 {
+		err = dialects.ErrDone
+	}
+	return err
+}
+
+// Unmark does what dialects.Marking promises.
+func Unmark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
+	beside, err := sqltext.Beside(marker.Table)
+	if err == nil {
+		_, err = runDetached(ctx, q, marker,
+			sqltext.Silent("delete from "+beside(locktable.Markers)+" where marker = $1", hashOf(marker)))
+	}
+	return err
+}
+
+// runDetached runs one statement of ours in the transaction. With ctx, pgx would close the
+// connection when that ends.
+func runDetached(ctx context.Context, q client.Querier, marker dialects.Marker, sent sqltext.Statement) (
+	[]string, error,
+) {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	columns, err := q.Run(clean, sqltext.Script{sent})
+	switch {
+	case server.Broken(err):
+		return nil, dialects.Lost(err)
+	case err != nil:
+		return nil, server.Ours(err, marker.Table)
+	}
+	return columns[0], nil
+}
+
+// Done does what dialects.Recorder promises.
+func Done(ctx context.Context, with client.With, marker dialects.Marker) (at time.Time, err error) {
+	var read sqltext.Statement
+	found, err := DoneSQL(marker, &read)
+	if err != nil {
+		return at, err
+	}
+	read.SQL = "select " + microseconds("done_at") + "::text" + found
+	err = with(ctx, func(q client.Querier) error {
+		columns, err := q.Run(ctx, sqltext.Script{read})
+		if err != nil || len(columns[0]) == 0 {
+			return server.Ours(err, marker.Table)
+		}
+		micros, err := strconv.ParseInt(columns[0][0], 10, 64)
+		at = time.UnixMicro(micros)
+		return err
+	})
+	return at, err
+}
+
+// Sweep does what dialects.Recorder promises. Each batch begins at the age where the last one
+// ended: the server need not look again at what was deleted before.
+func Sweep(ctx context.Context, with client.With, table string, age time.Duration) (deleted int64, err error) {
+	beside, err := sqltext.Beside(table)
+	if err != nil {
+		return 0, err
+	}
+	markers := beside(locktable.Markers)
+	sweep := "with old as (select marker, done_at from " + markers + " where done_at >= $1 and done_at < $2 " +
+		"order by done_at limit $3::int for update skip locked), " +
+		"gone as (delete from " + markers + " as former using old where former.marker = old.marker) " +
+		"select concat_ws(' ', count(*), " + isoSQL("max(done_at)") + ") from old"
+	err = with(ctx, func(q client.Querier) error {
+		// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
+		limit := isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'")
+		limits, err := q.Run(ctx, sqltext.Script{
+			sqltext.With("select "+limit, strconv.FormatInt(age.Microseconds(), 10)),
+		})
+		if err != nil {
+			return err
+		}
+		from, until := "-infinity", limits[0][0]
+		var size batch.Size
+		for {
+			most, begun := size.Next(), time.Now()
+			columns, err := run(ctx, q, markers,
+				client.Begin, sqltext.With(sweep, from, until, strconv.Itoa(most)), client.Commit)
+			if err != nil {
+				return err
+			}
+			number, last, _ := strings.Cut(columns[1][0], " ")
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				return err
+			}
+			deleted += int64(n)
+			if n < most {
+				return nil
+			}
+			from = last
+			size.Took(time.Since(begun))
+		}
+	})
+	return deleted, err
+}
