@@ -55,8 +55,8 @@ func (d *driver[Tx]) Seats(ctx context.Context, table string, election dialects.
 
 // Appoint implements dialects.Electorate.
 func (d *driver[Tx]) Appoint(ctx context.Context, seats dialects.Seats, identity string, term int64) error {
-	d.passing.RLock()
-	defer d.passing.RUnlock()
+	d.waits.Aside.RLock()
+	defer d.waits.Aside.RUnlock()
 	return records.Appoint(ctx, d.with, seats, identity, term)
 }
 

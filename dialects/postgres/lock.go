@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -18,7 +19,7 @@ import (
 // querier runs scripts on one connection.
 type querier struct {
 	client.Querier
-	waits *waits // of the driver
+	waits *giveway.Waits // of the driver
 }
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
@@ -28,36 +29,26 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 ) (token int64, err error) {
 	on.limit = interrupt.Limit(ctx, request)
 	told := on.limit > 0
-	patience := patienceOf(request, on.as)
-	if patience > 0 && (!told || patience < on.limit) {
+	patience := giveway.Patience(request)
+	mayBreak := on.as == guest && !request.Try && (!told || patience < on.limit)
+	if mayBreak {
 		on.limit, told = patience, false
-	} else {
-		patience = 0
 	}
 	p, err := lockScript(request, on)
 	if err != nil {
 		return 0, err
 	}
-	var columns [][]string
-	var asked bool // to give way
-	func() {
-		w := q.waits.enter(request, q)
-		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = q.interrupted(ctx, told, on.as, func(ctx context.Context) (err error) {
-			columns, err = sendLock(ctx, p)
-			return err
-		})
-	}()
+	columns, asked, err := q.wait(ctx, request, told, on.as, p, sendLock)
 	state := server.State(err)
 	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
 	var verdict error
 	if on.as != owner {
 		verdict = verdictOf(err)
 	}
-	gaveWay := asked && state == server.QueryCanceled || patience > 0 && state == server.LockNotAvailable
+	gaveWay := asked && state == server.QueryCanceled || mayBreak && state == server.LockNotAvailable
 	switch {
 	case (gaveWay || moved) && ctx.Err() == nil:
-		return 0, errGaveWay
+		return 0, giveway.Err
 	case moved:
 		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case verdict != nil:
@@ -83,6 +74,19 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return 0, err
 	}
 	return tokenOf(columns[p.token])
+}
+
+// wait sends a script that may wait, and tells whether it was asked to give way.
+func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role, p plan,
+	send func(context.Context, plan) ([][]string, error),
+) (columns [][]string, asked bool, err error) {
+	w := q.waits.Enter(request, q.Querier)
+	defer func() { asked = q.waits.Leave(w) }() // also when the client library panics
+	err = q.interrupted(ctx, told, as, func(ctx context.Context) (err error) {
+		columns, err = send(ctx, p)
+		return err
+	})
+	return columns, false, err
 }
 
 // interrupted runs a statement, and ends it on the server when ctx ends first.
@@ -147,7 +151,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 func (q querier) explainMove(ctx context.Context, failed error) error {
 	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
 	if err == nil && server.IsTrue(columns[0][0]) {
-		return errGaveWay
+		return giveway.Err
 	}
 	return failed
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -216,25 +217,16 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	if err := p.finishPermit(request, on); err != nil {
 		return got, false, err
 	}
-	var columns [][]string
-	var asked bool // to give way
-	func() {
-		w := q.waits.enter(request, q)
-		defer func() { asked = q.waits.leave(w) }() // also when the client library panics
-		err = q.interrupted(ctx, limit > 0, as, func(ctx context.Context) (err error) {
-			columns, err = run(ctx, p)
-			return err
-		})
-	}()
+	columns, asked, err := q.wait(ctx, request, limit > 0, as, p, run)
 	if asked && server.State(err) == server.QueryCanceled && ctx.Err() == nil {
-		return got, true, errGaveWay
+		return got, true, giveway.Err
 	}
 	if err != nil {
 		return got, true, server.Classify(err, request)
 	}
 	if reason, ended := strings.CutPrefix(columns[p.rows][0], "none"); ended {
 		if asked && ctx.Err() == nil {
-			return got, false, errGaveWay
+			return got, false, giveway.Err
 		}
 		return got, false, fmt.Errorf("%w: no permit came free in time%s", dialects.ErrNotAcquired, reasonOf(reason))
 	}

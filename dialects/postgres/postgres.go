@@ -10,7 +10,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +17,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
@@ -78,16 +78,13 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
 	pool     client.Pool[Tx]
-	waits    waits
+	waits    *giveway.Waits
 	identity installation.Identity
-	// passing is shared by the elections that take a connection for a moment, beside that of the
-	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
-	passing sync.RWMutex
 }
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.waits.look = d.awaitedSnapshot
+	d.waits = giveway.New(d.with, p.Alone)
 	return d
 }
 
@@ -115,7 +112,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		// A wait for a permit that gave way may have spoiled its connection, or a statement of it
 		// was not prepared as it should be. Another one serves.
 		switch {
-		case errors.Is(err, errGaveWay):
+		case errors.Is(err, giveway.Err):
 			continue
 		case !errors.Is(err, server.ErrUnprepared):
 		case unprepared:
@@ -148,7 +145,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		got, err = s.begin(ctx, request)
 		switch {
 		case errors.Is(err, client.ErrUnsettled):
-		case (errors.Is(err, server.ErrUnprepared) || errors.Is(err, errGaveWay)) && !s.spoiled &&
+		case (errors.Is(err, server.ErrUnprepared) || errors.Is(err, giveway.Err)) && !s.spoiled &&
 			conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
@@ -174,7 +171,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	if err != nil {
 		return err
 	}
-	q := querier{in, &d.waits}
+	q := querier{in, d.waits}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	err = d.identity.Ask(clean, in)
 	cancel()
@@ -185,7 +182,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, errGaveWay) {
+		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, giveway.Err) {
 			return err
 		}
 	}
@@ -223,7 +220,7 @@ func (d *driver[Tx]) acquire(ctx context.Context) (client.Conn[Tx], querier, err
 		return nil, querier{}, err
 	}
 	conn, q, err := d.pool.Acquire(ctx)
-	return conn, querier{q, &d.waits}, err
+	return conn, querier{q, d.waits}, err
 }
 
 // with runs work on a connection of the pool. One that comes back in a transaction is closed:

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -155,7 +156,7 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 			s.renewal.note(request, got)
 			s.nested = name
 			return got, nil
-		case !errors.Is(err, errGaveWay):
+		case !errors.Is(err, giveway.Err):
 			return got, err
 		}
 		if err := s.renewSoon(ctx); err != nil {

@@ -1,4 +1,6 @@
-package postgres
+// Package giveway looks after the statements of a driver that wait for locks, and has them give way
+// to who waits for their snapshots.
+package giveway
 
 import (
 	"context"
@@ -42,8 +44,8 @@ const (
 	lookLimit    = 2 * time.Second
 )
 
-// errGaveWay occurs when a wait has left the queue in order to enter it again.
-var errGaveWay = errors.New("the wait gave way to somebody who waits for its snapshot")
+// Err occurs when a wait has left the queue in order to enter it again.
+var Err = errors.New("the wait gave way to somebody who waits for its snapshot")
 
 // maxWaitOf is how long a wait for request keeps one snapshot.
 func maxWaitOf(request dialects.Request) time.Duration {
@@ -57,25 +59,19 @@ func maxWaitOf(request dialects.Request) time.Duration {
 	return limit
 }
 
-// patienceOf is how long the server lets a nested call wait for one lock: a little longer than
-// until the wait gives way. Then it goes on to wait, if somebody is there to say so. Else its
-// session is idle, and ends after the lease, with all that it holds. It is 0 where nothing is held
-// meanwhile.
-func patienceOf(request dialects.Request, as role) time.Duration {
-	if as != guest || request.Try {
-		return 0
-	}
-	return maxWaitOf(request) + 2*lookEvery
-}
+// Patience is how long the server lets a nested call wait for one lock: a little longer than until
+// the wait gives way. Then it goes on to wait, if somebody is there to say so. Else its session is
+// idle, and ends after the lease, with all that it holds.
+func Patience(request dialects.Request) time.Duration { return maxWaitOf(request) + 2*lookEvery }
 
-// wait is a statement that waits for rows.
-type wait struct {
+// Wait is a statement that waits for rows.
+type Wait struct {
 	begun     time.Time
 	limit     time.Duration
 	interrupt func(context.Context) error
 	conn      *pgx.Conn // nil: not known
-	next      *wait     // in the order in which they began
-	previous  *wait
+	next      *Wait     // in the order in which they began
+	previous  *Wait
 
 	mu    sync.Mutex
 	over  bool
@@ -85,7 +81,7 @@ type wait struct {
 }
 
 // giveWay interrupts the statement until it ends. It does so once.
-func (w *wait) giveWay() {
+func (w *Wait) giveWay() {
 	w.mu.Lock()
 	if w.over || w.asked {
 		w.mu.Unlock()
@@ -107,7 +103,7 @@ func (w *wait) giveWay() {
 
 // end returns when no interrupt is under way: a late one would hit the connection's next statement.
 // It tells whether the wait was asked to give way.
-func (w *wait) end() (asked bool) {
+func (w *Wait) end() (asked bool) {
 	w.mu.Lock()
 	w.over = true
 	asked = w.asked
@@ -119,26 +115,40 @@ func (w *wait) end() (asked bool) {
 	return asked
 }
 
-// waits are those of a driver. One timer looks after all of them, so that a wait that is over soon
+// Waits are those of a driver. One timer looks after all of them, so that a wait that is over soon
 // costs nothing for it.
-type waits struct {
+type Waits struct {
+	// Aside is shared by the elections that take a connection for a moment, beside that of the seat.
+	// A look at the waits must have it alone: so a process needs two connections, not three.
+	Aside sync.RWMutex
+
 	// look asks the server how long somebody has been waiting for the snapshot of one of them, if
 	// anybody is. Known is the connection of one, if any is known.
 	look func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error)
 
 	mu      sync.Mutex
-	oldest  *wait
-	newest  *wait
+	oldest  *Wait
+	newest  *Wait
 	timer   *time.Timer
 	looking bool // the timer runs, or a look is under way
 }
 
-// enter says that the lock of request is asked for. A try does not wait, and is nil.
-func (ws *waits) enter(request dialects.Request, q querier) *wait {
+// New looks after waits by connections of a pool, and by one that alone makes where the pool has
+// none to give, as [client.Pool] says.
+func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statement) ([]string, error)) *Waits {
+	ws := &Waits{}
+	ws.look = func(ctx context.Context, known *pgx.Conn) (time.Duration, bool, error) {
+		return ws.awaited(ctx, known, with, alone)
+	}
+	return ws
+}
+
+// Enter says that the lock of request is asked for. A try does not wait, and is nil.
+func (ws *Waits) Enter(request dialects.Request, q client.Querier) *Wait {
 	if request.Try {
 		return nil
 	}
-	w := &wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.Conn}
+	w := &Wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.Conn}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.begun = time.Now()
@@ -159,8 +169,8 @@ func (ws *waits) enter(request dialects.Request, q querier) *wait {
 	return w
 }
 
-// leave says that the wait is over. It tells whether it was asked to give way.
-func (ws *waits) leave(w *wait) (asked bool) {
+// Leave says that the wait is over. It tells whether it was asked to give way.
+func (ws *Waits) Leave(w *Wait) (asked bool) {
 	if w == nil {
 		return false
 	}
@@ -180,7 +190,7 @@ func (ws *waits) leave(w *wait) (asked bool) {
 }
 
 // lookAfter comes again as long as there are waits.
-func (ws *waits) lookAfter() {
+func (ws *Waits) lookAfter() {
 	ws.mu.Lock()
 	if ws.looking = ws.oldest != nil; !ws.looking {
 		ws.mu.Unlock()
@@ -198,7 +208,7 @@ func (ws *waits) lookAfter() {
 		since, some, err := ws.look(ctx, known)
 		cancel()
 		answered := time.Now() // rather too late: a wait that began a little later gives way too
-		ws.tell(func(w *wait) bool {
+		ws.tell(func(w *Wait) bool {
 			return time.Since(w.begun) >= w.limit || err == nil && some && w.begun.Before(answered.Add(-since))
 		})
 	}
@@ -208,7 +218,7 @@ func (ws *waits) lookAfter() {
 }
 
 // tell asks the waits that must to give way.
-func (ws *waits) tell(must func(*wait) bool) {
+func (ws *Waits) tell(must func(*Wait) bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for w := ws.oldest; w != nil; w = w.next {
@@ -227,19 +237,21 @@ const awaitedSnapshotSQL = "select extract(epoch from clock_timestamp() - min(wa
 	"and session.application_name ~ ($1::text || '[ +]') " +
 	"and exists (select from pg_locks queued where queued.pid = ours.pid and not queued.granted)"
 
-// awaitedSnapshot asks on a connection of the pool. When the pool has none to give, it may be the
-// waits that have them all: then it makes a connection as a known one was made. While an election
-// takes another connection it does not ask: the next look comes soon.
-func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error) {
-	if !d.passing.TryLock() {
+// awaited asks on a connection of the pool. When the pool has none to give, it may be the waits that
+// have them all: then alone makes a connection as a known one was made. While an election takes
+// another connection it does not ask: the next look comes soon.
+func (ws *Waits) awaited(ctx context.Context, known *pgx.Conn, with client.With,
+	alone func(context.Context, *pgx.Conn, sqltext.Statement) ([]string, error),
+) (since time.Duration, some bool, err error) {
+	if !ws.Aside.TryLock() {
 		return 0, false, nil
 	}
-	defer d.passing.Unlock()
+	defer ws.Aside.Unlock()
 	brief, cancel := context.WithTimeout(ctx, client.FromPoolWithin)
 	defer cancel()
 	var column []string
 	ask := sqltext.With(awaitedSnapshotSQL, label.Process)
-	err = d.with(brief, func(q client.Querier) error {
+	err = with(brief, func(q client.Querier) error {
 		columns, err := q.Run(ctx, sqltext.Script{ask})
 		if err == nil {
 			column = columns[0]
@@ -247,7 +259,7 @@ func (d *driver[Tx]) awaitedSnapshot(ctx context.Context, known *pgx.Conn) (sinc
 		return err
 	})
 	if err != nil && brief.Err() != nil && known != nil {
-		column, err = d.pool.Alone(ctx, known, ask)
+		column, err = alone(ctx, known, ask)
 	}
 	if err != nil || len(column) == 0 || column[0] == "" {
 		return 0, false, err

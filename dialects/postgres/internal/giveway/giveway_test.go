@@ -1,4 +1,4 @@
-package postgres
+package giveway
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // asker stands for the server: it says whether somebody waits for a snapshot, as the test sets it.
 type asker struct {
-	waits
+	Waits
 	mu    sync.Mutex
 	since time.Duration
 	some  bool
@@ -49,14 +49,14 @@ func (a *asker) looked() int {
 }
 
 // enterFor enters a wait whose interrupts are counted.
-func (a *asker) enterFor(lease time.Duration) (w *wait, interrupts *atomic.Int32) {
+func (a *asker) enterFor(lease time.Duration) (w *Wait, interrupts *atomic.Int32) {
 	interrupts = &atomic.Int32{}
-	w = a.enter(dialects.Request{Lease: lease}, querier{Querier: client.Querier{
+	w = a.Enter(dialects.Request{Lease: lease}, client.Querier{
 		Interrupt: func(context.Context) error {
 			interrupts.Add(1)
 			return nil
 		},
-	}})
+	})
 	return w, interrupts
 }
 
@@ -74,7 +74,7 @@ func TestAWaitKeepsItsPlaceAsLongAsItHarmsNobody(t *testing.T) {
 		require.Positive(t, a.looked())
 		after(time.Second + lookEvery)
 		require.Positive(t, interrupts.Load(), "it is too old for VACUUM")
-		require.True(t, a.leave(w))
+		require.True(t, a.Leave(w))
 	})
 }
 
@@ -84,7 +84,7 @@ func TestAWaitWithAShortLeaseGivesWayEarlier(t *testing.T) {
 		w, interrupts := a.enterFor(2 * time.Second)
 		after(leasesToWait*2*time.Second + lookEvery)
 		require.Positive(t, interrupts.Load())
-		a.leave(w)
+		a.Leave(w)
 	})
 }
 
@@ -115,8 +115,8 @@ func TestWaitsGiveWayToWhoCameLater(t *testing.T) {
 		after(lookEvery)
 		require.Positive(t, oldInterrupts.Load())
 		require.Zero(t, youngInterrupts.Load())
-		require.True(t, a.leave(old))
-		require.False(t, a.leave(young))
+		require.True(t, a.Leave(old))
+		require.False(t, a.Leave(young))
 
 		interrupts := oldInterrupts.Load()
 		after(time.Minute)
@@ -130,14 +130,14 @@ func TestNobodyIsAskedForWaitsThatAreSoonOver(t *testing.T) {
 		for range 1000 {
 			w, _ := a.enterFor(30 * time.Second)
 			after(lookEvery / 10)
-			require.False(t, a.leave(w))
+			require.False(t, a.Leave(w))
 		}
 		require.Zero(t, a.looked())
-		require.Nil(t, a.enter(dialects.Request{Try: true}, querier{}), "a try does not wait")
-		require.False(t, a.leave(nil))
+		require.Nil(t, a.Enter(dialects.Request{Try: true}, client.Querier{}), "a try does not wait")
+		require.False(t, a.Leave(nil))
 		after(time.Minute) // the timer has stopped
-		a.waits.mu.Lock()
-		defer a.waits.mu.Unlock()
+		a.Waits.mu.Lock()
+		defer a.Waits.mu.Unlock()
 		require.False(t, a.looking)
 		require.Nil(t, a.oldest)
 		require.Nil(t, a.newest)
