@@ -12,19 +12,23 @@ const (
 	target = 15 * time.Millisecond
 )
 
-// Size is the size of the next batch. The zero value is ready.
-type Size struct{ n int }
-
-// Next returns the size of the next batch.
-func (s *Size) Next() int {
-	if s.n == 0 {
-		s.n = first
+// Run deletes batch after batch, until one is not full. Each begins where the last one ended: the
+// server need not look again at what was deleted before. It returns how many rows are deleted, also
+// after an error.
+func Run(from string, batch func(from string, size int) (last string, n int, err error)) (deleted int64, err error) {
+	for size := first; ; {
+		begun := time.Now()
+		last, n, err := batch(from, size)
+		deleted += int64(n)
+		if err != nil || n < size {
+			return deleted, err
+		}
+		from, size = last, after(size, time.Since(begun))
 	}
-	return s.n
 }
 
-// Took says how long a batch of that size has taken.
-func (s *Size) Took(d time.Duration) {
-	fitting := time.Duration(s.Next()) * target / max(d, time.Microsecond)
-	s.n = min(max(int(min(fitting, most)), least), s.n*2)
+// after is the size of the batch behind one that has taken so long.
+func after(size int, took time.Duration) int {
+	fitting := time.Duration(size) * target / max(took, time.Microsecond)
+	return min(max(int(min(fitting, most)), least), size*2)
 }

@@ -161,8 +161,7 @@ func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, marker dia
 	return time.UnixMicro(micros), err
 }
 
-// Sweep does what dialects.Recorder promises. Each batch begins at the age where the last one
-// ended: the server need not look again at what was deleted before, and is not purged yet.
+// Sweep does what dialects.Recorder promises, by age. What was deleted before is not purged yet.
 func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Duration) (deleted int64, err error) {
 	markers, err := sqltext.Beside(table, locktable.Markers)
 	if err != nil {
@@ -170,29 +169,22 @@ func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Durati
 	}
 	err = pool.With(ctx, func(conn *sql.Conn) error {
 		limits, err := server.Column(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
-			"MICROSECOND)", "IF("+sqltext.ByStatement+", 1, 0)", age.Microseconds()))
+			"MICROSECOND)", sqltext.Level, age.Microseconds()))
 		if err != nil {
 			return err
 		}
-		statements, until, _ := strings.Cut(limits[0], " ")
+		level, until, _ := strings.Cut(limits[0], " ")
 		options := sql.TxOptions{Isolation: sql.LevelReadCommitted}
-		if statements == "1" { // see sqltext.Level
+		if level == "REPEATABLE-READ" {
 			options.Isolation = sql.LevelRepeatableRead
 		}
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // what the reading may have begun
 			return err
 		}
-		var size batch.Size
-		for from := "0001-01-01"; ; {
-			most, begun := size.Next(), time.Now()
-			last, n, err := sweep(ctx, conn, options, markers, from, until, most)
-			deleted += int64(n)
-			if err != nil || n < most {
-				return server.Ours(err, markers)
-			}
-			from = last
-			size.Took(time.Since(begun))
-		}
+		deleted, err = batch.Run("0001-01-01", func(from string, size int) (last string, n int, err error) {
+			return sweep(ctx, conn, options, markers, from, until, size)
+		})
+		return server.Ours(err, markers)
 	})
 	return deleted, err
 }

@@ -20,7 +20,8 @@ import (
 func microseconds(time string) string { return "(extract(epoch from " + time + ") * 1000000)::bigint" }
 
 // windowSQL is when the window of a time begins.
-func windowSQL(time, period string) string {
+func windowSQL(s *sqltext.Statement, marker dialects.Marker, time string) string {
+	period := s.Bind(strconv.FormatInt(marker.Period.Microseconds(), 10))
 	return microseconds(time) + " - " + microseconds(time) + " % " + period + "::bigint"
 }
 
@@ -31,18 +32,13 @@ func isoSQL(time string) string {
 
 func hashOf(marker dialects.Marker) string { return fmt.Sprintf(`\x%x`, marker.Hash) }
 
-func periodOf(marker dialects.Marker) string {
-	return strconv.FormatInt(marker.Period.Microseconds(), 10)
-}
-
 // DoneSQL is the rest of a query that finds the marker, if the work was done. It is evaluated where
 // nothing is waited for, so it is now when the statement begins.
 func DoneSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
 	beside, err := sqltext.Beside(marker.Table)
 	text := " from " + beside(locktable.Markers) + " where marker = " + s.Bind(hashOf(marker))
 	if marker.Period > 0 {
-		begin := windowSQL("statement_timestamp()", s.Bind(periodOf(marker)))
-		text += " and " + microseconds("done_at") + " >= " + begin
+		text += " and " + microseconds("done_at") + " >= " + windowSQL(s, marker, "statement_timestamp()")
 	}
 	return text, err
 }
@@ -57,7 +53,7 @@ func MarkSQL(marker dialects.Marker, where func(*sqltext.Statement) string) (s s
 		s.Bind(hashOf(marker)) + "::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
 	if marker.Period > 0 {
 		s.SQL += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
-			windowSQL("excluded.done_at", s.Bind(periodOf(marker)))
+			windowSQL(&s, marker, "excluded.done_at")
 	} else {
 		s.SQL += "nothing"
 	}
@@ -125,8 +121,7 @@ func Done(ctx context.Context, with client.With, marker dialects.Marker) (at tim
 	return at, err
 }
 
-// Sweep does what dialects.Recorder promises. Each batch begins at the age where the last one
-// ended: the server need not look again at what was deleted before.
+// Sweep does what dialects.Recorder promises, by age.
 func Sweep(ctx context.Context, with client.With, table string, age time.Duration) (deleted int64, err error) {
 	beside, err := sqltext.Beside(table)
 	if err != nil {
@@ -146,27 +141,17 @@ func Sweep(ctx context.Context, with client.With, table string, age time.Duratio
 		if err != nil {
 			return err
 		}
-		from, until := "-infinity", limits[0][0]
-		var size batch.Size
-		for {
-			most, begun := size.Next(), time.Now()
+		deleted, err = batch.Run("-infinity", func(from string, size int) (last string, n int, err error) {
 			columns, err := run(ctx, q, markers,
-				client.Begin, sqltext.With(sweep, from, until, strconv.Itoa(most)), client.Commit)
+				client.Begin, sqltext.With(sweep, from, limits[0][0], strconv.Itoa(size)), client.Commit)
 			if err != nil {
-				return err
+				return "", 0, err
 			}
 			number, last, _ := strings.Cut(columns[1][0], " ")
-			n, err := strconv.Atoi(number)
-			if err != nil {
-				return err
-			}
-			deleted += int64(n)
-			if n < most {
-				return nil
-			}
-			from = last
-			size.Took(time.Since(begun))
-		}
+			n, err = strconv.Atoi(number)
+			return last, n, err
+		})
+		return err
 	})
 	return deleted, err
 }
