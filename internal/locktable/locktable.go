@@ -79,6 +79,29 @@ type Census struct {
 	MinSlots, MaxSlots     int
 }
 
+// CensusSQL asks a quoted table for its Census: by all rows or, at the edges, by the first and the
+// last. An empty table may give no row.
+func CensusSQL(quoted string, edges bool) string {
+	if !edges {
+		return "SELECT CONCAT_WS(' ', COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), " +
+			"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0)) FROM " + quoted
+	}
+	edge := "(SELECT slot, slots FROM " + quoted + " ORDER BY slot"
+	return "SELECT CONCAT_WS(' ', z.slot - a.slot + 1, a.slot, z.slot, LEAST(a.slots, z.slots), GREATEST(a.slots, " +
+		"z.slots)) FROM " + edge + " LIMIT 1) a CROSS JOIN " + edge + " DESC LIMIT 1) z"
+}
+
+// CensusOf reads the answer to CensusSQL.
+func CensusOf(table string, answer []string) (c Census, err error) {
+	if len(answer) == 0 {
+		return c, nil
+	}
+	if _, err = fmt.Sscan(answer[0], &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots); err != nil {
+		err = NotInstalled(table, err)
+	}
+	return c, err
+}
+
 // Seeded is the number of slots of a complete table; any other table is an error. Every row carries
 // that number, so that missing rows show, as far as the Census looks.
 func (c Census) Seeded(table string) (int, error) {

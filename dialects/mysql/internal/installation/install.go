@@ -22,7 +22,7 @@ import (
 // Find does what dialects.Driver promises.
 func Find(ctx context.Context, pool *client.Pool, table string) (found dialects.LockTable, err error) {
 	err = pool.With(ctx, func(conn *sql.Conn) (err error) {
-		edges, err := census(ctx, conn, table, edgesSQL)
+		edges, err := census(ctx, conn, table, true)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func Install(ctx context.Context, pool *client.Pool, layout dialects.Layout) err
 // complete creates and seeds what is missing.
 func complete(ctx context.Context, conn *sql.Conn, layout dialects.Layout, tables []table) error {
 	quoted, lacking := tables[0].name, tables[1:]
-	before, err := census(ctx, conn, layout.Table, censusSQL)
+	before, err := census(ctx, conn, layout.Table, false)
 	if server.Number(err) == server.NoSuchTable {
 		lacking, err = tables, nil
 	}
@@ -208,38 +208,22 @@ func seedSQL(table string, slots int, absent string) string {
 }
 
 func slotsOf(ctx context.Context, conn *sql.Conn, table string) (int, error) {
-	counted, err := census(ctx, conn, table, censusSQL)
+	counted, err := census(ctx, conn, table, false)
 	if err != nil {
 		return 0, err
 	}
 	return counted.Seeded(table)
 }
 
-// censusSQL counts the slots of a quoted table.
-func censusSQL(quoted string) string {
-	return "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), COALESCE(MIN(slots), 0), " +
-		"COALESCE(MAX(slots), 0) FROM " + quoted
-}
-
-// edgesSQL looks at the first slot and the last one alone: a lock fails if its own is missing.
-func edgesSQL(quoted string) string {
-	edge := "(SELECT slot, slots FROM " + quoted + " ORDER BY slot"
-	return "SELECT z.slot - a.slot + 1, a.slot, z.slot, LEAST(a.slots, z.slots), GREATEST(a.slots, z.slots) FROM " +
-		edge + " LIMIT 1) a JOIN " + edge + " DESC LIMIT 1) z"
-}
-
-// census reads what a lock table says of itself, by the SQL that asks returns. An empty table may
-// give no row.
-func census(ctx context.Context, conn *sql.Conn, table string, asks func(quoted string) string) (
-	c locktable.Census, err error,
-) {
+// census asks by all rows, or by those at the edges.
+func census(ctx context.Context, conn *sql.Conn, table string, edges bool) (c locktable.Census, err error) {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return c, err
 	}
-	err = conn.QueryRowContext(ctx, asks(quoted)).Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
-	if errors.Is(err, sql.ErrNoRows) {
-		return c, nil
+	answer, err := server.Column(ctx, conn, locktable.CensusSQL(quoted, edges))
+	if err != nil {
+		return c, server.Ours(err, table)
 	}
-	return c, server.Ours(err, table)
+	return locktable.CensusOf(table, answer)
 }

@@ -21,7 +21,7 @@ import (
 func Find(ctx context.Context, q client.Querier, known *Identity, table string) (
 	found dialects.LockTable, err error,
 ) {
-	s, err := surveyOf(ctx, q, table, edgesSQL)
+	s, err := surveyOf(ctx, q, table, true)
 	if err == nil {
 		err = known.judge(s.extensions)
 	}
@@ -104,7 +104,7 @@ func seed(ctx context.Context, q client.Querier, layout dialects.Layout, locks t
 			return "", fmt.Errorf("create table: %w", err)
 		}
 	}
-	found, err := surveyOf(ctx, q, layout.Table, censusSQL)
+	found, err := surveyOf(ctx, q, layout.Table, false)
 	if err != nil {
 		return "", err
 	}
@@ -184,24 +184,11 @@ func seedSQL(table string, slots int) string {
 }
 
 func slotsOf(ctx context.Context, q client.Querier, table string) (int, error) {
-	s, err := surveyOf(ctx, q, table, censusSQL)
+	s, err := surveyOf(ctx, q, table, false)
 	if err != nil {
 		return 0, err
 	}
 	return s.Seeded(table)
-}
-
-// censusSQL counts the slots of a quoted table.
-func censusSQL(quoted string) string {
-	return "select concat_ws(' ', count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), " +
-		"coalesce(min(slots), 0), coalesce(max(slots), 0)) from " + quoted
-}
-
-// edgesSQL looks at the first slot and the last one alone: a lock fails if its own is missing.
-func edgesSQL(quoted string) string {
-	edge := "(select slot, slots from " + quoted + " order by slot"
-	return "select concat_ws(' ', z.slot - a.slot + 1, a.slot, z.slot, least(a.slots, z.slots), " +
-		"greatest(a.slots, z.slots)) from " + edge + " limit 1) a, " + edge + " desc limit 1) z"
 }
 
 // survey is what a lock table says of itself, its name with its schema, and who the server is.
@@ -211,28 +198,22 @@ type survey struct {
 	extensions []string // see identity
 }
 
-// surveyOf asks with the SQL that census returns. An empty table may give no row.
-func surveyOf(ctx context.Context, q client.Querier, table string, census func(quoted string) string) (
-	s survey, err error,
-) {
+// surveyOf asks by all rows, or by those at the edges.
+func surveyOf(ctx context.Context, q client.Querier, table string, edges bool) (s survey, err error) {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return s, err
 	}
 	columns, err := q.Run(ctx, sqltext.Script{
 		identity,
-		{SQL: census(quoted)},
+		{SQL: locktable.CensusSQL(quoted, edges)},
 		sqltext.With("select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
 			"on n.oid = relnamespace where c.oid = $1::regclass", quoted),
 	})
 	if err != nil {
 		return s, server.Ours(err, table)
 	}
-	if answer := strings.Join(columns[1], ""); answer != "" {
-		if _, err = fmt.Sscan(answer, &s.Rows, &s.MinSlot, &s.MaxSlot, &s.MinSlots, &s.MaxSlots); err != nil {
-			return s, locktable.NotInstalled(table, err)
-		}
-	}
 	s.extensions, s.name = columns[0], strings.Join(columns[2], "")
-	return s, nil
+	s.Census, err = locktable.CensusOf(table, columns[1])
+	return s, err
 }
