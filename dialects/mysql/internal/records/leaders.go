@@ -35,21 +35,19 @@ func Seats(ctx context.Context, pool *client.Pool, table string, election dialec
 			if err != nil {
 				return "", err
 			}
-			s = dialects.Seats{Election: election.Hash, Table: leaders}
+			ids := map[string]string{}
 			for _, part := range parts {
-				switch kind, id, _ := strings.Cut(part, " "); kind {
-				case "seat":
-					s.Seat = id
-				case "record":
-					s.Record = id
-				case "office":
-					s.Office = id
+				kind, id, _ := strings.Cut(part, " ")
+				ids[kind] = id
+			}
+			switch {
+			case len(ids) == 3:
+				s = dialects.Seats{
+					Election: election.Hash, Table: leaders,
+					Seat: ids["seat"], Record: ids["record"], Office: ids["office"],
 				}
-			}
-			if s.Seat != "" && s.Record != "" && s.Office != "" {
 				return "", nil
-			}
-			if s = (dialects.Seats{}); !create {
+			case !create:
 				return "", nil
 			}
 			return "(hash, name, part) VALUES (" + hash + name + "'seat'), (" + hash + name + "'record'), (" + hash +

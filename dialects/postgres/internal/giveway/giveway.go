@@ -118,8 +118,8 @@ func (w *Wait) end() (asked bool) {
 // Waits are those of a driver. One timer looks after all of them, so that a wait that is over soon
 // costs nothing for it.
 type Waits struct {
-	// Aside is shared by the elections that take a connection for a moment, beside that of the seat.
-	// A look at the waits must have it alone: so a process needs two connections, not three.
+	// Aside is shared by the elections that take a connection for a moment, beside that of the
+	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
 	Aside sync.RWMutex
 
 	// look asks the server how long somebody has been waiting for the snapshot of one of them, if
@@ -133,12 +133,35 @@ type Waits struct {
 	looking bool // the timer runs, or a look is under way
 }
 
-// New looks after waits by connections of a pool, and by one that alone makes where the pool has
-// none to give, as [client.Pool] says.
+// New asks on a connection of the pool. When the pool has none to give, it may be the waits that
+// have them all: then alone makes a connection as a known one was made. While an election takes
+// another connection it does not ask: the next look comes soon.
 func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statement) ([]string, error)) *Waits {
 	ws := &Waits{}
-	ws.look = func(ctx context.Context, known *pgx.Conn) (time.Duration, bool, error) {
-		return ws.awaited(ctx, known, with, alone)
+	ws.look = func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error) {
+		if !ws.Aside.TryLock() {
+			return 0, false, nil
+		}
+		defer ws.Aside.Unlock()
+		brief, cancel := context.WithTimeout(ctx, client.FromPoolWithin)
+		defer cancel()
+		var column []string
+		ask := sqltext.With(awaitedSnapshotSQL, label.Process)
+		err = with(brief, func(q client.Querier) error {
+			columns, err := q.Run(ctx, sqltext.Script{ask})
+			if err == nil {
+				column = columns[0]
+			}
+			return err
+		})
+		if err != nil && brief.Err() != nil && known != nil {
+			column, err = alone(ctx, known, ask)
+		}
+		if err != nil || len(column) == 0 || column[0] == "" {
+			return 0, false, err
+		}
+		since, err = time.ParseDuration(column[0] + "s")
+		return since, err == nil, err
 	}
 	return ws
 }
@@ -236,34 +259,3 @@ const awaitedSnapshotSQL = "select extract(epoch from clock_timestamp() - min(wa
 	"where waiter.locktype = 'virtualxid' and not waiter.granted " +
 	"and session.application_name ~ ($1::text || '[ +]') " +
 	"and exists (select from pg_locks queued where queued.pid = ours.pid and not queued.granted)"
-
-// awaited asks on a connection of the pool. When the pool has none to give, it may be the waits that
-// have them all: then alone makes a connection as a known one was made. While an election takes
-// another connection it does not ask: the next look comes soon.
-func (ws *Waits) awaited(ctx context.Context, known *pgx.Conn, with client.With,
-	alone func(context.Context, *pgx.Conn, sqltext.Statement) ([]string, error),
-) (since time.Duration, some bool, err error) {
-	if !ws.Aside.TryLock() {
-		return 0, false, nil
-	}
-	defer ws.Aside.Unlock()
-	brief, cancel := context.WithTimeout(ctx, client.FromPoolWithin)
-	defer cancel()
-	var column []string
-	ask := sqltext.With(awaitedSnapshotSQL, label.Process)
-	err = with(brief, func(q client.Querier) error {
-		columns, err := q.Run(ctx, sqltext.Script{ask})
-		if err == nil {
-			column = columns[0]
-		}
-		return err
-	})
-	if err != nil && brief.Err() != nil && known != nil {
-		column, err = alone(ctx, known, ask)
-	}
-	if err != nil || len(column) == 0 || column[0] == "" {
-		return 0, false, err
-	}
-	since, err = time.ParseDuration(column[0] + "s")
-	return since, err == nil, err
-}

@@ -24,15 +24,11 @@ func Seats(ctx context.Context, with client.With, table string, election dialect
 		return s, err
 	}
 	leaders := beside(locktable.Leaders)
-	rows := group{
-		table: leaders, what: "the rows of election " + election.Hash,
-		find: sqltext.With("select string_agg(part || ' ' || id, ' ' order by part) from "+leaders+
-			" where hash = $1", election.Hash),
-		column:  "part",
-		missing: "nullif($2, ''), part from unnest(array['seat', 'record', 'office']) part on conflict do nothing",
-		args:    []string{election.Hash, election.Name},
-	}
-	err = rows.complete(ctx, with, func(found []string) (bool, error) {
+	find := sqltext.With("select string_agg(part || ' ' || id, ' ' order by part) from "+leaders+" where hash = $1",
+		election.Hash)
+	missing := sqltext.With("nullif($2, ''), part from unnest(array['seat', 'record', 'office']) part "+
+		"on conflict do nothing", election.Hash, election.Name)
+	err = complete(ctx, with, leaders, "part", find, missing, func(found []string) (bool, error) {
 		parts := strings.Fields(found[0])
 		if len(parts) < 6 {
 			return !create, nil

@@ -18,19 +18,15 @@ func Permits(ctx context.Context, with client.With, table string, semaphore dial
 	if err != nil {
 		return p, err
 	}
-	permits, args := beside(locktable.Permits), []string{semaphore.Hash, strconv.Itoa(n)}
-	rows := group{
-		table: permits, what: "the permits of semaphore " + semaphore.Hash,
-		find: sqltext.With("select id::text from "+permits+" where hash = $1 and permit < $2::int order by permit",
-			args...),
-		column: "permit",
-		missing: "nullif($3, ''), n from generate_series(0, $2::int - 1) n where not exists (select from " + permits +
-			" where hash = $1 and permit = n) order by n on conflict do nothing",
-		order: "order by n",
-		args:  append(args, semaphore.Name),
-	}
+	permits, count := beside(locktable.Permits), strconv.Itoa(n)
+	find := sqltext.With("select id::text from "+permits+" where hash = $1 and permit < $2::int order by permit",
+		semaphore.Hash, count)
+	missing := sqltext.With("nullif($3, ''), permit from generate_series(0, $2::int - 1) permit where not exists "+
+		"(select from "+permits+" own where own.hash = $1 and own.permit = permit.permit) order by permit "+
+		"on conflict do nothing",
+		semaphore.Hash, count, semaphore.Name)
 	p = dialects.Permits{Semaphore: semaphore.Hash, Table: permits}
-	err = rows.complete(ctx, with, func(found []string) (bool, error) {
+	err = complete(ctx, with, permits, "permit", find, missing, func(found []string) (bool, error) {
 		if len(found) < n {
 			return false, nil
 		}

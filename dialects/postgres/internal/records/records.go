@@ -21,28 +21,26 @@ func run(ctx context.Context, q client.Querier, table string, s ...sqltext.State
 	return columns, server.Ours(err, table)
 }
 
-// group is the rows of one election or semaphore.
-type group struct {
-	table, what string
-	find        sqltext.Statement
-	// Missing is a query for those that are missing, but for the hash in front. They differ in
-	// column, and are numbered in an order.
-	column, missing, order string
-	args                   []string // the hash, and those of missing
-}
-
-// complete has rows inserted, until look is content with what is found.
-func (g group) complete(ctx context.Context, with client.With, look func(found []string) (bool, error)) error {
-	into := g.column + ") "
-	add := sqltext.Silent("insert into "+g.table+" (hash, name, "+into+"select $1, "+g.missing, g.args...)
-	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
-	number := sqltext.Silent("insert into "+g.table+" (id, hash, name, "+into+"overriding system value select "+
-		"(select max(id) from "+g.table+") + row_number() over ("+g.order+"), $1, "+g.missing, g.args...)
+// complete has the rows of an election or a semaphore inserted, until look is content with what
+// find has found. Missing is a query for those that are missing, but for the hash in front, which
+// is the first argument of both. The rows differ in column.
+func complete(ctx context.Context, with client.With, table, column string, find, missing sqltext.Statement,
+	look func(found []string) (bool, error),
+) error {
+	insert := func(id, first string) sqltext.Script {
+		text := "insert into " + table + " (" + id + "hash, name, " + column + ") " + first + "$1, " + missing.SQL
+		return sqltext.Script{client.Begin, sqltext.Silent(text, missing.Args...), client.Commit, find}
+	}
 	return with(ctx, func(q client.Querier) error {
 		for _, attempt := range []sqltext.Script{
-			{g.find}, {client.Begin, add, client.Commit, g.find}, {client.Begin, number, client.Commit, g.find},
+			{find},
+			insert("", "select "),
+			// A logical replica has the rows of its publisher, but not how far their numbers were
+			// drawn.
+			insert("id, ", "overriding system value select (select max(id) from "+table+") + row_number() over (order "+
+				"by "+column+"), "),
 		} {
-			columns, err := run(ctx, q, g.table, attempt...)
+			columns, err := run(ctx, q, table, attempt...)
 			if err != nil {
 				return err
 			}
@@ -50,6 +48,6 @@ func (g group) complete(ctx context.Context, with client.With, look func(found [
 				return err
 			}
 		}
-		return fmt.Errorf("%w: %s went as they came", dialects.ErrNoRow, g.what)
+		return fmt.Errorf("%w: the rows of %s in %s went as they came", dialects.ErrNoRow, find.Args[0], table)
 	})
 }
