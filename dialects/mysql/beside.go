@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -55,7 +54,7 @@ func (d *Driver) Leader(ctx context.Context, seats dialects.Seats) (dialects.Lea
 }
 
 // Passing implements dialects.Electorate.
-func (d *Driver) Passing(err error) bool { return errors.Is(err, errNoRun) || server.Passing(err) }
+func (d *Driver) Passing(err error) bool { return server.Passing(err) }
 
 // Permits implements dialects.Semaphores.
 func (d *Driver) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (

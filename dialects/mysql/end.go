@@ -16,8 +16,8 @@ import (
 // Commit implements dialects.Session.
 func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	defer s.close()
-	ctx, stop := interrupt.Bound(ctx, by, s.conn.Cut)
-	defer func() { err = s.unlessCut(stop(), err) }()
+	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut, s.destroy)
+	defer done(&err)
 	s.endLoan()
 	if err := s.savepoints.Err(); err != nil {
 		_ = s.rollback(ctx)
@@ -57,26 +57,20 @@ func (s *session) commit(ctx context.Context) error {
 // Rollback implements dialects.Session.
 func (s *session) Rollback(ctx context.Context, by time.Time) (err error) {
 	defer s.close()
-	ctx, stop := interrupt.Bound(ctx, by, s.conn.Cut)
-	defer func() { err = s.unlessCut(stop(), err) }()
+	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut, s.destroy)
+	defer done(&err)
 	s.endLoan()
 	return server.Lost(s.rollback(ctx))
 }
 
-// unlessCut sees to it that a connection whose socket was closed is not another's.
-func (s *session) unlessCut(cut bool, err error) error {
-	if !cut {
-		return err
-	}
-	server.Destroy(s.conn.Conn)
-	return interrupt.Unanswered(err)
-}
+// destroy has the connection closed when it is given back.
+func (s *session) destroy() { server.Destroy(s.conn.Conn) }
 
 // close gives the connection back.
 func (s *session) close() {
 	s.endLoan()
 	if s.loan != nil && s.loan.Strays() {
-		server.Destroy(s.conn.Conn)
+		s.destroy()
 	}
 	_ = s.conn.Close()
 }
@@ -111,7 +105,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		}
 	}
 	if err != nil || s.readOnly {
-		server.Destroy(s.conn.Conn)
+		s.destroy()
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,9 +33,6 @@ import (
 // The session reads only tables in memory: a plain SELECT of an InnoDB table would take the
 // transaction's snapshot before the lock.
 type fence struct{ epochs, runs string }
-
-// errNoRun says that the server was restarted, or has taken over, since the last token.
-var errNoRun = errors.New("no token: the server was restarted or has taken over")
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
@@ -71,7 +67,7 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 	for _, row := range rows {
 		fields := strings.Fields(row)
 		if len(fields) != 4 {
-			return nil, 0, errNoRun
+			return nil, 0, fencing.ErrNoRun
 		}
 		var numbers [3]uint64
 		for i, field := range fields[1:] {
@@ -81,12 +77,9 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 		}
 		count, epoch, start := numbers[0], numbers[1], numbers[2]
 		if count <= start { // the row is another server's, brought here by a dump
-			return nil, 0, errNoRun
+			return nil, 0, fencing.ErrNoRun
 		}
 		made, err := fencing.Token(epoch, count-start)
-		if errors.Is(err, fencing.ErrSpent) {
-			err = errNoRun
-		}
 		if err != nil {
 			return nil, 0, err
 		}
@@ -128,7 +121,7 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 		return err
 	}
 	if len(granted) != 1 || granted[0] != "1" {
-		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", errNoRun, fenceLock)
+		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun, fenceLock)
 	}
 	run, err := server.Column(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
 	if err != nil {
@@ -154,7 +147,7 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if len(start) != 1 {
-		return errNoRun
+		return fencing.ErrNoRun
 	}
 	_, err = conn.ExecContext(ctx,
 		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s)", f.runs, epoch, start[0]))
@@ -229,5 +222,5 @@ func (s *session) readRun(ctx context.Context, table string) error {
 			return err
 		}
 	}
-	return errNoRun
+	return fencing.ErrNoRun
 }

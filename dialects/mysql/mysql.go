@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/records"
-	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -112,16 +112,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return s, got, nil
 		}
 		if errors.Is(err, errFound) {
-			go func() {
-				_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-			}()
+			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 			return nil, got, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		err = s.explain(clean, request, err)
 		broken := s.rollback(clean)
 		cancel()
-		if errors.Is(err, errNoRun) && !numbered && broken == nil {
+		if errors.Is(err, fencing.ErrNoRun) && !numbered && broken == nil {
 			if err = s.numberRun(ctx, request.Fence); err == nil {
 				numbered = true
 				continue
@@ -130,7 +128,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		if !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
-				server.Destroy(s.conn.Conn)
+				s.destroy()
 			}
 			s.close()
 			return nil, got, err

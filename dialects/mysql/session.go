@@ -54,7 +54,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	if got, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
 		switch {
 		case errors.Is(err, errHeadKept):
-			server.Destroy(s.conn.Conn)
+			s.destroy()
 		case errors.Is(err, errFound) && s.conn.Owned != nil && settings != "":
 			s.settle(request)
 		}

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -66,7 +65,7 @@ func (d *driver[Tx]) Leader(ctx context.Context, seats dialects.Seats) (dialects
 }
 
 // Passing implements dialects.Electorate.
-func (d *driver[Tx]) Passing(err error) bool { return errors.Is(err, errNoRun) || server.Passing(err) }
+func (d *driver[Tx]) Passing(err error) bool { return server.Passing(err) }
 
 // Permits implements dialects.Semaphores.
 func (d *driver[Tx]) Permits(ctx context.Context, table string, semaphore dialects.Named, n int) (

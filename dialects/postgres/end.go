@@ -16,8 +16,8 @@ import (
 // Commit implements dialects.Session.
 func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	defer s.conn.GiveBack()
-	ctx, stop := interrupt.Bound(ctx, by, s.Cut)
-	defer func() { err = s.unlessCut(stop(), err) }()
+	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
+	defer done(&err)
 	if s.mark == "" {
 		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
 	}
@@ -56,22 +56,13 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
 	defer s.conn.GiveBack()
-	ctx, stop := interrupt.Bound(ctx, by, s.Cut)
-	defer func() { err = s.unlessCut(stop(), err) }()
+	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
+	defer done(&err)
 	if err := s.gone(); err != nil {
 		_ = s.rollback(ctx)
 		return err
 	}
 	return dialects.Lost(s.rollback(ctx))
-}
-
-// unlessCut sees to it that a connection whose socket was closed is not another's.
-func (s *session[Tx]) unlessCut(cut bool, err error) error {
-	if !cut {
-		return err
-	}
-	s.conn.Destroy()
-	return interrupt.Unanswered(err)
 }
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -35,10 +34,6 @@ type fence struct{ epochs, runs, sequence string }
 // been emptied. Any role may ask for both. A reset of the statistics costs an epoch.
 const serverSQL = "array[pg_postmaster_start_time(), case when current_setting('server_version_num')::int >= 150000 " +
 	"then pg_stat_get_bgwriter_stat_reset_time() end]"
-
-// errNoRun says that the server was started since the last token, has crashed, or was promoted, or
-// that the counts of its run are spent.
-var errNoRun = errors.New("no token: the server was started anew or has taken over")
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
@@ -78,17 +73,13 @@ func (f fence) runVerdict(try bool) sqltext.Statement {
 
 func tokenOf(column []string) (int64, error) {
 	if len(column) == 0 {
-		return 0, errNoRun
+		return 0, fencing.ErrNoRun
 	}
 	var epoch, count uint64
 	if _, err := fmt.Sscanf(column[0], "%d %d", &epoch, &count); err != nil {
 		return 0, fmt.Errorf("no token: %q: %w", column[0], err)
 	}
-	token, err := fencing.Token(epoch, count)
-	if errors.Is(err, fencing.ErrSpent) {
-		return 0, errNoRun
-	}
-	return token, err
+	return fencing.Token(epoch, count)
 }
 
 // numberRun gives the server's run an epoch. Of several sessions that try at once, one
@@ -108,7 +99,7 @@ func numberRun(ctx context.Context, q client.Querier, table string) error {
 			return nil
 		}
 	}
-	return errNoRun
+	return fencing.ErrNoRun
 }
 
 // drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is

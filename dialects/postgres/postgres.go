@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
@@ -101,9 +102,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return s, got, nil
 		}
 		if errors.Is(err, errFound) {
-			go func() {
-				_ = s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-			}()
+			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 			return nil, dialects.Grant{}, err
 		}
 		if s != nil {
@@ -151,7 +150,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
 			aborted = true
-		case errors.Is(err, errNoRun) && !numbered:
+		case errors.Is(err, fencing.ErrNoRun) && !numbered:
 			if err = numberRun(ctx, q.Querier, request.Fence); err != nil {
 				return s, got, err
 			}

@@ -126,7 +126,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 		return dialects.Grant{}, err
 	}
 	got, err := s.joinLock(ctx, request)
-	if !errors.Is(err, errNoRun) {
+	if !errors.Is(err, fencing.ErrNoRun) {
 		return got, err
 	}
 	// The transaction cannot number the run: that must be committed now.

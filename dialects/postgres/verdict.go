@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -23,7 +24,7 @@ var verdicts = map[string]error{
 	missed:     errMissed,
 	otherRows:  missing.ErrRows,
 	done:       dialects.ErrDone,
-	noRun:      errNoRun,
+	noRun:      fencing.ErrNoRun,
 }
 
 const (

@@ -18,8 +18,9 @@ const countBits, epochBits = 40, 23
 // of the old run could follow one of the new.
 const Spent = 1<<countBits - 1<<20
 
-// ErrSpent occurs when a run has no counts left.
-var ErrSpent = errors.New("no token: the counts of the server's run are spent")
+// ErrNoRun occurs when the server was started since the last token, has crashed, or has taken over,
+// or when the counts of its run are spent.
+var ErrNoRun = errors.New("no token: the server was started anew or has taken over")
 
 // Token makes a fencing token of an epoch, the number of a server's run, and of a count in that
 // run. Later runs have higher numbers, so tokens increase from one run to the next, wherever the
@@ -29,7 +30,7 @@ func Token(epoch, count uint64) (int64, error) {
 	case epoch == 0 || epoch >= 1<<epochBits || count == 0:
 		return 0, fmt.Errorf("no token: count %d in the server's run %d is outside the range", count, epoch)
 	case count >= Spent:
-		return 0, ErrSpent
+		return 0, ErrNoRun
 	}
 	return int64(epoch<<countBits | count), nil
 }

@@ -167,26 +167,28 @@ func closedWithin(event <-chan struct{}, d time.Duration) bool {
 }
 
 // Bound bounds statements that must be sent also after the end of ctx: cut, which closes the
-// connection, is called at that time, unless stop is called before. Stop tells whether it was. The
-// context for the statements never ends: go-sql-driver wakes a goroutine twice for each statement
-// whose context can end, and that is a tenth of what a lock costs. Where cut is nil it ends at that
-// time.
-func Bound(ctx context.Context, by time.Time, cut func()) (statements context.Context, stop func() (wasCut bool)) {
+// connection, is called at that time, unless done is called before. Done gets the error of the
+// statements. Where cut was called it adds that to the error, and has the connection destroyed,
+// which must not be another's. The context for the statements never ends: go-sql-driver wakes a
+// goroutine twice for each statement whose context can end, and that is a tenth of what a lock
+// costs. Where cut is nil it ends at that time.
+func Bound(ctx context.Context, by time.Time, cut, destroy func()) (statements context.Context, done func(*error)) {
 	ctx = context.WithoutCancel(ctx)
 	if cut == nil {
 		ctx, cancel := context.WithDeadline(ctx, by)
-		return ctx, func() bool { cancel(); return false }
+		return ctx, func(*error) { cancel() }
 	}
 	late := time.AfterFunc(time.Until(by), cut)
-	return ctx, func() bool { return !late.Stop() }
-}
-
-// Unanswered adds to the error of a statement that its connection was cut.
-func Unanswered(err error) error {
-	if err == nil {
-		return nil
+	return ctx, func(err *error) {
+		if late.Stop() {
+			return
+		}
+		destroy()
+		if *err != nil {
+			*err = fmt.Errorf("no answer came in time, so the connection was closed: %w: %w",
+				context.DeadlineExceeded, *err)
+		}
 	}
-	return fmt.Errorf("no answer came in time, so the connection was closed: %w: %w", context.DeadlineExceeded, err)
 }
 
 // Detached is a context for what must be sent also after the end of ctx.

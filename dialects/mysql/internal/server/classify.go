@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/network"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -89,5 +90,5 @@ func Passing(err error) bool {
 		IdleTooLong, OfflineMode, TooManyOfAccount, NodeNotReady, ReadOnlyMode:
 		return true
 	}
-	return network.Failed(err) || Broken(err)
+	return network.Failed(err) || Broken(err) || errors.Is(err, fencing.ErrNoRun)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/network"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -72,5 +73,6 @@ func Passing(err error) bool {
 		return slices.ContainsFunc(mayPass, func(prefix string) bool { return strings.HasPrefix(state, prefix) })
 	}
 	var refused *pgconn.ConnectError
-	return network.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed)
+	return network.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, fencing.ErrNoRun)
 }
