@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -100,37 +101,32 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, "SET @txlock_autocommit = @@autocommit, autocommit = 1"); err != nil {
-		return err
-	}
-	defer func() {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		for _, restore := range []string{
-			"DO RELEASE_LOCK('" + fenceLock + "')", "SET autocommit = @txlock_autocommit, @txlock_autocommit = NULL",
-		} {
-			if _, failed := conn.ExecContext(clean, restore); failed != nil {
+	return client.Setting(ctx, conn, func() error {
+		defer func() {
+			clean, cancel := interrupt.Detached(ctx)
+			defer cancel()
+			if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+fenceLock+"')"); failed != nil {
 				server.Destroy(conn)
-				return
 			}
+		}()
+		wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
+		granted, err := server.Column(ctx, conn, wait)
+		if err != nil {
+			return err
 		}
-	}()
-	wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
-	granted, err := server.Column(ctx, conn, wait)
-	if err != nil {
-		return err
-	}
-	if len(granted) != 1 || granted[0] != "1" {
-		return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun, fenceLock)
-	}
-	run, err := server.Column(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
-	if err != nil {
-		return f.explain(table, err)
-	}
-	if len(run) == 1 && run[0] != "" { // another session has numbered it meanwhile
-		return nil
-	}
-	return f.explain(table, f.drawEpoch(ctx, conn))
+		if len(granted) != 1 || granted[0] != "1" {
+			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
+				fenceLock)
+		}
+		run, err := server.Column(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
+		if err != nil {
+			return f.explain(table, err)
+		}
+		if len(run) == 1 && run[0] != "" { // another session has numbered it meanwhile
+			return nil
+		}
+		return f.explain(table, f.drawEpoch(ctx, conn))
+	}, "autocommit", "1")
 }
 
 func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {

@@ -27,3 +27,19 @@ func TestOwnStatementsLeaveSettings(t *testing.T) {
 		require.False(t, client.LeavesSettings(other), other)
 	}
 }
+
+// A nil driver is an error from each call that can return one.
+func TestNilDriver(t *testing.T) {
+	var none *Driver
+	for name, call := range map[string]func() error{
+		"Check":   func() error { return none.Check(t.Context(), "t", time.Second) },
+		"Ping":    func() error { return none.Ping(t.Context(), "t") },
+		"Install": func() error { return none.Install(t.Context(), dialects.Layout{Table: "t"}) },
+		"Begin": func() error {
+			_, _, err := none.Begin(t.Context(), dialects.Request{})
+			return err
+		},
+	} {
+		require.ErrorContains(t, call(), "nil database", name)
+	}
+}

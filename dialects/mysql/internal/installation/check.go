@@ -5,13 +5,16 @@ import (
 	"database/sql"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Check does what dialects.Driver promises. It proves exclusion on two connections, whose sessions
@@ -19,6 +22,9 @@ import (
 func Check(ctx context.Context, pool *client.Pool, table string, lease time.Duration) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
+		return err
+	}
+	if err := pool.Ready(); err != nil {
 		return err
 	}
 	pool.Forget() // a group may have another mode now
@@ -44,19 +50,7 @@ func Check(ctx context.Context, pool *client.Pool, table string, lease time.Dura
 // leased runs work in a session that the server ends when its client falls silent. Then what the
 // session holds is free.
 func leased(ctx context.Context, conn *sql.Conn, lease time.Duration, work func() error) error {
-	const kept = "@txlock_wait_timeout"
-	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET %s = @@wait_timeout, wait_timeout = %s", kept,
-		sqltext.Seconds(lease)))
-	if err == nil {
-		err = work()
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	_, failed := conn.ExecContext(clean, "SET wait_timeout = COALESCE("+kept+", @@wait_timeout), "+kept+" = NULL")
-	if failed != nil {
-		server.Destroy(conn)
-	}
-	return err
+	return client.Setting(ctx, conn, work, "wait_timeout", sqltext.Seconds(lease))
 }
 
 // checkConn is a connection of Check.
@@ -109,5 +103,37 @@ func verdict(err error) error {
 // Rollback implements exclusion.Conn.
 func (c checkConn) Rollback(ctx context.Context) error {
 	_, err := c.conn.ExecContext(ctx, "ROLLBACK")
+	return err
+}
+
+// Ping does what dialects.Driver promises.
+func Ping(ctx context.Context, pool *client.Pool, table string) error {
+	quoted, err := sqltext.QuoteTable(table)
+	if err != nil {
+		return err
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := pool.Identify(ctx, conn.Conn); err != nil {
+		return err
+	}
+	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.Writable+", 1, 0), "+
+		"(SELECT COUNT(*) FROM (SELECT slot FROM "+quoted+" LIMIT 1) AS slots), CONCAT(@@hostname, ':', @@port))")
+	if err != nil {
+		server.Destroy(conn.Conn) // with whatever was open on it
+		return server.Ours(err, table)
+	}
+	fields := strings.Fields(strings.Join(answer, ""))
+	switch {
+	case len(fields) != 4:
+		return fmt.Errorf("bug: no answer to a ping: %q", answer)
+	case fields[1] == "0":
+		return fmt.Errorf("%w: the server %s is read_only, and takes no writes", dialects.ErrUnsafeEngine, fields[3])
+	case fields[2] == "0":
+		_, err = locktable.Census{}.Seeded(table)
+	}
 	return err
 }

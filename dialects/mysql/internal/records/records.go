@@ -6,11 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -54,28 +52,17 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
-	if _, err := conn.ExecContext(ctx, "SET @txlock_autocommit = @@autocommit, "+
-		"@txlock_wait = @@innodb_lock_wait_timeout, autocommit = 1, innodb_lock_wait_timeout = "+
-		strconv.Itoa(int(recordWait.Seconds()))); err != nil {
-		server.Destroy(conn) // it may be in force
-		return 0, err
-	}
-	defer func() {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		if _, failed := conn.ExecContext(clean, "SET autocommit = @txlock_autocommit, innodb_lock_wait_timeout = "+
-			"@txlock_wait, @txlock_autocommit = NULL, @txlock_wait = NULL"); failed != nil {
-			server.Destroy(conn)
+	err = client.Setting(ctx, conn, func() error {
+		if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
+			return err
 		}
-	}()
-	if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
-		return 0, err
-	}
-	result, err := conn.ExecContext(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+		result, err := conn.ExecContext(ctx, query)
+		if err == nil {
+			changed, err = result.RowsAffected()
+		}
+		return err
+	}, "autocommit", "1", "innodb_lock_wait_timeout", sqltext.Seconds(recordWait))
+	return changed, err
 }
 
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
