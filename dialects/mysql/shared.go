@@ -41,7 +41,8 @@ func explainReadOnly(ctx context.Context, q server.Querier, request dialects.Req
 	if !request.Shared || !errors.Is(failed, missing.ErrRows) {
 		return failed
 	}
-	name, err := server.Column(ctx, q, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT "+sqltext.Writable)
+	name, err := server.Column(ctx, q, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE IF("+sqltext.Writable+
+		", 0, 1)")
 	if err != nil || len(name) == 0 {
 		return failed
 	}

@@ -48,8 +48,8 @@ const (
 	// Writable is the condition under which a shared lock excludes. A server that is read_only
 	// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error
 	// 1290. One with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB
-	// words. It is in parentheses for NOT, which binds tighter with HIGH_NOT_PRECEDENCE.
-	Writable = "(CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF'))"
+	// words.
+	Writable = "CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF')"
 )
 
 // Seconds is a lease as the server counts it, rounded up.
