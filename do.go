@@ -47,13 +47,18 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 		if err != nil {
 			return m.wrap(verb, err)
 		}
-		perform := g.perform
-		if g.turn != nil {
-			perform = g.nest
-		}
-		failed, err := perform(ctx, work)
-		return joinErrors(failed, m.wrap(verb, err))
+		return m.perform(ctx, verb, g, work)
 	})
+}
+
+// perform runs work in the session, or in a savepoint if work of another Do runs there.
+func (m *Mutex[Tx]) perform(ctx context.Context, verb string, g grant[Tx], work func(context.Context, Tx) error) error {
+	perform := g.perform
+	if g.turn != nil {
+		perform = g.nest
+	}
+	failed, err := perform(ctx, work)
+	return joinErrors(failed, m.wrap(verb, err))
 }
 
 // perform runs the work of a Do that began the session, and ends the session. failed is the error

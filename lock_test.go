@@ -597,6 +597,41 @@ var sideBySide = []guarantee{
 		guarantees.SemaphoreInspected[pgx.Tx], guarantees.SemaphoreInspected[*sql.Tx],
 	},
 
+	// Exec
+	{
+		"Exec commits its statements together, and tells what each has affected",
+		guarantees.ExecCommits[pgx.Tx], guarantees.ExecCommits[*sql.Tx],
+	},
+	{
+		"Rows of a statement sells what is there and no more",
+		guarantees.ExecSells[pgx.Tx], guarantees.ExecSells[*sql.Tx],
+	},
+	{
+		"statements that the server cannot count do the same",
+		guarantees.ExecStrange[pgx.Tx], guarantees.ExecStrange[*sql.Tx],
+	},
+	{
+		"a statement of Exec that fails commits nothing, and the error says which",
+		guarantees.ExecFails[pgx.Tx], guarantees.ExecFails[*sql.Tx],
+	},
+	{"Into has the first row of a statement", guarantees.ExecReturns[pgx.Tx], guarantees.ExecReturns[*sql.Tx]},
+	{
+		"Exec waits as Do does, and Within bounds the wait alone",
+		guarantees.ExecWaits[pgx.Tx], guarantees.ExecWaits[*sql.Tx],
+	},
+	{
+		"Exec in the work of a Do is part of its transaction",
+		guarantees.ExecNested[pgx.Tx], guarantees.ExecNested[*sql.Tx],
+	},
+	{
+		"what comes behind a COMMIT among the statements is not committed",
+		guarantees.ExecSelfEnded[pgx.Tx], guarantees.ExecSelfEnded[*sql.Tx],
+	},
+	{
+		"an Exec that ends while a statement waits commits nothing",
+		guarantees.ExecKilled[pgx.Tx], guarantees.ExecKilled[*sql.Tx],
+	},
+
 	// Inspection of elections
 	{
 		"Inspect shows who leads an election and who campaigns, and Break ends the leader",

@@ -18,6 +18,8 @@ type Mutex[Tx any] struct {
 	within time.Duration // 0 without a limit
 	shared bool
 	err    error
+
+	statements *dialects.Exec // of a copy for Exec; nil: none
 }
 
 // Mutex names one or more keys. They are locked together in one statement, in an order that is the
@@ -112,7 +114,7 @@ type described interface {
 // request is what the driver is asked for.
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
-	request.Try, request.Shared = try, m.shared
+	request.Try, request.Shared, request.Exec = try, m.shared, m.statements
 	return request, err
 }
 

@@ -19,6 +19,12 @@ func (m *Mutex[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx
 	return m.do(ctx, "TryDo", true, work)
 }
 
+// TryExec is Exec without waiting: when another session holds the lock, or waits for it, no
+// statement runs and the error is [ErrNotAcquired].
+func (m *Mutex[Tx]) TryExec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
+	return m.exec(ctx, "TryExec", true, statements)
+}
+
 // TryLockTx is LockTx without waiting: a lock that another session holds, or waits for, is
 // [ErrNotAcquired] at once, and the transaction stays usable.
 func (m *Mutex[Tx]) TryLockTx(ctx context.Context, tx Tx) error {

@@ -116,6 +116,9 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		return g, err
 	}
 	place.Granted()
+	if inner == nil { // the statements were run, and committed
+		return grant[Tx]{Grant: got}, nil
+	}
 	g, err = l.open(name, inner, request, got, asked, place)
 	if err == nil {
 		err = ctx.Err()

@@ -23,7 +23,9 @@
 //
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
 // held from the first statement to the commit. That is the strongest promise a lock can give:
-// prefer Do wherever the work is in this database. [Mutex.LockTx] locks in a transaction of yours.
+// prefer Do wherever the work is in this database. [Mutex.Exec] promises the same for work that is
+// a list of statements, and sends all of it in one round trip: prefer it for a row that many want.
+// [Mutex.LockTx] locks in a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
 // session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers, who
@@ -156,6 +158,10 @@ var (
 	// sent: two sessions that did so would wait for each other. The session keeps what it holds.
 	// Take the lock without Shared from the start, or release it first.
 	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
+
+	// ErrRows occurs when a statement of Exec has affected another number of rows than it must, or
+	// has returned none where its first row is asked for. Nothing is committed.
+	ErrRows = dialects.ErrRows
 
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader

@@ -54,6 +54,9 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	if isOfWork(err) {
+		return err
+	}
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
 	} {

@@ -25,6 +25,7 @@ var (
 	ErrIsolation    = errors.New("unsuitable isolation level")
 	ErrUnsafeEngine = errors.New("engine does not lock rows")
 	ErrNoLeader     = errors.New("no leader")
+	ErrRows         = errors.New("unexpected number of rows")
 )
 
 // Lost is err as the loss of the transaction that took the locks.
@@ -60,7 +61,8 @@ type Driver[Tx any] interface {
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
-	// error the connection is closed, or back in the pool without a transaction.
+	// error the connection is closed, or back in the pool without a transaction. There is no
+	// session when the driver has run the statements of Request.Exec, and has committed.
 	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After
@@ -132,6 +134,11 @@ type Session[Tx any] interface {
 	// locks taken before are still held. Nest returns the error of work, or that of undoing it.
 	// After an error of undoing it, also in a panic, Commit must commit nothing.
 	Nest(ctx context.Context, work func(tx Tx) error) error
+
+	// Exec runs statements in the transaction, and returns how many rows each has affected. An
+	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
+	// done. It is called only in work, or behind a Begin for Request.Exec.
+	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
 	Marking
 
@@ -213,6 +220,10 @@ type Request struct {
 	// later gets none of the Tokens numbers from the returned one upwards.
 	Tokens int
 
+	// Exec is what will run in the session. Begin reads it, and may run the statements at once,
+	// with the lock: then Grant.Affected says so. It may also commit, then it returns no session.
+	Exec *Exec
+
 	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
 	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
 	Marker *Marker
@@ -222,7 +233,51 @@ type Request struct {
 type Grant struct {
 	Token  int64 // what Request.Fence asks for, otherwise 0
 	Permit int   // which one of Request.Permit.Rows was taken, by its position
+
+	// Affected is how many rows each statement of Request.Exec has affected; nil: they have not
+	// run.
+	Affected []int64
 }
+
+// Exec is work that consists of statements.
+type Exec struct {
+	Statements []Statement
+	// Context bounds the statements. That of Begin, which bounds the wait for the lock, may end
+	// before.
+	Context context.Context
+}
+
+// Statement is a statement of the caller's.
+type Statement struct {
+	SQL  string
+	Args []any
+	Rows int   // that it must affect; 0: any number
+	Into []any // where the first row goes; nil: nowhere
+}
+
+// Judge is an error unless the statement, which has affected that many rows, may be committed.
+func (s Statement) Judge(affected int64) error {
+	switch {
+	case s.Rows > 0 && affected != int64(s.Rows):
+		return fmt.Errorf("%w: it has affected %d, and must affect %d", ErrRows, affected, s.Rows)
+	case s.Into != nil && affected == 0:
+		return fmt.Errorf("%w: it has returned none, and its first row is asked for", ErrRows)
+	}
+	return nil
+}
+
+// StatementError is the error of one of several statements. Err is the client library's own, or
+// matches ErrRows.
+type StatementError struct {
+	Number int // from 1
+	Err    error
+}
+
+// Error says which statement has failed, and why.
+func (e *StatementError) Error() string { return fmt.Sprintf("statement %d: %v", e.Number, e.Err) }
+
+// Unwrap returns Err.
+func (e *StatementError) Unwrap() error { return e.Err }
 
 // Value is one value of a column, in a form that compares with a column of any type.
 type Value struct {

@@ -77,6 +77,7 @@ func init() {
 			case useRows:
 				c.Slots = 0
 				client.open.registerCombine(c, client.name)
+				client.open.registerExec(c, client.name)
 			}
 			client.open.register(c, form{slots: dialects.DefaultSlots, use: u})
 		}

@@ -35,6 +35,7 @@ type place struct {
 	marks   bool // a marker travels with its lock: see lookUpSQL
 	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
 	patience time.Duration
+	flight   *flight // travels with the lock; nil: nothing does
 	// cut closes the connection under a statement that interrupts do not end; nil: the end of the
 	// statement's context does.
 	cut func()
@@ -73,12 +74,18 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if ctx.Done() != nil {
 		tag = client.NewTag()
 	}
+	running := ctx
+	if at.flight != nil { // the limit of the wait is the server's to keep
+		if running = request.Exec.Context; running.Done() != nil {
+			tag = client.NewTag()
+		}
+	}
 	query, send, err := d.lockScript(at, request, limit, tag)
 	if err != nil {
 		return got, err
 	}
 	var locked []string
-	err = d.pool.Await(ctx, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
@@ -153,6 +160,10 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		return "", nil, err
 	case once:
 		return onceScript(request, comment, query)
+	case at.flight != nil:
+		return query, func(ctx context.Context, _ server.Querier, query string) ([]string, error) {
+			return at.flight.send(ctx, request, query, comment)
+		}, nil
 	case into != "":
 		return query, onlyRow(request), nil
 	}

@@ -108,7 +108,11 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	}
 	for numbered := false; ; {
 		got, err = s.begin(ctx, request)
-		if err == nil {
+		switch {
+		case err == nil && s.committed:
+			s.close()
+			return nil, got, nil
+		case err == nil:
 			return s, got, nil
 		}
 		if errors.Is(err, errFound) {
@@ -126,7 +130,8 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			}
 		}
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
-		if !d.cutShort(ctx, request, err) || broken != nil {
+		var work *dialects.StatementError
+		if errors.As(err, &work) || !d.cutShort(ctx, request, err) || broken != nil {
 			if refusesWrites(err) { // the next call looks for the primary again
 				s.destroy()
 			}

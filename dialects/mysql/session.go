@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -25,6 +26,7 @@ type session struct {
 	settled    bool         // on a caller's pool: its settings have changed, or may have
 	fence      string       // whose run is in the session's variable; empty: none
 	readOnly   bool         // the server was, at a heartbeat
+	committed  bool         // by the flight of its statements
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
@@ -51,7 +53,14 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	case s.conn.Several && request.Work && (request.Marker == nil || !s.marks): // see onceScript
 		front = joined(settings, client.Save)
 	}
-	if got, err = s.driver.lock(ctx, s.place(owner), request, front); err != nil {
+	at := s.place(owner)
+	at.flight = s.flightOf(request)
+	got, err = s.driver.lock(ctx, at, request, front)
+	if errors.Is(err, errNoFlight) {
+		at.flight = nil
+		got, err = s.driver.lock(ctx, at, request, front)
+	}
+	if err != nil {
 		switch {
 		case errors.Is(err, errHeadKept):
 			s.destroy()
@@ -62,6 +71,15 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	if settings != "" {
 		s.settle(request)
+	}
+	if at.flight != nil {
+		if got.Affected, err = at.flight.affected, at.flight.failed; err == nil {
+			s.committed, s.settled = true, false
+		}
+		if ended := request.Exec.Context.Err(); err != nil && ended != nil {
+			err = fmt.Errorf("%w (%w)", err, ended)
+		}
+		return got, err
 	}
 	switch {
 	case !request.Work:

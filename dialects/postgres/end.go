@@ -41,8 +41,7 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	case server.State(err) == server.DivisionByZero && s.conn.Status() != client.Idle:
 		// of the proof: a COMMIT that failed is over
 		_ = s.rollback(ctx)
-		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
-			"not committed", dialects.ErrLost)
+		return errEnded
 	case server.State(err) != "" && s.conn.Status() == client.Idle && s.settled:
 		// as below, and nothing is to be restored
 		return err
@@ -52,6 +51,9 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
 		dialects.ErrLost, err)
 }
+
+var errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
+	"not committed", dialects.ErrLost)
 
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {

@@ -38,11 +38,15 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if err != nil {
 		return 0, err
 	}
-	columns, asked, err := q.wait(ctx, request, told, on.as, p, sendLock)
+	running := ctx
+	if on.exec { // the limit of the wait is the server's to keep
+		running = request.Exec.Context
+	}
+	columns, asked, err := q.wait(running, request, told, on.as, p, sendLock)
 	state := server.State(err)
 	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
 	var verdict error
-	if on.as != owner {
+	if on.as != owner || on.exec {
 		verdict = verdictOf(err)
 	}
 	gaveWay := asked && state == server.QueryCanceled || mayBreak && state == server.LockNotAvailable

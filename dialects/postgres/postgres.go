@@ -98,7 +98,11 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 ) {
 	for unprepared := false; ; {
 		s, got, err := d.begin(ctx, request)
-		if err == nil {
+		switch {
+		case err == nil && s.committed:
+			s.conn.GiveBack()
+			return nil, got, nil
+		case err == nil:
 			return s, got, nil
 		}
 		if errors.Is(err, errFound) {

@@ -31,20 +31,22 @@ type session[Tx any] struct {
 	lease      time.Duration
 	renewal    renewal
 	spoiled    bool // the connection may have locks that outlive a transaction
+	committed  bool // by the flight of its statements
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
-	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	if request.Permit != nil {
-		got, err = s.beginPermit(ctx, request, on)
-	} else {
-		got.Token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
-			return s.send(ctx, request, lock)
-		})
+	err = errNoFlight
+	if request.Exec != nil && request.Permit == nil {
+		got, err = s.beginExec(ctx, request)
 	}
+	if errors.Is(err, errNoFlight) {
+		got, err = s.beginLock(ctx, request)
+	}
+	var work *dialects.StatementError
 	switch {
+	case s.committed:
+		return got, nil
 	case err == nil:
 		s.renewal.note(request, got)
 		return got, nil
@@ -54,10 +56,22 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	// An idle connection has begun nothing: BEGIN failed, or something before it.
-	if s.conn.Status() == client.Idle || s.rollback(clean) == nil {
+	if (s.conn.Status() == client.Idle || s.rollback(clean) == nil) && !errors.As(err, &work) {
 		err = s.explain(clean, request, err)
 	}
 	return dialects.Grant{}, err
+}
+
+func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
+	on := terms{as: owner, mark: s.mark, settled: s.settled}
+	if request.Permit != nil {
+		return s.beginPermit(ctx, request, on)
+	}
+	got.Token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+		return s.send(ctx, request, lock)
+	})
+	return got, err
 }
 
 // send begins the transaction and runs lock in it. Settings that outlive a transaction are

@@ -23,7 +23,7 @@ func settingsOf(request dialects.Request, on terms) (set, restore sqltext.Statem
 		columns = []string{client.LeaseSQL(until(request.Lease), until(client.ClientCheck), true)}
 	}
 	switch {
-	case on.as == owner && isShort(request): // its own statement does the rest
+	case on.isShort(request): // its own statement does the rest
 	case on.as == owner:
 		columns = append(columns, showSQL(set.Bind(labelOf(request))))
 		if on.mark != "" {

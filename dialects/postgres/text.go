@@ -28,6 +28,7 @@ const (
 type terms struct {
 	as      role
 	blind   bool          // the answers are not read; see verdictSQL
+	exec    bool          // statements of the caller's follow in the same flight; see beginExec
 	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
 	limit   time.Duration // of the wait, on the server; 0: none
 	mark    string        // of a transaction with work; see client.MarkSetting
@@ -66,7 +67,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
-	if on.as == owner && isShort(request) {
+	if on.isShort(request) {
 		if request.Marker != nil {
 			done, err := doneStatement(*request.Marker)
 			if err != nil {
@@ -132,6 +133,10 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 // begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the
 // transaction.
 var dropSnapshot = sqltext.Statement{SQL: "set local txlock.idle = ''", Silent: true, Idles: true}
+
+func (t terms) isShort(request dialects.Request) bool {
+	return t.as == owner && !t.exec && isShort(request)
+}
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
 // other row.
@@ -254,7 +259,7 @@ func rowStatement(request dialects.Request, rows rowSet, on terms) sqltext.State
 	if request.Try && locksRows(request) {
 		lock += " skip locked"
 	}
-	if on.as != owner {
+	if on.as != owner || on.exec {
 		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows (locked)"
 	}
 	return sqltext.With(lock, rows.values)

@@ -20,6 +20,17 @@ type trips struct {
 	do   int // Do without what its work sends
 	once int // the first Do of a Once, without what its work sends
 	in   within
+	exec exec
+}
+
+// exec are the round trips of an Exec of two statements, with everything.
+type exec struct {
+	alone   int // Exec, and TryExec
+	texts   int // without arguments
+	into    int // that asks for a row
+	judged  int // that affects another number of rows
+	nested  int // in the work of a Do that has the lock
+	further int // in one that has another
 }
 
 // within are the round trips of a lock in a transaction that has begun before. By hand a lock takes
@@ -34,11 +45,15 @@ type within struct {
 
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	least := trips{lock: 2, do: 2, once: 2, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2}}
+	least := trips{
+		lock: 2, do: 2, once: 2, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2},
+		exec: exec{alone: 1, texts: 1, into: 2, judged: 2, nested: 3, further: 3},
+	}
 	blind := least
 	blind.in.missedTx = 3 // the error, and the way back
 	inTwo := least        // pgx does not tell when the savepoint of a flight is set, so that travels alone
 	inTwo.in.join, inTwo.in.missed, inTwo.in.nested = 2, 2, 4
+	inTwo.exec.into, inTwo.exec.nested, inTwo.exec.further = 4, 4, 6 // one by one
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
@@ -46,9 +61,16 @@ func TestRoundTrips(t *testing.T) {
 				// On a caller's pool the settings travel alone, unless it takes several statements
 				// in one query. A Do also sets and releases its savepoint. A Once also looks first,
 				// and marks with two statements.
+				// The driver prepares a statement with arguments, unless it may put them into the
+				// text.
 				least := least
 				least.in.nested = 3
-				for i, want := range []trips{{lock: 3, do: 5, once: 8, in: least.in}, least, least} {
+				least.exec = exec{alone: 1, texts: 1, into: 6, judged: 3, nested: 5, further: 6}
+				alone, several := least, least
+				alone.lock, alone.do, alone.once = 3, 5, 8
+				alone.exec.alone, alone.exec.texts, alone.exec.into, alone.exec.judged = 8, 7, 9, 9
+				several.exec.alone, several.exec.judged = 5, 6
+				for i, want := range []trips{alone, several, least} {
 					c := testbed.MySQLSQL[i]
 					t.Run(c.Name, func(t *testing.T) {
 						t.Parallel()
@@ -124,6 +146,7 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 	countPing(t, f, proxy)
 	countLeader(t, f, proxy)
 	require.Equal(t, want.in, countWithin(t, f, proxy))
+	require.Equal(t, want.exec, countExec(t, f, proxy, table))
 	countOnce(t, e, c, proxy, want)
 	countHeld(t, f, proxy)
 }
@@ -149,6 +172,54 @@ func countHeld[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) 
 			return nil
 		}))
 	}
+}
+
+// countExec counts the least round trips of several rounds.
+func countExec[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, table string) (counted exec) {
+	least := func(want error, call func() error) int {
+		least := 1 << 30
+		for range 8 {
+			before := proxy.Bursts()
+			require.ErrorIs(t, call(), want)
+			least = min(least, proxy.Bursts()-before)
+		}
+		return least
+	}
+	one := "?"
+	if f.Postgres {
+		one = "$1"
+	}
+	update := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = " + one, Args: []any{1}, Rows: 1}
+	text := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = 1"}
+	var n int
+	read := txlock.Statement{SQL: "SELECT n FROM " + table + " WHERE id = " + one, Args: []any{1}, Into: []any{&n}}
+	none := update
+	none.Args = []any{77}
+	run := func(ctx context.Context, key string, statements ...txlock.Statement) func() error {
+		return func() error {
+			_, err := f.Locks.Mutex(f.Key(key)).Exec(ctx, statements...)
+			return err
+		}
+	}
+	counted.alone = least(nil, run(background, "exec", update, text))
+	require.Equal(t, counted.alone, least(nil, func() error {
+		_, err := f.Locks.Mutex(f.Key("exec"), f.Key("and")).TryExec(background, update, text)
+		return err
+	}))
+	counted.texts = least(nil, run(background, "exec", text, text))
+	counted.into = least(nil, run(background, "exec", update, read))
+	counted.judged = least(txlock.ErrRows, run(background, "exec", update, none))
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		counted.nested = least(nil, run(ctx, "outer", update, text))
+		counted.further = 1 << 30
+		for i := range 8 {
+			before := proxy.Bursts()
+			require.NoError(t, run(ctx, fmt.Sprint("further", i), update, text)())
+			counted.further = min(counted.further, proxy.Bursts()-before)
+		}
+		return nil
+	}))
+	return counted
 }
 
 // countWithin counts the least round trips of several rounds: pgx pings now and then.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 //     50 s.
 type connector struct {
 	driver.Connector
+	puts bool // arguments of the work into the text: the dsn says so
 }
 
 // Settings is the statement that gives a connection of Open its settings. A lease may follow.
@@ -35,11 +37,28 @@ const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.Isol
 func newConnector(config *mysql.Config) (driver.Connector, error) {
 	config.MultiStatements = true
 	config.ReadTimeout = 0 // the answer to a lock comes when it is granted; a dead network shows without it
+	puts := config.InterpolateParams
+	config.InterpolateParams = puts || quotesSafely(config) // for Fly
 	inner, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
 	}
-	return connector{inner}, nil
+	return connector{inner, puts}, nil
+}
+
+// quotesSafely tells whether a quote, as the driver escapes it, is never part of another character:
+// in UTF-8, which is the default, it is not.
+func quotesSafely(config *mysql.Config) bool {
+	names := "utf8"
+	if _, given, ok := strings.Cut(config.FormatDSN(), "charset="); ok {
+		names, _, _ = strings.Cut(given, "&")
+	}
+	for _, name := range append(strings.Split(names, ","), cmp.Or(config.Collation, "utf8")) {
+		if !strings.HasPrefix(name, "utf8") {
+			return false
+		}
+	}
+	return true
 }
 
 // Connect implements driver.Connector.
@@ -58,7 +77,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = opened.Close()
 		return nil, err
 	}
-	return &Owned{pooledConn: inner, socket: socketOf(opened)}, nil
+	return &Owned{pooledConn: inner, socket: socketOf(opened), puts: c.puts}, nil
 }
 
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
@@ -84,12 +103,14 @@ func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
 // Owned is a connection of a pool of Open. Its transactions begin for free.
 type Owned struct {
 	pooledConn
-	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
-	Fence  string        // whose run is in the session's variable; empty: none
-	socket net.Conn      // nil when it cannot be seen
-	ending atomic.Pointer[context.Context]
-	works  bool // statements of the work may come
-	strays bool // in the session, names may mean other tables
+	Lease   time.Duration // that the server keeps; 0: nobody knows the settings
+	Fence   string        // whose run is in the session's variable; empty: none
+	socket  net.Conn      // nil when it cannot be seen
+	ending  atomic.Pointer[context.Context]
+	puts    bool // as connector has it
+	works   bool // statements of the work may come
+	strange bool // some may have changed the session's character set, with which arguments are quoted
+	strays  bool // in the session, names may mean other tables
 }
 
 // EndIn gives COMMIT or ROLLBACK of the transaction a context.
@@ -112,12 +133,18 @@ func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 // ExecContext implements driver.ExecerContext.
 func (c *Owned) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.watch(query)
+	if len(args) > 0 && !c.puts {
+		return nil, driver.ErrSkip
+	}
 	return c.pooledConn.ExecContext(ctx, query, args)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *Owned) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.watch(query)
+	if len(args) > 0 && !c.puts {
+		return nil, driver.ErrSkip
+	}
 	return c.pooledConn.QueryContext(ctx, query, args)
 }
 
@@ -132,7 +159,7 @@ func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 // statement that takes it. To set them for each lock would cost MariaDB 35 µs.
 func (c *Owned) watch(query string) {
 	if c.works && !LeavesSettings(query) {
-		c.Lease = 0
+		c.Lease, c.strange = 0, true
 		c.strays = c.strays || renames.MatchString(query)
 	}
 }

@@ -34,6 +34,10 @@ type Conn[Tx any] interface {
 	// Begin begins a transaction and runs s in it. Mark is what Commit will ask for, and empty in a
 	// session without work. After an error the transaction may be open, or not: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
+	// CarriesWork tells whether a script may have statements of the caller's, and an error then
+	// shows which has failed. Counted says that all of them are sqltext.Work.Counted: then the
+	// error may also be a syntax error in front of all.
+	CarriesWork(counted bool) bool
 	// Tx is the transaction as work gets it.
 	Tx() Tx
 	// Savepoint sets a savepoint, and presents what follows as a transaction. Release releases it.

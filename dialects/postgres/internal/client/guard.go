@@ -46,10 +46,13 @@ func proofSQL(mark string) string {
 	return "select 1 / (current_setting('" + MarkSetting + "', true) is not distinct from " + mark + ")::int"
 }
 
+// Proof is proofSQL as a statement.
+func Proof(mark string) sqltext.Statement { return sqltext.With(proofSQL("$1"), mark) }
+
 // commitScript commits only the transaction that holds the mark: in any other, COMMIT is not
 // reached. Guarded says that GuardSQL may have to be undone.
 func commitScript(mark string, guarded bool) sqltext.Script {
-	proof := sqltext.With(proofSQL("$1"), mark)
+	proof := Proof(mark)
 	if guarded {
 		proof.SQL += ", " + unguardColumn
 	}

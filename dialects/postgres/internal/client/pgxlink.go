@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +14,7 @@ import (
 type pgxLink struct {
 	use     func(work func(*pgx.Conn) error) error
 	past    bool     // see sendsPast
+	byText  bool     // statements travel as one text, which the server reads before it runs any
 	backend *backend // nil: cancel requests interrupt
 }
 
@@ -44,7 +47,7 @@ func (l pgxLink) Run(ctx context.Context, s sqltext.Script) ([][]string, error) 
 
 func (l pgxLink) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	err = l.use(func(conn *pgx.Conn) (err error) {
-		if l.past {
+		if l.past && !s.Works() {
 			columns, err = sendUnnamed(ctx, conn.PgConn(), s, nil)
 		} else {
 			columns, _, err = send(ctx, conn, nil, s)
@@ -126,29 +129,72 @@ func send(ctx context.Context, to sender, begin *pgx.TxOptions, s sqltext.Script
 	}
 	var columns [][]string
 	if err == nil {
-		columns, err = firstColumns(results, len(s))
+		columns, err = firstColumns(results, s)
 	}
 	if closed := results.Close(); err == nil {
 		err = closed
 	}
-	return columns, results.Tx(), err
+	return columns, results.Tx(), early(err, batch.QueuedQueries, s)
 }
 
-func firstColumns(results pgx.BatchResults, statements int) ([][]string, error) {
-	columns := make([][]string, 0, statements)
-	for range statements {
+// refused is the error of a statement of the caller's which the client library, or the server, has
+// refused before it ran, or of which it has refused a row.
+type refused struct {
+	work *sqltext.Work
+	error
+}
+
+// Unwrap returns pgx's error.
+func (r refused) Unwrap() error { return r.error }
+
+// Refused is the statement of the caller's that was refused.
+func Refused(err error) (work *sqltext.Work, ok bool) {
+	var r refused
+	ok = errors.As(err, &r)
+	return r.work, ok
+}
+
+// early says which statement of the caller's pgx means with an error in front of all.
+func early(err error, sent []*pgx.QueuedQuery, s sqltext.Script) error {
+	var of pgx.ErrPreprocessingBatch
+	if !errors.As(err, &of) {
+		return err
+	}
+	for i, statement := range s {
+		if statement.Work != nil && sent[len(sent)-len(s)+i].SQL == of.SQL() {
+			return refused{statement.Work, of.Unwrap()}
+		}
+	}
+	return err
+}
+
+func firstColumns(results pgx.BatchResults, s sqltext.Script) ([][]string, error) {
+	columns := make([][]string, 0, len(s))
+	for _, statement := range s {
 		rows, err := results.Query()
 		if err != nil {
 			return columns, err
 		}
 		var column []string
 		for rows.Next() {
+			if work := statement.Work; work != nil && !work.Counted {
+				if work.Into != nil {
+					if unfit := rows.Scan(work.Into...); unfit != nil {
+						err = refused{work, unfit}
+					}
+				}
+				break
+			}
 			if raw := rows.RawValues(); len(raw) > 0 {
 				column = append(column, string(raw[0]))
 			}
 		}
-		if err := rows.Err(); err != nil {
+		rows.Close()
+		if err = cmp.Or(err, rows.Err()); err != nil {
 			return columns, err
+		}
+		if statement.Work != nil && !statement.Work.Counted {
+			column = []string{strconv.FormatInt(rows.CommandTag().RowsAffected(), 10)}
 		}
 		columns = append(columns, column)
 	}

@@ -149,6 +149,7 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 		k = &kept{link: pgxLink{
 			use:     func(work func(*pgx.Conn) error) error { return work(conn) },
 			past:    sendsPast(conn),
+			byText:  conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol,
 			backend: backendOf(conn),
 		}}
 		if k.link.past {
@@ -163,12 +164,14 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 
 func (c *pgxConn) Lasting() *Lasting { return c.kept.lasting }
 
+func (c *pgxConn) CarriesWork(counted bool) bool { return counted || !c.kept.link.byText }
+
 func (c *pgxConn) Told() string { return c.kept.told }
 
 // Begin sends BEGIN and the script together.
 func (c *pgxConn) Begin(ctx context.Context, mark string, s sqltext.Script) (columns [][]string, err error) {
 	s = append(sqltext.Script{Begin}, s...)
-	if !c.kept.prepared.serves(c.PgConn()) {
+	if s.Works() || !c.kept.prepared.serves(c.PgConn()) {
 		columns, err = c.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			return c.sendBatch(ctx, mark, s)
 		})

@@ -28,6 +28,13 @@ type sqlConn struct {
 
 func (c *sqlConn) Lasting() *Lasting { return nil }
 
+func (c *sqlConn) CarriesWork(counted bool) bool {
+	if c.plain != nil {
+		return counted && c.plain.several
+	}
+	return counted || !c.kept.link.byText
+}
+
 // alone runs work while nobody else uses the connection.
 func (c *sqlConn) alone(work func() error) (workErr error) {
 	rawErr := c.conn.Raw(func(any) error {
@@ -42,7 +49,7 @@ func (c *sqlConn) Begin(ctx context.Context, mark string, s sqltext.Script) ([][
 	s = append(sqltext.Script{Begin}, s...)
 	columns, err := c.first(ctx, s)
 	columns = columns[min(1, len(columns)):]
-	if err == nil && mark != "" {
+	if err == nil && mark != "" && !s.Works() {
 		err = c.present(ctx)
 	}
 	return columns, err
@@ -50,7 +57,7 @@ func (c *sqlConn) Begin(ctx context.Context, mark string, s sqltext.Script) ([][
 
 // first sends what begins the transaction.
 func (c *sqlConn) first(ctx context.Context, s sqltext.Script) ([][]string, error) {
-	if c.kept == nil || c.kept.prepared == nil {
+	if c.kept == nil || c.kept.prepared == nil || s.Works() {
 		return c.Run(ctx, s)
 	}
 	return c.kept.link.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {

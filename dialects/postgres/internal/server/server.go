@@ -37,6 +37,9 @@ const (
 	UndefinedSchema  = "3F000"
 	LockNotAvailable = "55P03" // NOWAIT, and lock_timeout
 	QueryCanceled    = "57014" // our interrupt, and statement_timeout
+
+	// BadText is the class of statements that the server refuses for their text, or their names.
+	BadText = "42"
 )
 
 // Broken tells whether an error of a statement means that the session is gone. After an error from

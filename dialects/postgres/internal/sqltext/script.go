@@ -4,8 +4,11 @@
 package sqltext
 
 import (
+	"database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +28,23 @@ type Statement struct {
 	Silent bool // it returns no rows
 	Opens  bool // what follows in the script may wait, and can be undone once it has run
 	Idles  bool // it does nothing but end the snapshot of the statement before
+
+	Work *Work // it is a statement of the caller's; nil: the library's own
+}
+
+// Work is what a statement of the caller's has besides its text.
+type Work struct {
+	Args []any // in the place of Statement.Args, as the client library takes them
+	Into []any // where the first row goes; nil: nowhere
+	// Counted says that the statement returns one row, with the number of those that it has
+	// affected. Otherwise the client library tells that number.
+	Counted bool
+}
+
+// Works tells whether a statement of the caller's is among them. Only the client library knows how
+// its arguments travel.
+func (s Script) Works() bool {
+	return slices.ContainsFunc(s, func(statement Statement) bool { return statement.Work != nil })
 }
 
 // With is a statement with arguments.
@@ -46,6 +66,9 @@ func (s Statement) Texts() [][]byte {
 
 // Values are the arguments as client libraries take them.
 func (s Statement) Values() []any {
+	if s.Work != nil {
+		return s.Work.Args
+	}
 	values := make([]any, len(s.Args))
 	for i, arg := range s.Args {
 		values[i] = arg
@@ -75,6 +98,11 @@ func (s Script) Text() (string, error) {
 }
 
 func (s Statement) writeTo(b *strings.Builder) error {
+	literals, err := s.literals()
+	if err != nil {
+		return err
+	}
+	used := 0
 	var quote byte // that is open
 	for i := 0; i < len(s.SQL); i++ {
 		c := s.SQL[i]
@@ -85,26 +113,73 @@ func (s Statement) writeTo(b *strings.Builder) error {
 			}
 		case c == '\'' || c == '"':
 			quote = c
-		case c == '$' && len(s.Args) > 0:
+		case c == '$' && len(literals) > 0:
 			end := i + 1
 			for end < len(s.SQL) && s.SQL[end] >= '0' && s.SQL[end] <= '9' {
 				end++
 			}
 			number, err := strconv.Atoi(s.SQL[i+1 : end])
-			if err != nil || number < 1 || number > len(s.Args) {
-				return fmt.Errorf("bug: no argument for %s in %s", s.SQL[i:end], s.SQL)
+			if err != nil || number < 1 || number > len(literals) {
+				return fmt.Errorf("%w: bug: no argument for %s in %s", ErrNoText, s.SQL[i:end], s.SQL)
 			}
-			text := s.Args[number-1]
-			if strings.ContainsRune(text, 0) {
-				return errors.New("text in PostgreSQL is without NUL")
-			}
-			b.WriteString(inText(text))
+			b.WriteString(literals[number-1])
+			used = max(used, number)
 			i = end - 1
 			continue
 		}
 		b.WriteByte(c)
 	}
+	if s.Work != nil && used < len(literals) {
+		return fmt.Errorf("%w: %d arguments, and %d placeholders in %s", ErrNoText, len(literals), used, s.SQL)
+	}
 	return nil
+}
+
+// ErrNoText occurs when a statement of the caller's cannot stand in a text without arguments.
+var ErrNoText = errors.New("not to be sent without arguments")
+
+// literals are the arguments as they stand in a text. Where a statement of the caller's may have
+// them in a literal or in a comment, they do not.
+func (s Statement) literals() ([]string, error) {
+	if s.Work == nil {
+		literals := make([]string, len(s.Args))
+		for i, arg := range s.Args {
+			if strings.ContainsRune(arg, 0) {
+				return nil, errors.New("text in PostgreSQL is without NUL")
+			}
+			literals[i] = inText(arg)
+		}
+		return literals, nil
+	}
+	literals := make([]string, len(s.Work.Args))
+	for i, arg := range s.Work.Args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil || hasMore(s.SQL) {
+			return nil, fmt.Errorf("%w: %w", ErrNoText, err)
+		}
+		switch v := value.(type) {
+		case nil:
+			literals[i] = " NULL"
+		case []byte:
+			literals[i] = inText(`\x` + hex.EncodeToString(v))
+		case time.Time:
+			literals[i] = inText(v.Format("2006-01-02 15:04:05.999999999Z07:00:00"))
+		default:
+			text := fmt.Sprint(v)
+			if strings.ContainsRune(text, 0) {
+				return nil, ErrNoText
+			}
+			literals[i] = inText(text)
+		}
+	}
+	return literals, nil
+}
+
+// hasMore tells whether a text has more than quotes that are doubled: comments, escapes, quotes of
+// dollars.
+func hasMore(text string) bool {
+	return strings.Contains(text, "--") || strings.Contains(text, "/*") || strings.ContainsAny(text, `\`) ||
+		strings.Contains(text, "$$")
 }
 
 // inText is a literal whatever standard_conforming_strings is. The space in front keeps it apart

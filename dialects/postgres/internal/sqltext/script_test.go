@@ -3,6 +3,7 @@ package sqltext
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -25,7 +26,26 @@ func TestText(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, text)
 	}
-	_, err := Script{With("select $1", "a\x00b")}.Text()
+	at := time.Date(2026, 11, 24, 3, 4, 5, 678901000, time.FixedZone("", 3600))
+	text, err := Script{{SQL: "$1, $2, $3, $4, $5, $6, $7", Work: &Work{Args: []any{
+		nil, true, int8(-1), 1.5, []byte("a'\\"), "it's", at,
+	}}}}.Text()
+	require.NoError(t, err)
+	require.Equal(t, ` NULL, 'true', '-1', '1.5',  E'\\x61275c', 'it''s', '2026-11-24 03:04:05.678901+01:00:00'`, text)
+	for _, unclear := range []Statement{
+		{SQL: "$1 '$2'", Work: &Work{Args: []any{1, 2}}},
+		{SQL: "$1 -- it's '", Work: &Work{Args: []any{1}}},
+		{SQL: "/* ' */ '$1'", Work: &Work{Args: []any{1}}},
+		{SQL: `E'\' $1'`, Work: &Work{Args: []any{1}}},
+		{SQL: "$$ ' $1 $$", Work: &Work{Args: []any{1}}},
+		{SQL: "$a$ $1 $a$", Work: &Work{Args: []any{1}}},
+		{SQL: "$1", Work: &Work{Args: []any{make(chan int)}}},
+		{SQL: "$1", Work: &Work{Args: []any{"a\x00b"}}},
+	} {
+		_, err := Script{unclear}.Text()
+		require.ErrorIs(t, err, ErrNoText, unclear.SQL)
+	}
+	_, err = Script{With("select $1", "a\x00b")}.Text()
 	require.ErrorContains(t, err, "NUL")
 	_, err = Script{With("select $2", "a")}.Text()
 	require.ErrorContains(t, err, "bug")

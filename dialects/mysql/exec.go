@@ -1,0 +1,196 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+)
+
+// flight is the statements of a request, which travel with the lock and the COMMIT in one query.
+// An error of one of them, and a number of rows that is not the one that is asked for, ends the
+// query.
+type flight struct {
+	conn       client.Conn
+	statements []dialects.Statement
+	end        string // releases the savepoint and commits
+	affected   []int64
+	failed     error // of the statements, or of what comes behind them
+}
+
+// Variables of the session say how far a flight has come.
+const (
+	reached    = "@txlock_at"   // 0: the lock; else the number of a statement
+	judgedRows = "@txlock_rows" // that the last statement which is judged has affected
+)
+
+// flightOf is nil where statements do not travel with the lock.
+func (s *session) flightOf(request dialects.Request) *flight {
+	severalRows := request.Slots == 0 && len(request.Values) > 1
+	if request.Exec == nil || request.Permit != nil || !s.conn.Several || severalRows {
+		return nil
+	}
+	for _, statement := range request.Exec.Statements {
+		if !travels(statement) {
+			return nil
+		}
+	}
+	f := &flight{conn: s.conn, statements: request.Exec.Statements, end: client.Release + "; COMMIT"}
+	if s.conn.Owned == nil {
+		f.end = client.Release + "; SET " + commits + restored
+	}
+	return f
+}
+
+// travels tells whether the server counts what a statement affects, and nothing of its text is
+// taken for the end of a statement, or for the place of an argument. Others are a guess: they take
+// more trips.
+func travels(s dialects.Statement) bool {
+	text := trimmed(s.SQL)
+	verb, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), " ")
+	switch strings.ToUpper(verb) {
+	case "INSERT", "UPDATE", "DELETE", "REPLACE":
+	default:
+		return false
+	}
+	bare := quoted.ReplaceAllLiteralString(text, "")
+	return s.Into == nil && !unclear.MatchString(text) &&
+		strings.Count(bare, "?") == len(s.Args) && strings.Count(text, "?") == len(s.Args)
+}
+
+var (
+	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
+	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\breturning\b`)
+)
+
+func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
+
+// send runs the query that locks, and the statements behind it. It returns the values of request
+// when all of them are locked.
+func (f *flight) send(ctx context.Context, request dialects.Request, lock, comment string) ([]string, error) {
+	texts := []string{
+		"SET " + reached + " = 0", lock,
+		"SET " + judgedRows + " = FOUND_ROWS()", judged(len(request.Values)),
+	}
+	var args []any
+	places := make([]int, len(f.statements))
+	for i, statement := range f.statements {
+		places[i] = len(texts) + 1
+		texts = append(texts, "SET "+reached+" = "+strconv.Itoa(i+1)+", "+judgedRows+" = NULL",
+			comment+trimmed(statement.SQL))
+		if statement.Rows > 0 {
+			texts = append(texts, "SET "+judgedRows+" = ROW_COUNT()", judged(statement.Rows))
+		}
+		args = append(args, statement.Args...)
+	}
+	texts = append(texts, "SET "+reached+" = "+strconv.Itoa(len(f.statements)+1), f.end)
+	all, err := f.conn.Fly(ctx, joined(texts...), args)
+	if err != nil {
+		return f.explain(ctx, err, request)
+	}
+	last := len(all) - strings.Count(f.end, ";") - len(texts)
+	for _, place := range places {
+		f.affected = append(f.affected, all[last+place])
+	}
+	return textsOf(request), nil
+}
+
+func textsOf(request dialects.Request) []string {
+	texts := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		texts[i] = value.Text
+		if request.Slots == 0 {
+			texts[i] = strconv.Itoa(i) // see lockSQL
+		}
+	}
+	return texts
+}
+
+// explain returns an error of the lock, and notes any other.
+func (f *flight) explain(ctx context.Context, failed error, request dialects.Request) ([]string, error) {
+	number := server.Number(failed)
+	switch {
+	case errors.Is(failed, driver.ErrSkip):
+		return nil, errNoFlight
+	case number == 0 && errors.Is(failed, driver.ErrBadConn): // nothing was sent
+		return nil, failed
+	}
+	at, rows := 0, ""
+	if number != 0 {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		line, err := server.Column(clean, f.conn.Conn, "SELECT CONCAT("+reached+", ' ', COALESCE("+judgedRows+", ''))")
+		if err == nil && len(line) == 1 {
+			var text string
+			text, rows, _ = strings.Cut(line[0], " ")
+			at, err = strconv.Atoi(text)
+		}
+		if err != nil {
+			number = 0
+		}
+	}
+	switch {
+	case number == 0, number == server.ConnectionKilled, number == server.SessionKilled:
+		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+			dialects.ErrLost, failed)
+	case at == 0 && number == server.SeveralRows:
+		return nil, nil // not all rows were locked
+	case at == 0:
+		return nil, failed
+	case at > len(f.statements) && number == server.NoSuchSavepoint:
+		f.failed = server.Lost(failed)
+	case at > len(f.statements):
+		f.failed = failed
+	default:
+		affected, err := strconv.ParseInt(rows, 10, 64)
+		if err == nil && number == server.SeveralRows {
+			failed = cmp.Or(f.statements[at-1].Judge(affected), failed)
+		}
+		f.failed = &dialects.StatementError{Number: at, Err: failed}
+	}
+	return textsOf(request), nil
+}
+
+// errNoFlight occurs when the driver does not put arguments into the text of a query.
+var errNoFlight = errors.New("statements that cannot travel with the lock")
+
+// judged fails with SeveralRows unless as many rows were judgedRows.
+func judged(rows int) string {
+	return fmt.Sprintf("SET "+reached+" = IF("+judgedRows+" = %d, "+reached+", (SELECT 1 UNION ALL SELECT 2))", rows)
+}
+
+// Exec implements dialects.Session.
+func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+	counts, err := statements.Run(ctx, s.tx, list, affected)
+	if server.Broken(err) {
+		err = server.Lost(err)
+	}
+	return counts, err
+}
+
+// affected runs a statement, and is how many rows it has affected, or returned. For one that may
+// return some, the driver tells nothing but the rows.
+func affected(ctx context.Context, tx *sql.Tx, s dialects.Statement) (int64, error) {
+	if !mayReturn.MatchString(s.SQL) {
+		return statements.Exec(ctx, tx, s)
+	}
+	count, err := statements.Query(ctx, tx, s)
+	if err != nil || count > 0 {
+		return count, err
+	}
+	err = tx.QueryRowContext(ctx, "SELECT GREATEST(ROW_COUNT(), 0)").Scan(&count)
+	return count, err
+}
+
+var mayReturn = regexp.MustCompile(`(?i)\b(select|with|table|values|returning|call|show)\b`)

@@ -1,0 +1,243 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+)
+
+// Statements of the caller's travel with the lock, the proof and COMMIT in one flight where the
+// server can judge all that must be judged before the COMMIT. Otherwise they travel with the lock,
+// and COMMIT comes when the client library has told what they have affected.
+
+// flight is a script of the caller's statements.
+type flight struct {
+	sqltext.Script
+	statements []dialects.Statement
+	first      int  // of them in the script
+	counted    bool // the server judges them, and COMMIT comes last
+}
+
+var (
+	// errUncounted occurs when the server refuses a statement in the form in which it counts for
+	// itself. As it stands it may be right.
+	errUncounted = errors.New("a statement that the server cannot count")
+
+	// errNoFlight occurs when the client library cannot send statements of the caller's with the
+	// lock.
+	errNoFlight = errors.New("statements that cannot travel with the lock")
+)
+
+// beginExec locks the rows of request and runs its statements behind the lock.
+func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	s.settled = true // no setting outlives the transaction
+	for counted := !slices.ContainsFunc(request.Exec.Statements, isUncounted); ; counted = false {
+		if !s.conn.CarriesWork(counted) {
+			return got, errNoFlight
+		}
+		got, err = s.fly(ctx, request, counted)
+		if !errors.Is(err, errUncounted) {
+			return got, err
+		}
+		if s.conn.Status() != client.Idle {
+			clean, cancel := interrupt.Detached(ctx)
+			undone := s.rollback(clean)
+			cancel()
+			if undone != nil {
+				return got, dialects.Lost(undone)
+			}
+		}
+		if !counted {
+			return got, errNoFlight
+		}
+	}
+}
+
+func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted bool) (got dialects.Grant, err error) {
+	var failed error // of the statements, or of what comes behind them
+	on := terms{as: owner, mark: s.mark, exec: true, blind: true}
+	_, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+		f := flight{Script: lock.Script, first: len(lock.Script), statements: request.Exec.Statements, counted: counted}
+		f.add(s.mark)
+		columns, err := s.conn.Begin(ctx, s.mark, f.Script)
+		switch {
+		case err == nil || f.failedAt(columns, err) >= f.first:
+			got.Affected, failed = f.judge(columns, err)
+		case server.State(err) == server.SyntaxError, server.State(err) == "" && s.conn.Status() == client.Idle,
+			errors.Is(err, sqltext.ErrNoText): // nothing has run, for the text of one of them
+			failed = errUncounted
+		default:
+			return nil, err
+		}
+		if server.State(err) == server.QueryCanceled { // so that a wait that was asked to give way does
+			return nil, err
+		}
+		return nil, nil
+	})
+	if failed != nil && !errors.Is(err, giveway.Err) {
+		err = failed
+		if ended := request.Exec.Context.Err(); ended != nil {
+			err = fmt.Errorf("%w (%w)", failed, ended)
+		}
+	}
+	s.committed = err == nil && counted
+	return got, err
+}
+
+// add adds the statements, and the proof: what comes behind a COMMIT among the statements is not
+// kept without it.
+func (f *flight) add(mark string) {
+	for _, statement := range f.statements {
+		work := sqltext.Statement{
+			SQL:  statement.SQL,
+			Work: &sqltext.Work{Args: statement.Args, Into: statement.Into, Counted: f.counted},
+		}
+		if f.counted {
+			work.SQL = countedSQL(statement)
+		}
+		f.Script = append(f.Script, work)
+	}
+	if mark != "" {
+		f.Script = append(f.Script, client.Proof(mark))
+	}
+	if f.counted {
+		f.Script = append(f.Script, client.Commit)
+	}
+}
+
+// judge says what the statements have affected, or what has become of them and of the commit.
+func (f flight) judge(columns [][]string, failed error) (affected []int64, err error) {
+	if failed != nil {
+		return nil, f.explain(f.failedAt(columns, failed)-f.first, failed)
+	}
+	affected = make([]int64, len(f.statements))
+	for i, statement := range f.statements {
+		if affected[i], err = strconv.ParseInt(columns[f.first+i][0], 10, 64); err == nil {
+			err = statement.Judge(affected[i])
+		}
+		if err != nil {
+			return nil, &dialects.StatementError{Number: i + 1, Err: err}
+		}
+	}
+	return affected, nil
+}
+
+// explain says what the error of the statement at that position means, or that of what comes behind
+// them.
+func (f flight) explain(at int, failed error) error {
+	rows, judged := affectedIn(failed)
+	state := server.State(failed)
+	_, refused := client.Refused(failed)
+	broken := !refused && server.Broken(failed)
+	switch {
+	case broken && state == "" && f.counted:
+		return fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+			dialects.ErrLost, failed)
+	case broken:
+		return dialects.Lost(failed)
+	case at == len(f.statements) && state == server.DivisionByZero:
+		return errEnded
+	case at >= len(f.statements): // a deferred constraint, say: nothing is committed
+		return failed
+	case judged:
+		failed = f.statements[at].Judge(rows)
+	case f.counted && (state == server.NotSupported || strings.HasPrefix(state, server.BadText)):
+		return errUncounted
+	}
+	return &dialects.StatementError{Number: at + 1, Err: failed}
+}
+
+// failedAt is the position of the statement that has failed. The client library, or the server, may
+// refuse one before any was run.
+func (f flight) failedAt(columns [][]string, failed error) int {
+	if work, ok := client.Refused(failed); ok {
+		return slices.IndexFunc(f.Script, func(s sqltext.Statement) bool { return s.Work == work })
+	}
+	return len(columns)
+}
+
+// isUncounted tells whether nobody but the client library can count what a statement affects. A row
+// that is asked for may not fit where it is to go, which nobody knows before it is there.
+func isUncounted(s dialects.Statement) bool { return s.Into != nil || verbOf(s.SQL) == "" }
+
+// verbOf is the first word of a statement that may stand in a WITH, or empty.
+func verbOf(text string) string {
+	text = strings.TrimLeft(text, " \t\r\n")
+	end := strings.IndexFunc(text, func(r rune) bool { return r < 'A' || r > 'z' })
+	switch verb := strings.ToUpper(text[:max(end, 0)]); verb {
+	case "SELECT", "INSERT", "UPDATE", "DELETE":
+		return verb
+	}
+	return ""
+}
+
+// countedSQL is a statement that returns how many rows the caller's affects, and fails unless they
+// are as many as they must be. Who has RETURNING in a literal gets an error of the server, and is
+// not counted there.
+func countedSQL(s dialects.Statement) string {
+	text := strings.TrimRight(s.SQL, "; \t\r\n")
+	if verbOf(text) != "SELECT" && !strings.Contains(strings.ToLower(text), "returning") {
+		text += "\nreturning 1"
+	}
+	judged := "count(*)::text"
+	if s.Rows > 0 {
+		judged += ", case when count(*) <> " + strconv.Itoa(s.Rows) + " then concat('txlock: " + affected +
+			" ', count(*), ' " + ours + "')::int end"
+	}
+	return "with txlock_work as materialized (" + text + "\n) select " + judged + " from txlock_work"
+}
+
+// affected is the verdict of countedSQL, before the number.
+const affected = "affected"
+
+func affectedIn(err error) (rows int64, judged bool) {
+	if server.State(err) != server.InvalidText {
+		return 0, false
+	}
+	_, text, _ := strings.Cut(err.Error(), "txlock: "+affected+" ")
+	text, _, judged = strings.Cut(text, " "+ours)
+	rows, failed := strconv.ParseInt(text, 10, 64)
+	return rows, judged && failed == nil
+}
+
+// Exec implements dialects.Session.
+func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+	if s.conn.CarriesWork(false) {
+		return s.execTogether(ctx, list)
+	}
+	if tx, ok := any(s.conn.Tx()).(*sql.Tx); ok {
+		return statements.Run(ctx, tx, list, nil)
+	}
+	affected := make([]int64, len(list))
+	for i := range list {
+		one, err := s.execTogether(ctx, list[i:i+1])
+		var of *dialects.StatementError
+		if errors.As(err, &of) {
+			of.Number += i
+		}
+		if err != nil {
+			return nil, err
+		}
+		affected[i] = one[0]
+	}
+	return affected, nil
+}
+
+func (s *session[Tx]) execTogether(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+	f := flight{statements: list}
+	f.add("")
+	columns, err := s.conn.Run(ctx, f.Script)
+	return f.judge(columns, err)
+}

@@ -1,0 +1,104 @@
+package txlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Statement is a statement of [Mutex.Exec].
+type Statement struct {
+	// SQL is one statement, with the placeholders of the database: $1 on PostgreSQL, ? on MySQL and
+	// MariaDB.
+	SQL string
+	// Args are its arguments, as the client library takes them.
+	Args []any
+	// Rows is how many rows it must affect. With any other number nothing is committed: that is
+	// [ErrRows]. 0 is any number. A SELECT affects the rows that it returns.
+	Rows int
+	// Into is where the first row goes of a statement that returns rows, as Scan of the client
+	// library takes it. No row is [ErrRows]. After an error it may have been written to.
+	Into []any
+}
+
+// Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
+// It returns how many rows each of them has affected. What it promises is what [Mutex.Do] promises:
+// nil means that everything is committed, and an error that nothing is, unless it matches [ErrLost]
+// and says that this is unknown.
+//
+// Where it can, Exec sends everything in one round trip. Then nobody waits for a network while the
+// lock is held: a row that many want is as fast from far away as from next door. The server must be
+// able to judge all that is asked for before it commits. So it takes more round trips, and never
+// another outcome, when a statement has Into, or begins with another word than INSERT, UPDATE,
+// DELETE or SELECT; with a Semaphore; and with clients that cannot send statements together.
+// docs/databases.md has the table.
+//
+// The error of a statement is the client library's own, or matches [ErrRows], and says the
+// statement's number. Within bounds the wait for the lock, and ctx everything. In the work of a Do,
+// the statements run in a savepoint of its transaction; in a session that a Lock began, Exec is
+// [ErrInsideLock].
+func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
+	return m.exec(ctx, "Exec", false, statements)
+}
+
+func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements []Statement) (affected []int64,
+	err error,
+) {
+	list, err := checked(statements)
+	if err != nil {
+		return nil, m.wrap(verb, err)
+	}
+	ctx, trace := m.startTrace(ctx, verb, true)
+	behind := *m
+	behind.statements = &dialects.Exec{Statements: list, Context: ctx}
+	var g grant[Tx]
+	work := func(ctx context.Context, _ Tx) (err error) {
+		if affected = g.Affected; affected == nil {
+			affected, err = g.inner.Exec(ctx, list)
+		}
+		return m.wrap(verb, err)
+	}
+	err = traced(trace, work, func(work func(context.Context, Tx) error) error {
+		if g, err = behind.acquire(ctx, try, true); err != nil {
+			if isOfWork(err) { // so the lock was granted
+				trace.answer(nil)
+			}
+			return m.wrap(verb, err)
+		}
+		if affected = g.Affected; g.session == nil {
+			return nil
+		}
+		return m.perform(ctx, verb, g, work)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return affected, nil
+}
+
+// checked are the statements for a driver.
+func checked(statements []Statement) ([]dialects.Statement, error) {
+	if len(statements) == 0 {
+		return nil, errors.New("no statement given")
+	}
+	list := make([]dialects.Statement, len(statements))
+	for i, s := range statements {
+		switch {
+		case strings.TrimSpace(s.SQL) == "":
+			return nil, fmt.Errorf("statement %d: empty SQL", i+1)
+		case s.Rows < 0:
+			return nil, fmt.Errorf("statement %d: Rows is %d; 0 is any number", i+1, s.Rows)
+		}
+		list[i] = dialects.Statement(s)
+	}
+	return list, nil
+}
+
+// isOfWork tells whether an error is that of a statement of Exec, for which the lock was granted.
+func isOfWork(err error) bool {
+	var of *dialects.StatementError
+	return errors.As(err, &of)
+}
