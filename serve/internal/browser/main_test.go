@@ -193,6 +193,10 @@ func (f *fixture) open(t *testing.T, path string) *tab {
 	b.size(1280)
 	b.go_(path)
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the page shows: " + is[string](b, "location.href + ' ' + document.activeElement.outerHTML + ' ' + "+
+				"document.body.innerText"))
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		require.Empty(t, b.problems, "what the browser complained about")
