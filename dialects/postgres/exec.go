@@ -36,7 +36,7 @@ var (
 	errUncounted = errors.New("a statement that the server cannot count")
 
 	// errNoFlight occurs when the client library cannot send statements of the caller's with the
-	// lock.
+	// lock, or the server has forgotten what was prepared.
 	errNoFlight = errors.New("statements that cannot travel with the lock")
 )
 
@@ -48,7 +48,7 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 			return got, errNoFlight
 		}
 		got, err = s.fly(ctx, request, counted)
-		if !errors.Is(err, errUncounted) {
+		if !errors.Is(err, errUncounted) && !errors.Is(err, errNoFlight) {
 			return got, err
 		}
 		if s.conn.Status() != client.Idle {
@@ -59,7 +59,7 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 				return got, dialects.Lost(undone)
 			}
 		}
-		if !counted {
+		if !counted || errors.Is(err, errNoFlight) {
 			return got, errNoFlight
 		}
 	}
@@ -72,10 +72,12 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 		f := flight{Script: lock.Script, first: len(lock.Script), statements: request.Exec.Statements, counted: counted}
 		f.add(s.mark)
 		columns, err := s.conn.Begin(ctx, s.mark, f.Script)
-		switch {
+		switch state := server.State(err); {
+		case state == server.UnknownStatement, state == server.KnownStatement:
+			failed = errNoFlight // pgx does not know what the server has
 		case err == nil || f.failedAt(columns, err) >= f.first:
 			got.Affected, failed = f.judge(columns, err)
-		case server.State(err) == server.SyntaxError, server.State(err) == "" && s.conn.Status() == client.Idle,
+		case state == server.SyntaxError, state == "" && s.conn.Status() == client.Idle,
 			errors.Is(err, sqltext.ErrNoText): // nothing has run, for the text of one of them
 			failed = errUncounted
 		default:

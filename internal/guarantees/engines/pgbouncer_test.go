@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 )
@@ -33,13 +34,17 @@ func TestOldPgBouncer(t *testing.T) {
 		do := func(f *testbed.Fixture[pgx.Tx]) error {
 			return f.Locks.Mutex(f.Key("a")).Do(background, func(context.Context, pgx.Tx) error { return nil })
 		}
+		exec := func(f *testbed.Fixture[pgx.Tx]) error {
+			_, err := f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
+			return err
+		}
 		first := testbed.NewFixture(t, through, testbed.PgxOpened())
 		require.NoError(t, cycle(first))
 		require.NoError(t, do(first))
 		// Another client gets the server's session in which the first has prepared its statements.
 		second := testbed.NewFixture(t, through, testbed.PgxOpened())
 		for range 3 {
-			for _, err := range []error{cycle(second), do(second), cycle(first), do(first)} {
+			for _, err := range []error{cycle(second), do(second), exec(second), cycle(first), do(first), exec(first)} {
 				if err != nil {
 					require.ErrorContains(t, err, "max_prepared_statements")
 				}

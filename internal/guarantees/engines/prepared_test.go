@@ -148,6 +148,13 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
 		m := locks.Mutex(f.Key("forgotten"))
 		for range 3 {
+			counts, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
+			require.NoError(t, err)
+			require.Equal(t, []int64{1}, counts)
+			_, err = pool.Exec(background, forget)
+			require.NoError(t, err)
+		}
+		for range 3 {
 			lock, err := m.Lock(background)
 			require.NoError(t, err)
 			f.Taken(t, f.Key("forgotten"))
