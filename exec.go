@@ -27,7 +27,8 @@ type Statement struct {
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each of them has affected. What it promises is what [Mutex.Do] promises:
 // nil means that everything is committed, and an error that nothing is, unless it matches [ErrLost]
-// and says that this is unknown.
+// and says that this is unknown. It is when the connection breaks, also in the wait for the lock:
+// everything may be at the server then, and run there under the lock.
 //
 // Where it can, Exec sends everything in one round trip. Then nobody waits for a network while the
 // lock is held: a row that many want is as fast from far away as from next door. The server must be

@@ -628,6 +628,10 @@ var sideBySide = []guarantee{
 		guarantees.ExecSelfEnded[pgx.Tx], guarantees.ExecSelfEnded[*sql.Tx],
 	},
 	{
+		"an Exec whose connection breaks in the wait does not say that nothing is committed",
+		guarantees.ExecCut[pgx.Tx], guarantees.ExecCut[*sql.Tx],
+	},
+	{
 		"an Exec that ends while a statement waits commits nothing",
 		guarantees.ExecKilled[pgx.Tx], guarantees.ExecKilled[*sql.Tx],
 	},

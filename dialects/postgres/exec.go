@@ -73,6 +73,9 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 		f.add(s.mark)
 		columns, err := s.conn.Begin(ctx, s.mark, f.Script)
 		switch state := server.State(err); {
+		case counted && state == "" && f.isBroken(err):
+			failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+				dialects.ErrLost, err)
 		case state == server.UnknownStatement, state == server.KnownStatement:
 			failed = errNoFlight // pgx does not know what the server has
 		case err == nil || f.failedAt(columns, err) >= f.first:
@@ -141,13 +144,8 @@ func (f flight) judge(columns [][]string, failed error) (affected []int64, err e
 func (f flight) explain(at int, failed error) error {
 	rows, judged := affectedIn(failed)
 	state := server.State(failed)
-	_, refused := client.Refused(failed)
-	broken := !refused && server.Broken(failed)
 	switch {
-	case broken && state == "" && f.counted:
-		return fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
-			dialects.ErrLost, failed)
-	case broken:
+	case f.isBroken(failed):
 		return dialects.Lost(failed)
 	case at == len(f.statements) && state == server.DivisionByZero:
 		return errEnded
@@ -159,6 +157,13 @@ func (f flight) explain(at int, failed error) error {
 		return errUncounted
 	}
 	return &dialects.StatementError{Number: at + 1, Err: failed}
+}
+
+// isBroken tells whether the session is gone with the error. A flight that has COMMIT may then go on
+// at the server, also while it still waits for the lock.
+func (flight) isBroken(err error) bool {
+	_, refused := client.Refused(err)
+	return !refused && server.Broken(err) && !errors.Is(err, sqltext.ErrNoText)
 }
 
 // failedAt is the position of the statement that has failed. The client library, or the server, may

@@ -14,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 // stock is a table of numbered things, of which some are left, and the statements for it.
@@ -322,6 +323,35 @@ func ExecSelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			}
 		}
 	}
+}
+
+// ExecCut shows that an Exec whose connection breaks while it waits for its lock does not say that
+// nothing is committed: all of it may be at the server.
+func ExecCut[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	s := newStock(t, testbed.NewSizedFixture(t, e, c, 4, proxy.Addr()))
+	holder, err := testbed.NewFixture(t, e, c).Locks.Mutex(s.key).Lock(background)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Locks.Mutex(s.key).Exec(background, s.insert(3), s.take(1))
+		done <- err
+	}()
+	s.Waiters(t, 1)
+	proxy.Cut()
+	err = testbed.Receive(t, done)
+	require.Error(t, err)
+	require.NoError(t, holder.Unlock(background))
+	s.Transactions(t, 0)
+	if s.count(t) == 2 && !errors.Is(err, txlock.ErrLost) { // it was no flight
+		s.unchanged(t)
+		return
+	}
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.ErrorContains(t, err, "unknown")
+	require.Equal(t, 10-(s.count(t)-2), s.left(t), "all of it or nothing")
 }
 
 // ExecKilled shows that an Exec whose context ends, or whose session is killed, while one of its
