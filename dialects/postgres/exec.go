@@ -159,8 +159,8 @@ func (f flight) explain(at int, failed error) error {
 	return &dialects.StatementError{Number: at + 1, Err: failed}
 }
 
-// isBroken tells whether the session is gone with the error. A flight that has COMMIT may then go on
-// at the server, also while it still waits for the lock.
+// isBroken tells whether the session is gone with the error. A flight that has COMMIT may then go
+// on at the server, also while it still waits for the lock.
 func (flight) isBroken(err error) bool {
 	_, refused := client.Refused(err)
 	return !refused && server.Broken(err) && !errors.Is(err, sqltext.ErrNoText)

@@ -106,6 +106,7 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 func (l *library[Tx]) verbs() []verb {
 	return []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
+		verbExec, verbExec, verbExec, verbTryExec,
 		verbLead, verbShare, verbShare, verbTryShare, verbRead, verbRead, verbPermit, verbPermit, verbPermit,
 		verbPermit, verbPermit, verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
 	}
@@ -151,6 +152,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	switch {
 	case o.Verb.holds():
 		err = l.hold(ctx, m, o, random, tell)
+	case o.Verb.flies():
+		err = l.fly(ctx, m, o)
 	case o.Verb == verbRead:
 		err = l.read(ctx, m, o, random, tell)
 	default:
@@ -164,7 +167,7 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	case o.Granted == 0 && errors.Is(err, txlock.ErrNotAcquired):
 		o.Outcome = missed
 		o.Expected = limited || o.Verb.tries()
-	case o.Granted != 0:
+	case o.Granted != 0 || o.Verb.flies():
 		// Of a connection that it has closed at the deadline, a client library may say only that it
 		// is gone.
 		closed := now() >= o.Deadline && errors.Is(err, driver.ErrBadConn)
@@ -210,6 +213,32 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 	case err == nil:
 		o.Outcome = done
 	case worked && strings.Contains(err.Error(), "is unknown"): // Do promises to say so
+		o.Outcome = unknown
+	default:
+		o.Outcome = failed
+	}
+	return err
+}
+
+// fly adds 1 to the counter of each key by statements that travel with the lock. What they have
+// read stands in the books.
+func (l *library[Tx]) fly(ctx context.Context, m *txlock.Mutex[Tx], o *operation) error {
+	var statements []txlock.Statement
+	for _, key := range o.Keys {
+		statements = append(statements, txlock.Statement{
+			SQL: fmt.Sprintf("INSERT INTO %s (operation, k, seen) SELECT %d, k, value FROM %s WHERE k = %d", applied,
+				int64(o.ID), counters, key), Rows: 1,
+		}, txlock.Statement{SQL: fmt.Sprintf("UPDATE %s SET value = value + 1 WHERE k = %d", counters, key), Rows: 1})
+	}
+	call := m.Exec
+	if o.Verb.tries() {
+		call = m.TryExec
+	}
+	_, err := call(ctx, statements...)
+	switch {
+	case err == nil:
+		o.Outcome = done
+	case strings.Contains(err.Error(), "is unknown"): // Exec promises to say so
 		o.Outcome = unknown
 	default:
 		o.Outcome = failed

@@ -69,6 +69,8 @@ type verb string
 const (
 	verbDo      verb = "Do"
 	verbTryDo   verb = "TryDo"
+	verbExec    verb = "Exec"
+	verbTryExec verb = "TryExec"
 	verbLock    verb = "Lock"
 	verbTryLock verb = "TryLock"
 	verbLead    verb = "Lead"
@@ -91,11 +93,19 @@ func (v verb) holds() bool {
 }
 
 func (v verb) tries() bool {
-	return v == verbTryLock || v == verbTryDo || v == verbTryShare || v == verbTryPermit || v == verbTryOnce
+	switch v {
+	case verbTryLock, verbTryDo, verbTryExec, verbTryShare, verbTryPermit, verbTryOnce:
+		return true
+	}
+	return false
 }
 
 // updates tells whether the operation changes counters in the lock's transaction.
-func (v verb) updates() bool { return v == verbDo || v == verbTryDo }
+func (v verb) updates() bool { return v == verbDo || v == verbTryDo || v.flies() }
+
+// flies tells whether the lock, the changes and the COMMIT travel together. Nobody is told when the
+// lock was granted.
+func (v verb) flies() bool { return v == verbExec || v == verbTryExec }
 
 // fences tells whether the operation writes to the fenced store.
 func (v verb) fences() bool  { return v.holds() && !v.shares() }
