@@ -26,9 +26,10 @@ type Statement struct {
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each of them has affected. What it promises is what [Mutex.Do] promises:
-// nil means that everything is committed, and an error that nothing is, unless it matches [ErrLost]
-// and says that this is unknown. It is when the connection breaks, also in the wait for the lock:
-// everything may be at the server then, and run there under the lock.
+// nil means that everything is committed, and an error that nothing is. There are two exceptions.
+// When the connection breaks, the error matches [ErrLost] and says that the outcome is unknown,
+// also in the wait for the lock: the server may have all of it by then, and run it under the lock.
+// And a COMMIT among the statements keeps what came before it; what comes behind it is not kept.
 //
 // Where it can, Exec sends everything in one round trip. Then nobody waits for a network while the
 // lock is held: a row that many want is as fast from far away as from next door. The server must be

@@ -113,7 +113,8 @@ var (
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
 	// its work did. What the work did is not committed, with two exceptions: the error says that
-	// the connection broke during COMMIT, or the work itself has sent COMMIT before.
+	// this is unknown, because the connection broke during COMMIT, or during an Exec; or the work
+	// itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
 	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before. It is also why

@@ -165,7 +165,7 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 // errNoFlight occurs when the driver does not put arguments into the text of a query.
 var errNoFlight = errors.New("statements that cannot travel with the lock")
 
-// judged fails with SeveralRows unless as many rows were judgedRows.
+// judged fails with SeveralRows unless judgedRows is that many.
 func judged(rows int) string {
 	return fmt.Sprintf("SET "+reached+" = IF("+judgedRows+" = %d, "+reached+", (SELECT 1 UNION ALL SELECT 2))", rows)
 }
