@@ -153,6 +153,8 @@ func (f flight) explain(at int, failed error) error {
 		return failed
 	case judged:
 		failed = f.statements[at].Judge(rows)
+	case state == server.UnknownStatement, state == server.KnownStatement:
+		failed = server.MixedUp(failed)
 	case f.counted && (state == server.NotSupported || strings.HasPrefix(state, server.BadText)):
 		return errUncounted
 	}
