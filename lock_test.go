@@ -614,6 +614,14 @@ var sideBySide = []guarantee{
 		"a statement of Exec that fails commits nothing, and the error says which",
 		guarantees.ExecFails[pgx.Tx], guarantees.ExecFails[*sql.Tx],
 	},
+	{
+		"an argument of Exec means what it means in the work of a Do",
+		guarantees.ExecArguments[pgx.Tx], guarantees.ExecArguments[*sql.Tx],
+	},
+	{
+		"an argument of Exec that panics costs no connection",
+		guarantees.ExecPanics[pgx.Tx], guarantees.ExecPanics[*sql.Tx],
+	},
 	{"Into has the first row of a statement", guarantees.ExecReturns[pgx.Tx], guarantees.ExecReturns[*sql.Tx]},
 	{
 		"Exec waits as Do does, and Within bounds the wait alone",

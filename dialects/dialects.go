@@ -269,12 +269,17 @@ func (s Statement) Judge(affected int64) error {
 // StatementError is the error of one of several statements. Err is the client library's own, or
 // matches ErrRows.
 type StatementError struct {
-	Number int // from 1
+	Number int // from 1; 0: that of the COMMIT
 	Err    error
 }
 
 // Error says which statement has failed, and why.
-func (e *StatementError) Error() string { return fmt.Sprintf("statement %d: %v", e.Number, e.Err) }
+func (e *StatementError) Error() string {
+	if e.Number == 0 {
+		return "commit: " + e.Err.Error()
+	}
+	return fmt.Sprintf("statement %d: %v", e.Number, e.Err)
+}
 
 // Unwrap returns Err.
 func (e *StatementError) Unwrap() error { return e.Err }

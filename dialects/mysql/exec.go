@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // flight is the statements of a request, which travel with the lock and the COMMIT in one query.
@@ -31,7 +32,7 @@ type flight struct {
 
 // Variables of the session say how far a flight has come.
 const (
-	reached    = "@txlock_at"   // 0: the lock; else the number of a statement
+	reached    = "@txlock_at"   // 0: the lock; else the number of a statement; unread: see readable
 	judgedRows = "@txlock_rows" // that the last statement which is judged has affected
 )
 
@@ -58,18 +59,14 @@ func (s *session) flightOf(request dialects.Request) *flight {
 // more trips.
 func travels(s dialects.Statement) bool {
 	text := trimmed(s.SQL)
-	verb, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), " ")
-	switch strings.ToUpper(verb) {
-	case "INSERT", "UPDATE", "DELETE", "REPLACE":
-	default:
-		return false
-	}
 	bare := quoted.ReplaceAllLiteralString(text, "")
-	return s.Into == nil && !unclear.MatchString(text) &&
-		strings.Count(bare, "?") == len(s.Args) && strings.Count(text, "?") == len(s.Args)
+	return s.Into == nil && travelling.MatchString(text) && !unclear.MatchString(text) &&
+		!strings.ContainsAny(bare, "'\"`") && strings.Count(bare, "?") == len(s.Args) && strings.Count(text, "?") == len(s.Args)
 }
 
 var (
+	travelling = regexp.MustCompile(`(?i)^\s*(insert|update|delete|replace)\s`)
+
 	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
 	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\breturning\b`)
 )
@@ -79,8 +76,12 @@ func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
 // send runs the query that locks, and the statements behind it. It returns the values of request
 // when all of them are locked.
 func (f *flight) send(ctx context.Context, request dialects.Request, lock, comment string) ([]string, error) {
+	start := "SET " + reached + " = 0"
+	if f.conn.Prepares() {
+		start = readable
+	}
 	texts := []string{
-		"SET " + reached + " = 0", lock,
+		start, lock,
 		"SET " + judgedRows + " = FOUND_ROWS()", judged(len(request.Values)),
 	}
 	var args []any
@@ -100,6 +101,12 @@ func (f *flight) send(ctx context.Context, request dialects.Request, lock, comme
 		return f.explain(ctx, err, request)
 	}
 	last := len(all) - strings.Count(f.end, ";") - len(texts)
+	if last < 0 {
+		f.failed = fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
+			dialects.ErrLost, len(all))
+		server.Destroy(f.conn.Conn)
+		return nil, f.failed
+	}
 	for _, place := range places {
 		f.affected = append(f.affected, all[last+place])
 	}
@@ -128,15 +135,8 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 	}
 	at, rows := 0, ""
 	if number != 0 {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		line, err := server.Column(clean, f.conn.Conn, "SELECT CONCAT("+reached+", ' ', COALESCE("+judgedRows+", ''))")
-		if err == nil && len(line) == 1 {
-			var text string
-			text, rows, _ = strings.Cut(line[0], " ")
-			at, err = strconv.Atoi(text)
-		}
-		if err != nil {
+		var err error
+		if at, rows, err = f.position(ctx); err != nil {
 			number = 0
 		}
 	}
@@ -144,14 +144,16 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 	case number == 0, number == server.ConnectionKilled, number == server.SessionKilled:
 		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 			dialects.ErrLost, failed)
+	case at == unread:
+		return nil, errNoFlight
 	case at == 0 && number == server.SeveralRows:
 		return nil, nil // not all rows were locked
 	case at == 0:
 		return nil, failed
-	case at > len(f.statements) && number == server.NoSuchSavepoint:
+	case at > len(f.statements) && (number == server.NoSuchSavepoint || server.Aborted(failed)):
 		f.failed = server.Lost(failed)
 	case at > len(f.statements):
-		f.failed = failed
+		f.failed = &dialects.StatementError{Err: failed}
 	default:
 		affected, err := strconv.ParseInt(rows, 10, 64)
 		if err == nil && number == server.SeveralRows {
@@ -161,6 +163,33 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 	}
 	return textsOf(request), nil
 }
+
+// position is how far the query has come, and how many rows the last statement has affected that is
+// judged. An interrupt of the query may still arrive.
+func (f *flight) position(ctx context.Context) (at int, rows string, err error) {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	const query = "SELECT CONCAT_WS(' ', " + reached + ", " + judgedRows + ")"
+	line, err := server.Column(clean, f.conn.Conn, query)
+	if server.Interrupted(err) {
+		line, err = server.Column(clean, f.conn.Conn, query)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	text, rows, _ := strings.Cut(strings.Join(line, ""), " ")
+	at, err = strconv.Atoi(text)
+	return at, rows, err
+}
+
+// readable fails unless the server reads texts as UTF-8, in which the driver has quoted the
+// arguments behind it: init_connect, a parameter of the dsn, or the work before, may have changed
+// that. The server reads a statement when it has run the one before.
+const (
+	readable = "SET " + reached + " = -1; SET " + reached +
+		" = IF(@@character_set_client LIKE 'utf8%', 0, (SELECT 1 UNION ALL SELECT 2))"
+	unread = -1
+)
 
 // errNoFlight occurs when the driver does not put arguments into the text of a query.
 var errNoFlight = errors.New("statements that cannot travel with the lock")
@@ -172,9 +201,26 @@ func judged(rows int) string {
 
 // Exec implements dialects.Session.
 func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
-	counts, err := statements.Run(ctx, s.tx, list, affected)
+	tag := ""
+	if ctx.Done() != nil {
+		tag = client.NewTag()
+	}
+	tagged := make([]dialects.Statement, len(list))
+	for i, statement := range list {
+		tagged[i] = statement
+		tagged[i].SQL = sqltext.Comment("", tag) + statement.SQL
+	}
+	var counts []int64
+	err := s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut,
+		func(running context.Context) (err error) {
+			counts, err = statements.Run(ctx, running, s.tx, tagged, affected)
+			return err
+		})
 	if server.Broken(err) {
 		err = server.Lost(err)
+	}
+	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w (%w)", err, ended)
 	}
 	return counts, err
 }

@@ -65,11 +65,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if request.Permit != nil {
 		return d.takePermit(ctx, at, request, front)
 	}
-	limit, told := d.limitOf(ctx, request)
-	ours := at.patience > 0 && !request.Try && (!told || at.patience < limit)
-	if ours {
-		limit, told = at.patience, false
-	}
+	limit, told, ours := d.limitOf(ctx, at, request)
 	tag := "" // names the statement in the process list
 	if ctx.Done() != nil {
 		tag = client.NewTag()
@@ -112,13 +108,19 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	return got, err
 }
 
-// limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx.
-func (d *Driver) limitOf(ctx context.Context, request dialects.Request) (limit time.Duration, told bool) {
+// limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx, ours
+// that it is the patience of the place.
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration, told, ours bool) {
 	limit = interrupt.Limit(ctx, request)
-	if limit == 0 && !request.Try && d.limited.Load() {
-		return interrupt.Longest, false
+	switch {
+	case request.Try:
+		return 0, false, false
+	case at.patience > 0 && (limit == 0 || at.patience < limit):
+		return at.patience, false, true
+	case limit == 0 && d.limited.Load():
+		return interrupt.Longest, false, false
 	}
-	return limit, limit > 0
+	return limit, limit > 0, false
 }
 
 // cutShort tells whether a limit of the session's has ended a wait, which is not the caller's:

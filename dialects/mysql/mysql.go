@@ -107,7 +107,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		}
 	}
 	for numbered := false; ; {
-		got, err = s.begin(ctx, request)
+		got, err = s.start(ctx, request)
 		switch {
 		case err == nil && s.committed:
 			s.close()

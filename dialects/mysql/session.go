@@ -32,6 +32,21 @@ type session struct {
 	savepoints savepoint.Stack
 }
 
+// start is begin. When the client library panics, as an argument of the caller's may have it do,
+// the connection is closed, and back in the pool.
+func (s *session) start(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.destroy()
+			s.close()
+		}
+	}()
+	got, err = s.begin(ctx, request)
+	returned = true
+	return got, err
+}
+
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if request.Work && s.conn.Owned == nil {

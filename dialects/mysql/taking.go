@@ -220,7 +220,7 @@ func (t *taking) showLater() string {
 
 // queue waits for the head of the queue. The wait ends like any other.
 func (t *taking) queue(ctx context.Context) error {
-	limit, told := t.driver.limitOf(ctx, t.request)
+	limit, told, ours := t.driver.limitOf(ctx, t.place, t.request)
 	tag, prefix, hint := "", "", ""
 	if ctx.Done() != nil {
 		tag = client.NewTag()
@@ -236,7 +236,12 @@ func (t *taking) queue(ctx context.Context) error {
 		granted, err = server.Column(ctx, t, query)
 		return err
 	})
-	if err == nil && granted[0] != "1" { // MariaDB has no error for the end of this wait
+	unheard := err == nil && granted[0] != "1" // MariaDB has no error for the end of this wait
+	overlong := unheard || server.Number(err) == server.StatementTimeout || server.Number(err) == server.QueryTimeout
+	switch {
+	case overlong && ours && !ended(ctx):
+		return errPatience
+	case unheard:
 		if limit == 0 && !ended(ctx) { // by max_statement_time, perhaps: see cutShort
 			t.driver.limited.Store(true)
 			return t.queue(ctx)

@@ -35,13 +35,17 @@ var (
 	// itself. As it stands it may be right.
 	errUncounted = errors.New("a statement that the server cannot count")
 
-	// errNoFlight occurs when the client library cannot send statements of the caller's with the
-	// lock, or the server has forgotten what was prepared.
+	// errNoFlight occurs when statements of the caller's cannot travel with the lock: the client
+	// library cannot send them so, the server has forgotten what was prepared, or they end the
+	// transaction, and must not run a second time.
 	errNoFlight = errors.New("statements that cannot travel with the lock")
 )
 
 // beginExec locks the rows of request and runs its statements behind the lock.
 func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	if slices.ContainsFunc(request.Exec.Statements, mayEnd) {
+		return got, errNoFlight
+	}
 	s.settled = true // no setting outlives the transaction
 	for counted := !slices.ContainsFunc(request.Exec.Statements, isUncounted); ; counted = false {
 		if !s.conn.CarriesWork(counted) {
@@ -91,7 +95,13 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 		}
 		return nil, nil
 	})
-	if failed != nil && !errors.Is(err, giveway.Err) {
+	switch {
+	case failed != nil && errors.Is(err, giveway.Err):
+		// The lock was granted, and its statements were interrupted. They run behind a lock that is
+		// there before they come, and are not interrupted then. Within has bounded its first wait.
+		s.gaveWay = true
+		return got, errNoFlight
+	case failed != nil:
 		err = failed
 		if ended := request.Exec.Context.Err(); ended != nil {
 			err = fmt.Errorf("%w (%w)", failed, ended)
@@ -150,7 +160,7 @@ func (f flight) explain(at int, failed error) error {
 	case at == len(f.statements) && state == server.DivisionByZero:
 		return errEnded
 	case at >= len(f.statements): // a deferred constraint, say: nothing is committed
-		return failed
+		return &dialects.StatementError{Err: failed}
 	case judged:
 		failed = f.statements[at].Judge(rows)
 	case state == server.UnknownStatement, state == server.KnownStatement:
@@ -177,27 +187,40 @@ func (f flight) failedAt(columns [][]string, failed error) int {
 	return len(columns)
 }
 
+// mayEnd tells whether a statement may end the transaction. Any that nobody knows may.
+func mayEnd(s dialects.Statement) bool {
+	switch wordOf(s.SQL) {
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "VALUES", "TABLE":
+		return strings.Contains(trimmed(s.SQL), ";") // some client libraries send several statements
+	}
+	return true
+}
+
 // isUncounted tells whether nobody but the client library can count what a statement affects. A row
 // that is asked for may not fit where it is to go, which nobody knows before it is there.
-func isUncounted(s dialects.Statement) bool { return s.Into != nil || verbOf(s.SQL) == "" }
+func isUncounted(s dialects.Statement) bool {
+	switch wordOf(s.SQL) {
+	case "SELECT", "INSERT", "UPDATE", "DELETE":
+		return s.Into != nil
+	}
+	return true // it may not stand in a WITH
+}
 
-// verbOf is the first word of a statement that may stand in a WITH, or empty.
-func verbOf(text string) string {
+// wordOf is the first word of a statement.
+func wordOf(text string) string {
 	text = strings.TrimLeft(text, " \t\r\n")
 	end := strings.IndexFunc(text, func(r rune) bool { return r < 'A' || r > 'z' })
-	switch verb := strings.ToUpper(text[:max(end, 0)]); verb {
-	case "SELECT", "INSERT", "UPDATE", "DELETE":
-		return verb
-	}
-	return ""
+	return strings.ToUpper(text[:max(end, 0)])
 }
+
+func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
 
 // countedSQL is a statement that returns how many rows the caller's affects, and fails unless they
 // are as many as they must be. Who has RETURNING in a literal gets an error of the server, and is
 // not counted there.
 func countedSQL(s dialects.Statement) string {
-	text := strings.TrimRight(s.SQL, "; \t\r\n")
-	if verbOf(text) != "SELECT" && !strings.Contains(strings.ToLower(text), "returning") {
+	text := trimmed(s.SQL)
+	if wordOf(text) != "SELECT" && !strings.Contains(strings.ToLower(text), "returning") {
 		text += "\nreturning 1"
 	}
 	judged := "count(*)::text"
@@ -227,7 +250,7 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 		return s.execTogether(ctx, list)
 	}
 	if tx, ok := any(s.conn.Tx()).(*sql.Tx); ok {
-		return statements.Run(ctx, tx, list, nil)
+		return statements.Run(ctx, ctx, tx, list, nil)
 	}
 	affected := make([]int64, len(list))
 	for i := range list {
@@ -246,7 +269,7 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 
 func (s *session[Tx]) execTogether(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	f := flight{statements: list}
-	f.add("")
+	f.add(s.mark)
 	columns, err := s.conn.Run(ctx, f.Script)
 	return f.judge(columns, err)
 }

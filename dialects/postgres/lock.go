@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -27,13 +28,8 @@ type querier struct {
 func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	sendLock func(context.Context, plan) ([][]string, error),
 ) (token int64, err error) {
-	on.limit = interrupt.Limit(ctx, request)
-	told := on.limit > 0
-	patience := giveway.Patience(request)
-	mayBreak := on.as == guest && !request.Try && (!told || patience < on.limit)
-	if mayBreak {
-		on.limit, told = patience, false
-	}
+	limit, told := limitOf(ctx, request, on.as)
+	on.limit = limit
 	p, err := lockScript(request, on)
 	if err != nil {
 		return 0, err
@@ -49,9 +45,9 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if on.as != owner || on.exec {
 		verdict = verdictOf(err)
 	}
-	gaveWay := asked && state == server.QueryCanceled || mayBreak && state == server.LockNotAvailable
+	gaveWay := asked && state == server.QueryCanceled || limit > 0 && !told && state == server.LockNotAvailable
 	switch {
-	case (gaveWay || moved) && ctx.Err() == nil:
+	case (gaveWay || moved) && running.Err() == nil:
 		return 0, giveway.Err
 	case moved:
 		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
@@ -78,6 +74,16 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return 0, err
 	}
 	return tokenOf(columns[p.token])
+}
+
+// limitOf is how long the server lets a wait last; 0: as long as it takes. Told says that it is
+// until the deadline of ctx. Otherwise a nested wait has lasted for long, and goes on.
+func limitOf(ctx context.Context, request dialects.Request, as role) (limit time.Duration, told bool) {
+	limit = interrupt.Limit(ctx, request)
+	if patience := giveway.Patience(request); as == guest && !request.Try && (limit == 0 || patience < limit) {
+		return patience, false
+	}
+	return limit, limit > 0
 }
 
 // wait sends a script that may wait, and tells whether it was asked to give way.

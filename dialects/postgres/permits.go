@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
@@ -197,7 +197,8 @@ func probed(request dialects.Request, answer []string) (row string, err error) {
 func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as role, on terms,
 	run func(context.Context, plan) ([][]string, error),
 ) (got dialects.Grant, unsure bool, err error) {
-	limit, within := interrupt.Limit(ctx, request), ""
+	limit, told := limitOf(ctx, request, as)
+	within := ""
 	if limit > 0 {
 		within = sqltext.Milliseconds(limit)
 	}
@@ -217,7 +218,8 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	if err := p.finishPermit(request, on); err != nil {
 		return got, false, err
 	}
-	columns, asked, err := q.wait(ctx, request, limit > 0, as, p, run)
+	begun := time.Now()
+	columns, asked, err := q.wait(ctx, request, told, as, p, run)
 	if asked && server.State(err) == server.QueryCanceled && ctx.Err() == nil {
 		return got, true, giveway.Err
 	}
@@ -225,7 +227,8 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 		return got, true, server.Classify(err, request)
 	}
 	if reason, ended := strings.CutPrefix(columns[p.rows][0], "none"); ended {
-		if asked && ctx.Err() == nil {
+		overlong := limit > 0 && !told && time.Since(begun) >= limit
+		if (asked || overlong) && ctx.Err() == nil {
 			return got, false, giveway.Err
 		}
 		return got, false, fmt.Errorf("%w: no permit came free in time%s", dialects.ErrNotAcquired, reasonOf(reason))

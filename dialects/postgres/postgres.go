@@ -145,7 +145,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		s.mark = rand.Text()
 	}
 	for aborted, numbered := false, false; ; {
-		got, err = s.begin(ctx, request)
+		got, err = s.start(ctx, request)
 		switch {
 		case errors.Is(err, client.ErrUnsettled):
 		case (errors.Is(err, server.ErrUnprepared) || errors.Is(err, giveway.Err)) && !s.spoiled &&

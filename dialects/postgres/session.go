@@ -32,13 +32,32 @@ type session[Tx any] struct {
 	renewal    renewal
 	spoiled    bool // the connection may have locks that outlive a transaction
 	committed  bool // by the flight of its statements
+	gaveWay    bool // while they ran; see fly
+}
+
+// start is begin. When the client library panics, as an argument of the caller's may have it do,
+// the connection is closed, and back in the pool.
+func (s *session[Tx]) start(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.conn.Destroy()
+			s.conn.GiveBack()
+		}
+	}()
+	got, err = s.begin(ctx, request)
+	returned = true
+	return got, err
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	err = errNoFlight
-	if request.Exec != nil && request.Permit == nil {
+	if request.Exec != nil && request.Permit == nil && !s.gaveWay {
 		got, err = s.beginExec(ctx, request)
+	}
+	if s.gaveWay {
+		ctx = request.Exec.Context
 	}
 	if errors.Is(err, errNoFlight) {
 		got, err = s.beginLock(ctx, request)

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strconv"
 	"strings"
@@ -202,6 +203,68 @@ func ExecFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	_, err := s.Locks.Rows(s.table, "id", 77).Exec(background, s.take(1))
 	require.ErrorIs(t, err, txlock.ErrNoRow)
 	s.unchanged(t)
+}
+
+// ExecArguments shows that an argument means the same alone and in the work of a Do, where the client
+// library sends it as it does for its users.
+func ExecArguments[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newStock(t, testbed.NewFixture(t, e, c))
+	m := s.Locks.Mutex(s.key)
+	at := time.Date(2026, 11, 24, 3, 4, 5, 678901000, time.UTC)
+	uses := []txlock.Statement{
+		s.statement("note = @", "it's"), s.statement("note = @", `a\'b`), s.statement("note = @", []byte(`{"a": 1}`)),
+		s.statement("note = @", []byte("é")), s.statement("note = @", []byte(nil)), s.statement("note = @", "\x00"),
+		s.statement("note = @", true), s.statement("note = @", 0.1), s.statement("note = @", at),
+		s.statement("note = @", []byte("\xff")), s.statement("n = @", -7), s.statement("n = n - @", -7),
+		s.statement("n = @", uint64(1)<<63), s.statement("n = n-@", -7), s.statement("n = 5 * @", 0.5),
+	}
+	if s.Postgres {
+		uses = append(uses, s.statement("note = @::text || @::text", "a", "b"), s.statement("note = 'it''s $1' || @", "a"),
+			s.statement("note = encode(@::bytea, 'hex')", []byte("a\xff")), s.statement("n = (@::jsonb->>'a')::int", `{"a": 3}`))
+	} else {
+		for _, arg := range []any{"x", []byte("x"), 2.0, 2, []byte(`{"a": 1}`)} {
+			uses = append(uses, s.statement("note = JSON_ARRAY(@)", arg))
+		}
+		uses = append(uses, s.statement("note = @ * 3", 0.1), s.statement("note = HEX(@)", []byte("a\xff")))
+	}
+	for _, use := range uses {
+		use.SQL = "UPDATE " + s.table + " SET " + use.SQL + " WHERE id = 1"
+		var alone, within sql.NullString
+		look := func(into *sql.NullString) {
+			require.NoError(t, s.Admin.QueryRow("SELECT CONCAT(n, ' ', note) FROM "+s.table+" WHERE id = 1").Scan(into))
+			s.AsAdmin(t, "UPDATE "+s.table+" SET n = 10, note = 'one' WHERE id = 1")
+		}
+		_, failed := m.Exec(background, use)
+		look(&alone)
+		err := m.Do(background, func(ctx context.Context, _ Tx) error {
+			_, err := m.Exec(ctx, use)
+			return err
+		})
+		look(&within)
+		require.Equal(t, err == nil, failed == nil, "%s %#v: alone %v, in a Do %v", use.SQL, use.Args, failed, err)
+		require.Equal(t, within, alone, "%s %#v", use.SQL, use.Args)
+	}
+}
+
+// panics is an argument that does.
+type panics struct{}
+
+func (panics) Value() (driver.Value, error) { panic("of an argument") }
+
+// ExecPanics shows that an argument that panics costs no connection of the pool, and nobody's turn.
+func ExecPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newStock(t, testbed.NewSizedFixture(t, e, c, 2, e.Address()))
+	m := s.Locks.Mutex(s.key)
+	for range 3 {
+		require.PanicsWithValue(t, "of an argument", func() {
+			_, _ = m.Exec(background, s.take(1), s.statement("UPDATE stock SET n = @", panics{}))
+		})
+	}
+	_, err := m.TryExec(background, s.take(0))
+	require.NoError(t, err)
+	s.Transactions(t, 0)
+	require.Equal(t, 9, s.left(t))
+	s.Unused(t)
 }
 
 // ExecReturns shows that Into has the first row of a statement.

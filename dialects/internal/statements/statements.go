@@ -3,28 +3,32 @@
 package statements
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// Run runs them in order, up to the first that fails. A driver tells of a statement either its rows
+// Run runs them in order, up to the first that fails, or until ctx ends. They get the context
+// running, which may last longer. A driver tells of a statement either its rows
 // or how many it has affected. Counted, unless nil, is how many those are of one whose rows were
 // asked for.
-func Run(ctx context.Context, tx *sql.Tx, list []dialects.Statement,
+func Run(ctx, running context.Context, tx *sql.Tx, list []dialects.Statement,
 	counted func(ctx context.Context, tx *sql.Tx, s dialects.Statement) (affected int64, err error),
 ) ([]int64, error) {
 	affected := make([]int64, len(list))
 	for i, statement := range list {
-		var err error
+		err := ctx.Err()
 		switch {
+		case err != nil:
 		case statement.Into != nil:
-			affected[i], err = Query(ctx, tx, statement)
+			affected[i], err = Query(running, tx, statement)
 		case counted != nil:
-			affected[i], err = counted(ctx, tx, statement)
+			affected[i], err = counted(running, tx, statement)
 		default:
-			affected[i], err = Exec(ctx, tx, statement)
+			affected[i], err = Exec(running, tx, statement)
 		}
 		if err == nil {
 			err = statement.Judge(affected[i])
@@ -45,8 +49,14 @@ func Exec(ctx context.Context, tx *sql.Tx, s dialects.Statement) (int64, error) 
 	return result.RowsAffected()
 }
 
-// Query is how many rows a statement has returned. The first goes where it is asked for.
+// Query is how many rows a statement has returned. The first goes where it is asked for. Behind the
+// rows may come an error, as of a stored procedure, which goes on behind its first SELECT.
 func Query(ctx context.Context, tx *sql.Tx, s dialects.Statement) (count int64, err error) {
+	for _, into := range s.Into {
+		if _, ok := into.(*sql.RawBytes); ok {
+			return 0, errors.New("sql.RawBytes in Into: its bytes are the driver's, and gone when Exec returns")
+		}
+	}
 	rows, err := tx.QueryContext(ctx, s.SQL, s.Args...)
 	if err != nil {
 		return 0, err
@@ -59,5 +69,9 @@ func Query(ctx context.Context, tx *sql.Tx, s dialects.Statement) (count int64, 
 			}
 		}
 	}
-	return count, rows.Err()
+	for rows.NextResultSet() {
+		for rows.Next() {
+		}
+	}
+	return count, cmp.Or(rows.Err(), rows.Close())
 }

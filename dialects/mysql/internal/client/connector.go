@@ -103,14 +103,13 @@ func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
 // Owned is a connection of a pool of Open. Its transactions begin for free.
 type Owned struct {
 	pooledConn
-	Lease   time.Duration // that the server keeps; 0: nobody knows the settings
-	Fence   string        // whose run is in the session's variable; empty: none
-	socket  net.Conn      // nil when it cannot be seen
-	ending  atomic.Pointer[context.Context]
-	puts    bool // as connector has it
-	works   bool // statements of the work may come
-	strange bool // some may have changed the session's character set, with which arguments are quoted
-	strays  bool // in the session, names may mean other tables
+	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
+	Fence  string        // whose run is in the session's variable; empty: none
+	socket net.Conn      // nil when it cannot be seen
+	ending atomic.Pointer[context.Context]
+	puts   bool // as connector has it
+	works  bool // statements of the work may come
+	strays bool // in the session, names may mean other tables
 }
 
 // EndIn gives COMMIT or ROLLBACK of the transaction a context.
@@ -159,7 +158,7 @@ func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 // statement that takes it. To set them for each lock would cost MariaDB 35 µs.
 func (c *Owned) watch(query string) {
 	if c.works && !LeavesSettings(query) {
-		c.Lease, c.strange = 0, true
+		c.Lease = 0
 		c.strays = c.strays || renames.MatchString(query)
 	}
 }

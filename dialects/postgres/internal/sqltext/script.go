@@ -5,7 +5,6 @@ package sqltext
 
 import (
 	"database/sql/driver"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -139,7 +138,9 @@ func (s Statement) writeTo(b *strings.Builder) error {
 var ErrNoText = errors.New("not to be sent without arguments")
 
 // literals are the arguments as they stand in a text. Where a statement of the caller's may have
-// them in a literal or in a comment, they do not.
+// them in a literal or in a comment, they do not. Nor does one with a backslash: the session's
+// settings say what that is, and its encoding says whether it is one. The space in front of the
+// caller's keeps them apart from a name, which may have a $ in it.
 func (s Statement) literals() ([]string, error) {
 	if s.Work == nil {
 		literals := make([]string, len(s.Args))
@@ -160,16 +161,16 @@ func (s Statement) literals() ([]string, error) {
 		switch v := value.(type) {
 		case nil:
 			literals[i] = " NULL"
-		case []byte:
-			literals[i] = inText(`\x` + hex.EncodeToString(v))
+		case []byte: // of a bytea, or the text of anything else: only the server knows which
+			return nil, ErrNoText
 		case time.Time:
-			literals[i] = inText(v.Format("2006-01-02 15:04:05.999999999Z07:00:00"))
+			literals[i] = " " + Literal(v.Format("2006-01-02 15:04:05.999999999Z07:00:00"))
 		default:
 			text := fmt.Sprint(v)
-			if strings.ContainsRune(text, 0) {
+			if strings.ContainsAny(text, "\x00\\") {
 				return nil, ErrNoText
 			}
-			literals[i] = inText(text)
+			literals[i] = " " + Literal(text)
 		}
 	}
 	return literals, nil
