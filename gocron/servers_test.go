@@ -136,11 +136,12 @@ func (e *engine) transactions(t *testing.T, label string, n int) {
 	})
 }
 
-// killSessions ends all sessions of an instance, as an administrator does.
+// killSessions ends all sessions of an instance, as an administrator does. They are gone when it
+// returns: an idle one that was about to end would answer the next statement with its error.
 func (e *engine) killSessions(t *testing.T, label string) {
 	t.Helper()
 	if e.postgres {
-		_, err := e.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "+
+		_, err := e.admin.Exec("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "+
 			"starts_with(application_name, $1)", label)
 		require.NoError(t, err)
 		return

@@ -178,6 +178,9 @@ func ExecFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		if (strings.Contains(failing.SQL, "1 / ") || strings.Contains(failing.SQL, ";")) && !s.Postgres {
 			continue // there it is NULL, and two statements
 		}
+		if strings.Contains(failing.SQL, ";") && strings.Contains(c.Name, "lib pq") {
+			continue // which takes two
+		}
 		var counts []int64
 		var err error
 		counts, err = m.Exec(background, s.insert(3), failing.Statement, s.insert(4))

@@ -28,3 +28,17 @@ func eachPostgres(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {
 		})
 	}
 }
+
+// eachMySQL runs a test on every MySQL and MariaDB.
+func eachMySQL(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {
+	t.Helper()
+	for _, e := range testbed.Engines {
+		if e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e)
+		})
+	}
+}

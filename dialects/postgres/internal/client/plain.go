@@ -233,7 +233,9 @@ func (l *plainLink) commitAlone(ctx context.Context) error {
 	return err
 }
 
-func (l *plainLink) note(err error) { l.broken = l.broken || server.Broken(err) }
+func (l *plainLink) note(err error) {
+	l.broken = l.broken || server.Broken(err) && !errors.Is(err, sqltext.ErrNoText) // which was not sent
+}
 
 func (l *plainLink) Status() Status {
 	switch {
