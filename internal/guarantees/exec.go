@@ -228,7 +228,8 @@ func ExecArguments[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		for _, arg := range []any{"x", []byte("x"), 2.0, 2, []byte(`{"a": 1}`)} {
 			uses = append(uses, s.statement("note = JSON_ARRAY(@)", arg))
 		}
-		uses = append(uses, s.statement("note = @ * 3", 0.1), s.statement("note = HEX(@)", []byte("a\xff")))
+		uses = append(uses, s.statement("note = CONVERT(@ USING latin1)", []byte("é")), s.statement("note = @ * 3", 0.1),
+			s.statement("note = HEX(@)", []byte("a\xff")))
 	}
 	for _, use := range uses {
 		use.SQL = "UPDATE " + s.table + " SET " + use.SQL + " WHERE id = 1"

@@ -69,9 +69,5 @@ func Query(ctx context.Context, tx *sql.Tx, s dialects.Statement) (count int64, 
 			}
 		}
 	}
-	for rows.NextResultSet() {
-		for rows.Next() {
-		}
-	}
 	return count, cmp.Or(rows.Err(), rows.Close())
 }
