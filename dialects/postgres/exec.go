@@ -76,7 +76,11 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 		f := flight{Script: lock.Script, first: len(lock.Script), statements: request.Exec.Statements, counted: counted}
 		f.add(s.mark)
 		columns, err := s.conn.Begin(ctx, s.mark, f.Script)
-		switch state := server.State(err); {
+		state := server.State(err)
+		unsent := state == "" && len(columns) == 0 && s.conn.Status() == client.Idle // pgx refuses its text
+		switch {
+		case unsent && err != nil:
+			failed = errUncounted
 		case counted && state == "" && f.isBroken(err):
 			failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 				dialects.ErrLost, err)
@@ -84,13 +88,12 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 			failed = errNoFlight // pgx does not know what the server has
 		case err == nil || f.failedAt(columns, err) >= f.first:
 			got.Affected, failed = f.judge(columns, err)
-		case state == server.SyntaxError, state == "" && s.conn.Status() == client.Idle,
-			errors.Is(err, sqltext.ErrNoText): // nothing has run, for the text of one of them
+		case state == server.SyntaxError, errors.Is(err, sqltext.ErrNoText): // nothing has run, for the text of one of them
 			failed = errUncounted
 		default:
 			return nil, err
 		}
-		if server.State(err) == server.QueryCanceled { // so that a wait that was asked to give way does
+		if state == server.QueryCanceled { // so that a wait that was asked to give way does
 			return nil, err
 		}
 		return nil, nil
@@ -271,5 +274,10 @@ func (s *session[Tx]) execTogether(ctx context.Context, list []dialects.Statemen
 	f := flight{statements: list}
 	f.add(s.mark)
 	columns, err := s.conn.Run(ctx, f.Script)
+	if err != nil && server.State(err) == "" && len(columns) == 0 && s.conn.Status() != client.Closed {
+		if _, refused := client.Refused(err); !refused { // pgx refuses its text
+			return nil, &dialects.StatementError{Number: 1, Err: err}
+		}
+	}
 	return f.judge(columns, err)
 }
