@@ -39,7 +39,10 @@ type Statement struct {
 // docs/databases.md has the table.
 //
 // The error of a statement is the client library's own, or matches [ErrRows], and says the
-// statement's number. Within bounds the wait for the lock, and ctx everything. In the work of a Do,
+// statement's number, or that it is of the commit. Within bounds the wait for the lock, by the
+// server's clock, and ctx everything: a server that has fallen silent is waited for until ctx ends.
+// On PostgreSQL, statements that wait may be run again, once, behind the lock of a second wait; see
+// docs/databases.md. In the work of a Do,
 // the statements run in a savepoint of its transaction; in a session that a Lock began, Exec is
 // [ErrInsideLock].
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {

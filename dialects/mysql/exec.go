@@ -61,7 +61,8 @@ func travels(s dialects.Statement) bool {
 	text := trimmed(s.SQL)
 	bare := quoted.ReplaceAllLiteralString(text, "")
 	return s.Into == nil && travelling.MatchString(text) && !unclear.MatchString(text) &&
-		!strings.ContainsAny(bare, "'\"`") && strings.Count(bare, "?") == len(s.Args) && strings.Count(text, "?") == len(s.Args)
+		!strings.ContainsAny(bare, "'\"`") &&
+		strings.Count(bare, "?") == len(s.Args) && strings.Count(text, "?") == len(s.Args)
 }
 
 var (

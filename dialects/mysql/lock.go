@@ -108,9 +108,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	return got, err
 }
 
-// limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx, ours
-// that it is the patience of the place.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration, told, ours bool) {
+// limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx, and
+// ours that it is the patience of the place.
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (
+	limit time.Duration, told, ours bool,
+) {
 	limit = interrupt.Limit(ctx, request)
 	switch {
 	case request.Try:

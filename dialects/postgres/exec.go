@@ -88,7 +88,7 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 			failed = errNoFlight // pgx does not know what the server has
 		case err == nil || f.failedAt(columns, err) >= f.first:
 			got.Affected, failed = f.judge(columns, err)
-		case state == server.SyntaxError, errors.Is(err, sqltext.ErrNoText): // nothing has run, for the text of one of them
+		case state == server.SyntaxError, errors.Is(err, sqltext.ErrNoText): // nothing has run, for a text
 			failed = errUncounted
 		default:
 			return nil, err

@@ -53,7 +53,8 @@ func TestExecProcedure(t *testing.T) {
 		f.AsAdmin(t, "CREATE PROCEDURE "+table+"_p() BEGIN INSERT INTO "+table+" VALUES (1); SELECT 1; "+
 			"SIGNAL SQLSTATE '45000'; END")
 		for _, into := range [][]any{nil, {new(int)}} {
-			_, err := f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "CALL " + table + "_p()", Into: into})
+			call := txlock.Statement{SQL: "CALL " + table + "_p()", Into: into}
+			_, err := f.Locks.Mutex(f.Key("a")).Exec(background, call)
 			require.ErrorContains(t, err, "statement 1: Error 1644")
 			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 		}
@@ -76,7 +77,8 @@ func refusesCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key deferrable initially deferred")
 	_, err := f.Locks.Mutex(f.Key("a")).Within(50*time.Millisecond).Exec(background,
-		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1), (1)"}, txlock.Statement{SQL: "SELECT pg_sleep(0.1)"})
+		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1), (1)"},
+		txlock.Statement{SQL: "SELECT pg_sleep(0.1)"})
 	require.ErrorContains(t, err, "commit: ")
 	require.NotErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)
