@@ -19,8 +19,8 @@ func (c Conn) Prepares() bool { return c.Owned != nil && !c.Owned.puts }
 // puts args into the text. Where it does not, or cannot, the error is driver.ErrSkip, and nothing
 // was sent.
 //
-// Where the work's statements are prepared, args mean what they mean to a prepared statement, or are
-// not sent: its text in bytes has the character set of the connection, and its floats are no
+// Where the work's statements are prepared, args mean what they mean to a prepared statement, or
+// are not sent: its text in bytes has the character set of the connection, and its floats are no
 // decimals.
 func (c Conn) Fly(ctx context.Context, query string, args []any) (affected []int64, err error) {
 	failed := c.Raw(func(pooled any) error {
