@@ -47,6 +47,12 @@ func NestedDoOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 				case <-inside:
 					return nil
 				case err := <-ended:
+					select {
+					case <-inside: // it was over at once
+						ended <- err
+						return nil
+					default:
+					}
 					return fmt.Errorf("the nested Do did not come to its work: %w", err)
 				}
 			}))
