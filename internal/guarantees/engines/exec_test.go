@@ -76,9 +76,12 @@ func TestExecRefusedCommit(t *testing.T) {
 func refusesCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key deferrable initially deferred")
-	_, err := f.Locks.Mutex(f.Key("a")).Within(50*time.Millisecond).Exec(background,
+	m := f.Locks.Mutex(f.Key("a"))
+	_, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1"}) // connects, however long that takes
+	require.NoError(t, err)
+	_, err = m.Within(time.Second).Exec(background,
 		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1), (1)"},
-		txlock.Statement{SQL: "SELECT pg_sleep(0.1)"})
+		txlock.Statement{SQL: "SELECT pg_sleep(1.1)"})
 	require.ErrorContains(t, err, "commit: ")
 	require.NotErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)
@@ -108,9 +111,11 @@ func execGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	defer stranger.Rollback()
 	_, err = stranger.Exec("UPDATE " + table + " SET n = 0 WHERE id = 2")
 	require.NoError(t, err)
+	_, err = f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1"})
+	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := f.Locks.Mutex(f.Key("a")).Within(time.Second).Exec(background,
+		_, err := f.Locks.Mutex(f.Key("a")).Within(2*time.Second).Exec(background,
 			txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = 1", Rows: 1},
 			txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = 2", Rows: 1})
 		done <- err
