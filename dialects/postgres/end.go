@@ -70,9 +70,10 @@ func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
-	if s.spoiled {
+	if s.spoiled { // the answer tells whether the locks were held until now
+		err = s.conn.Rollback(ctx)
 		s.conn.Destroy()
-		return nil
+		return err
 	}
 	if s.mark != "" && s.conn.Status() == client.Idle {
 		// The work has ended the transaction, or a COMMIT was refused. What RestoreSQL would put

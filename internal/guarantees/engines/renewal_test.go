@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
@@ -163,6 +165,47 @@ func manyRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		_, err := f.Locks.Rows(e.Table(), "slot", 1).Lock(background)
 		return err
 	}(), "lock table")
+}
+
+// A renewal that was broken off before anything of it was sent leaves a connection that is closed
+// with its release. That one asks the server all the same: the session may have ended before.
+func TestBrokenOffRenewal(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
+		defer p.Close()
+		found, err := driver.Find(background, e.Table())
+		require.NoError(t, err)
+		slot := strconv.Itoa(int(testbed.SlotOf(f.Key("a"), found.Slots)))
+		ended, cancel := context.WithCancel(background)
+		cancel()
+		for _, killed := range []bool{false, true} {
+			session, _, err := driver.Begin(background, dialects.Request{
+				Table: found.Name, Column: "slot", Values: []dialects.Value{{Text: slot}}, Ours: true, Slots: found.Slots,
+				Lease: shortLease,
+			})
+			require.NoError(t, err)
+			heard := time.Now()
+			eventually.Every(t, "a renewal is due", testbed.PollEvery, func() bool {
+				if err := session.Ping(ended, 0); strings.Contains(err.Error(), "renewal") {
+					return true
+				}
+				if time.Since(heard) > shortLease/3 {
+					require.NoError(t, session.Ping(background, 0))
+					heard = time.Now()
+				}
+				return false
+			})
+			if killed {
+				f.KillSessions(t)
+			}
+			err = session.Rollback(background, time.Now().Add(time.Minute))
+			require.Equal(t, killed, errors.Is(err, txlock.ErrLost), "%v", err)
+			f.Transactions(t, 0)
+			f.Free(t, f.Key("a"))
+		}
+	})
 }
 
 // horizon is what a session keeps VACUUM from removing; empty: nothing.
