@@ -155,6 +155,9 @@ func manyRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	of := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "' AND backend_xid"
 	last := f.Total(t, "SELECT max(backend_xid::text::bigint)"+of+" IS NOT NULL")
 	eventually.Every(t, "every lock is renewed", testbed.PollEvery, func() bool {
+		for _, lock := range locks {
+			require.NoError(t, context.Cause(lock.Context()))
+		}
 		return f.Total(t, "SELECT count(*)"+of+"::text::bigint > "+strconv.Itoa(last)) == len(locks)
 	})
 	for _, lock := range locks {
