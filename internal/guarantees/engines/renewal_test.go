@@ -185,8 +185,8 @@ func TestBrokenOffRenewal(t *testing.T) {
 		cancel()
 		for _, killed := range []bool{false, true} {
 			session, _, err := driver.Begin(background, dialects.Request{
-				Table: found.Name, Column: "slot", Values: []dialects.Value{{Text: slot}}, Ours: true, Slots: found.Slots,
-				Lease: shortLease,
+				Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: slot}},
+				Ours: true, Lease: shortLease,
 			})
 			require.NoError(t, err)
 			heard := time.Now()
