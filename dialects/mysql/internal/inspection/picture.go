@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,11 +98,17 @@ func (p *picture) meet(line []string) (party *dialects.Party, waits bool) {
 	return party, shown != ""
 }
 
-// hear notes what a session says of itself in labels, the newest first.
+// hear notes what a session says of itself in labels, the newest first. What says when it was
+// granted comes before all else: the views may show its statement, which cannot say that, for some
+// time after its answer.
 func hear(party *dialects.Party, labels ...string) {
 	for _, shown := range labels {
 		_, process, claims := label.Read(shown)
-		party.Process, party.Claims = cmp.Or(party.Process, process), append(party.Claims, claims...)
+		party.Process = cmp.Or(party.Process, process)
+		if slices.ContainsFunc(claims, func(c dialects.Claim) bool { return c.Granted }) {
+			claims, party.Claims = party.Claims, claims
+		}
+		party.Claims = append(party.Claims, claims...)
 	}
 }
 
