@@ -70,9 +70,16 @@ func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
-	if s.spoiled { // the answer tells whether the locks were held until now
-		err = s.conn.Rollback(ctx)
+	if s.spoiled {
+		// The answer tells whether the locks were held until now. The transaction stays open:
+		// behind its end, a pooler would give the session to another client, with all that it kept.
+		if s.conn.Status() != client.Idle {
+			err = s.conn.Exec(ctx, "select 1")
+		}
 		s.conn.Destroy()
+		if server.State(err) == server.AbortedBefore {
+			return nil
+		}
 		return err
 	}
 	if s.mark != "" && s.conn.Status() == client.Idle {

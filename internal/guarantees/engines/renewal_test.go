@@ -171,10 +171,11 @@ func manyRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 }
 
 // A renewal that was broken off before anything of it was sent leaves a connection that is closed
-// with its release. That one asks the server all the same: the session may have ended before.
+// with its release. That one asks the server all the same: the session may have ended before. And
+// the server's session ends as well, behind a pooler too: it may have what outlives a transaction.
 func TestBrokenOffRenewal(t *testing.T) {
 	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+	brokenOff := func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
 		defer p.Close()
@@ -200,14 +201,24 @@ func TestBrokenOffRenewal(t *testing.T) {
 				}
 				return false
 			})
+			var pid int
+			require.NoError(t, f.Admin.QueryRow("SELECT pid FROM pg_stat_activity WHERE xact_start IS NOT NULL AND "+
+				"split_part(application_name, '#', 1) = $1", f.Label).Scan(&pid))
 			if killed {
 				f.KillSessions(t)
 			}
 			err = session.Rollback(background, time.Now().Add(time.Minute))
 			require.Equal(t, killed, errors.Is(err, txlock.ErrLost), "%v", err)
-			f.Transactions(t, 0)
+			eventually.Every(t, "the server's session has ended", testbed.PollEvery, func() bool {
+				return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE pid = "+strconv.Itoa(pid)) == 0
+			})
 			f.Free(t, f.Key("a"))
 		}
+	}
+	eachPostgres(t, brokenOff)
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		brokenOff(t, testbed.PgBouncer(t))
 	})
 }
 

@@ -136,7 +136,7 @@ func NewEngine(server *servers.Server) (*Engine, error) {
 		SELECT split_part(application_name, '#', 1),
 			COUNT(*) FILTER (WHERE wait_event_type = 'Lock' AND NOT (wait_event = 'relation' AND EXISTS (
 				SELECT FROM pg_locks l WHERE l.pid = a.pid AND NOT granted AND relation < 16384))),
-			COUNT(*) FILTER (WHERE xact_start IS NOT NULL)
+			COUNT(*) FILTER (WHERE xact_start IS NOT NULL OR state = 'idle in transaction (aborted)')
 		FROM pg_stat_activity a GROUP BY 1`}
 	}
 	return e, nil

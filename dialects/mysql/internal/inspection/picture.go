@@ -98,14 +98,15 @@ func (p *picture) meet(line []string) (party *dialects.Party, waits bool) {
 	return party, shown != ""
 }
 
-// hear notes what a session says of itself in labels, the newest first. What says when it was
-// granted comes before all else: the views may show its statement, which cannot say that, for some
-// time after its answer.
+// hear notes what a session says of itself in labels, the newest first. The views may show a
+// statement as running for some time after its answer. What it was granted since it began is newer,
+// and comes in front. A variable with an older grant is what the session held before.
 func hear(party *dialects.Party, labels ...string) {
 	for _, shown := range labels {
 		_, process, claims := label.Read(shown)
 		party.Process = cmp.Or(party.Process, process)
-		if slices.ContainsFunc(claims, func(c dialects.Claim) bool { return c.Granted }) {
+		begun := party.Since.Add(-2 * time.Millisecond) // both are rounded
+		if slices.ContainsFunc(claims, func(c dialects.Claim) bool { return c.At.After(begun) }) && party.For > 0 {
 			claims, party.Claims = party.Claims, claims
 		}
 		party.Claims = append(party.Claims, claims...)
