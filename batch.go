@@ -219,7 +219,7 @@ func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context) (g grant[Tx], err err
 	defer done()
 	g, err = m.acquire(wait, false, true)
 	if err != nil && m.locker.closing.Err() != nil {
-		err = errClosed
+		err = ErrClosed
 	}
 	return g, err
 }

@@ -99,7 +99,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 			return err
 		}
 		if e.locker.closed.Load() {
-			return e.wrap("Lead", errClosed)
+			return e.wrap("Lead", ErrClosed)
 		}
 		if ctx.Err() != nil {
 			break
@@ -114,7 +114,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		case <-time.After(pause):
 		case <-ctx.Done():
 		case <-e.locker.closing.Done():
-			return e.wrap("Lead", errClosed)
+			return e.wrap("Lead", ErrClosed)
 		}
 	}
 	return e.wrap("Lead", ctx.Err())

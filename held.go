@@ -26,9 +26,10 @@ type heldLock struct {
 }
 
 // covers tells whether the row need not be locked for request. What has a scope is locked anew each
-// time: PostgreSQL releases it when a savepoint is rolled back, of ours or of the work's own.
+// time: PostgreSQL releases it when a savepoint is rolled back, of ours or of the work's own. So is
+// what takes a claim: its token is of its own, and no other work asks for one.
 func (h heldLock) covers(request dialects.Request) bool {
-	return h.scope == nil && (request.Fence == "" || h.Token > 0)
+	return h.scope == nil && (request.Fence == "" || h.Token > 0 && !request.Work)
 }
 
 // missing are the requests that lock, one after the other, what the session does not hold of

@@ -38,6 +38,9 @@ type Holding struct {
 	// a [Locker.Election], Column is "election", Row a hash of its name, Key its name, and Holder
 	// leads it. [Election.Leader] has the identity. For a name that is hidden, Key is what the
 	// caller of Inspect named, else "~", the beginning of the hash, and "…".
+	//
+	// Of a [Locker.Claim], Column is "claim", Row a hash of its key, and Holder has no session: By
+	// says who has it, and Until for how long.
 	Permits []Session
 	// Behind is how many more callers wait inside the processes of these sessions: the largest
 	// count of each process, added up. Two clients that show the same host and process number count
@@ -60,7 +63,9 @@ type Session struct {
 	Process     int    // of the client, on its host
 	User        string
 	Database    string
-	Shared      bool // it shares the row, or waits to share it
+	Shared      bool      // it shares the row, or waits to share it
+	By          string    // who has a claim
+	Until       time.Time // its end, by the server's clock; over while its holder is in a Do
 	// Since is when the lock was granted, by the server's clock. Where that is not known it is when
 	// the transaction began. Of a waiter it is when the wait began. For is how long ago that is, by
 	// the same clock. Where the server shows neither, Since.IsZero and For is 0.
@@ -77,12 +82,13 @@ type Session struct {
 	Behind int
 
 	party dialects.Party
+	token int64 // of a claim
 }
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in the
 // order of their numbers, and then, by column, rows of [Locker.Rows] that sessions of txlock lock,
-// elections and semaphores. With keys it returns their slots alone, and elections and semaphores of
-// these names. It is a picture of a moment, and changes nothing.
+// claims, elections and semaphores. With keys it returns their slots alone, and claims, elections
+// and semaphores of these names. It is a picture of a moment, and changes nothing.
 //
 // No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other
 // roles run, since when and from where. On MySQL it needs SELECT on performance_schema, which must
@@ -137,6 +143,11 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	for i := range holdings {
 		holdings[i].nameKey(keys)
 	}
+	claims, err := l.heldClaims(ctx, found.Name, keys)
+	if err != nil {
+		return nil, err
+	}
+	holdings = append(holdings, claims...)
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
 			cmp.Compare(len(a.Row), len(b.Row)), cmp.Compare(a.Row, b.Row))
@@ -329,6 +340,9 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 // Of several Readers, make the one to end the Holder first: h.Holder = &h.Readers[0]. The others
 // keep the lock. A single one is ended without that.
 //
+// A claim has no session: Break ends the claim, behind a Do of its holder that is under way. The
+// holder's next call is [ErrLost].
+//
 // Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
 // showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is
 // another error: nobody knows which session to end.
@@ -363,6 +377,8 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 			"as in holding.Holder = &holding.Readers[0], or of Permits", len(several))
 	case holder == nil:
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
+	case holder.By != "":
+		return l.breakClaim(ctx, holding)
 	case holder.ID == "" && holding.isSemaphore():
 		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
 	case holder.ID == "" && holding.isElection():
@@ -391,6 +407,8 @@ func (h Holding) name() string {
 		return "semaphore " + nameOf([]string{h.Key})
 	case h.isElection():
 		return "election " + nameOf([]string{h.Key})
+	case h.Column == claimColumn && h.Holder != nil && h.Holder.By != "":
+		return "claim " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":

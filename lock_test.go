@@ -644,6 +644,20 @@ var sideBySide = []guarantee{
 		guarantees.ExecKilled[pgx.Tx], guarantees.ExecKilled[*sql.Tx],
 	},
 
+	// Claims
+	{"a claim has one holder, without a connection", guarantees.ClaimHeld[pgx.Tx], guarantees.ClaimHeld[*sql.Tx]},
+	{"what is no claim is refused", guarantees.ClaimRefused[pgx.Tx], guarantees.ClaimRefused[*sql.Tx]},
+	{
+		"work under a claim commits only if that was held, and keeps it",
+		guarantees.ClaimWork[pgx.Tx], guarantees.ClaimWork[*sql.Tx],
+	},
+	{"a claim in the work of a Do is part of it", guarantees.ClaimNested[pgx.Tx], guarantees.ClaimNested[*sql.Tx]},
+	{"who has a claim takes it again", guarantees.ClaimOwn[pgx.Tx], guarantees.ClaimOwn[*sql.Tx]},
+	{"Inspect shows claims, and Break ends them", guarantees.ClaimShown[pgx.Tx], guarantees.ClaimShown[*sql.Tx]},
+	{"who waits for a claim takes no connection", guarantees.ClaimWaits[pgx.Tx], guarantees.ClaimWaits[*sql.Tx]},
+	{"many wait for a claim with few connections", guarantees.ClaimsMany[pgx.Tx], guarantees.ClaimsMany[*sql.Tx]},
+	{"Sweep deletes claims that ended", guarantees.ClaimsSwept[pgx.Tx], guarantees.ClaimsSwept[*sql.Tx]},
+
 	// Inspection of elections
 	{
 		"Inspect shows who leads an election and who campaigns, and Break ends the leader",

@@ -243,9 +243,10 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 }
 
 // Sweep deletes the markers of work that was done longer ago than age, by the database's clock, and
-// returns how many. What they marked is not done any more. So age must be longer than duplicates
-// may take to come, and than every period of [Once.Per]. With an age of 0 all markers go that are
-// there. Negative ages are errors.
+// the rows of claims that ended longer ago, or were released. It returns how many. What the markers
+// marked is not done any more. So age must be longer than duplicates may take to come, and than
+// every period of [Once.Per]. With an age of 0 all markers go that are there. Negative ages are
+// errors.
 //
 // It works in small transactions, one after the other: nobody waits for it for long, and it waits
 // for nobody. Many replicas may sweep at once. After an error, the deleted ones are deleted.

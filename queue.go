@@ -84,7 +84,7 @@ func (l *Locker[Tx]) awaitAdmission(ctx, wait context.Context, in *lines[Tx], na
 	}()
 	admitted()
 	told = true
-	if err != nil && !errors.Is(err, errClosed) {
+	if err != nil && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
 	return entered, err

@@ -160,7 +160,7 @@ func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx,
 func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
 	request, err := m.sessionRequest(wait, try, work, true)
 	if err == nil {
-		request.Marker = nil // it belongs into the savepoint of the work
+		request.Marker, request.Claim = nil, nil // they belong into the savepoint of the work
 		err = g.lock(wait, request)
 	}
 	m.target.invalidate(err)
@@ -279,7 +279,7 @@ var errUnderWay = errors.New("a call that is under way in the session did not en
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
 // session returns then, and ends it.
 func (s *session[Tx]) abort() {
-	s.life.Lose(asLost(errClosed))
+	s.life.Lose(asLost(ErrClosed))
 	if !s.work {
 		_ = s.finish(context.Background(), false)
 	}
@@ -327,7 +327,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 
 // unconfirmed says in the log what the caller may not look at, unless the log has the loss already.
 func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
-	if loss != nil && !errors.Is(loss, errClosed) {
+	if loss != nil && !errors.Is(loss, ErrClosed) {
 		return
 	}
 	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not "+
@@ -359,7 +359,7 @@ func (l *Locker[Tx]) register(s *session[Tx]) error {
 		}
 	}
 	if l.closed.Load() { // and Close has not seen the session
-		return errClosed
+		return ErrClosed
 	}
 	return nil
 }

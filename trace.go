@@ -65,14 +65,15 @@ func nothing() {}
 // is one call, which waits until its work begins.
 type Call struct {
 	// Name is Lock, TryLock, Do, TryDo, LockTx, TryLockTx, Combine, Lead, Once.Do, Once.TryDo,
-	// Once.DoTx or Once.Forget.
+	// Once.DoTx, Once.Forget, Claim.Take, Claim.TryTake, Claim.Break, Claimed.Do, Claimed.LockTx,
+	// Claimed.Extend or Claimed.Release.
 	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
 	// Those of an election are the lock table and "election", of a semaphore it and "semaphore".
 	Table, Column string
-	// Names are the keys, that of a Once behind "once:", or the values of Rows, or the election.
-	// They are not to be changed.
+	// Names are the keys, that of a Once behind "once:", of a claim behind "claim:", or the values
+	// of Rows, or the election. They are not to be changed.
 	Names  []string
 	Shared bool // by Mutex.Shared
 	Nested bool // the context carries an open session of the Locker, which the call joins; never of a LockTx

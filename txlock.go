@@ -166,9 +166,11 @@ var (
 
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader
-)
 
-var errClosed = errors.New("the Locker is closed")
+	// ErrClosed occurs when the Locker is closed, and as the reason of the ErrLost of what was held
+	// then.
+	ErrClosed = errors.New("the Locker is closed")
+)
 
 // Locker locks rows of one database. It is safe for use by many goroutines; a program needs one for
 // each database. Tx is the transaction type of its driver, pgx.Tx or *sql.Tx.
@@ -181,6 +183,8 @@ type Locker[Tx any] struct {
 	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
 	seats      sync.Map   // dialects.Seats by the election's key, for those that only read
 	permits    sync.Map   // dialects.Permits by the semaphore's name in the table
+
+	lookout *lookout[Tx]
 
 	closing  context.Context // ends with Close
 	close    context.CancelFunc
@@ -199,6 +203,7 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
 	l.lines = sync.OnceValue(l.newLines)
 	l.candidates = queue.New[lineName](1, giveBack[Tx])
+	l.lookout = newLookout(l)
 	l.closing, l.close = context.WithCancel(context.Background())
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
@@ -223,8 +228,8 @@ func (l *Locker[Tx]) Close() error {
 	l.mu.Unlock()
 	l.close()
 	if l.config.err == nil {
-		l.lines().Close(errClosed)
-		l.candidates.Close(errClosed)
+		l.lines().Close(ErrClosed)
+		l.candidates.Close(ErrClosed)
 	}
 	closed := make(chan error, 1)
 	for _, s := range open {
@@ -261,7 +266,7 @@ func (l *Locker[Tx]) ready() error {
 			l.config.lease, least)
 	}
 	if l.closed.Load() {
-		return errClosed
+		return ErrClosed
 	}
 	return nil
 }

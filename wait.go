@@ -59,6 +59,7 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 	}
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
+		dialects.ErrClaimEnded,
 	} {
 		if errors.Is(err, certain) {
 			return err
@@ -69,8 +70,8 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 		ended = context.DeadlineExceeded
 	}
 	switch {
-	case ended == nil && m.locker.closed.Load() && !errors.Is(err, errClosed):
-		return fmt.Errorf("%w: %w", errClosed, err) // the pool is closed as well, and says so in its own words
+	case ended == nil && m.locker.closed.Load() && !errors.Is(err, ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
 	case ended == nil:
 		return err
 	case errors.Is(err, ErrNotAcquired):

@@ -100,6 +100,7 @@ type Driver[Tx any] interface {
 	Inspector
 	Electorate
 	Recorder
+	Claimant
 	Semaphores
 
 	// Close ends what the driver itself opened.
@@ -141,6 +142,7 @@ type Session[Tx any] interface {
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
 	Marking
+	Claiming
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
 	// ends the session in any case. When it is not confirmed by that time, the connection is
@@ -227,12 +229,17 @@ type Request struct {
 	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
 	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
 	Marker *Marker
+
+	// Claim is changed once the rows are locked. Begin and LockTx read it. The result may be
+	// ErrClaimEnded.
+	Claim *ClaimChange
 }
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
 	Token  int64 // what Request.Fence asks for, otherwise 0
 	Permit int   // which one of Request.Permit.Rows was taken, by its position
+	Claim  ClaimState
 
 	// Affected is how many rows each statement of Request.Exec has affected; nil: they have not
 	// run.

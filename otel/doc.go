@@ -36,7 +36,7 @@
 //	db.operation.name   the call: Lock, TryLock, Do, TryDo, LockTx, TryLockTx; Combine for a batch
 //	db.collection.name  the lock table, or that of Rows, as it was spelled
 //	txlock.nested       whether the call joined the session that its context carries
-//	txlock.kind         shared, semaphore, election or once; not on exclusive locks
+//	txlock.kind         shared, semaphore, election, once or claim; not on exclusive locks
 //	txlock.outcome      not on the last three; see below
 //	error.type          with the outcomes that are errors; see below
 //

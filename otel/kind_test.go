@@ -22,6 +22,8 @@ func TestKind(t *testing.T) {
 		{Name: "Do", Column: "semaphore"},
 		{Name: "Lead", Column: "election"},
 		{Name: "Once.Do"},
+		{Name: "Claim.Take"},
+		{Name: "Claimed.Do"},
 	} {
 		tracer.Answered(tracer.Asked(background, call), txlock.ErrNotAcquired)
 	}
@@ -35,5 +37,5 @@ func TestKind(t *testing.T) {
 		}
 		kinds = append(kinds, kind)
 	}
-	require.Equal(t, []string{"", "shared", "semaphore", "election", "once"}, kinds)
+	require.Equal(t, []string{"", "shared", "semaphore", "election", "once", "claim", "claim"}, kinds)
 }

@@ -71,6 +71,8 @@ func kindOf(call txlock.Call) string {
 		return "election"
 	case strings.HasPrefix(call.Name, "Once."):
 		return "once"
+	case strings.HasPrefix(call.Name, "Claim"):
+		return "claim"
 	}
 	return ""
 }

@@ -33,6 +33,8 @@ func kindOf(h txlock.Holding) string {
 		return "shared"
 	case h.Column == election && h.Key != "":
 		return "leader"
+	case isClaim(h):
+		return "claim"
 	case h.Column != "":
 		return "row"
 	case strings.HasPrefix(h.Key, "once:"):
@@ -41,6 +43,9 @@ func kindOf(h txlock.Holding) string {
 	return "lock"
 }
 
+// isClaim tells whether it is a claim. Its holder has no session.
+func isClaim(h txlock.Holding) bool { return h.Holder != nil && h.Holder.By != "" }
+
 // holds says how a session holds a row.
 func holds(s txlock.Session, h txlock.Holding) string {
 	switch {
@@ -48,6 +53,8 @@ func holds(s txlock.Session, h txlock.Holding) string {
 		return fmt.Sprintf("permit %d", s.Permit)
 	case h.Column == election && h.Key != "":
 		return "leads"
+	case s.By != "":
+		return "claimed"
 	case s.Shared:
 		return "shared"
 	}
@@ -79,7 +86,7 @@ func waits(s txlock.Session) string {
 // nameOf is what people call the lock.
 func nameOf(h txlock.Holding) string {
 	switch {
-	case (h.Column == semaphore || h.Column == election) && h.Key != "":
+	case (h.Column == semaphore || h.Column == election || isClaim(h)) && h.Key != "":
 		return h.Key
 	case h.Column != "":
 		return fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row)

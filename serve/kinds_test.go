@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,10 @@ func TestSeveralHolders(t *testing.T) {
 	permits.Permits[1].Permit = 7
 	leader := held("scheduler", "5")
 	leader.Column, leader.Row = "election", "scheduler"
-	locks := &still{holdings: []txlock.Holding{shared, permits, leader}}
+	claim := txlock.Holding{Table: "txlock_slots", Column: "claim", Row: "77", Key: "seat:1", Holder: &txlock.Session{
+		Key: "seat:1", By: "cart <77>", Since: time.Now(), Until: time.Now().Add(time.Hour),
+	}}
+	locks := &still{holdings: []txlock.Holding{shared, permits, leader, claim}}
 	p := pageOf(t, locks, AllowBreak())
 	list := get(p, "/").Body.String()
 	for _, told := range []string{"shared", "permit 0", "permit 7", "waits to share", "leads"} {
@@ -31,6 +35,10 @@ func TestSeveralHolders(t *testing.T) {
 	}
 	require.Contains(t, get(p, "/lock?"+idOf(shared).query().Encode()).Body.String(), "kind: shared, shared by 2")
 	require.Contains(t, get(p, "/lock?"+idOf(leader).query().Encode()).Body.String(), "kind: leader, leads")
+	page := get(p, "/lock?"+idOf(claim).query().Encode()).Body.String()
+	require.Contains(t, page, "kind: claim, claimed")
+	require.Contains(t, page, "<dt>Claimed by</dt><dd><bdi>cart &lt;77&gt;</bdi>, until ")
+	require.NotContains(t, page, "not named")
 	require.Contains(t, get(p, "/lock?"+idOf(permits).query().Encode()).Body.String(), "kind: permits, 2 permits held")
 	require.Equal(t, 2, strings.Count(get(p, "/graph").Body.String(), "<td>session"))
 	for _, c := range []struct {

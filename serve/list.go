@@ -42,6 +42,7 @@ type sessionView struct {
 	Place       int // in the queue, from 1; 0 for a holder
 	State       string
 	ID          string
+	By, Until   string // of a claim, which has no session
 	Key         string // if it named another than the lock's
 	Application string
 	Client      string
@@ -92,6 +93,9 @@ func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
 	}
 	if v.State = holds(s, of); place > 0 {
 		v.State = waits(s)
+	}
+	if s.By != "" {
+		v.By, v.Until = clean(s.By), clock(s.Until)
 	}
 	if s.Key != of.Key {
 		v.Key = cut(clean(s.Key), longestName)

@@ -268,3 +268,24 @@ func holders(h txlock.Holding) []txlock.Session {
 	}
 	return slices.Concat(h.Readers, h.Permits)
 }
+
+// Expire ends the claim on key as if its time were over: the next call of its holder is
+// [txlock.ErrLost], and who waits for it may have it. It fails the test when nobody has the claim.
+func Expire[Tx any](t testing.TB, locks *txlock.Locker[Tx], key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOf(t))
+	defer cancel()
+	holdings, err := locks.Inspect(ctx, key)
+	for _, h := range holdings {
+		if h.Holder != nil && h.Holder.By != "" {
+			err = locks.Break(ctx, h)
+			if err == nil {
+				return
+			}
+		}
+	}
+	if err == nil {
+		err = errors.New("nobody has it")
+	}
+	t.Fatalf("txlocktest: the claim %q could not be ended: %v", key, err)
+}

@@ -89,6 +89,16 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.NoError(t, <-waiter)
 		}
 	})
+	t.Run("a claim expires", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.NewFixture(t, e, c)
+		key := f.OnceKey("seat", "claim:")
+		held, err := f.Locks.Claim(key).TryTake(background, "cart", time.Hour)
+		require.NoError(t, err)
+		txlocktest.Expire(t, f.Locks, key)
+		_, err = held.Extend(background, time.Hour)
+		require.ErrorIs(t, err, txlock.ErrLost)
+	})
 	t.Run("sections do not overlap under a lock", func(t *testing.T) {
 		t.Parallel()
 		f := testbed.NewFixture(t, e, c)

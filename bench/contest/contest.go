@@ -75,11 +75,12 @@ const (
 	Times      Part = 1 << iota // what a free lock costs
 	Contention                  // the hand-off of a contended lock
 	HandOff                     // the same with more rounds, for ratios
-	Data                        // orders, and what becomes of data in faults
+	Data                        // orders
+	Faults                      // what becomes of data when something breaks
 	ManyKeys                    // throughput by the number of keys
 	Crowd                       // one process with more callers than connections
 	HotRow                      // sales of one article
-	Standard   = Times | Contention | Data
+	Standard   = Times | Contention | Data | Faults
 )
 
 // In reports whether the contestant takes part in a measurement.

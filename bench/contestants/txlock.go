@@ -2,11 +2,14 @@ package contestants
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,6 +81,7 @@ func init() {
 				c.Slots = 0
 				client.open.registerCombine(c, client.name)
 				client.open.registerExec(c, client.name)
+				client.open.registerClaim(c, client.name)
 			}
 			client.open.register(c, form{slots: dialects.DefaultSlots, use: u})
 		}
@@ -98,6 +102,13 @@ func (open opener) registerFewSlots(c contest.Contestant) {
 	}
 }
 
+// registerClaim registers a claim, where something breaks: it is not made for short work.
+func (open opener) registerClaim(c contest.Contestant, client string) {
+	c.Name, c.Remark, c.Waits = txlockName(useClaim, client), remarks[useClaim], contest.Polling
+	c.Slots, c.Parts, c.Floor, c.Bare = dialects.DefaultSlots, contest.Faults, "", ""
+	open.register(c, form{slots: dialects.DefaultSlots, use: useClaim})
+}
+
 // use is a way to use the library.
 type use string
 
@@ -105,12 +116,16 @@ const (
 	useLock use = "Lock"
 	useDo   use = "Do"
 	useRows use = "Rows"
+
+	useClaim use = "Claim"
 )
 
 var remarks = map[use]string{
 	useLock: "Lock and Unlock; the work is in a transaction of its own",
 	useDo:   "the work is in the lock's transaction",
 	useRows: "Do over Rows: the lock is a row of the user's own table",
+
+	useClaim: "a claim that ends with the lease, and Do under it; who waits looks once a second",
 }
 
 // form is how a client of the library is set up.
@@ -145,6 +160,7 @@ func (open opener) register(c contest.Contestant, f form) {
 type library[Tx any] struct {
 	locks *txlock.Locker[Tx]
 	use   use
+	lease time.Duration
 	close func() error // closes what the library did not open; may be nil
 }
 
@@ -154,7 +170,7 @@ func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f f
 		txlock.WithTable("bench_txlock_" + strconv.Itoa(f.slots)), txlock.WithSlots(f.slots),
 		txlock.WithLease(env.Lease),
 	}, f.options...)
-	return library[Tx]{txlock.New(driver, options...), f.use, closeToo}
+	return library[Tx]{txlock.New(driver, options...), f.use, max(env.Lease, time.Second), closeToo}
 }
 
 func (l library[Tx]) install(ctx context.Context) error { return l.locks.Install(ctx) }
@@ -165,6 +181,8 @@ func (l library[Tx]) Hold(ctx context.Context, keys []string, work contest.Work)
 	switch l.use {
 	case useDo:
 		return l.locks.Mutex(keys...).Do(ctx, inside)
+	case useClaim:
+		return l.underClaims(ctx, slices.Sorted(slices.Values(keys)), inside)
 	case useRows:
 		values := make([]any, len(keys))
 		for i, key := range keys {
@@ -178,6 +196,20 @@ func (l library[Tx]) Hold(ctx context.Context, keys []string, work contest.Work)
 	}
 	defer func() { err = errors.Join(err, held.Unlock(ctx)) }()
 	return work(held.Context(), nil)
+}
+
+// underClaims takes the claims one after the other, and works in a Do of each.
+func (l library[Tx]) underClaims(ctx context.Context, keys []string, work func(context.Context, Tx) error) error {
+	if len(keys) == 0 {
+		var none Tx
+		return work(ctx, none)
+	}
+	held, err := l.locks.Claim(keys[0]).Take(ctx, rand.Text(), l.lease)
+	if err != nil {
+		return err
+	}
+	err = l.underClaims(ctx, keys[1:], func(ctx context.Context, _ Tx) error { return held.Do(ctx, work) })
+	return errors.Join(err, held.Release(ctx))
 }
 
 // Close implements contest.Client.

@@ -23,7 +23,7 @@ func (l *Lab) MeasureFaults(ctx context.Context) error {
 	var scenes []*scene
 	for trial := range l.Faults.Trials {
 		for _, fault := range results.FaultNames {
-			for _, c := range l.shuffled(l.in(contest.Data)) {
+			for _, c := range l.shuffled(l.in(contest.Faults)) {
 				scenes = append(scenes, l.newScene(c, fault, trial))
 			}
 		}
@@ -71,7 +71,7 @@ func simultaneously(ctx context.Context, batch []*scene, step func(*scene, conte
 
 // note adds the outcomes to the results.
 func (l *Lab) note(scenes []*scene) {
-	for _, c := range l.in(contest.Data) {
+	for _, c := range l.in(contest.Faults) {
 		for _, fault := range results.FaultNames {
 			found := results.Fault{Contestant: c.Name, Fault: fault}
 			for _, s := range scenes {

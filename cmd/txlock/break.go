@@ -101,19 +101,27 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key, session str
 	if _, err := io.WriteString(out, about.String()); err != nil { // otherwise nobody can see whose session it is
 		return o.failed(ctx, "write", err)
 	}
-	if !yes && !confirmed(ctx, out, "End this session? [y/N] ") {
+	what := "session"
+	if isClaim(h) {
+		what = "claim"
+	}
+	if !yes && !confirmed(ctx, out, "End this "+what+"? [y/N] ") {
 		return o.failed(ctx, "break "+key, &ending{code: exitNotConfirmed, text: "not confirmed: nothing was ended"})
 	}
 	err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
 		err := locks.Break(ctx, h)
 		if errors.Is(err, txlock.ErrNotHeld) {
 			return &ending{code: exitNotHeld, text: fmt.Sprintf(
-				"session %s has released %s meanwhile: nothing was ended", h.Holder.ID, key)}
+				"%s has released %s meanwhile: nothing was ended", cmp.Or(h.Holder.By, "session "+h.Holder.ID), key)}
 		}
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if isClaim(h) {
+		_, err = fmt.Fprintf(out, "The claim of %s has ended.\n", terminal.Clean(h.Holder.By))
+		return o.failed(ctx, "write", err)
 	}
 	// Say it now, because finding the next holder may take a while.
 	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil {
@@ -142,10 +150,16 @@ func (o *options) holding(ctx context.Context, locks locker, key, session string
 		if err != nil {
 			return txlock.Holding{}, err
 		}
+		var claim *txlock.Holding // of that key, if nobody holds its lock
+		locked := false
 		for _, h := range holdings {
+			if isClaim(h) && session == "" {
+				claim = &h
+			}
 			if !isLock(h) {
 				continue
 			}
+			locked = true
 			if h.Holder != nil && h.Holder.ID != "" && (session == "" || session == h.Holder.ID) {
 				return h, nil
 			}
@@ -156,6 +170,9 @@ func (o *options) holding(ctx context.Context, locks locker, key, session string
 			if h.Holder != nil {
 				advice = "try again, or as a user who may have a few more connections"
 			}
+		}
+		if claim != nil && !locked {
+			return *claim, nil
 		}
 		err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
 			lock, err := locks.lock(ctx, []string{key}, 0, 0, true)

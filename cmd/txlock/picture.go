@@ -46,6 +46,8 @@ type sessionPicture struct {
 	Behind      int        `json:"behind"` // callers that wait inside its process
 	Shared      bool       `json:"shared"` // it shares the lock, or waits to share it
 	Permit      *int       `json:"permit,omitempty"`
+	By          string     `json:"by,omitempty"`    // who has a claim, which has no session
+	Until       *time.Time `json:"until,omitempty"` // its end, by the server's clock
 }
 
 func (s *status) picture(holdings []txlock.Holding) picture {
@@ -87,6 +89,11 @@ func pictureOf(s txlock.Session) sessionPicture {
 	if !s.Since.IsZero() {
 		since, seconds := s.Since.UTC(), s.For.Truncate(time.Millisecond).Seconds()
 		p.Since, p.For = &since, &seconds
+	}
+	if s.By != "" {
+		until := s.Until.UTC()
+		p.By, p.Until = s.By, &until
+		return p
 	}
 	if s.Idle || !s.Since.IsZero() { // a server that hides what a session does also hides when that began
 		p.Idle = &s.Idle

@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
 	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 )
@@ -31,6 +32,9 @@ type job struct {
 	wait     time.Duration
 	try      bool
 	permits  int // of the semaphore that the only key names; 0: it names a lock
+	claim    bool
+	span     time.Duration // of the claim
+	by       string        // who takes it
 	lease    time.Duration
 	grace    time.Duration
 	unfenced bool
@@ -66,6 +70,12 @@ Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal.
 (In the foreground of a terminal txlock takes each SIGINT and SIGQUIT for one of
 these: one that was sent to txlock alone goes unheard. Send SIGTERM instead.)
 
+With --claim, KEY is a claim (see "txlock claim"), for machines whose connection
+to the database does not last. It is extended while COMMAND runs. When it is
+lost, or cannot be extended until a third of --for is left, COMMAND is ended as
+when a lock is lost. A machine that dies leaves it until --for is over. A KEY as
+a claim is not the lock of that KEY.
+
 That is also how to run a COMMAND of which one must run at a time, with others
 standing by: start it so on each machine. The one that holds the lock leads,
 TXLOCK_TOKEN is its term, and the next takes over when it ends or dies.
@@ -90,6 +100,7 @@ const runExample = `  txlock run nightly-report -- ./report.sh
   txlock run --try -E 0 nightly-report -- ./report.sh   # skip if it still runs
   txlock run --wait 30s sku:42 sku:43 -- psql -f move.sql
   txlock run deploy -- sh -c 'deploy --fence "$TXLOCK_TOKEN"'
+  txlock run --claim --for 2m camera-7 -- ./record.sh
   txlock run --permits 3 encode -- ffmpeg -i in.mov out.mp4   # at most 3 at once`
 
 func newRun(o *options) *cobra.Command {
@@ -107,6 +118,9 @@ func newRun(o *options) *cobra.Command {
 	}
 	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
+	c.Flags().BoolVar(&j.claim, "claim", false, "take the claim KEY, which needs no connection, and extend it")
+	c.Flags().DurationVar(&j.span, "for", 0, "with --claim: how long it lasts without an answer of the database")
+	c.Flags().StringVar(&j.by, "as", "", "with --claim: who takes it: any `NAME` (default: this process)")
 	j.flags(c)
 	return c
 }
@@ -144,6 +158,13 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	switch {
 	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
 		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
+	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced):
+		return usage("--claim takes one KEY, and no --permits, --lease or --no-token")
+	case j.claim && (j.span < 3*time.Second || j.span < 3*j.grace):
+		return usage("--for %v: it must be at least 3s, and three times --grace, which is %v, so that COMMAND has "+
+			"ended before the claim has", j.span, j.grace)
+	case !j.claim && (c.Flags().Changed("for") || j.by != ""):
+		return usage("--for and --as belong to --claim")
 	case j.permits > 0 && len(j.keys) > 1:
 		return usage("--permits takes one KEY")
 	case waits && j.try:
@@ -238,8 +259,16 @@ func (j *job) warnOfNesting() {
 	}
 }
 
+// held is a lock or a claim, while a command runs.
+type held interface {
+	Context() context.Context
+	Token() int64
+	Permit() int
+	Unlock(ctx context.Context) error
+}
+
 // guard runs the command while it holds the lock.
-func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) error {
+func (j *job) guard(locks locker, lock held, signals <-chan os.Signal) error {
 	result, err := child.Run(child.Command{
 		Path: j.path, Args: j.command, Env: j.environment(lock), Signals: signals, Stop: lock.Context().Done(),
 		Grace: j.grace,
@@ -264,7 +293,8 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 	case result.Stopped:
 		return &ending{code: exitLost, text: fmt.Sprintf(
 			"%s was lost while the command ran, which ended with code %d", j.name(), result.Code)}
-	case held && released != nil && time.Since(ended) >= patience: // a server that has ended the session answers sooner
+	case held && released != nil && (j.claim && !errors.Is(released, dialects.ErrClaimEnded) ||
+		time.Since(ended) >= patience): // a server that has ended the session answers sooner
 		return &ending{
 			code: cmp.Or(result.Code, exitLost), own: true,
 			text: fmt.Sprintf("the release of %s was not confirmed, "+
@@ -287,7 +317,10 @@ func (j *job) guard(locks locker, lock *txlock.Lock, signals <-chan os.Signal) e
 // holds reports whether this process still holds the lock, as far as it can tell. It locks the keys
 // again: that asks no server, but notices a broken connection, for example after this process was
 // stopped. It gives up while a heartbeat is unanswered.
-func (j *job) holds(locks locker, lock *txlock.Lock) bool {
+func (j *job) holds(locks locker, lock held) bool {
+	if j.claim {
+		return lock.Context().Err() == nil
+	}
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
 	again, err := locks.lock(ctx, j.keys, j.permits, 0, true)
@@ -328,7 +361,7 @@ func cannotRun(err error) string {
 
 // environment returns the environment of the command, without the key, token and permit of a txlock
 // above this one.
-func (j *job) environment(lock *txlock.Lock) []string {
+func (j *job) environment(lock held) []string {
 	var environment []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
@@ -353,7 +386,7 @@ func (j *job) environment(lock *txlock.Lock) []string {
 func (j *job) name() string { return strings.Join(j.keys, " ") }
 
 // acquire waits for the lock. After a second it says who holds it.
-func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
+func (j *job) acquire(ctx context.Context, locks locker) (held, error) {
 	j.asked = time.Now()
 	notice := j.announce(ctx, locks)
 	lock, err := j.lock(ctx, locks)
@@ -382,13 +415,30 @@ func (j *job) acquire(ctx context.Context, locks locker) (*txlock.Lock, error) {
 
 // lock waits as --wait and --try say. A try does not wait for holders, so it gives the server only
 // as much time as connecting may take.
-func (j *job) lock(ctx context.Context, locks locker) (*txlock.Lock, error) {
+func (j *job) lock(ctx context.Context, locks locker) (held, error) {
+	take := func(ctx context.Context) (held, error) {
+		if !j.claim {
+			return locks.lock(ctx, j.keys, j.permits, j.wait, j.try)
+		}
+		held, err := locks.take(ctx, j.keys[0], cmp.Or(j.by, runner()), j.span, j.wait, j.try)
+		if err != nil {
+			return nil, err
+		}
+		asked := time.Now() // when a wait has ended nobody here knows
+		if _, err = held.Extend(ctx, j.span); err != nil {
+			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+			defer cancel()
+			_ = held.Release(clean)
+			return nil, err
+		}
+		return keep(held, asked, j.span), nil
+	}
 	if !j.try {
-		return locks.lock(ctx, j.keys, j.permits, j.wait, false)
+		return take(ctx)
 	}
 	bounded, cancel := context.WithTimeout(ctx, j.server.Timeout)
 	defer cancel()
-	lock, err := locks.lock(bounded, j.keys, j.permits, 0, true)
+	lock, err := take(bounded)
 	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		err = &ending{code: exitUnreachable, text: fmt.Sprintf(
 			"trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",

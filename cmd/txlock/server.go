@@ -27,6 +27,9 @@ type locker interface {
 	// all. With permits the only key is that of a semaphore.
 	lock(ctx context.Context, keys []string, permits int, within time.Duration, try bool) (*txlock.Lock, error)
 	once(key string, per time.Duration) once
+	// take takes the claim on a key for d, as lock takes a lock.
+	take(ctx context.Context, key, by string, d, within time.Duration, try bool) (claimed, error)
+	claimed(text string) (claimed, error)
 }
 
 // lockerOf is the Locker of a database whose transactions are Tx.

@@ -38,7 +38,8 @@ in all), "holder" (null while it passes from one to the next, or is held
 together), "readers" (who share it), "permits" and "waiters". That of a semaphore
 has the column "semaphore", no holder, and in "permits" the sessions that hold one,
 each with "permit". That of an election has the column "election", and its holder
-leads. A session has "id" (null when the server did not say who holds), "key",
+leads. That of a claim has the column "claim", and its holder no session, but "by"
+and "until". A session has "id" (null when the server did not say who holds), "key",
 "application", "host", "process", "user", "database", "since" (RFC 3339),
 "for_seconds", "idle" (these three are null when they are not known), "statement",
 "behind" (inside its process) and "shared". What commands a terminal is escaped.`

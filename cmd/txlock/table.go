@@ -97,6 +97,8 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 		case len(h.Permits) > 0:
 		case h.Holder != nil && h.Column == election && h.Key != "":
 			t.add(kind, name, "leads", all, *h.Holder)
+		case isClaim(h):
+			t.add(kind, name, "claimed", all, *h.Holder)
 		case h.Holder != nil:
 			t.add(kind, name, "held", all, *h.Holder)
 		case len(h.Readers) > 0:
@@ -191,6 +193,9 @@ func lockName(h txlock.Holding, asked []string) string {
 	if h.Column == election && h.Key != "" {
 		return terminal.Clean("leader of " + h.Key)
 	}
+	if isClaim(h) {
+		return terminal.Clean("claim " + h.Key)
+	}
 	if h.Column != "" {
 		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
 	}
@@ -221,7 +226,10 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 	} else if s.For == 0 {
 		cells[colFor] = "" // unknown
 	}
-	if s.ID == "" {
+	switch {
+	case s.By != "":
+		cells[colApplication], cells[colStatement] = terminal.Clean(s.By), "until "+clock(s.Until.Local(), time.Now())
+	case s.ID == "":
 		cells[colSession] = unnamed
 		t.unnamed = true
 	}

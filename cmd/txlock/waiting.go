@@ -21,10 +21,13 @@ const (
 	election  = "election"
 )
 
-// isLock tells whether a row is that of a lock, and not of a semaphore or an election.
+// isLock tells whether a row is that of a lock, and not of a semaphore, an election or a claim.
 func isLock(h txlock.Holding) bool {
-	return h.Key == "" || h.Column != semaphore && h.Column != election
+	return h.Key == "" || h.Column != semaphore && h.Column != election && !isClaim(h)
 }
+
+// isClaim tells whether it is a claim. Its holder has no session.
+func isClaim(h txlock.Holding) bool { return h.Holder != nil && h.Holder.By != "" }
 
 // patience is how long a wait lasts before it is announced.
 const patience = time.Second
@@ -140,8 +143,8 @@ func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) st
 // rows. In containers many processes have the same number. A row that was held before this process
 // asked belongs to another.
 func (j *job) holder(h txlock.Holding) string {
-	if h.Column == election || (h.Column == semaphore) != (j.permits > 0) { // something else of the same name
-		return ""
+	if h.Column == election || (h.Column == semaphore) != (j.permits > 0) || isClaim(h) != j.claim {
+		return "" // something else of the same name
 	}
 	waited := time.Since(j.asked)
 	ahead := ahead(h.Waiters, waited)
@@ -182,6 +185,9 @@ func ahead(waiters []txlock.Session, waited time.Duration) int {
 
 // describe returns a session in words: session 4711 (shop, user app, process 99 on 10.0.0.7:5432).
 func describe(s txlock.Session) string {
+	if s.By != "" {
+		return terminal.Clean(s.By + ", until " + clock(s.Until.Local(), time.Now()))
+	}
 	if s.ID == "" {
 		return "a session that the server did not name"
 	}

@@ -73,6 +73,18 @@ func (d *Driver) Sweep(ctx context.Context, table string, age time.Duration) (in
 	return records.Sweep(ctx, d.from(), table, age)
 }
 
+// Claims implements dialects.Claimant.
+func (d *Driver) Claims(ctx context.Context, table string, hashes ...[32]byte) (
+	map[[32]byte]dialects.ClaimState, error,
+) {
+	return records.Claims(ctx, d.from(), table, hashes)
+}
+
+// ChangeClaim implements dialects.Claiming.
+func (s *session) ChangeClaim(ctx context.Context, change dialects.ClaimChange) (dialects.ClaimState, error) {
+	return records.ChangeClaim(ctx, s.statements(), s.conn.Several, change)
+}
+
 // Mark implements dialects.Marking.
 func (s *session) Mark(ctx context.Context, marker dialects.Marker) error {
 	return records.Mark(ctx, s.statements(), s.conn.Several, marker)

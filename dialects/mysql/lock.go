@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
@@ -94,6 +95,10 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, server.Classify(err, request)
 	}
+	var claim []string
+	if request.Claim != nil && at.marks && len(locked) > 0 {
+		locked, claim = locked[:1], locked[1:]
+	}
 	if request.Fence != "" {
 		if locked, got.Token, err = tokenOf(locked); err != nil {
 			return got, err
@@ -104,6 +109,15 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	if request.Marker != nil && !at.marks {
 		err = records.Mark(ctx, at.Querier, at.several, *request.Marker)
+	}
+	switch {
+	case request.Claim == nil:
+	case at.marks:
+		got.Claim, err = claims.Changed(claim, *request.Claim)
+	default:
+		change := *request.Claim
+		change.Token = cmp.Or(change.Token, got.Token)
+		got.Claim, err = records.ChangeClaim(ctx, at.Querier, at.several, change)
 	}
 	return got, err
 }
@@ -146,9 +160,9 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
 	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
-	once := request.Marker != nil && at.marks
+	once, claims := request.Marker != nil && at.marks, request.Claim != nil && at.marks
 	switch {
-	case once:
+	case once || claims:
 		into = cmp.Or(value, "1")
 	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Marker == nil:
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
@@ -164,6 +178,9 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		return "", nil, err
 	case once:
 		return onceScript(request, comment, query)
+	case claims:
+		query, err = claimScript(request, query)
+		return query, server.Column, err
 	case at.flight != nil:
 		return query, func(ctx context.Context, _ server.Querier, query string) ([]string, error) {
 			return at.flight.send(ctx, request, query, comment)

@@ -97,6 +97,12 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		s.close()
 		return nil, got, err
 	}
+	if request.Claim != nil && s.conn.Several {
+		if _, err := s.byStatement(ctx); err != nil {
+			s.close()
+			return nil, got, err
+		}
+	}
 	if format := d.pool.ByStatement.Load(); format != nil { // else done asks for it
 		s.marks = s.conn.Several && !*format // see records.MarkSQL
 	}

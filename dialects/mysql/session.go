@@ -65,7 +65,8 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		if err := s.exec(ctx, settings); err != nil {
 			return got, err
 		}
-	case s.conn.Several && request.Work && (request.Marker == nil || !s.marks): // see onceScript
+	case s.conn.Several && request.Work && (request.Marker == nil && request.Claim == nil || !s.marks):
+		// else see onceScript and claimScript
 		front = joined(settings, client.Save)
 	}
 	at := s.place(owner)

@@ -31,7 +31,7 @@ const (
 		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
 		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
 		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL, @" + found + " = NULL, " +
-		reached + " = NULL, " + judgedRows + " = NULL"
+		"@" + drawn + " = NULL, " + reached + " = NULL, " + judgedRows + " = NULL"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
 	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
@@ -95,30 +95,35 @@ func (s *session) restore(ctx context.Context, end string) error {
 
 // currentReads fails where work has a snapshot, and might read what is older than a lock that the
 // session takes now. No lock could renew the snapshot, and the server does not tell whether there
-// is one yet. The answer is asked for once: all servers of a pool have the same format.
+// is one yet.
 func (s *session) currentReads(ctx context.Context) error {
 	if s.tx == nil { // no work reads anything
 		return nil
 	}
-	format := s.driver.pool.ByStatement.Load()
-	if format == nil {
-		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-		defer cancel()
-		answer, err := server.Column(clean, s.statements(), "SELECT "+sqltext.ByStatement)
-		switch {
-		case server.Broken(err):
-			return server.Lost(err)
-		case err != nil:
-			return err
-		}
-		statements := len(answer) == 1 && answer[0] == "1"
-		format = &statements
-		s.driver.pool.ByStatement.Store(format)
+	statements, err := s.byStatement(ctx)
+	if server.Broken(err) {
+		return server.Lost(err)
 	}
-	if *format {
-		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
+	if statements {
+		err = fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
 			"may have read data from before its second lock: name all keys in the first lock, or set binlog_format "+
 			"to ROW or MIXED", dialects.ErrIsolation)
 	}
-	return nil
+	return err
+}
+
+// byStatement asks for sqltext.ByStatement once: all servers of a pool have the same format.
+func (s *session) byStatement(ctx context.Context) (bool, error) {
+	if known := s.driver.pool.ByStatement.Load(); known != nil {
+		return *known, nil
+	}
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
+	answer, err := server.Column(clean, s.statements(), "SELECT "+sqltext.ByStatement)
+	if err != nil {
+		return false, err
+	}
+	statements := len(answer) == 1 && answer[0] == "1"
+	s.driver.pool.ByStatement.Store(&statements)
+	return statements, nil
 }

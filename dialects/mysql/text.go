@@ -131,6 +131,8 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 func slotsSelect(table, column string, request dialects.Request, into string) string {
 	result := column
 	switch {
+	case request.Claim != nil && request.Fence != "" && into != "": // see claimScript
+		result = into + ", " + counted(column, 1, "") + " INTO @" + sqltext.Variable + ", @" + drawn
 	case request.Fence != "":
 		result = counted(column, request.Tokens, column+" = "+request.Values[len(request.Values)-1].Text)
 	case into != "":

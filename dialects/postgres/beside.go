@@ -84,6 +84,18 @@ func (d *driver[Tx]) Sweep(ctx context.Context, table string, age time.Duration)
 	return records.Sweep(ctx, d.with, table, age)
 }
 
+// Claims implements dialects.Claimant.
+func (d *driver[Tx]) Claims(ctx context.Context, table string, hashes ...[32]byte) (
+	map[[32]byte]dialects.ClaimState, error,
+) {
+	return records.Claims(ctx, d.with, table, hashes)
+}
+
+// ChangeClaim implements dialects.Claiming.
+func (s *session[Tx]) ChangeClaim(ctx context.Context, change dialects.ClaimChange) (dialects.ClaimState, error) {
+	return records.ChangeClaim(ctx, s.Querier, change)
+}
+
 // Mark implements dialects.Marking.
 func (s *session[Tx]) Mark(ctx context.Context, marker dialects.Marker) error {
 	return records.Mark(ctx, s.Querier, marker)

@@ -60,6 +60,13 @@ func (f fence) token(tokens int) sqltext.Statement {
 		" count from generate_series(1, $1::int)) counts"+f.here()+" group by epoch, start", strconv.Itoa(tokens))
 }
 
+// drawn is a further token, for a statement behind the lock. It has no row where no token comes.
+func (f fence) drawn() string {
+	return "(select (epoch << " + strconv.Itoa(fencing.CountBits) + ") | count token from (select epoch, nextval(" +
+		sqltext.Literal(f.sequence) + ") - start count from " + f.runs + " run" + f.here() +
+		") counted where count < " + strconv.Itoa(fencing.Spent) + ") drawn"
+}
+
 // runVerdict is an error where no token would come. A try that missed needs none.
 func (f fence) runVerdict(try bool) sqltext.Statement {
 	verdict := sqltext.Statement{

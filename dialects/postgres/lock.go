@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
@@ -24,15 +25,15 @@ type querier struct {
 }
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
-// deadline. It returns the token, if one is asked for.
+// deadline.
 func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	sendLock func(context.Context, plan) ([][]string, error),
-) (token int64, err error) {
+) (got dialects.Grant, err error) {
 	limit, told := limitOf(ctx, request, on.as)
 	on.limit = limit
 	p, err := lockScript(request, on)
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	running := ctx
 	if on.exec { // the limit of the wait is the server's to keep
@@ -48,18 +49,18 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	gaveWay := asked && state == server.QueryCanceled || limit > 0 && !told && state == server.LockNotAvailable
 	switch {
 	case (gaveWay || moved) && running.Err() == nil:
-		return 0, giveway.Err
+		return got, giveway.Err
 	case moved:
-		return 0, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
+		return got, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case verdict != nil:
-		return 0, verdict
+		return got, verdict
 	case err != nil:
-		return 0, server.Classify(err, request)
+		return got, server.Classify(err, request)
 	case on.blind:
-		return 0, nil
+		return got, nil
 	}
 	if p.done >= 0 && server.IsTrue(columns[p.done][0]) {
-		return 0, errFound
+		return got, errFound
 	}
 	if p.turnstiles >= 0 {
 		err = passed(request, columns[p.turnstiles])
@@ -70,10 +71,13 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if err == nil && p.marker >= 0 && len(columns[p.marker]) == 0 {
 		err = dialects.ErrDone
 	}
-	if err != nil || request.Fence == "" {
-		return 0, err
+	if err == nil && request.Fence != "" {
+		got.Token, err = tokenOf(columns[p.token])
 	}
-	return tokenOf(columns[p.token])
+	if err == nil && p.claim >= 0 && on.as == owner {
+		got.Claim, err = claims.Changed(columns[p.claim], *request.Claim)
+	}
+	return got, err
 }
 
 // limitOf is how long the server lets a wait last; 0: as long as it takes. Told says that it is
@@ -184,7 +188,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		got, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
 	} else {
 		on.blind = q.Blind
-		got.Token, err = guarded.await(ctx, request, on, send)
+		got, err = guarded.await(ctx, request, on, send)
 	}
 	switch state := server.State(failed); {
 	case state == server.NoTransaction, server.Broken(failed):

@@ -28,16 +28,22 @@ func doneStatement(marker dialects.Marker) (sqltext.Statement, error) {
 // written unless the transaction has the row of request, and a suitable level: a marker that
 // another session is writing would be waited for.
 func markStatement(marker dialects.Marker, request dialects.Request, on terms) (s sqltext.Statement, err error) {
-	if on.as == owner && isShort(request) { // which sets the mark with the lock
-		return records.MarkSQL(marker, func(s *sqltext.Statement) string {
-			return "where current_setting('" + client.MarkSetting + "', true) = " + s.Bind(on.mark)
-		})
-	}
-	rows, err := rowsOf(request)
+	where, err := behindLock(request, on)
 	if err != nil {
 		return s, err
 	}
-	return records.MarkSQL(marker, func(s *sqltext.Statement) string {
+	return records.MarkSQL(marker, where)
+}
+
+// behindLock is the rest of a query that has a row if the transaction has that of request.
+func behindLock(request dialects.Request, on terms) (where func(*sqltext.Statement) string, err error) {
+	if on.as == owner && isShort(request) { // which sets the mark with the lock
+		return func(s *sqltext.Statement) string {
+			return "where current_setting('" + client.MarkSetting + "', true) = " + s.Bind(on.mark)
+		}, nil
+	}
+	rows, err := rowsOf(request)
+	return func(s *sqltext.Statement) string {
 		from := "from " + rows.table + " where " + rows.column + " = " + s.Bind(rows.values) + rows.seeded
 		if on.as == foreign {
 			from += " and " + isolationSQL
@@ -46,5 +52,5 @@ func markStatement(marker dialects.Marker, request dialects.Request, on terms) (
 			from += " and current_setting('" + passedSetting + "', true) = 'true'"
 		}
 		return from + " for update skip locked"
-	})
+	}, err
 }

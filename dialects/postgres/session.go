@@ -87,7 +87,7 @@ func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (
 	if request.Permit != nil {
 		return s.beginPermit(ctx, request, on)
 	}
-	got.Token, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
+	got, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
 		return s.send(ctx, request, lock)
 	})
 	return got, err

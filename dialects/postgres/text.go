@@ -40,7 +40,7 @@ type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
 	settings                int // client.AnswerSQL
-	done, marker            int // doneStatement, markStatement; of an owner
+	done, marker, claim     int // doneStatement, markStatement, the end of claimScript; of an owner
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -61,7 +61,7 @@ func (p *plan) add(s sqltext.Statement) (at int) {
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	p.turnstiles, p.settings, p.done, p.marker = -1, -1, -1, -1
+	p.turnstiles, p.settings, p.done, p.marker, p.claim = -1, -1, -1, -1, -1
 	if on.as != owner {
 		p.add(client.WaitSavepoint)
 	}
@@ -114,6 +114,14 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		} else {
 			p.add(markVerdict(mark))
 		}
+	}
+	if request.Claim != nil {
+		claim, err := claimScript(*request.Claim, request, on)
+		if err != nil {
+			return p, err
+		}
+		p.Script = append(p.Script, claim...)
+		p.claim = len(p.Script) - 1
 	}
 	p.add(restore)
 	switch {

@@ -325,7 +325,7 @@ func HandOffCloses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 	require.NoError(t, f.Locks.Close())
 	for range callers {
-		require.ErrorContains(t, testbed.Receive(t, ends), "the Locker is closed")
+		require.ErrorIs(t, testbed.Receive(t, ends), txlock.ErrClosed)
 	}
 	other := testbed.NewFixture(t, e, c)
 	other.Free(t, f.Key("closing"))

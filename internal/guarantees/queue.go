@@ -284,7 +284,7 @@ func QueueCloses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	waiting.waits(t, cap(failed))
 	require.NoError(t, f.Locks.Close())
 	for range cap(failed) {
-		require.ErrorContains(t, testbed.Receive(t, failed), "the Locker is closed")
+		require.ErrorIs(t, testbed.Receive(t, failed), txlock.ErrClosed)
 	}
 	require.ErrorIs(t, holder.Unlock(background), txlock.ErrLost)
 }

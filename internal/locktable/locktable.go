@@ -16,6 +16,7 @@ const (
 	Leaders = "_leaders" // the seats of elections, and their records
 	Markers = "_once"    // of work that is done once
 	Permits = "_permits" // of semaphores
+	Claims  = "_claims"  // of what is held without a connection
 )
 
 // NotInstalled adds to the server's error that the lock table is not what Install makes.

@@ -247,8 +247,8 @@ func (t *trial) lookAtMarkers(ctx context.Context, e *epoch) error {
 		}
 	}
 	swept, err := locks.sweep(ctx)
-	if err == nil && swept != marked {
-		err = fmt.Errorf("%d works of the epoch are marked, and Sweep has found %d markers", marked, swept)
+	if err == nil && (swept < marked || swept > marked+claims) { // it sweeps ended claims as well
+		err = fmt.Errorf("%d works of the epoch are marked, and Sweep has found %d markers and claims", marked, swept)
 	}
 	return errors.Join(err, locks.close())
 }

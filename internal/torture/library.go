@@ -108,7 +108,8 @@ func (l *library[Tx]) verbs() []verb {
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
 		verbExec, verbExec, verbExec, verbTryExec,
 		verbLead, verbShare, verbShare, verbTryShare, verbRead, verbRead, verbPermit, verbPermit, verbPermit,
-		verbPermit, verbPermit, verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
+		verbPermit, verbPermit, verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx, verbClaim, verbClaim,
+		verbClaim,
 	}
 }
 
@@ -128,6 +129,12 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	}
 	if o.Verb.once() {
 		if err := l.once(ctx, o, random, tell); err != nil {
+			o.Error = err.Error()
+		}
+		return
+	}
+	if o.Verb == verbClaim {
+		if err := l.claim(ctx, o, random, tell); err != nil {
 			o.Error = err.Error()
 		}
 		return

@@ -85,6 +85,8 @@ const (
 	verbOnce    verb = "Once.Do"
 	verbTryOnce verb = "Once.TryDo"
 	verbOnceTx  verb = "Once.DoTx"
+
+	verbClaim verb = "Claimed.Do"
 )
 
 // holds tells whether the operation's work is outside the lock's transaction.
@@ -94,14 +96,14 @@ func (v verb) holds() bool {
 
 func (v verb) tries() bool {
 	switch v {
-	case verbTryLock, verbTryDo, verbTryExec, verbTryShare, verbTryPermit, verbTryOnce:
+	case verbTryLock, verbTryDo, verbTryExec, verbTryShare, verbTryPermit, verbTryOnce, verbClaim: // not in order
 		return true
 	}
 	return false
 }
 
 // updates tells whether the operation changes counters in the lock's transaction.
-func (v verb) updates() bool { return v == verbDo || v == verbTryDo || v.flies() }
+func (v verb) updates() bool { return v == verbDo || v == verbTryDo || v.flies() || v == verbClaim }
 
 // flies tells whether the lock, the changes and the COMMIT travel together. Nobody is told when the
 // lock was granted.
@@ -141,7 +143,7 @@ func (o *operation) String() string {
 	}
 	text := fmt.Sprintf("%v %s keys %v: called %.3f, granted %s, released %s, returned %s ms, %q", o.ID, o.Verb, o.Keys,
 		float64(o.Call)/1e6, since(o.Granted), since(o.Released), since(o.Return), o.Outcome)
-	if o.Verb.holds() {
+	if o.Verb.holds() || o.Verb == verbClaim {
 		text += fmt.Sprintf(", token %d", o.Token)
 	}
 	if len(o.Reads) > 0 {

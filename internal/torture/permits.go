@@ -20,8 +20,8 @@ func permitKey(keys, semaphore, permit int) int {
 	return keys + elections + semaphores + semaphore*permits + permit
 }
 
-// allKeys is the number of all of them, in a run with so many keys of locks.
-func allKeys(keys int) int { return permitKey(keys, semaphores, 0) }
+// allKeys is the number of all keys, in a run with so many of locks.
+func allKeys(keys int) int { return claimKey(keys, claims) }
 
 func isSemaphore(keys, key int) bool {
 	return key >= semaphoreKey(keys, 0) && key < semaphoreKey(keys, semaphores)

@@ -313,6 +313,7 @@ func (t *trial) check(e *epoch) []violation {
 		} else {
 			violations = append(violations, e.checkMutex(key, holds[key])...)
 			violations = append(violations, e.checkDo(key)...)
+			violations = append(violations, e.checkClaims(key)...)
 			violations = append(violations, e.checkFenced(key)...)
 			violations = append(violations, t.tokens.check(key, holds[key])...)
 		}

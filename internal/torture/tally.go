@@ -18,6 +18,7 @@ const (
 	ruleReaders = "nothing changes under readers"
 	rulePermits = "bound of a semaphore"
 	ruleOnce    = "work done once"
+	ruleClaims  = "nothing committed under an ended claim"
 )
 
 // checkSet compares acknowledgements with effects. An acknowledged Do must have taken effect once

@@ -184,6 +184,8 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 		o.Keys[0] = w.plan.Keys + random.IntN(elections)
 	case o.Verb.permits():
 		o.Keys[0] = semaphoreKey(w.plan.Keys, random.IntN(4)/3)
+	case o.Verb == verbClaim:
+		o.Keys[0] = claimKey(w.plan.Keys, random.IntN(claims))
 	case o.Verb.once():
 		o.Keys, o.Work = nil, workOf(random)
 	case (o.Verb == verbLock || o.Verb == verbShare) && random.IntN(60) == 0:

@@ -11,12 +11,13 @@ import (
 // pool may be waiting for the session that asks.
 const SecondConn = time.Second
 
-const countBits, epochBits = 40, 23
+// CountBits is how many bits of a token are the count. Those above are the epoch.
+const CountBits, epochBits = 40, 23
 
 // Spent is the count from which on a run has none left, and is followed by another. It leaves room
 // for the further tokens that are drawn with one. All who draw must agree on it: otherwise a token
 // of the old run could follow one of the new.
-const Spent = 1<<countBits - 1<<20
+const Spent = 1<<CountBits - 1<<20
 
 // ErrNoRun occurs when the server was started since the last token, has crashed, or has taken over,
 // or when the counts of its run are spent.
@@ -32,5 +33,5 @@ func Token(epoch, count uint64) (int64, error) {
 	case count >= Spent:
 		return 0, ErrNoRun
 	}
-	return int64(epoch<<countBits | count), nil
+	return int64(epoch<<CountBits | count), nil
 }

@@ -187,7 +187,7 @@ func failedInstall(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	tables := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '" + f.Label + "'"
 	require.Zero(t, f.Total(t, tables))
 	require.NoError(t, f.Locks.Install(background))
-	const installed = 6 // the lock table, two of tokens, leaders, markers, permits
+	const installed = 7 // the lock table, two of tokens, leaders, markers, permits, claims
 	require.Equal(t, installed, f.Total(t, tables))
 	f.AsAdmin(t, "DELETE FROM "+name+" WHERE slot = 7")
 	require.ErrorContains(t, locks.Install(background), "seed table")

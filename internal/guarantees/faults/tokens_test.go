@@ -117,7 +117,8 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 		t.Cleanup(func() { require.NoError(t, locks.Close()) })
 		return locks
 	}
-	const tables = "txlock_slots, txlock_slots_epochs, txlock_slots_leaders, txlock_slots_permits, txlock_slots_once"
+	const tables = "txlock_slots, txlock_slots_epochs, txlock_slots_leaders, txlock_slots_permits, " +
+		"txlock_slots_once, txlock_slots_claims"
 	former, locks := locker(blue), locker(green)
 	green.AsAdmin(t, "TRUNCATE "+tables+" RESTART IDENTITY")
 	blue.AsAdmin(t, "CREATE PUBLICATION locks FOR TABLE "+tables)

@@ -176,7 +176,7 @@ func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 func (e *Engine) DropInstalled(t *testing.T, table string) {
 	t.Helper()
 	e.AsAdmin(t, "DROP TABLE IF EXISTS "+table+", "+table+"_runs, "+table+"_epochs, "+table+"_leaders, "+table+
-		"_once, "+table+"_permits")
+		"_once, "+table+"_permits, "+table+"_claims")
 	if e.Postgres {
 		e.AsAdmin(t, "DROP SEQUENCE IF EXISTS "+table+"_tokens")
 	}

@@ -111,7 +111,8 @@ func (m *mysqlServer) creation(ctx context.Context) Fix {
 	return permission(m.table, m.grant(m.name, "CREATE, SELECT, INSERT, UPDATE"), m.grant(m.name+"_epochs", drawing),
 		m.grant(m.name+"_runs", drawing), m.grant(m.name+"_leaders", "CREATE, SELECT, INSERT, UPDATE"),
 		m.grant(m.name+"_once", "CREATE, SELECT, INSERT, UPDATE, DELETE"),
-		m.grant(m.name+"_permits", "CREATE, SELECT, INSERT, UPDATE"))
+		m.grant(m.name+"_permits", "CREATE, SELECT, INSERT, UPDATE"),
+		m.grant(m.name+"_claims", "CREATE, SELECT, INSERT, UPDATE, DELETE"))
 }
 
 func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) {

@@ -72,7 +72,7 @@ func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err e
 		return server.Column(ctx, c.Conn, "COMMIT; "+readCommitted+"; "+query+"; ROLLBACK")
 	}
 	answer, err = server.Column(ctx, c.Conn, query)
-	if err != nil || len(answer) != 1 || !strings.HasPrefix(answer[0], "0") {
+	if err != nil || len(answer) == 0 || !strings.HasPrefix(answer[0], "0") {
 		return answer, err
 	}
 	for _, text := range []string{"COMMIT", readCommitted} {

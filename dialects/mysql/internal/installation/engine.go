@@ -47,12 +47,20 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	cut func(),
 ) error {
 	names := []string{request.Table}
+	beside := func(table, kind string) error {
+		name, err := sqltext.Beside(table, kind)
+		names = append(names, name)
+		return err
+	}
 	if request.Marker != nil {
-		markers, err := sqltext.Beside(request.Marker.Table, locktable.Markers)
-		if err != nil {
+		if err := beside(request.Marker.Table, locktable.Markers); err != nil {
 			return err
 		}
-		names = append(names, markers)
+	}
+	if request.Claim != nil {
+		if err := beside(request.Claim.Table, locktable.Claims); err != nil {
+			return err
+		}
 	}
 	show := func(format string) (lines [][]string, err error) {
 		tag := client.NewTag()

@@ -60,6 +60,17 @@ var all = []table{
     KEY done_at (done_at)
 ) ENGINE=InnoDB`},
 
+	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes.
+	{locktable.Claims, "claim", ` (
+    claim BINARY(32) NOT NULL PRIMARY KEY,
+    name TEXT CHARACTER SET ascii NULL,
+    holder VARBINARY(255) NOT NULL,
+    token BIGINT NOT NULL,
+    since DATETIME(6) NOT NULL COMMENT 'UTC',
+    until DATETIME(6) NOT NULL COMMENT 'UTC',
+    KEY until (until)
+) ENGINE=InnoDB`},
+
 	// The rows of permits. Clients agree on the hash of a key. The name is for people. A row with a
 	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
 	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,

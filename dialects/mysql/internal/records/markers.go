@@ -31,8 +31,6 @@ func inWindow(marker dialects.Marker) string {
 	return fmt.Sprintf("%s >= %s - MOD(%s, %d)", microseconds("done_at"), now, now, marker.Period.Microseconds())
 }
 
-func hashOf(marker dialects.Marker) string { return fmt.Sprintf("x'%x'", marker.Hash) }
-
 // MarkSQL writes a marker, and reads in a second statement whether it was written. Both do so where
 // condition holds. Both look at the row itself, whatever snapshot the transaction has. A row that
 // exists is found by its primary key, so no gap is locked at REPEATABLE READ; a locking read of a
@@ -50,8 +48,8 @@ func MarkSQL(marker dialects.Marker, condition string) (write, read string, err 
 		window := inWindow(marker)
 		update = fmt.Sprintf("run = IF(%s, run, %d), done_at = IF(%[1]s, done_at, UTC_TIMESTAMP(6))", window, run)
 	}
-	values := fmt.Sprintf("%s, UTC_TIMESTAMP(6), %d", hashOf(marker), run)
-	read = fmt.Sprintf("SELECT run = %d FROM %s WHERE marker = %s", run, markers, hashOf(marker))
+	values := fmt.Sprintf("%s, UTC_TIMESTAMP(6), %d", bytesOf(marker.Hash), run)
+	read = fmt.Sprintf("SELECT run = %d FROM %s WHERE marker = %s", run, markers, bytesOf(marker.Hash))
 	if condition == "" {
 		values = "VALUES (" + values + ")"
 	} else {
@@ -77,8 +75,8 @@ func DoneSQL(marker dialects.Marker) (string, error) {
 	if marker.Period > 0 {
 		condition = " AND " + inWindow(marker)
 	}
-	return "SELECT " + microseconds("done_at") + " FROM " + markers + " WHERE marker = " + hashOf(marker) + condition,
-		err
+	where := " WHERE marker = " + bytesOf(marker.Hash) + condition
+	return "SELECT " + microseconds("done_at") + " FROM " + markers + where, err
 }
 
 // Mark does what dialects.Marking promises. Several says that q takes several statements in one
@@ -118,7 +116,7 @@ func Unmark(ctx context.Context, q server.Querier, marker dialects.Marker) error
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	if _, err = q.ExecContext(clean, "DELETE FROM "+markers+" WHERE marker = "+hashOf(marker)); err != nil {
+	if _, err = q.ExecContext(clean, "DELETE FROM "+markers+" WHERE marker = "+bytesOf(marker.Hash)); err != nil {
 		return classifyMark(err, marker)
 	}
 	return nil
@@ -167,6 +165,7 @@ func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Durati
 	if err != nil {
 		return 0, err
 	}
+	claims, _ := sqltext.Beside(table, locktable.Claims)
 	err = pool.With(ctx, func(conn *sql.Conn) error {
 		limits, err := server.Column(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
 			"MICROSECOND)", sqltext.Level, age.Microseconds()))
@@ -181,19 +180,28 @@ func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Durati
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // what the reading may have begun
 			return err
 		}
-		deleted, err = batch.Run("0001-01-01", func(from string, size int) (last string, n int, err error) {
-			return sweep(ctx, conn, options, markers, from, until, size)
-		})
-		return server.Ours(err, markers)
+		for _, of := range []timed{{markers, "marker", "done_at"}, {claims, "claim", "until"}} {
+			gone, err := batch.Run("0001-01-01", func(from string, size int) (last string, n int, err error) {
+				return of.sweep(ctx, conn, options, from, until, size)
+			})
+			deleted += gone
+			if err != nil && (of.table == markers || server.Number(err) != server.NoSuchTable) {
+				return server.Ours(err, of.table)
+			}
+		}
+		return nil
 	})
 	return deleted, err
 }
+
+// timed is a table of rows whose time is over one day.
+type timed struct{ table, key, time string }
 
 // sweep deletes one batch, and returns the age where it ended. It waits for nobody, so it meets
 // nobody in a deadlock. Each statement names its index. The server would read all of a small table
 // otherwise, for a list of primary keys too, and would lock what it reads: hence the join, which
 // looks each of them up.
-func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, from, until string, most int) (
+func (t timed) sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, from, until string, most int) (
 	last string, deleted int, err error,
 ) {
 	tx, err := conn.BeginTx(ctx, &options)
@@ -201,9 +209,9 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 		return from, 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	old, err := server.Column(ctx, tx, fmt.Sprintf("%sSELECT CONCAT(HEX(marker), ' ', done_at) FROM %s "+
-		"FORCE INDEX (done_at) WHERE done_at >= '%s' AND done_at < '%s' ORDER BY done_at LIMIT %d FOR UPDATE%s",
-		sqltext.OnMariaDB(sqltext.SomeWait), markers, from, until, most, sqltext.SkipLocked))
+	old, err := server.Column(ctx, tx, fmt.Sprintf("%[1]sSELECT CONCAT(HEX(%[2]s), ' ', %[3]s) FROM %[4]s "+
+		"FORCE INDEX (%[3]s) WHERE %[3]s >= '%[5]s' AND %[3]s < '%[6]s' ORDER BY %[3]s LIMIT %[7]d FOR UPDATE%[8]s",
+		sqltext.OnMariaDB(sqltext.SomeWait), t.key, t.time, t.table, from, until, most, sqltext.SkipLocked))
 	if err != nil || len(old) == 0 {
 		return from, 0, err
 	}
@@ -211,8 +219,8 @@ func sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, markers, 
 	for i, row := range old {
 		hashes[i], last, _ = strings.Cut(row, " ")
 	}
-	_, err = tx.ExecContext(ctx, "DELETE o FROM (SELECT x'"+strings.Join(hashes, "' AS marker UNION ALL SELECT x'")+
-		"' AS marker) AS old STRAIGHT_JOIN "+markers+" AS o FORCE INDEX (PRIMARY) ON o.marker = old.marker")
+	_, err = tx.ExecContext(ctx, "DELETE o FROM (SELECT x'"+strings.Join(hashes, "' AS hash UNION ALL SELECT x'")+
+		"' AS hash) AS old STRAIGHT_JOIN "+t.table+" AS o FORCE INDEX (PRIMARY) ON o."+t.key+" = old.hash")
 	if err == nil { // not tx.Commit, which on a pool of Open releases the savepoint of a lock first
 		_, err = tx.ExecContext(ctx, "COMMIT")
 	}

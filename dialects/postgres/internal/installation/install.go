@@ -87,7 +87,9 @@ const isThere = "to_regclass($1) is not null"
 func Schema(layout dialects.Layout) (string, error) {
 	t, err := tablesOf(layout.Table)
 	statements := []string{t.locks.create(), seedSQL(t.locks.name, layout.Slots)}
-	for _, beside := range []table{t.epochs, t.runs, t.tokens, t.leaders, t.permits, t.markers, t.markersAge} {
+	for _, beside := range []table{
+		t.epochs, t.runs, t.tokens, t.leaders, t.permits, t.markers, t.markersAge, t.claims, t.claimsEnd,
+	} {
 		statements = append(statements, beside.create())
 	}
 	return strings.Join(append(statements, t.completion()), ";\n\n") + ";\n", err
@@ -129,12 +131,14 @@ func complete(ctx context.Context, q client.Querier, locks string) error {
 		return err
 	}
 	lacking := []table{t.epochs, t.runs, t.tokens, t.leaders, t.permits}
-	marked, err := ask(ctx, q, isThere, t.markers.name)
-	if err != nil {
-		return err
-	}
-	if !marked {
-		lacking = append(lacking, t.markers, t.markersAge)
+	for _, indexed := range [][]table{{t.markers, t.markersAge}, {t.claims, t.claimsEnd}} {
+		exists, err := ask(ctx, q, isThere, indexed[0].name)
+		if err != nil {
+			return err
+		}
+		if !exists {
+			lacking = append(lacking, indexed...)
+		}
 	}
 	for _, beside := range lacking {
 		if err := execute(ctx, q, beside.create()); err != nil {

@@ -18,6 +18,7 @@ type tables struct {
 	locks                                 table
 	epochs, runs, tokens                  table // what tokens are drawn from
 	leaders, permits, markers, markersAge table
+	claims, claimsEnd                     table
 }
 
 // completion adds what the epochs lack that were made by version 0.1. Install runs it only there:
@@ -28,7 +29,10 @@ func (t tables) completion() string {
 
 func tablesOf(locks string) (tables, error) {
 	beside, err := sqltext.Beside(locks)
-	index := beside(locktable.Markers + "_at")
+	index := func(of, name, column string) table {
+		name = beside(of + name)
+		return table{"INDEX", name[strings.LastIndex(name, `."`)+1:], " ON " + beside(of) + " (" + column + ")"}
+	}
 	return tables{
 		// The primary key is unnamed: the server finds a free name. Every row states the number of
 		// slots: missing rows show, and a client with an old number finds no row to lock instead of
@@ -82,8 +86,17 @@ func tablesOf(locks string) (tables, error) {
     marker bytea NOT NULL PRIMARY KEY,
     done_at timestamptz NOT NULL
 )`},
-		markersAge: table{
-			"INDEX", index[strings.LastIndex(index, `."`)+1:], " ON " + beside(locktable.Markers) + " (done_at)",
-		},
+		markersAge: index(locktable.Markers, "_at", "done_at"),
+
+		// Sweep finds what ended long ago by the index.
+		claims: table{"TABLE", beside(locktable.Claims), ` (
+    claim bytea NOT NULL PRIMARY KEY,
+    name text,
+    holder text NOT NULL,
+    token bigint NOT NULL,
+    since timestamptz NOT NULL,
+    until timestamptz NOT NULL
+)`},
+		claimsEnd: index(locktable.Claims, "_until", "until"),
 	}, err
 }

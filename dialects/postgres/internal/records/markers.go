@@ -2,7 +2,7 @@ package records
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -30,13 +30,11 @@ func isoSQL(time string) string {
 	return "to_char((" + time + ") at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')"
 }
 
-func hashOf(marker dialects.Marker) string { return fmt.Sprintf(`\x%x`, marker.Hash) }
-
 // DoneSQL is the rest of a query that finds the marker, if the work was done. It is evaluated where
 // nothing is waited for, so it is now when the statement begins.
 func DoneSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
 	beside, err := sqltext.Beside(marker.Table)
-	text := " from " + beside(locktable.Markers) + " where marker = " + s.Bind(hashOf(marker))
+	text := " from " + beside(locktable.Markers) + " where marker = " + s.Bind(bytea(marker.Hash))
 	if marker.Period > 0 {
 		text += " and " + microseconds("done_at") + " >= " + windowSQL(s, marker, "statement_timestamp()")
 	}
@@ -50,7 +48,7 @@ func DoneSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
 func MarkSQL(marker dialects.Marker, where func(*sqltext.Statement) string) (s sqltext.Statement, err error) {
 	beside, err := sqltext.Beside(marker.Table)
 	s.SQL = "insert into " + beside(locktable.Markers) + " as former (marker, done_at) select " +
-		s.Bind(hashOf(marker)) + "::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
+		s.Bind(bytea(marker.Hash)) + "::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
 	if marker.Period > 0 {
 		s.SQL += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
 			windowSQL(&s, marker, "excluded.done_at")
@@ -67,8 +65,8 @@ func Mark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
 	if err != nil {
 		return err
 	}
-	marked, err := runDetached(ctx, q, marker, mark)
-	if err == nil && len(marked) == 0 {
+	marked, err := runDetached(ctx, q, marker.Table, mark)
+	if err == nil && len(marked[0]) == 0 {
 		err = dialects.ErrDone
 	}
 	return err
@@ -78,27 +76,25 @@ func Mark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
 func Unmark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
 	beside, err := sqltext.Beside(marker.Table)
 	if err == nil {
-		_, err = runDetached(ctx, q, marker,
-			sqltext.Silent("delete from "+beside(locktable.Markers)+" where marker = $1", hashOf(marker)))
+		_, err = runDetached(ctx, q, marker.Table,
+			sqltext.Silent("delete from "+beside(locktable.Markers)+" where marker = $1", bytea(marker.Hash)))
 	}
 	return err
 }
 
-// runDetached runs one statement of ours in the transaction. With ctx, pgx would close the
-// connection when that ends.
-func runDetached(ctx context.Context, q client.Querier, marker dialects.Marker, sent sqltext.Statement) (
-	[]string, error,
-) {
+// runDetached runs statements of ours in the transaction. With ctx, pgx would close the connection
+// when that ends.
+func runDetached(ctx context.Context, q client.Querier, table string, s ...sqltext.Statement) ([][]string, error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	columns, err := q.Run(clean, sqltext.Script{sent})
+	columns, err := q.Run(clean, s)
 	switch {
 	case server.Broken(err):
 		return nil, dialects.Lost(err)
 	case err != nil:
-		return nil, server.Ours(err, marker.Table)
+		return nil, server.Ours(err, table)
 	}
-	return columns[0], nil
+	return columns, nil
 }
 
 // Done does what dialects.Recorder promises.
@@ -124,14 +120,28 @@ func Done(ctx context.Context, with client.With, marker dialects.Marker) (at tim
 // Sweep does what dialects.Recorder promises, by age.
 func Sweep(ctx context.Context, with client.With, table string, age time.Duration) (deleted int64, err error) {
 	beside, err := sqltext.Beside(table)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		deleted, err = sweep(ctx, with, beside(locktable.Markers), "marker", "done_at", age)
 	}
-	markers := beside(locktable.Markers)
-	sweep := "with old as (select marker, done_at from " + markers + " where done_at >= $1 and done_at < $2 " +
-		"order by done_at limit $3::int for update skip locked), " +
-		"gone as (delete from " + markers + " as former using old where former.marker = old.marker) " +
-		"select concat_ws(' ', count(*), " + isoSQL("max(done_at)") + ") from old"
+	if err == nil {
+		var ended int64
+		ended, err = sweep(ctx, with, beside(locktable.Claims), "claim", "until", age)
+		deleted += ended
+		if errors.Is(err, dialects.ErrNotInstalled) { // it is older than claims
+			err = nil
+		}
+	}
+	return deleted, err
+}
+
+// sweep deletes the rows of a table whose time is over for longer than age.
+func sweep(ctx context.Context, with client.With, table, key, at string, age time.Duration) (
+	deleted int64, err error,
+) {
+	sweep := "with old as (select " + key + ", " + at + " from " + table + " where " + at + " >= $1 and " + at +
+		" < $2 order by " + at + " limit $3::int for update skip locked), " +
+		"gone as (delete from " + table + " as former using old where former." + key + " = old." + key + ") " +
+		"select concat_ws(' ', count(*), " + isoSQL("max("+at+")") + ") from old"
 	err = with(ctx, func(q client.Querier) error {
 		// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
 		limit := isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'")
@@ -142,7 +152,7 @@ func Sweep(ctx context.Context, with client.With, table string, age time.Duratio
 			return err
 		}
 		deleted, err = batch.Run("-infinity", func(from string, size int) (last string, n int, err error) {
-			columns, err := run(ctx, q, markers,
+			columns, err := run(ctx, q, table,
 				client.Begin, sqltext.With(sweep, from, limits[0][0], strconv.Itoa(size)), client.Commit)
 			if err != nil {
 				return "", 0, err

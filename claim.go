@@ -1,0 +1,473 @@
+package txlock
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// Claim is something that one holder at a time has for a while, without a connection: a seat in a
+// checkout, an article that somebody edits, a step of a workflow. A row in the database says who
+// has it, and until when, by the database's clock; the clocks of clients are never asked. It holds
+// no state: many goroutines may use one value.
+//
+// What a holder does in [Claimed.Do], or behind [Claimed.LockTx], is proved: it is committed only
+// if the claim was still held when its lock was granted, and nobody else can have the claim before
+// that transaction ends. Outside the database a claim is a lease: the holder may be late and not
+// know it. Send [Claimed.Token] with what is written elsewhere, and have a smaller one refused.
+type Claim[Tx any] struct {
+	locker *Locker[Tx]
+	key    string
+	within time.Duration // 0: without a limit
+	err    error
+}
+
+// Claim names something to be had for a while. A key is any bytes, from 1 to 255 of them; others
+// are an error from the first call. Claim sends nothing.
+func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
+	c := &Claim[Tx]{locker: l, key: key}
+	if key == "" || len(key) > maxClaimText {
+		c.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
+	}
+	return c
+}
+
+const (
+	maxClaimText = 255
+	minClaim     = time.Second
+	maxClaim     = 366 * 24 * time.Hour
+)
+
+// Within returns a copy whose Take waits at most d. d must be positive.
+func (c *Claim[Tx]) Within(d time.Duration) *Claim[Tx] {
+	limited := *c
+	limited.within = d
+	if d <= 0 && limited.err == nil {
+		limited.err = fmt.Errorf("Within(%v): the limit must be positive", d)
+	}
+	return &limited
+}
+
+// HeldError says who has a claim that was not to be had. It comes with [ErrNotAcquired].
+type HeldError struct {
+	By    string
+	Until time.Time // by the database's clock; over while its holder is in a Do
+
+	left time.Duration
+}
+
+// Error says who has the claim, and until when.
+func (e *HeldError) Error() string {
+	text := "%q has it until %s"
+	if e.left <= 0 {
+		text = "%q had it until %s, and a call for it is under way"
+	}
+	return fmt.Sprintf(text, e.By, e.Until.UTC().Format(time.RFC3339Nano))
+}
+
+// ClaimState is who has a claim. It is zero when nobody has it. The times are the database's.
+type ClaimState struct {
+	By           string
+	Token        int64
+	Since, Until time.Time
+}
+
+// State reads who has the claim now, in one round trip on a connection of the pool (the first call
+// also looks for the lock table). It waits for nobody.
+func (c *Claim[Tx]) State(ctx context.Context) (ClaimState, error) {
+	state, err := c.read(ctx)
+	if err != nil || state.Left <= 0 {
+		return ClaimState{}, c.wrap("Claim.State", err)
+	}
+	return ClaimState{By: state.By, Token: state.Token, Since: state.Since, Until: state.Until}, nil
+}
+
+func (c *Claim[Tx]) read(ctx context.Context) (dialects.ClaimState, error) {
+	m := c.mutex(dialects.ClaimChange{})
+	wait, cancel, err := m.limitWait(ctx)
+	if err != nil {
+		return dialects.ClaimState{}, err
+	}
+	defer cancel()
+	hash := claimOf(c.key)
+	var states map[[32]byte]dialects.ClaimState
+	found, err := c.locker.find(wait, false)
+	if err == nil {
+		states, err = c.locker.driver.Claims(wait, found.Name, hash)
+	}
+	m.target.invalidate(err)
+	return states[hash], m.waitError(ctx, wait, err)
+}
+
+// TryTake takes the claim for d, unless another has it: then it is [ErrNotAcquired], and errors.As
+// finds a [HeldError]. While another call is changing the claim, that has who had it last.
+//
+// By says who takes it, in 1 to 255 bytes of UTF-8 without NUL. Where the same By has it already,
+// only its end is moved, to d from now: it keeps its token. d is at least a second, and at most 366
+// days. After an [ErrLost] of which it is unknown whether it was committed, take it again by the
+// same By.
+//
+// In the work of a Do it is part of that Do's transaction, and also when it misses, nobody else can
+// change the claim until that ends. In a session that a Lock began it is [ErrInsideLock].
+func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
+	const verb = "Claim.TryTake"
+	return c.taking(ctx, verb, by, d, func(ctx context.Context, change dialects.ClaimChange) (*Claimed[Tx], error) {
+		held, _, err := c.tryTake(ctx, verb, change)
+		return held, err
+	})
+}
+
+// taking is one call that takes the claim, by one try or by several.
+func (c *Claim[Tx]) taking(ctx context.Context, verb, by string, d time.Duration,
+	take func(context.Context, dialects.ClaimChange) (*Claimed[Tx], error),
+) (held *Claimed[Tx], err error) {
+	err = checkFor(d)
+	if by == "" || len(by) > maxClaimText || !utf8.ValidString(by) || strings.ContainsRune(by, 0) {
+		err = fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
+	}
+	if err != nil {
+		return nil, c.wrap(verb, err)
+	}
+	change := dialects.ClaimChange{Verb: dialects.TakeClaim, Hash: claimOf(c.key), By: by, For: d}
+	if !c.locker.config.hidden {
+		change.Name = asciiKey(c.key)
+	}
+	ctx, trace := c.mutex(change).startTrace(ctx, verb, true)
+	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
+		held, err = take(ctx, change)
+		return err
+	})
+	return held, err
+}
+
+// tryTake tries once. State is who has the claim instead, as far as that is known.
+func (c *Claim[Tx]) tryTake(ctx context.Context, verb string, change dialects.ClaimChange) (
+	held *Claimed[Tx], state dialects.ClaimState, err error,
+) {
+	state, err = c.attempt(ctx, verb, true, change, nil)
+	if err == nil {
+		claim := &Claim[Tx]{locker: c.locker, key: c.key} // Within is for Take alone
+		return &Claimed[Tx]{claim: claim, by: change.By, token: state.Token, until: atomicTime(state.Until)}, state, nil
+	}
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) && !errors.Is(err, ErrLost) &&
+		!errors.Is(err, ErrNotAcquired) { // before the commit
+		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	}
+	if !errors.Is(err, ErrNotAcquired) || state.By != "" || ctx.Err() != nil || c.locker.carriesOpen(ctx) {
+		return nil, state, err
+	}
+	// Somebody has its lock. Who it may be stands in the row.
+	state, failed := c.read(ctx)
+	switch {
+	case failed != nil || state.By == "" || state.Until.Equal(dialects.Released):
+	case state.By == change.By:
+		err = fmt.Errorf("%w: another call for %q is under way", err, state.By)
+	default:
+		err = fmt.Errorf("%w: %w", err, heldBy(state))
+	}
+	return nil, state, err
+}
+
+func heldBy(state dialects.ClaimState) *HeldError {
+	return &HeldError{By: state.By, Until: state.Until, left: state.Left}
+}
+
+func checkFor(d time.Duration) error {
+	if d < minClaim || d > maxClaim {
+		return fmt.Errorf("for %v: a claim is held for at least %v, and at most %v", d, minClaim, maxClaim)
+	}
+	return nil
+}
+
+// change is attempt, as a Tracer sees it.
+func (c *Claim[Tx]) change(ctx context.Context, verb string, change dialects.ClaimChange,
+	work func(context.Context, Tx) error,
+) (state dialects.ClaimState, err error) {
+	ctx, trace := c.mutex(change).startTrace(ctx, verb, true)
+	err = traced(trace, work, func(work func(context.Context, Tx) error) error {
+		state, err = c.attempt(ctx, verb, false, change, work)
+		return err
+	})
+	return state, err
+}
+
+// attempt changes the claim under its lock. To keep it, work runs in the same transaction.
+func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change dialects.ClaimChange,
+	work func(context.Context, Tx) error,
+) (state dialects.ClaimState, err error) {
+	m := c.mutex(change)
+	g, err := m.acquire(ctx, try, true)
+	if err != nil {
+		return state, endedIsLost(m.wrap(verb, err))
+	}
+	err = m.perform(ctx, verb, g, func(ctx context.Context, tx Tx) error {
+		var err error
+		if state = g.Claim; g.turn != nil { // the session was there before
+			state, err = c.changeIn(ctx, g, change)
+		}
+		if err != nil || change.Verb != dialects.KeepClaim {
+			return m.wrap(verb, err)
+		}
+		return work(ctx, tx)
+	})
+	if err == nil && change.Verb == dialects.TakeClaim && state.By != change.By { // and nothing was written
+		err = m.wrap(verb, fmt.Errorf("%w: %w", ErrNotAcquired, heldBy(state)))
+	}
+	return state, endedIsLost(err)
+}
+
+func (c *Claim[Tx]) changeIn(ctx context.Context, g grant[Tx], change dialects.ClaimChange) (
+	dialects.ClaimState, error,
+) {
+	found, err := c.locker.find(ctx, true)
+	if err != nil {
+		return dialects.ClaimState{}, err
+	}
+	change.Table, change.Token = found.Name, cmp.Or(change.Token, g.Token)
+	return g.inner.ChangeClaim(ctx, change)
+}
+
+// endedIsLost has the end of a claim match ErrLost, behind all that takes that for the loss of a
+// session.
+func endedIsLost(err error) error {
+	if errors.Is(err, dialects.ErrClaimEnded) {
+		return asLost(err)
+	}
+	return err
+}
+
+func (c *Claim[Tx]) wrap(verb string, err error) error {
+	return c.mutex(dialects.ClaimChange{}).wrap(verb, err)
+}
+
+func (c *Claim[Tx]) mutex(change dialects.ClaimChange) *Mutex[Tx] {
+	return &Mutex[Tx]{
+		locker: c.locker, within: c.within, err: c.err,
+		target: &claimKey[Tx]{slots: slots[Tx]{c.locker, []string{"claim:" + c.key}}, name: c.key, change: change},
+	}
+}
+
+// claimKey is the key of a claim. It locks a key of its own, behind "claim:".
+type claimKey[Tx any] struct {
+	slots[Tx]
+	name   string
+	change dialects.ClaimChange
+}
+
+func (k *claimKey[Tx]) String() string { return nameOf([]string{k.name}) }
+
+func (k *claimKey[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
+	request, err := k.slots.request(ctx, connected)
+	change := k.change
+	change.Table = request.Table
+	request.Claim = &change
+	if change.Verb == dialects.TakeClaim {
+		request.Fence, request.Tokens = request.Table, 1
+	}
+	return request, err
+}
+
+func (k *claimKey[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
+	return k.locker.queueAndBegin(ctx, wait, k, request)
+}
+
+// claimColumn stands where locks of rows have the name of a column.
+const claimColumn = "claim"
+
+// heldClaims are those of all claims, or of these keys, that are held. An installation from before
+// there were claims has none, and its users may read none.
+func (l *Locker[Tx]) heldClaims(ctx context.Context, table string, keys []string) (holdings []Holding, err error) {
+	named := map[[32]byte]string{}
+	for _, key := range keys {
+		named[claimOf(key)] = key
+	}
+	states, err := l.driver.Claims(ctx, table, slices.Collect(maps.Keys(named))...)
+	if errors.Is(err, ErrNotInstalled) || errors.Is(err, dialects.ErrUnreadable) {
+		return nil, nil
+	}
+	for claim, state := range states {
+		if state.Left <= 0 {
+			continue
+		}
+		hash := hex.EncodeToString(claim[:])
+		key := cmp.Or(named[claim], knownName(dialects.Named{Hash: hash, Name: state.Name}))
+		holdings = append(holdings, Holding{
+			Table: l.config.table, Column: claimColumn, Row: hash, Key: key, Behind: l.lookout.count(claim),
+			Holder: &Session{
+				Key: key, By: state.By, Since: state.Since, For: state.Until.Add(-state.Left).Sub(state.Since),
+				Until: state.Until, token: state.Token,
+			},
+		})
+	}
+	return holdings, err
+}
+
+func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
+	claim := claimOf(h.Key)
+	if h.Row != hex.EncodeToString(claim[:]) {
+		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
+	}
+	held := Claimed[Tx]{claim: l.Claim(h.Key), token: h.Holder.token}
+	_, err := held.claim.change(Apart(ctx), "Claim.Break", held.to(dialects.BreakClaim), nil)
+	switch {
+	case errors.Is(err, dialects.ErrClaimEnded):
+		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)
+	case err == nil:
+		l.lookout.wake(claim)
+		l.config.logger.WarnContext(ctx, "txlock: ended a claim", "lock", h.name(), "by", h.Holder.By)
+	}
+	return err
+}
+
+// claimOf hashes the key of a claim. The hash is part of what all clients agree on.
+func claimOf(key string) [32]byte { return sha256.Sum256([]byte("txlock claim 1\x00" + key)) }
+
+// Claimed is a claim that was taken. It may have ended since; every call asks the database. Many
+// goroutines may use it.
+type Claimed[Tx any] struct {
+	claim *Claim[Tx]
+	by    string
+	token int64
+	until *atomic.Int64 // in microseconds
+}
+
+func atomicTime(t time.Time) *atomic.Int64 {
+	var micros atomic.Int64
+	micros.Store(t.UnixMicro())
+	return &micros
+}
+
+// claimText begins the text of a claim.
+const claimText = "claim1"
+
+// String is the claim as a text of letters, digits, "-", "_" and ".", for a cookie, a job's payload
+// or another process: [Locker.Claimed] reads it. Whoever has the text can use the claim, and it is
+// not signed: give it to nobody who may not.
+func (h *Claimed[Tx]) String() string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return strings.Join([]string{
+		claimText, strconv.FormatInt(h.token, 10), strconv.FormatInt(h.until.Load(), 10), encode([]byte(h.claim.key)),
+		encode([]byte(h.by)),
+	}, ".")
+}
+
+// Claimed reads the text of [Claimed.String]. It checks the form and sends nothing: whether the
+// claim is still held, the next call finds out.
+func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
+	fields := strings.Split(text, ".")
+	if len(fields) != 5 || fields[0] != claimText {
+		return nil, errClaimText
+	}
+	token, badToken := strconv.ParseInt(fields[1], 10, 64)
+	until, badUntil := strconv.ParseInt(fields[2], 10, 64)
+	key, badKey := base64.RawURLEncoding.DecodeString(fields[3])
+	by, badBy := base64.RawURLEncoding.DecodeString(fields[4])
+	if err := cmp.Or(badToken, badUntil, badKey, badBy); err != nil || token < 1 || len(by) == 0 {
+		return nil, errClaimText
+	}
+	c := l.Claim(string(key))
+	if c.err != nil {
+		return nil, errClaimText
+	}
+	return &Claimed[Tx]{claim: c, by: string(by), token: token, until: atomicTime(time.UnixMicro(until))}, nil
+}
+
+var errClaimText = errors.New("txlock: the text is no claim: it is not what String of a Claimed returns")
+
+// Key is the key of the claim.
+func (h *Claimed[Tx]) Key() string { return h.claim.key }
+
+// By is who has taken the claim.
+func (h *Claimed[Tx]) By() string { return h.by }
+
+// Token increases with every claim that is taken, and every lock with a token, of the same lock
+// table: see [Lock.Token]. Extending a claim does not change it.
+func (h *Claimed[Tx]) Token() int64 { return h.token }
+
+// Until is when the claim ends, by the database's clock, as far as this value has heard: another
+// process may have extended or released it.
+func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) }
+
+// Do is [Mutex.Do] of the claim's key. It commits only if the claim is still this holder's: the
+// token and the end are compared behind the grant of the lock, and whoever wants to take the claim
+// waits for that lock. So a claim that runs out in the middle of work does no harm. One that was
+// over before is [ErrLost], and work does not run.
+//
+// In the work of another Do it is part of that Do's transaction, in a savepoint. Several claims in
+// one transaction: Do of one in the work of the other, in the same order everywhere.
+func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
+	const verb = "Claimed.Do"
+	if work == nil {
+		return h.claim.wrap(verb, errors.New("nil work"))
+	}
+	_, err := h.claim.change(ctx, verb, h.to(dialects.KeepClaim), work)
+	return err
+}
+
+// LockTx does in the caller's transaction what Do does: when it returns nil, the claim is this
+// holder's until that transaction ends. It is [ErrLost] when the claim is over, and then the
+// transaction is usable. Otherwise it is as [Mutex.LockTx].
+func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
+	const verb = "Claimed.LockTx"
+	m := h.claim.mutex(h.to(dialects.KeepClaim))
+	ctx, trace := m.startTrace(ctx, verb, false)
+	err := endedIsLost(m.lockIn(ctx, verb, tx, false))
+	trace.answer(err)
+	return err
+}
+
+// Extend moves the end to d from now, by the database's clock, and returns it. A claim that is over
+// is [ErrLost], also when nobody has taken it since. It waits for a Do of the claim that is under
+// way; in the work of that Do, call it with the work's ctx. d is at least a second, and at most 366
+// days.
+func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.Time, err error) {
+	const verb = "Claimed.Extend"
+	if err := checkFor(d); err != nil {
+		return until, h.claim.wrap(verb, err)
+	}
+	change := h.to(dialects.ExtendClaim)
+	change.For = d
+	state, err := h.claim.change(ctx, verb, change, nil)
+	if err != nil {
+		return until, err
+	}
+	if !h.claim.locker.carriesOpen(ctx) { // else it depends on the outer COMMIT
+		h.until.Store(state.Until.UnixMicro())
+	}
+	return state.Until, nil
+}
+
+// Release gives the claim back. It waits for a Do of the claim that is under way. With a ctx that
+// has ended it does the same, for 5 s at most. A claim that was released before is no error, until
+// Sweep has deleted its row. One that was over, or taken by another, is [ErrLost]. Who waits in
+// this process learns of it at once, in others within a second.
+func (h *Claimed[Tx]) Release(ctx context.Context) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+	}
+	state, err := h.claim.change(ctx, "Claimed.Release", h.to(dialects.ReleaseClaim), nil)
+	if err == nil && !h.claim.locker.carriesOpen(ctx) {
+		h.until.Store(state.Until.UnixMicro())
+		h.claim.locker.lookout.wake(claimOf(h.Key()))
+	}
+	return err
+}
+
+func (h *Claimed[Tx]) to(verb dialects.ClaimVerb) dialects.ClaimChange {
+	return dialects.ClaimChange{Verb: verb, Hash: claimOf(h.Key()), Token: h.token}
+}

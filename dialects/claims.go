@@ -1,0 +1,77 @@
+package dialects
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, or it was
+// released, or broken.
+var ErrClaimEnded = errors.New("the claim is not held any more")
+
+// ErrUnreadable occurs when the user may not read the table of claims.
+var ErrUnreadable = errors.New("claims may not be read")
+
+// ClaimChange is what becomes of a claim once the row of its key is locked. The claim has a row in
+// a table beside the lock table. Its times are by the server's clock, which is read behind the
+// lock.
+type ClaimChange struct {
+	Table string // the lock table
+	Hash  [32]byte
+	Verb  ClaimVerb
+	Name  string        // of TakeClaim: the key, for people; empty: it is hidden
+	By    string        // of TakeClaim: who takes it
+	For   time.Duration // of TakeClaim and ExtendClaim: from now, in whole microseconds
+	// Token is the holder's. TakeClaim writes it, if it is not 0, and otherwise that of
+	// Request.Fence.
+	Token int64
+}
+
+// ClaimVerb is what is done to a claim.
+type ClaimVerb byte
+
+const (
+	// KeepClaim changes nothing. The claim stays its holder's until the lock is released.
+	KeepClaim ClaimVerb = iota
+	// TakeClaim gives the claim to By, unless another has it. Where By has it, only its end is
+	// moved.
+	TakeClaim
+	// ExtendClaim moves the end.
+	ExtendClaim
+	// ReleaseClaim ends the claim. Its row stays, and says that.
+	ReleaseClaim
+	// BreakClaim ends it as if its time were over.
+	BreakClaim
+)
+
+// ClaimState is what the row of a claim says. It is zero when there is none.
+type ClaimState struct {
+	Name         string // the key, for people; empty: it is hidden
+	By           string
+	Token        int64
+	Since, Until time.Time
+	Left         time.Duration // until the end, by the server's clock; not positive: nobody has it
+}
+
+// Released is the end of a claim that its holder has released.
+var Released = time.Unix(0, 0)
+
+// MostClaims is how many claims are read when all are asked for.
+const MostClaims = 10_000
+
+// Claimant keeps claims. Its method takes a connection from the pool for a moment. A table that is
+// missing is ErrNotInstalled.
+type Claimant interface {
+	// Claims reads claims in one round trip, and locks nothing. Those without a row are missing.
+	// Without hashes it reads those that are held, of more than MostClaims those that end first.
+	// The error may be ErrUnreadable.
+	Claims(ctx context.Context, table string, hashes ...[32]byte) (map[[32]byte]ClaimState, error)
+}
+
+// Claiming is what a session with work does to a claim, in its transaction. The row of the claim's
+// key is locked. After an error the transaction may be of no use, unless it is ErrClaimEnded.
+type Claiming interface {
+	// ChangeClaim returns the state after the change.
+	ChangeClaim(ctx context.Context, change ClaimChange) (ClaimState, error)
+}

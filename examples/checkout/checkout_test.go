@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/servers"
+)
+
+// books is a bank that is slow when a test wants it to be.
+type books struct {
+	slow func(cart string)
+
+	mu       sync.Mutex
+	payments map[string]string // carts, by reference
+}
+
+func (b *books) Charge(_ context.Context, reference, cart string) error {
+	b.slow(cart)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.payments[reference] = cart
+	return nil
+}
+
+func (b *books) Refund(_ context.Context, reference string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.payments, reference)
+	return nil
+}
+
+// Many carts want few seats, at two replicas. The bank is too slow for some of them, whose seats go
+// to others. Each seat is sold once, and who paid has a ticket.
+func TestCheckout(t *testing.T) {
+	ctx := t.Context()
+	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Stop()) }()
+	const holds, seats, carts = time.Second, 4, 12
+	var late sync.Map // who waits until the claim is another's
+	bank := &books{payments: map[string]string{}}
+	bank.slow = func(cart string) {
+		if another, slow := late.Load(cart); slow {
+			<-another.(chan struct{})
+		}
+	}
+	var replicas []checkout
+	for range 2 {
+		c, err := open(ctx, server.DSN, bank, holds)
+		require.NoError(t, err)
+		defer c.close()
+		replicas = append(replicas, c)
+	}
+	var group errgroup.Group
+	for seat := range seats {
+		name := fmt.Sprint(seat)
+		slow := fmt.Sprint("slow cart ", seat)
+		text, err := replicas[0].choose(ctx, name, slow)
+		require.NoError(t, err)
+		_, err = replicas[1].choose(ctx, name, "another")
+		require.ErrorIs(t, err, errTaken)
+		another := make(chan struct{})
+		late.Store(slow, another)
+		group.Go(func() error {
+			if err := replicas[1].pay(ctx, text, slow); !errors.Is(err, txlock.ErrLost) {
+				return fmt.Errorf("the seat of %s was sold behind the end of its claim: %w", slow, err)
+			}
+			return nil
+		})
+		var once sync.Once
+		for cart := range carts {
+			group.Go(func() error {
+				c := replicas[cart%2]
+				for {
+					text, err := c.choose(ctx, name, fmt.Sprint("cart ", cart))
+					switch {
+					case err == nil:
+						once.Do(func() { close(another) })
+						return c.pay(ctx, text, fmt.Sprint("cart ", cart))
+					case !errors.Is(err, errTaken):
+						return err
+					}
+					var sold bool
+					if err := c.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tickets WHERE seat = $1)", name).
+						Scan(&sold); sold || err != nil {
+						return err
+					}
+					time.Sleep(20 * time.Millisecond) // as people do
+				}
+			})
+		}
+	}
+	require.NoError(t, group.Wait())
+	tickets := map[string]string{}
+	rows, err := replicas[0].pool.Query(ctx, "SELECT reference, cart FROM tickets")
+	require.NoError(t, err)
+	for rows.Next() {
+		var reference, cart string
+		require.NoError(t, rows.Scan(&reference, &cart))
+		tickets[reference] = cart
+	}
+	require.NoError(t, rows.Err())
+	require.Len(t, tickets, seats)
+	require.Equal(t, tickets, bank.payments)
+}
+
+// A browser that sends its payment again pays once.
+func TestPage(t *testing.T) {
+	ctx := t.Context()
+	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Stop()) }()
+	c, err := open(ctx, server.DSN, console{}, time.Minute)
+	require.NoError(t, err)
+	defer c.close()
+	page := httptest.NewServer(c.handler())
+	defer page.Close()
+	post := func(path, body string) (int, string) {
+		response, err := http.Post(page.URL+path, "text/plain", strings.NewReader(body))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		content, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, strings.TrimSpace(string(content))
+	}
+	choose := "/choose?" + url.Values{"seat": {"12A"}, "cart": {"77"}}.Encode()
+	status, text := post(choose, "")
+	require.Equal(t, http.StatusOK, status, text)
+	status, said := post("/pay?cart=78", text)
+	require.Equal(t, http.StatusServiceUnavailable, status, said)
+	status, said = post("/pay?cart=77", text)
+	require.Equal(t, http.StatusOK, status, said)
+	status, said = post("/pay?cart=77", text)
+	require.Equal(t, http.StatusOK, status, said)
+	status, said = post(strings.Replace(choose, "77", "78", 1), "")
+	require.Equal(t, http.StatusConflict, status, said)
+}

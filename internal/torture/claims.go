@@ -1,0 +1,98 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txlock/txlock"
+)
+
+// There are a few claims, each with a counter. Their keys come last.
+const claims = 2
+
+func claimKey(keys, claim int) int { return permitKey(keys, semaphores, 0) + claim }
+
+// claimFor is how long a claim is taken for. Some are used when that is over.
+const claimFor = time.Second
+
+// claim takes a claim, and adds 1 to its counter in work under it: at once, or late, when another
+// may have had the claim meanwhile. Then it commits nothing.
+func (l *library[Tx]) claim(ctx context.Context, o *operation, random *rand.Rand, tell func()) error {
+	asked := now()
+	late := func(err error) bool {
+		return errors.Is(err, txlock.ErrLost) && now()-asked >= int64(claimFor*9/10)
+	}
+	limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
+	claim := l.locks.Claim("torture:" + strconv.Itoa(o.Keys[0])).Within(limit)
+	o.Outcome = failed
+	held, err := claim.Take(ctx, o.ID.String(), claimFor)
+	if err != nil {
+		if errors.Is(err, txlock.ErrNotAcquired) {
+			o.Outcome, o.Expected = missed, true
+		}
+		return err
+	}
+	o.Token = held.Token()
+	tell()
+	pause := time.Duration(random.Int64N(int64(5 * time.Millisecond)))
+	if random.IntN(20) == 0 {
+		pause = claimFor * 11 / 10
+	}
+	time.Sleep(pause)
+	worked := false
+	err = held.Do(ctx, func(ctx context.Context, tx Tx) error {
+		o.Granted = now()
+		tell()
+		defer func() {
+			o.Released = now()
+			tell()
+		}()
+		err := l.increment(ctx, tx, o, o.Keys[0], random)
+		worked = err == nil
+		return err
+	})
+	switch {
+	case err == nil:
+		o.Outcome = done
+	case worked && strings.Contains(err.Error(), "is unknown"): // Do promises to say so
+		o.Outcome = unknown
+	default:
+		o.Expected = late(err)
+		return err
+	}
+	if released := held.Release(ctx); released != nil && !late(released) {
+		err = errors.Join(err, released)
+	}
+	return err
+}
+
+// checkClaims checks that nobody committed under a claim that another had taken since: in the order
+// of the commits, which the counter shows, tokens rise.
+func (e *epoch) checkClaims(key int) []violation {
+	var committed []*operation
+	for _, o := range e.Operations {
+		if o.Verb == verbClaim && o.Keys[0] == key && e.after.applied[application{o.ID, key}] > 0 {
+			committed = append(committed, o)
+		}
+	}
+	slices.SortFunc(committed, func(a, b *operation) int {
+		return cmp.Compare(e.after.seen[application{a.ID, key}], e.after.seen[application{b.ID, key}])
+	})
+	for i := range max(len(committed)-1, 0) {
+		if first, next := committed[i], committed[i+1]; next.Token <= first.Token {
+			return []violation{{
+				ruleClaims, fmt.Sprintf("key %d: who had token %d committed behind the one with token %d", key,
+					next.Token, first.Token),
+				[]*operation{first, next},
+			}}
+		}
+	}
+	return nil
+}
