@@ -36,8 +36,8 @@ func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Clai
 func (c *Claim[Tx]) await(ctx, wait context.Context, verb string, change dialects.ClaimChange) (*Claimed[Tx], error) {
 	var last *HeldError
 	said := func(err error) error { // with the last HeldError there was
-		var said *HeldError
-		if last != nil && !errors.As(err, &said) {
+		var held *HeldError
+		if last != nil && !errors.As(err, &held) {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
 		return err

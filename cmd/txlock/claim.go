@@ -21,7 +21,8 @@ use it in a program (Locker.Claimed). It ends by itself after --for, by the
 database's clock.
 
 NAME says who has it: two with the same NAME are one, and both have it. To take
-one's own claim again extends it. When another has it, txlock waits, in no order, with one look a second.
+one's own claim again extends it. When another has it, txlock waits, in no order,
+with one look a second.
 
 With --extend, the argument is the text. When the claim is over, the exit code
 is 76.`

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock"
@@ -58,12 +57,7 @@ func (l *library[Tx]) claim(ctx context.Context, o *operation, random *rand.Rand
 		worked = err == nil
 		return err
 	})
-	switch {
-	case err == nil:
-		o.Outcome = done
-	case worked && strings.Contains(err.Error(), "is unknown"): // Do promises to say so
-		o.Outcome = unknown
-	default:
+	if o.Outcome = outcomeOf(err, worked); o.Outcome == failed {
 		o.Expected = late(err)
 		return err
 	}

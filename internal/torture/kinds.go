@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -131,14 +130,7 @@ func (l *library[Tx]) once(ctx context.Context, o *operation, random *rand.Rand,
 		return err
 	})
 	o.Ran = ran
-	switch {
-	case err == nil:
-		o.Outcome = done
-	case worked && strings.Contains(err.Error(), "is unknown"): // Do promises to say so
-		o.Outcome = unknown
-	default:
-		o.Outcome = failed
-	}
+	o.Outcome = outcomeOf(err, worked)
 	o.Expected = errors.Is(err, errUnwilling) || o.Granted == 0 && (limited || o.Verb.tries()) &&
 		errors.Is(err, txlock.ErrNotAcquired)
 	return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -216,14 +215,7 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 		worked = err == nil
 		return err
 	})
-	switch {
-	case err == nil:
-		o.Outcome = done
-	case worked && strings.Contains(err.Error(), "is unknown"): // Do promises to say so
-		o.Outcome = unknown
-	default:
-		o.Outcome = failed
-	}
+	o.Outcome = outcomeOf(err, worked)
 	return err
 }
 
@@ -242,14 +234,7 @@ func (l *library[Tx]) fly(ctx context.Context, m *txlock.Mutex[Tx], o *operation
 		call = m.TryExec
 	}
 	_, err := call(ctx, statements...)
-	switch {
-	case err == nil:
-		o.Outcome = done
-	case strings.Contains(err.Error(), "is unknown"): // Exec promises to say so
-		o.Outcome = unknown
-	default:
-		o.Outcome = failed
-	}
+	o.Outcome = outcomeOf(err, true)
 	return err
 }
 

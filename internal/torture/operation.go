@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +27,18 @@ const (
 	failed  outcome = "failed"  // an error, with the promise that nothing took effect
 	unknown outcome = "unknown" // an error that leaves open whether it took effect
 )
+
+// outcomeOf is how a call ended whose work was done, or was not. Do and Exec promise to say when
+// the end is unknown.
+func outcomeOf(err error, worked bool) outcome {
+	switch {
+	case err == nil:
+		return done
+	case worked && strings.Contains(err.Error(), "is unknown"):
+		return unknown
+	}
+	return failed
+}
 
 // operation is one use of the lock. Times come from now; 0 means that it did not happen.
 type operation struct {
