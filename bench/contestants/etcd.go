@@ -19,7 +19,7 @@ func init() {
 	contest.Register(contest.Contestant{
 		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified, Leased: true,
 		Remark:  "leases of whole seconds; the server raises them to 2 s at least",
-		Parts:   contest.Standard | contest.Crowd,
+		Parts:   contest.Standard | contest.Crowd | contest.HotRow,
 		Prepare: prepareEtcd,
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			return openEtcd(ctx, env, lockEtcd)

@@ -126,12 +126,16 @@ type mysqlDatabase struct {
 }
 
 func (d mysqlDatabase) transact(ctx context.Context, do func(transaction) error) error {
-	tx, err := d.BeginTx(ctx, nil)
+	return transactSQL(ctx, d.DB, func(tx *sql.Tx) error { return do(mysqlStatements{tx}) })
+}
+
+func transactSQL(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // does nothing after the commit
-	if err := do(mysqlStatements{tx}); err != nil {
+	if err := do(tx); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -33,19 +33,19 @@ var clients = []struct {
 	standard bool
 }{
 	{contest.PostgreSQL, "pgx", openPgx, []use{useLock, useDo, useRows}, "pgx", true},
-	{contest.PostgreSQL, "postgres.New", openPgxPool, []use{useLock, useDo}, "pgx", false},
+	{contest.PostgreSQL, "postgres.New", openPgxPool, []use{useLock, useDo, useLockTx}, "pgx", false},
 	{
 		contest.PostgreSQL, "database/sql on PostgreSQL", openPostgresSQL,
-		[]use{useLock, useDo},
+		[]use{useLock, useDo, useLockTx},
 		"database/sql on PostgreSQL", true,
 	},
 	{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}, "MySQL", true},
-	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo}, "mysql.New", true},
+	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo, useLockTx}, "mysql.New", true},
 	{contest.MySQL, multiStatements, openMySQLMulti, []use{useLock, useDo}, multiStatements, false},
 	{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}, "MariaDB", true},
 	{
 		contest.MariaDB, "mysql.New on MariaDB", openMySQLPool,
-		[]use{useLock, useDo},
+		[]use{useLock, useDo, useLockTx},
 		"mysql.New on MariaDB", false,
 	},
 }
@@ -77,6 +77,8 @@ func init() {
 				if client.standard {
 					c.Parts |= contest.HotRow
 				}
+			case useLockTx:
+				c.Parts, c.Floor, c.Bare = contest.Times, "", ""
 			case useRows:
 				c.Slots = 0
 				client.open.registerCombine(c, client.name)
@@ -117,13 +119,16 @@ const (
 	useDo   use = "Do"
 	useRows use = "Rows"
 
-	useClaim use = "Claim"
+	useLockTx use = "LockTx"
+	useClaim  use = "Claim"
 )
 
 var remarks = map[use]string{
 	useLock: "Lock and Unlock; the work is in a transaction of its own",
 	useDo:   "the work is in the lock's transaction",
 	useRows: "Do over Rows: the lock is a row of the user's own table",
+
+	useLockTx: "the lock in a transaction that the work has begun, in three round trips with it",
 
 	useClaim: "a claim that ends with the lease, and Do under it; who waits looks once a second",
 }
@@ -162,6 +167,8 @@ type library[Tx any] struct {
 	use   use
 	lease time.Duration
 	close func() error // closes what the library did not open; may be nil
+
+	transact func(ctx context.Context, do func(Tx) error) error // of the pool, for LockTx
 }
 
 func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f form, closeToo func() error,
@@ -170,7 +177,16 @@ func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f f
 		txlock.WithTable("bench_txlock_" + strconv.Itoa(f.slots)), txlock.WithSlots(f.slots),
 		txlock.WithLease(env.Lease),
 	}, f.options...)
-	return library[Tx]{txlock.New(driver, options...), f.use, max(env.Lease, time.Second), closeToo}
+	return library[Tx]{
+		locks: txlock.New(driver, options...), use: f.use, lease: max(env.Lease, time.Second), close: closeToo,
+	}
+}
+
+// newSQLLibrary is newLibrary for a driver on db.
+func newSQLLibrary(driver dialects.Driver[*sql.Tx], db *sql.DB, env contest.Environment, f form) library[*sql.Tx] {
+	l := newLibrary(driver, env, f, db.Close)
+	l.transact = func(ctx context.Context, do func(*sql.Tx) error) error { return transactSQL(ctx, db, do) }
+	return l
 }
 
 func (l library[Tx]) install(ctx context.Context) error { return l.locks.Install(ctx) }
@@ -181,6 +197,13 @@ func (l library[Tx]) Hold(ctx context.Context, keys []string, work contest.Work)
 	switch l.use {
 	case useDo:
 		return l.locks.Mutex(keys...).Do(ctx, inside)
+	case useLockTx:
+		return l.transact(ctx, func(tx Tx) error {
+			if err := l.locks.Mutex(keys...).LockTx(ctx, tx); err != nil {
+				return err
+			}
+			return work(ctx, tx)
+		})
 	case useClaim:
 		return l.underClaims(ctx, slices.Sorted(slices.Values(keys)), inside)
 	case useRows:
@@ -242,10 +265,12 @@ func openPgxPool(ctx context.Context, env contest.Environment, f form) (contest.
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[pgx.Tx](postgres.New(pool), env, f, func() error {
+	l := newLibrary[pgx.Tx](postgres.New(pool), env, f, func() error {
 		pool.Close()
 		return nil
-	}), nil
+	})
+	l.transact = func(ctx context.Context, do func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, pool, do) }
+	return l, nil
 }
 
 func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
@@ -253,7 +278,7 @@ func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (cont
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](postgres.NewSQL(db), env, f, db.Close), nil
+	return newSQLLibrary(postgres.NewSQL(db), db, env, f), nil
 }
 
 // openMySQLOwned lets the library own its pool, on MySQL or MariaDB.
@@ -271,7 +296,7 @@ func openMySQLPool(ctx context.Context, env contest.Environment, f form) (contes
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](mysql.New(db), env, f, db.Close), nil
+	return newSQLLibrary(mysql.New(db), db, env, f), nil
 }
 
 func openMySQLMulti(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
@@ -280,5 +305,5 @@ func openMySQLMulti(ctx context.Context, env contest.Environment, f form) (conte
 	if err != nil {
 		return nil, err
 	}
-	return newLibrary[*sql.Tx](mysql.New(db), env, f, db.Close), nil
+	return newSQLLibrary(mysql.New(db), db, env, f), nil
 }

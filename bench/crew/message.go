@@ -100,6 +100,7 @@ type Crowd struct {
 type Sell struct {
 	Entrant   Entrant // its Contenders are the connections
 	Callers   int
+	First, Of int      // the number of its first caller, among those of all processes
 	Rehearsal []string // keys to open the connections with
 }
 
@@ -192,7 +193,6 @@ type Crowded struct {
 // Sold is the result of Sell.
 type Sold struct {
 	Took               time.Duration
-	InTime             int // sold in that time
-	P50, P99           time.Duration
-	Confirmed, Unclear int // from the beginning, also outside that time
+	Latencies          []int64 // of the sales in that time
+	Confirmed, Unclear int     // from the beginning, also outside that time
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txlock/txlock/bench/contest"
-	"github.com/txlock/txlock/bench/results"
 )
 
 // sell has callers of one client sell one piece after the other of the same article.
@@ -36,15 +34,14 @@ func (w *worker) sell(job Sell) (report Message, err error) {
 	s := &sale{job: job, sell: salesOf(client, desk)}
 	var group sync.WaitGroup
 	for i := range sellers {
-		sellers[i] = &seller{sale: s, number: int64(i)}
+		sellers[i] = &seller{sale: s, number: int64(job.First + i)}
 		group.Go(func() { sellers[i].run(ctx) })
 	}
 	s.window.watch(ctx, func(context.Context) {})
 	group.Wait()
 	report.Sold = &Sold{Took: s.window.took()}
-	var latencies []int64
 	for _, one := range sellers {
-		latencies = append(latencies, one.latencies...)
+		report.Sold.Latencies = append(report.Sold.Latencies, one.latencies...)
 		report.Sold.Confirmed += one.confirmed
 		report.Sold.Unclear += one.unclear
 		report.Failed += one.failed
@@ -52,9 +49,6 @@ func (w *worker) sell(job Sell) (report Message, err error) {
 			report.Failure = one.failure.Error()
 		}
 	}
-	report.Sold.InTime = len(latencies)
-	report.Sold.P50 = time.Duration(results.Quantile(latencies, 0.5))
-	report.Sold.P99 = time.Duration(results.Quantile(latencies, 0.99))
 	return report, wait()
 }
 
@@ -90,7 +84,7 @@ type seller struct {
 func (s *seller) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := Now()
-		err := s.sell(ctx, s.sold*int64(s.job.Callers)+s.number) // a number of its own
+		err := s.sell(ctx, s.sold*int64(s.job.Of)+s.number) // a number of its own
 		s.sold++
 		switch {
 		case err == nil:

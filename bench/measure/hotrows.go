@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
@@ -13,19 +14,27 @@ import (
 
 // MeasureHotRows measures how many pieces of one article the callers of one process sell, each with
 // a row for the sale, and audits stock and sales.
-func (l *Lab) MeasureHotRows(ctx context.Context) error {
+func (l *Lab) MeasureHotRows(ctx context.Context) (err error) {
+	l.run.HotRows, err = l.hotRows(ctx, "hot-rows", l.HotRows)
+	return err
+}
+
+func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan) (measured []results.HotRow,
+	err error,
+) {
 	var all []*results.HotRow
 	for _, c := range l.in(contest.HotRow) {
-		for _, callers := range l.HotRows.Callers {
+		for _, callers := range plan.Callers {
 			all = append(all, &results.HotRow{
-				Contestant: c.Name, Callers: callers, Connections: min(callers, l.HotRows.Connections),
+				Contestant: c.Name, Processes: plan.Processes, Callers: callers,
+				Connections: min(callers, plan.Connections),
 			})
 		}
 	}
-	err := turns(ctx, l, "hot-rows", l.HotRows.Rounds, all, func(h *results.HotRow) string {
+	err = turns(ctx, l, measurement, plan.Rounds, all, func(h *results.HotRow) string {
 		return h.Contestant
 	}, func(c contest.Contestant, h *results.HotRow) error {
-		round, err := l.sell(ctx, c, *h)
+		round, err := l.sell(ctx, c, *h, plan.For)
 		if err == nil {
 			h.Rounds = append(h.Rounds, round)
 		}
@@ -33,37 +42,48 @@ func (l *Lab) MeasureHotRows(ctx context.Context) error {
 	})
 	for _, h := range all {
 		if len(h.Rounds) > 0 {
-			l.run.HotRows = append(l.run.HotRows, *h)
+			measured = append(measured, *h)
 		}
 	}
-	return err
+	return measured, err
 }
 
 // sell opens a new shop, and has its article sold.
-func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow) (
+func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow, lasts time.Duration) (
 	round results.HotRowRound, err error,
 ) {
-	job := crew.Sell{
-		Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers, Rehearsal: rehearsal(h.Connections),
+	jobs := make([]crew.Job, h.Processes)
+	for i := range jobs {
+		jobs[i].Sell = &crew.Sell{
+			Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers, First: i * h.Callers,
+			Of: h.Processes * h.Callers, Rehearsal: rehearsal(h.Connections),
+		}
 	}
-	store, err := openStore(ctx, job.Entrant.Books)
+	store, err := openStore(ctx, jobs[0].Sell.Entrant.Books)
 	if err != nil {
 		return round, err
 	}
 	defer store.db.Close()
-	reports, err := l.crew.Run(ctx, []crew.Job{{Sell: &job}}, func() {
+	reports, err := l.crew.Run(ctx, jobs, func() {
 		crew.Wait(ctx, crew.Settle)
-		crew.Wait(ctx, l.HotRows.For)
+		crew.Wait(ctx, lasts)
 	})
 	if err != nil {
 		return round, err
 	}
-	l.failed(c, "hot-rows", reports[0])
-	sold := reports[0].Sold
-	round = results.HotRowRound{
-		Took: sold.Took, Sold: sold.InTime, P50: sold.P50, P99: sold.P99, Failed: reports[0].Failed,
+	var sold crew.Sold
+	for _, report := range reports {
+		l.failed(c, "hot-rows", report)
+		round.Failed += report.Failed
+		sold.Took = max(sold.Took, report.Sold.Took)
+		sold.Confirmed += report.Sold.Confirmed
+		sold.Unclear += report.Sold.Unclear
+		sold.Latencies = append(sold.Latencies, report.Sold.Latencies...)
 	}
-	round.Complaint, err = store.audit(ctx, *sold)
+	round.Took, round.Sold = sold.Took, len(sold.Latencies)
+	round.P50 = time.Duration(results.Quantile(sold.Latencies, 0.5))
+	round.P99 = time.Duration(results.Quantile(sold.Latencies, 0.99))
+	round.Complaint, err = store.audit(ctx, sold)
 	return round, err
 }
 

@@ -213,6 +213,9 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 			}
 		}
 		require.NotEmpty(t, run.Network.Uncontended)
+		sold := of(t, run.Network.HotRows, func(h results.HotRow) bool { return h.Contestant == combined }).Rounds[0]
+		require.Empty(t, sold.Complaint, "orders of several processes have different numbers")
+		require.Positive(t, sold.Sold)
 	})
 	t.Run("crowds", func(t *testing.T) {
 		require.NoError(t, lab.MeasureCrowds(ctx))

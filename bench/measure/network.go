@@ -8,8 +8,8 @@ import (
 	"github.com/txlock/txlock/bench/testbed"
 )
 
-// MeasureNetwork measures again what a lock costs, free and contended, with a network between all
-// clients and all servers.
+// MeasureNetwork measures again what a lock costs, free and contended, and what is sold of one
+// article, with a network between all clients and all servers.
 func (l *Lab) MeasureNetwork(ctx context.Context) (err error) {
 	const name = "network"
 	l.far = make(map[contest.Server]*testbed.Proxies)
@@ -34,6 +34,9 @@ func (l *Lab) MeasureNetwork(ctx context.Context) (err error) {
 	if l.run.Network.Uncontended, err = l.cycles(ctx, name+", uncontended", l.Network.Uncontended); err != nil {
 		return err
 	}
-	l.run.Network.Contended, err = l.contention(ctx, name+", contended", l.Network.Contended)
+	if l.run.Network.Contended, err = l.contention(ctx, name+", contended", l.Network.Contended); err != nil {
+		return err
+	}
+	l.run.Network.HotRows, err = l.hotRows(ctx, name+", hot-rows", l.Network.HotRows)
 	return err
 }

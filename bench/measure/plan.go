@@ -88,6 +88,7 @@ type NetworkPlan struct {
 	Delay       time.Duration // each way
 	Uncontended UncontendedPlan
 	Contended   []ContendedPlan
+	HotRows     HotRowsPlan
 }
 
 // CrowdsPlan is for one process with many callers. Window counts entries of the free key.
@@ -105,8 +106,9 @@ type HandOffsPlan struct {
 	For                time.Duration
 }
 
-// HotRowsPlan is for the sales of one article.
+// HotRowsPlan is for the sales of one article. Callers and Connections are those of one process.
 type HotRowsPlan struct {
+	Processes   int
 	Callers     []int
 	Connections int
 	Rounds      int
@@ -142,13 +144,16 @@ func Short() Plan {
 		Faults: FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
 			Delay: time.Millisecond, Uncontended: UncontendedPlan{Rounds: 1, Block: 10 * time.Millisecond, Least: 3},
+			HotRows: HotRowsPlan{
+				Processes: 4, Callers: []int{16}, Connections: 16, Rounds: 1, For: 300 * time.Millisecond,
+			},
 		},
 		Crowds: CrowdsPlan{
 			Callers: []int{500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
 			Window: Window{For: 400 * time.Millisecond, Least: 2, AtMost: 1200 * time.Millisecond},
 		},
 		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 1, For: 200 * time.Millisecond},
-		HotRows:  HotRowsPlan{Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond},
+		HotRows:  HotRowsPlan{Processes: 1, Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond},
 	}
 }
 
@@ -187,6 +192,9 @@ func Full() Plan {
 				Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
 				Window: window,
 			}},
+			HotRows: HotRowsPlan{
+				Processes: 4, Callers: []int{16}, Connections: 16, Rounds: 2, For: time.Second,
+			},
 		},
 		Crowds: CrowdsPlan{
 			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
@@ -194,7 +202,7 @@ func Full() Plan {
 		},
 		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 2, For: 300 * time.Millisecond},
 		HotRows: HotRowsPlan{
-			Callers: []int{1, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
+			Processes: 1, Callers: []int{1, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
 		},
 	}
 }
@@ -220,7 +228,9 @@ func (p Plan) Settings() []results.Setting {
 			p.Faults.Trials, p.Faults.AtATime,
 			p.Faults.Lease, p.Faults.Limit)},
 		{Name: "network", Value: fmt.Sprintf("%v each way, by a proxy on this machine: %d rounds uncontended, on new "+
-			"connections each", p.Network.Delay, p.Network.Uncontended.Rounds)},
+			"connections each; one article: %d processes with %v callers each, %d × %v", p.Network.Delay,
+			p.Network.Uncontended.Rounds, p.Network.HotRows.Processes, p.Network.HotRows.Callers,
+			p.Network.HotRows.Rounds, p.Network.HotRows.For)},
 		{Name: "crowds", Value: fmt.Sprintf("%v callers of one key and one of a free key, in one process with %d "+
 			"connections, holds %v: %d × %v, up to %v until %d entries of the free key", p.Crowds.Callers,
 			p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For, p.Crowds.AtMost, p.Crowds.Least)},

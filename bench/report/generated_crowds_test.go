@@ -58,6 +58,7 @@ func addCrowds(run *results.Run) {
 		case strings.HasPrefix(c.Name, "txlock Combine"), strings.HasPrefix(c.Name, "txlock Do"),
 			c.Group == string(contest.ByHand):
 			run.HotRows = append(run.HotRows, hotRowOf(c, 1), hotRowOf(c, 256))
+			run.Network.HotRows = append(run.Network.HotRows, hotRowOf(c, 16))
 		}
 	}
 }
@@ -94,6 +95,6 @@ func hotRowOf(c results.Contestant, callers int) results.HotRow {
 		round.Complaint = "1002 sales, but 999 pieces are gone"
 	}
 	return results.HotRow{
-		Contestant: c.Name, Callers: callers, Connections: min(64, callers), Rounds: []results.HotRowRound{round},
+		Contestant: c.Name, Processes: 1, Callers: callers, Connections: min(64, callers), Rounds: []results.HotRowRound{round},
 	}
 }

@@ -39,9 +39,9 @@ func sumUpHotRow(h results.HotRow) hotRow {
 	return s
 }
 
-// hotRows are the sales with one number of callers, the most sales first.
-func (x *index) hotRows(callers int) (all []hotRow) {
-	for _, h := range x.HotRows {
+// salesBy are the sales with one number of callers, the most sales first.
+func salesBy(callers int, of []results.HotRow) (all []hotRow) {
+	for _, h := range of {
 		if h.Callers == callers && len(h.Rounds) > 0 {
 			all = append(all, sumUpHotRow(h))
 		}
@@ -74,7 +74,7 @@ func (x *index) hotRowsSection() (s section, err error) {
 			"so the flush is the limit, unless sales share it.",
 	}}
 	for i, callers := range x.buyers() {
-		b, t, err := x.salesBlock(callers)
+		b, t, err := x.salesBlock(callersOf(callers), salesBy(callers, x.HotRows))
 		if err != nil {
 			return s, err
 		}
@@ -93,15 +93,15 @@ func callersOf(n int) string {
 	return fmt.Sprintf("%d callers", n)
 }
 
-func (x *index) salesBlock(callers int) (b block, t *table, err error) {
+// salesBlock is the chart and the table of sales by those that who names.
+func (x *index) salesBlock(who string, all []hotRow) (b block, t *table, err error) {
 	chart := rowChart{
-		title: "Sales of one article by " + callersOf(callers), axis: "sales per second, logarithmic",
+		title: "Sales of one article by " + who, axis: "sales per second, logarithmic",
 		caption: "Red: stock and sales did not agree with what was confirmed. Right is better.",
 		scale:   func(axis *plot.Axis, values []float64) { logarithmic(axis, values, tick) },
 	}
 	t = &table{Head: append(figures("sales/s", "to the transaction by hand", "p50", "p99", "failed"),
 		cell{Text: "stock and sales", Long: true})}
-	all := x.hotRows(callers)
 	var names []string
 	for _, h := range all {
 		verdict := cell{Text: "right", Long: true}
@@ -154,7 +154,7 @@ func (x *index) hotRowFinding() (finding, bool) {
 	if len(sizes) == 0 {
 		return finding{}, false
 	}
-	all := x.hotRows(sizes[0])
+	all := salesBy(sizes[0], x.HotRows)
 	var parts []string
 	most := 0.0
 	for _, h := range all {

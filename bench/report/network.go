@@ -35,7 +35,26 @@ func (x *index) networkSection() (s section, err error) {
 		s.Blocks = append(s.Blocks, handOffs)
 	}
 	s.Blocks = append(s.Blocks, block{Table: x.networkTable(), Folded: "All figures"})
+	if all := x.farSales(); len(all) > 0 {
+		sales, t, err := x.salesBlock(x.farBuyers(all[0]), all)
+		if err != nil {
+			return s, err
+		}
+		s.Blocks = append(s.Blocks, sales, block{Table: t, Folded: "All figures of the sales"})
+	}
 	return s, nil
+}
+
+// farSales are the sales of one article over a network.
+func (x *index) farSales() []hotRow {
+	if len(x.Network.HotRows) == 0 {
+		return nil
+	}
+	return salesBy(x.Network.HotRows[0].Callers, x.Network.HotRows)
+}
+
+func (x *index) farBuyers(h hotRow) string {
+	return fmt.Sprintf("%d processes with %s each, %s away", h.Processes, callersOf(h.Callers), round(x.Network.Delay))
 }
 
 // farTimes is the chart of uncontended cycles.

@@ -57,15 +57,22 @@ func (x *index) writeCrowds(w io.Writer) {
 	}
 	writeTable(w, "Goroutines of one process that lock and unlock one key:", []string{"contestant", "locks/s"}, rows)
 	for _, callers := range x.buyers() {
-		rows = nil
-		all := x.hotRows(callers)
-		for _, h := range all {
-			rows = append(rows, []string{
-				h.Contestant, number(h.Center), x.toHand(h, all), duration(h.p50), duration(h.p99),
-			})
-		}
-		writeTable(w, "Sales of one article, "+callersOf(callers)+":", []string{
-			"contestant", "sales/s", "to the transaction by hand", "p50", "p99",
-		}, rows)
+		x.writeSales(w, callersOf(callers), salesBy(callers, x.HotRows))
 	}
+	if all := x.farSales(); len(all) > 0 {
+		x.writeSales(w, x.farBuyers(all[0]), all)
+	}
+}
+
+// writeSales writes the sales of one article by those that who names.
+func (x *index) writeSales(w io.Writer, who string, all []hotRow) {
+	var rows [][]string
+	for _, h := range all {
+		rows = append(rows, []string{
+			h.Contestant, number(h.Center), x.toHand(h, all), duration(h.p50), duration(h.p99),
+		})
+	}
+	writeTable(w, "Sales of one article, "+who+":", []string{
+		"contestant", "sales/s", "to the transaction by hand", "p50", "p99",
+	}, rows)
 }

@@ -8,6 +8,7 @@ type Network struct {
 	Delay       time.Duration // each way
 	Uncontended []Uncontended
 	Contended   []Contended
+	HotRows     []HotRow
 }
 
 // Crowd is one process with many callers of one key, and one caller of another key, which is free.
@@ -45,10 +46,11 @@ type HandOff struct {
 	Failed     int
 }
 
-// HotRow is callers of one process that each sell one piece of the same article: one row of stock,
-// and a row for each sale.
+// HotRow is callers that each sell one piece of the same article: one row of stock, and a row for
+// each sale.
 type HotRow struct {
 	Contestant  string
+	Processes   int // with that many callers and connections each
 	Callers     int
 	Connections int
 	Rounds      []HotRowRound
