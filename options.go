@@ -114,7 +114,7 @@ func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true
 //
 // Two are enough: one holds, and the other already queues at the server, which then hands over.
 // With more, callers that are on their way to the server at the same moment may overtake each
-// other. Between processes the order is that of sessions, not of callers: a process with many
+// other; so may the n of Exec, which wait and hold in one round trip. Between processes the order is that of sessions, not of callers: a process with many
 // callers queues with n of them at a time.
 //
 // A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when

@@ -111,7 +111,7 @@ func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 	}
 	for first := false; ; first = true { // again: it was first, and got nothing
 		entered, err := l.awaitAdmission(ctx, wait, l.lines(), name,
-			queue.Wait{TakesSession: !request.Work, First: first})
+			queue.Wait{TakesSession: !request.Work, Blind: request.Exec != nil, First: first})
 		if err != nil {
 			return g, err
 		}

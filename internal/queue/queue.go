@@ -29,7 +29,7 @@ type Lines[K comparable, S any] struct {
 // line is guarded by the mutex of Lines. Somebody waits only while there is no room.
 type line[K comparable, S any] struct {
 	taken       int // places
-	asking      int // those whose session still waits at the server, or is on the way there
+	asking      int // those whose session still waits at the server, or is on the way there, and is not blind
 	waiting     int
 	first, last *waiter[K, S]
 }
@@ -38,6 +38,7 @@ type line[K comparable, S any] struct {
 type waiter[K comparable, S any] struct {
 	prev, next   *waiter[K, S]
 	takesSession bool
+	blind        bool
 	inLine       bool
 	admitted     chan struct{} // closed when what follows is set
 	Admission[K, S]
@@ -72,6 +73,7 @@ type Place[K comparable, S any] struct {
 // Wait is how a caller waits in a line.
 type Wait struct {
 	TakesSession bool   // a session that another caller hands over will do
+	Blind        bool   // nobody learns when its session is granted: it waits, works and ends in one flight
 	First        bool   // it was first before, and what it was given was of no use
 	Queued       func() // is called when the caller has to wait, and is in line
 }
@@ -88,9 +90,9 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, wait Wait) (Admission[K
 	in := l.line(name)
 	if l.room(in) {
 		defer l.mu.Unlock()
-		return Admission[K, S]{Place: l.take(in, name, true)}, nil
+		return Admission[K, S]{Place: l.take(in, name, !wait.Blind)}, nil
 	}
-	w := &waiter[K, S]{takesSession: wait.TakesSession, admitted: make(chan struct{})}
+	w := &waiter[K, S]{takesSession: wait.TakesSession, blind: wait.Blind, admitted: make(chan struct{})}
 	in.insert(w, wait.First)
 	l.mu.Unlock()
 
@@ -175,7 +177,8 @@ func (l *Lines[K, S]) line(name K) *line[K, S] {
 }
 
 // room tells whether the next caller may ask at the server. With two places, one session asks while
-// another holds: a second that asks could overtake the first on the way.
+// another holds: a second that asks could overtake the first on the way. A blind one counts as one
+// that holds: else the second place would be empty for as long as it is on the way.
 func (l *Lines[K, S]) room(in *line[K, S]) bool {
 	return in.taken < l.limit && in.asking < max(l.limit-1, 1)
 }
@@ -194,7 +197,7 @@ func (l *Lines[K, S]) take(in *line[K, S], name K, asking bool) *Place[K, S] {
 func (l *Lines[K, S]) admitWaiting(in *line[K, S], name K) {
 	for in.first != nil && l.room(in) {
 		next := in.first
-		next.Place = l.take(in, name, true)
+		next.Place = l.take(in, name, !next.blind)
 		in.admit(next)
 	}
 }

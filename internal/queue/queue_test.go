@@ -118,6 +118,36 @@ func TestAskingEnds(t *testing.T) {
 	})
 }
 
+// One that asks and holds in a single flight takes the second place too, and leaves none to one that
+// would overtake who asks.
+func TestBlindOnesFillThePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLines(2)
+		blind := func() *queue.Place[string, int] {
+			entered, err := l.Enter(background, "a", queue.Wait{Blind: true, Queued: func() {}})
+			require.NoError(t, err)
+			return entered.Place
+		}
+		first, second := blind(), blind()
+		var third *queue.Place[string, int]
+		go func() { third = blind() }()
+		synctest.Wait()
+		require.Nil(t, third, "both places are taken")
+		first.Leave()
+		synctest.Wait()
+		require.NotNil(t, third)
+		second.Leave()
+		asks := enter(background, l, "a", true).place(t)
+		third.Leave()
+		behind := enter(background, l, "a", true)
+		synctest.Wait()
+		require.True(t, behind.waits(), "it could overtake the one that asks")
+		asks.Granted()
+		behind.place(t).Leave()
+		asks.Leave()
+	})
+}
+
 func TestPlacesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLines(2)

@@ -88,18 +88,23 @@ func mutexModel() porcupine.Model {
 
 // checkMutex checks that no writer certainly had the lock of a key together with somebody else. A
 // hold that a fault broke may have ended at any time since the fault.
+//
+// The server granted a hold at some time since the call, and released it at some time up to the
+// return. But if there is an order for any such times, there is one in which every hold is as short
+// as it can be, from when it was known to be granted to when it was given back. So these are
+// searched: with the times of the calls, of which a hundred may be under way, a search has no end.
 func (e *epoch) checkMutex(key int, holds []hold) []violation {
 	certain := slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return h.end <= h.Granted })
 	found := overlapping(certain)
 	var history []porcupine.Operation
 	for _, h := range holds {
-		back := h.Return
-		if h.broken || back == 0 {
-			back = never
+		call, back := h.Granted, h.end
+		if h.end <= h.Granted { // it may have been over before it was known: a moment will do
+			call, back = h.Call, h.Granted
 		}
 		history = append(history,
-			porcupine.Operation{Input: step{h.ID, true, h.Verb.shares()}, Call: h.Call, Return: h.Granted},
-			porcupine.Operation{Input: step{h.ID, false, h.Verb.shares()}, Call: h.end, Return: max(back, h.end)})
+			porcupine.Operation{Input: step{h.ID, true, h.Verb.shares()}, Call: call, Return: h.Granted},
+			porcupine.Operation{Input: step{h.ID, false, h.Verb.shares()}, Call: h.end, Return: back})
 	}
 	result := porcupine.Illegal
 	if found == nil { // a search would be in vain otherwise, and long

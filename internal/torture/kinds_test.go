@@ -163,3 +163,26 @@ func TestTokensOfReadersAreComparedWithWritersOfOtherEpochs(t *testing.T) {
 		require.Equal(t, test.wrong, len(kept.check(1, made(later).holds()[1])) > 0, test)
 	}
 }
+
+// A hundred goroutines wait for one key at the same time. A search among the times of their calls
+// ends as Unknown.
+func TestAnOrderIsFoundForACrowd(t *testing.T) {
+	var crowd []*operation
+	for i := range int64(300) {
+		from := 10 + 10*(i/6)
+		one := share(operationID(i+1), from+i%6, 0)
+		if i%6 == 5 {
+			one = lockAt(operationID(i+1), from+7, 0)
+		}
+		one.Call, one.Released = 1, from+7
+		one.Return = 600
+		if one.Verb == verbLock {
+			one.Released = from + 9
+		}
+		crowd = append(crowd, one)
+	}
+	e := made(crowd...)
+	require.Empty(t, rulesOf(e.checkMutex(1, e.holds()[1])))
+	crowd[5].Released = crowd[6].Granted + 1
+	require.NotEmpty(t, rulesOf(e.checkMutex(1, e.holds()[1])))
+}
