@@ -141,7 +141,7 @@ func WithQueue(n int) Option {
 //
 // Each holder has a context and a token of its own. A loss ends the present holder, and the next
 // locks anew. A session is handed over only if its connection was alive, as far as this system's
-// kernel knew, within the last 100 µs. On systems other than Linux a loss may go unseen until the
+// kernel knew, within the last 100 µs, and the server had sent nothing on it unasked. On systems other than Linux a loss may go unseen until the
 // next heartbeat. A session in which further rows were asked for is not handed over.
 //
 // [Locker.Inspect] shows a session as that of the first of its holders: the key is what that one

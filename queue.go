@@ -158,7 +158,9 @@ func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
 	if s.work || !s.inStreak() || s.place.Waiting() == 0 {
 		return false
 	}
-	s.heartbeat.Check() // this process may have been stopped, and nobody has noticed the loss yet
+	if !s.heartbeat.Check() { // this process may have been stopped, or the server has said something
+		return false
+	}
 	return s.place.HandOver(func() (grant[Tx], bool) {
 		next := s.life.HandOn(handle, s.inStreak) // another caller may have locked other rows just now
 		if next == nil {

@@ -14,6 +14,8 @@ type Wire interface {
 	Watch(gone func()) (stop func())
 	// Gone tells whether the connection is dead.
 	Gone() bool
+	// Unread tells whether something has come that nobody has read.
+	Unread() bool
 	// Silence is how long ago the peer's kernel was last heard of; known is false when nobody can
 	// say.
 	Silence() (silence time.Duration, known bool)
@@ -228,8 +230,9 @@ const lookAgain = 100 * time.Microsecond
 
 // Check declares the session lost if that can be seen from here. It is for a call that gives a
 // session to somebody and asks the server nothing: this process may have been stopped, so that
-// nobody has noticed yet.
-func (h *Heartbeat) Check() {
+// nobody has noticed yet. It returns false when the session is lost, or may be: something has come
+// that nobody has asked for. The server's next answer tells.
+func (h *Heartbeat) Check() (sound bool) {
 	now := time.Now()
 	h.mu.Lock()
 	recent := now.Sub(h.checked) < lookAgain
@@ -239,13 +242,16 @@ func (h *Heartbeat) Check() {
 	case overdue:
 		h.fallSilent(fmt.Errorf("nothing was heard of the server for the lease of %v", h.lease))
 	case recent:
+		return true
 	case h.wire.Gone():
 		h.lose(errConnectionClosed)
-	default:
+	case !h.wire.Unread():
 		h.mu.Lock()
 		h.checked = now
 		h.mu.Unlock()
+		return true
 	}
+	return false
 }
 
 // errSilent is the reason of a loss after which nobody should wait for an answer.

@@ -17,6 +17,7 @@ const lease = 30 * time.Second
 // kernel is a connection as the kernel shows it. Each test sets what it shows.
 type kernel struct {
 	gone    bool
+	unread  bool
 	silence time.Duration
 	probes  int
 	asked   time.Duration // argument of the last KeepAlive
@@ -29,6 +30,7 @@ func (k *kernel) Watch(gone func()) (stop func()) {
 	return func() { k.watcher = nil }
 }
 func (k *kernel) Gone() bool                     { return k.gone }
+func (k *kernel) Unread() bool                   { return k.unread }
 func (k *kernel) Silence() (time.Duration, bool) { return k.silence, true }
 func (k *kernel) Close() error {
 	k.closed = time.Now()
@@ -218,8 +220,14 @@ func TestADeadConnectionIsALoss(t *testing.T) {
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		healthy, dead, stopped, working := newPatient(false), newPatient(false), newPatient(false), newPatient(true)
-		healthy.Check()
+		require.True(t, healthy.Check())
 		require.NoError(t, healthy.life.Lost())
+		spoken := newPatient(false)
+		spoken.kernel.unread = true
+		for range 2 {
+			require.False(t, spoken.Check(), "it may be the server's last words")
+			require.NoError(t, spoken.life.Lost(), "or a notice")
+		}
 		dead.kernel.gone = true
 		dead.Check()
 		require.ErrorContains(t, dead.life.Lost(), "the connection is closed")

@@ -14,6 +14,9 @@ func (c Conn) Watch(gone func()) (stop func()) { return Watch(c.Conn, gone) }
 // Gone is [Gone] of the connection.
 func (c Conn) Gone() bool { return Gone(c.Conn) }
 
+// Unread is [Unread] of the connection.
+func (c Conn) Unread() bool { return Unread(c.Conn) }
+
 // Silence is [Silence] of the connection.
 func (c Conn) Silence() (silence time.Duration, known bool) { return Silence(c.Conn) }
 

@@ -69,6 +69,22 @@ func Gone(conn net.Conn) bool {
 	return gone || err != nil
 }
 
+// Unread tells whether bytes have come that nobody has read. On a connection on which nothing was
+// asked, they are a notice, or the server's last words: it may send these, and let go of all that
+// the session held, some time before it closes the connection.
+func Unread(conn net.Conn) bool {
+	_, socket := socketOf(conn)
+	if socket == nil {
+		return false
+	}
+	unread := 0
+	_ = socket.Control(func(fd uintptr) {
+		var one [1]byte
+		unread, _, _ = syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	})
+	return unread > 0
+}
+
 // tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state differs, whatever
 // is left to read. Unread bytes alone prove nothing, because a server may send notices at any time.
 const tcpEstablished = 1

@@ -53,6 +53,8 @@ func TestWatch(t *testing.T) {
 			_, err := other.Write([]byte("notice"))
 			require.NoError(t, err)
 			require.False(t, Gone(conn), "bytes to read are no hang-up")
+			require.True(t, Unread(conn))
+			require.False(t, Unread(other))
 			require.Empty(t, gone)
 			require.NoError(t, other.Close())
 			<-gone
