@@ -26,10 +26,11 @@ type order[In, Out any] struct {
 	result chan Result[Out]
 
 	// Guarded by the mutex of the Combined.
-	most  int             // orders in its batch, with it; fewer after a failure
-	batch *batch[In, Out] // that has taken it from the queue
-	bound bool
-	left  bool
+	most    int             // orders in its batch, with it; fewer after a failure
+	attempt int             // of its batch, when that runs again
+	batch   *batch[In, Out] // that has taken it from the queue
+	bound   bool
+	left    bool
 }
 
 // batch is orders that wait for a lock, or are worked on, together. It waits in a goroutine of its
@@ -40,6 +41,7 @@ type batch[In, Out any] struct {
 	ctx     context.Context // of the wait and the work
 	cancel  context.CancelFunc
 	present int // orders that have not left; guarded by the mutex of the Combined
+	attempt int // how often the same orders have been worked on together before
 	begun   time.Time
 }
 
@@ -126,8 +128,9 @@ func (c *Combined[Tx, In, Out]) nextBatch() *batch[In, Out] {
 	c.compact()
 	c.queue[0].bound = false
 	most := c.queue[0].most
+	b.attempt = c.queue[0].attempt
 	for _, o := range c.queue[:min(most, len(c.queue))] {
-		if o.most != most { // a half that is tried again stays apart from what follows
+		if o.most != most || o.attempt != b.attempt { // what is tried again stays apart from what follows
 			break
 		}
 		o.batch = b
@@ -177,6 +180,7 @@ func (c *Combined[Tx, In, Out]) lead() {
 		c.refuse(b, n, errors.New("txlock: Combine: lock returned a nil Mutex"))
 		return
 	}
+	m = m.inAttempt(b.attempt)
 	ctx, trace := m.startTrace(b.ctx, combineVerb, false)
 	named = true
 	go c.wait(ctx, b, m, trace)
@@ -205,6 +209,8 @@ func (c *Combined[Tx, In, Out]) wait(ctx context.Context, b *batch[In, Out], m *
 	switch {
 	case err == nil:
 		b.orders[0].calls <- func() { c.perform(ctx, b, m, g, trace) }
+	case m.mayRunAgain(err):
+		c.runAgain(b)
 	case errors.Is(err, m.err) || oneMayBeToBlame(err):
 		c.refuse(b, n, failed)
 	default:
@@ -273,6 +279,8 @@ func (c *Combined[Tx, In, Out]) perform(ctx context.Context, b *batch[In, Out], 
 		switch {
 		case err == nil:
 			c.succeed(b, results)
+		case returned && m.mayRunAgain(err):
+			c.runAgain(b)
 		case final || !returned: // whose goroutine is panicking cannot lead
 			c.fail(b, err)
 		default:
@@ -345,19 +353,29 @@ func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 		return
 	}
 	b.cancel()
-	c.putBack(b, (n+1)/2)
+	c.putBack(b, (n+1)/2, 0)
 	c.passLead()
+}
+
+// runAgain is refuse for what [Mutex.Retry] tries once more, with all orders.
+func (c *Combined[Tx, In, Out]) runAgain(b *batch[In, Out]) {
+	b.cancel()
+	c.putBack(b, c.most, b.attempt+1)
+	go func() {
+		time.Sleep(jitter(b.attempt))
+		c.passLead()
+	}()
 }
 
 // putBack puts the orders of a batch back to the front of the queue, without those whose contexts
 // have ended. All under one mutex: the caller of a bound order whose context ends asks once whether
 // it may leave, and is not asked again when the order is unbound.
-func (c *Combined[Tx, In, Out]) putBack(b *batch[In, Out], most int) {
+func (c *Combined[Tx, In, Out]) putBack(b *batch[In, Out], most, attempt int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b.bind()
 	for _, o := range b.orders {
-		o.most, o.batch, o.bound = most, nil, false
+		o.most, o.attempt, o.batch, o.bound = most, attempt, nil, false
 	}
 	c.queue = slices.Insert(c.queue, 0, b.orders...)
 }

@@ -25,7 +25,7 @@ const gracePeriod = 200 * time.Millisecond
 // campaign is one candidacy, which a Tracer is told of. worked says that Lead returns, and with
 // which error. Otherwise err is why another candidacy is needed.
 func (e *Election[Tx]) campaign(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	ctx, trace := e.locker.startTrace(ctx, "Lead", seat{e.name}, false, false)
+	ctx, trace := e.locker.startTrace(ctx, "Lead", seat{e.name}, Call{}, false)
 	err = traced(trace, work, func(work func(context.Context, int64) error) (err error) {
 		worked, err = e.leadTerm(ctx, work)
 		return err

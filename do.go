@@ -38,6 +38,10 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
+	return m.retry(ctx, func(m *Mutex[Tx]) error { return m.attemptDo(ctx, verb, try, work) })
+}
+
+func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
 		g, err := m.acquire(ctx, try, true)

@@ -56,6 +56,16 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	if err != nil {
 		return nil, m.wrap(verb, err)
 	}
+	err = m.retry(ctx, func(m *Mutex[Tx]) (err error) {
+		affected, err = m.attemptExec(ctx, verb, try, list)
+		return err
+	})
+	return affected, err
+}
+
+func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list []dialects.Statement) (
+	affected []int64, err error,
+) {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	behind := *m
 	behind.statements = &dialects.Exec{Statements: list, Context: ctx}

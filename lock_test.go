@@ -656,6 +656,18 @@ var sideBySide = []guarantee{
 	{"Inspect shows claims, and Break ends them", guarantees.ClaimShown[pgx.Tx], guarantees.ClaimShown[*sql.Tx]},
 	{"who waits for a claim takes no connection", guarantees.ClaimWaits[pgx.Tx], guarantees.ClaimWaits[*sql.Tx]},
 	{"many wait for a claim with few connections", guarantees.ClaimsMany[pgx.Tx], guarantees.ClaimsMany[*sql.Tx]},
+	{
+		"a deadlock is tried again, and each effect comes once",
+		guarantees.DeadlockRetried[pgx.Tx], guarantees.DeadlockRetried[*sql.Tx],
+	},
+	{
+		"work whose session was lost before COMMIT is tried again",
+		guarantees.LossRetried[pgx.Tx], guarantees.LossRetried[*sql.Tx],
+	},
+	{
+		"a Once and a batch are tried again as a whole",
+		guarantees.OnceRetried[pgx.Tx], guarantees.OnceRetried[*sql.Tx],
+	},
 	{"Sweep deletes claims that ended", guarantees.ClaimsSwept[pgx.Tx], guarantees.ClaimsSwept[*sql.Tx]},
 
 	// Inspection of elections

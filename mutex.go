@@ -17,8 +17,10 @@ type Mutex[Tx any] struct {
 	target target[Tx]
 	within time.Duration // 0 without a limit
 	shared bool
+	again  int // how often Retry lets a call run again
 	err    error
 
+	attempt    int            // of a call that runs again
 	statements *dialects.Exec // of a copy for Exec; nil: none
 }
 

@@ -115,7 +115,7 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
 	per := o.mutex.locker.once(o.key.name, max(d, 0), err)
-	per.mutex.within = o.mutex.within
+	per.mutex.within, per.mutex.again = o.mutex.within, o.mutex.again
 	return per
 }
 
@@ -125,6 +125,13 @@ func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] {
 	limited := *o
 	limited.mutex = o.mutex.Within(d)
 	return &limited
+}
+
+// Retry returns a copy whose Do and TryDo run again, up to n times, as [Mutex.Retry] says.
+func (o *Once[Tx]) Retry(n int) *Once[Tx] {
+	again := *o
+	again.mutex = o.mutex.Retry(n)
+	return &again
 }
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
@@ -156,7 +163,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		return false, m.wrap(verb, errors.New("nil work"))
 	}
 	outer, _ := m.locker.carried(ctx)
-	err = m.do(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+	marked := func(ctx context.Context, tx Tx) error {
 		// A session that was begun for this has the marker already. In another, the marker belongs
 		// into the savepoint of the work: both are kept, or none. The session's turn is ours.
 		if s, _ := m.locker.carried(ctx); s == outer {
@@ -173,6 +180,10 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		}
 		ran = true
 		return work(ctx, tx)
+	}
+	err = m.retry(ctx, func(m *Mutex[Tx]) error {
+		ran = false
+		return m.attemptDo(ctx, verb, try, marked)
 	})
 	return ran && err == nil, err
 }

@@ -77,6 +77,9 @@ type Call struct {
 	Names  []string
 	Shared bool // by Mutex.Shared
 	Nested bool // the context carries an open session of the Locker, which the call joins; never of a LockTx
+	// Attempt is how often the call has run before: [Mutex.Retry] runs it again, and each attempt is
+	// told as a call of its own.
+	Attempt int
 }
 
 // trace is what the Tracer is told of one call. A nil trace tells nobody.
@@ -92,17 +95,17 @@ type trace struct {
 // startTrace begins the trace of a call, and returns the context that the call goes on with. joins
 // says that the call would join a session that ctx carries.
 func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
-	return m.locker.startTrace(ctx, verb, m.target, m.shared, joins)
+	return m.locker.startTrace(ctx, verb, m.target, Call{Shared: m.shared, Attempt: m.attempt}, joins)
 }
 
-func (l *Locker[Tx]) startTrace(ctx context.Context, verb string, of described, shared, joins bool) (
+func (l *Locker[Tx]) startTrace(ctx context.Context, verb string, of described, how Call, joins bool) (
 	context.Context, *trace,
 ) {
 	if l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
 	call := of.call()
-	call.Name, call.System, call.Shared = verb, l.driver.System(), shared
+	call.Name, call.System, call.Shared, call.Attempt = verb, l.driver.System(), how.Shared, how.Attempt
 	call.Table = cmp.Or(call.Table, l.config.table)
 	call.Nested = joins && l.carriesOpen(ctx)
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}

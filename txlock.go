@@ -70,7 +70,7 @@
 // A session that shares a key gets [ErrUpgrade] when it asks for the other alone. Where it matters,
 // lock your own rows with [Locker.Rows]. Two sessions that each hold one key and wait for another
 // may meet in a deadlock through a collision: the database detects it, and one call gets
-// [ErrDeadlock]. Name all keys in one Mutex to avoid that.
+// [ErrDeadlock]. Name all keys in one Mutex to avoid that; [Mutex.Retry] runs such work again.
 //
 // # Who holds it
 //

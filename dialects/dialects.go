@@ -47,6 +47,17 @@ func (e RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e RefusedError) Unwrap() error { return e.Err }
 
+// MaybeCommittedError says that some of the work may be committed, although the call has failed:
+// nobody knows what became of a COMMIT, or the work has ended the transaction itself. The text is
+// that of Err.
+type MaybeCommittedError struct{ Err error }
+
+// Error is the text of Err.
+func (e MaybeCommittedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e MaybeCommittedError) Unwrap() error { return e.Err }
+
 // Driver opens sessions that hold row locks. Its methods may be called from many goroutines.
 //
 // A method that locks first asks the server, once for the driver, who it is. One that is known not
@@ -80,6 +91,10 @@ type Driver[Tx any] interface {
 
 	// Schema is the SQL text of Install. Semicolons separate the statements.
 	Schema(layout Layout) (string, error)
+
+	// IsDeadlock tells whether err says, also in the words of the caller's client library, that the
+	// server has chosen its transaction as the victim of a deadlock.
+	IsDeadlock(err error) bool
 
 	// PoolSize is how many connections the pool may have at once; 0: as many as are asked for.
 	PoolSize() int

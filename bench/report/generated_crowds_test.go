@@ -11,7 +11,7 @@ import (
 
 // far is the run's times with a network in between.
 func far(run results.Run) (n results.Network) {
-	n.Delay = time.Millisecond
+	n.Delay = 500 * time.Microsecond
 	for _, u := range run.Uncontended {
 		u.P50 += 4 * time.Millisecond
 		u.P99 += 5 * time.Millisecond

@@ -19,9 +19,9 @@ func (x *index) networkSection() (s section, err error) {
 		return unmeasured(id, title), nil
 	}
 	s = section{ID: id, Title: title, Text: []string{fmt.Sprintf(
-		"The same again, with %s each way between all clients and all servers. A proxy on this machine delays the "+
-			"data; it adds a tenth to a round trip. Here a lock costs its round trips, and little else shows.",
-		round(far.Delay))}}
+		"The same again, with a round trip of %s between all clients and all servers. A proxy on this machine delays "+
+			"the data, and adds some of its own. Here a lock costs its round trips, and little else shows.",
+		round(2*far.Delay))}}
 	free, err := x.farTimes()
 	if err != nil {
 		return s, err
@@ -54,13 +54,13 @@ func (x *index) farSales() []hotRow {
 }
 
 func (x *index) farBuyers(h hotRow) string {
-	return fmt.Sprintf("%d processes with %s each, %s away", h.Processes, callersOf(h.Callers), round(x.Network.Delay))
+	return fmt.Sprintf("%d processes with %s each, %s away", h.Processes, callersOf(h.Callers), round(2*x.Network.Delay))
 }
 
 // farTimes is the chart of uncontended cycles.
 func (x *index) farTimes() (b block, err error) {
 	chart := rowChart{
-		title: fmt.Sprintf("Lock and unlock, uncontended, %s away", round(x.Network.Delay)),
+		title: fmt.Sprintf("Lock and unlock, uncontended, %s away", round(2*x.Network.Delay)),
 		axis:  "one cycle, logarithmic",
 		caption: "The mark is the median of all cycles (p50), the line goes to the 99th percentile (p99). Left is " +
 			"better.",
@@ -108,7 +108,7 @@ func (x *index) farHandOffs() (b block, err error) {
 	if len(chart.rows) == 0 {
 		return b, nil
 	}
-	chart.title = fmt.Sprintf("Hand-off with %d contenders, %s away", contenders, round(x.Network.Delay))
+	chart.title = fmt.Sprintf("Hand-off with %d contenders, %s away", contenders, round(2*x.Network.Delay))
 	slices.SortFunc(chart.rows, ascending)
 	f, err := chart.figure()
 	b.Figures = []figure{f}
@@ -164,7 +164,7 @@ func (x *index) networkFinding() (finding, bool) {
 		return finding{}, false
 	}
 	trip := 2 * x.Network.Delay
-	return finding{duration(mine.P50), fmt.Sprintf("for lock and unlock over a network of %s each way (%s): %s times "+
-		"the wire's own time of a round trip", round(x.Network.Delay), mine.Contestant,
+	return finding{duration(mine.P50), fmt.Sprintf("for lock and unlock with a round trip of %s (%s): %s times "+
+		"that", round(trip), mine.Contestant,
 		digits(float64(mine.P50)/float64(max(trip, time.Nanosecond))))}, true
 }

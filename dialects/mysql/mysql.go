@@ -20,6 +20,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/records"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -174,6 +175,9 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request)
 	return err
 }
+
+// IsDeadlock implements dialects.Driver.
+func (d *Driver) IsDeadlock(err error) bool { return server.IsDeadlock(err) }
 
 // PoolSize implements dialects.Driver.
 func (d *Driver) PoolSize() int {

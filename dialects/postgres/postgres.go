@@ -191,6 +191,9 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	}
 }
 
+// IsDeadlock implements dialects.Driver.
+func (d *driver[Tx]) IsDeadlock(err error) bool { return server.State(err) == server.DeadlockDetected }
+
 // PoolSize implements dialects.Driver.
 func (d *driver[Tx]) PoolSize() int {
 	if d.ready() != nil {

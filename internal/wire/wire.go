@@ -225,7 +225,7 @@ func (p *Proxy) pass(pair *pair, to net.Conn, piece piece) bool {
 		delay += rand.N(2*network.Jitter) - network.Jitter
 	}
 	if delay > 0 {
-		time.Sleep(time.Until(piece.arrived.Add(delay)))
+		sleep(time.Until(piece.arrived.Add(delay)))
 	}
 	if network.Reset {
 		pair.reset()

@@ -128,13 +128,17 @@ func Destroy(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
+// IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
+func IsDeadlock(err error) bool { return Number(err) == LockDeadlock || Number(err) == RowChanged }
+
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {
+	if IsDeadlock(err) {
+		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
+	}
 	switch Number(err) {
 	case LockWaitTimeout, QueryInterrupted, StatementTimeout, QueryTimeout, LockNowait:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
-	case LockDeadlock, RowChanged:
-		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
 	case OnlyStatements:
 		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ: %w",
 			dialects.ErrIsolation, err)
