@@ -3,6 +3,8 @@ package txlock
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -10,7 +12,9 @@ import (
 )
 
 // Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the
-// holding. Every Lock needs its Unlock.
+// holding. Every Lock needs its Unlock: one that the program has lost sight of stays held until the
+// Locker is closed or the program ends, and the garbage collector's find of it is a warning in the
+// log.
 //
 // After an error nothing is held: [ErrNotAcquired] when the wait was ended. A lock that is granted
 // while ctx ends is released again.
@@ -36,7 +40,23 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	}()
 	trace.follow(lock)
 	told = true
+	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.handle})
 	return lock, nil
+}
+
+// forgotten is what is left of a Lock that nobody has any more. It must not refer to the Lock.
+type forgotten struct {
+	logger *slog.Logger
+	name   fmt.Stringer
+	handle *lifecycle.Handle
+}
+
+// warn is called by the garbage collector, which the caller's logger must not hold up.
+func (f forgotten) warn() {
+	if f.handle.Err() == nil { // else it was lost, or released with the Do in which it was taken
+		go f.logger.Warn("txlock: a Lock was forgotten: nobody has it, nobody has unlocked it, and it stays held",
+			"lock", f.name.String())
+	}
 }
 
 // Lock is a held lock. Its methods may be called from many goroutines.
@@ -52,6 +72,7 @@ type Lock struct {
 	ctx  context.Context // made by the first call of Context: many a holder needs none
 
 	trace *trace
+	found runtime.Cleanup // says that the Lock was forgotten
 }
 
 // heldSession is a session, of whichever transaction type.
@@ -102,6 +123,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if !l.unlocked.CompareAndSwap(false, true) {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)
 	}
+	l.found.Stop()
 	l.trace.leave()
 	// leave ends the context first: the holder's work must have ended when the server lets go.
 	err := l.session.leave(ctx, l.handle)

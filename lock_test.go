@@ -131,6 +131,7 @@ var sideBySide = []guarantee{
 	},
 	{"the lease is kept, on both sides", guarantees.LeaseKept[pgx.Tx], guarantees.LeaseKept[*sql.Tx]},
 	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[pgx.Tx], guarantees.Logged[*sql.Tx]},
+	{"the log tells of a Lock that was forgotten", guarantees.ForgottenLock[pgx.Tx], guarantees.ForgottenLock[*sql.Tx]},
 
 	// Fencing tokens
 	{"tokens increase over all holders", guarantees.TokensIncrease[pgx.Tx], guarantees.TokensIncrease[*sql.Tx]},

@@ -114,8 +114,8 @@ func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true
 //
 // Two are enough: one holds, and the other already queues at the server, which then hands over.
 // With more, callers that are on their way to the server at the same moment may overtake each
-// other; so may the n of Exec, which wait and hold in one round trip. Between processes the order is that of sessions, not of callers: a process with many
-// callers queues with n of them at a time.
+// other; so may the n of Exec, which wait and hold in one round trip. Between processes the order
+// is that of sessions, not of callers: a process with many callers queues with n of them at a time.
 //
 // A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
 // somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that
@@ -141,8 +141,9 @@ func WithQueue(n int) Option {
 //
 // Each holder has a context and a token of its own. A loss ends the present holder, and the next
 // locks anew. A session is handed over only if its connection was alive, as far as this system's
-// kernel knew, within the last 100 µs, and the server had sent nothing on it unasked. On systems other than Linux a loss may go unseen until the
-// next heartbeat. A session in which further rows were asked for is not handed over.
+// kernel knew, within the last 100 µs, and the server had sent nothing on it unasked. On systems
+// other than Linux a loss may go unseen until the next heartbeat. A session in which further rows
+// were asked for is not handed over.
 //
 // [Locker.Inspect] shows a session as that of the first of its holders: the key is what that one
 // named, and since when is its time. [Locker.Break] ends the present holder.

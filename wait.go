@@ -74,10 +74,28 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
 	case ended == nil:
 		return err
-	case errors.Is(err, ErrNotAcquired):
-		return fmt.Errorf("%w (%w)", err, ended)
+	case !errors.Is(err, ErrNotAcquired):
+		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
-	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
+	holder := ""
+	if m.locker.holds(m.target) {
+		holder = "; another call of this Locker holds it, and this one was not made with its context"
+	}
+	return fmt.Errorf("%w (%w%s)", err, ended, holder)
+}
+
+// holds tells whether an open session was begun for the same. Who waits for himself learns it so:
+// no database sees that circle.
+func (l *Locker[Tx]) holds(what fmt.Stringer) bool {
+	name := what.String()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.sessions {
+		if s.life.Lost() == nil && s.name.String() == name {
+			return true
+		}
+	}
+	return false
 }
 
 // wrap says where an error comes from.

@@ -3,7 +3,8 @@
  * worker reads a number and writes it back one larger, either in the database under Do, or in
  * another system, the store, under Lock with a fencing token. The server ends any session at any
  * point. Besides, work under Do may end its own transaction, or swallow an error with which the
- * server ended it (a deadlock), and go on.
+ * server ended it (a deadlock), and go on. An Exec is such a Do: the server takes its steps by
+ * itself, each as late as it likes, and the worker may be gone.
  *
  * Claims: nothing of a Do commits while another may hold the lock. No update is lost, in the
  * database or in the store. Tokens increase in the order of holders.

@@ -119,6 +119,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = held.Within(30 * time.Millisecond).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "another call of this Locker holds it")
 		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, func(context.Context, Tx) error { return nil }),
 			txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)

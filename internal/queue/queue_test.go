@@ -118,8 +118,8 @@ func TestAskingEnds(t *testing.T) {
 	})
 }
 
-// One that asks and holds in a single flight takes the second place too, and leaves none to one that
-// would overtake who asks.
+// One that asks and holds in a single flight takes the second place, too, and leaves none to one
+// that would overtake who asks.
 func TestBlindOnesFillThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLines(2)
