@@ -76,8 +76,8 @@ type Call struct {
 	// of Rows, or the election. They are not to be changed.
 	Names  []string
 	Shared bool // by Mutex.Shared
-	Nested bool // the context carries an open session of the Locker, which the call joins; not of a LockTx
 	Nested bool // the context carries an open session of the Locker, which the call joins; no LockTx does
+	// Attempt is how often the call has run before: [Mutex.Retry] runs it again. Each attempt is
 	// told as a call of its own.
 	Attempt int
 }

@@ -9,8 +9,8 @@ import (
 // milliseconds.
 const idleLateness = 2 * time.Millisecond
 
-// sleep waits for d, by the kernel's timer at the end: half a millisecond would be more than a whole
-// one otherwise.
+// sleep waits for d, by the kernel's timer at the end: half a millisecond would be more than a
+// whole one otherwise.
 func sleep(d time.Duration) {
 	end := time.Now().Add(d)
 	if d > idleLateness {
