@@ -260,7 +260,16 @@ func openPgx(ctx context.Context, env contest.Environment, f form) (contest.Clie
 	return newLibrary[pgx.Tx](driver, env, f, nil), nil
 }
 
+// withRoom is env with a connection more where the work has one: LockTx looks for its table once.
+func withRoom(env contest.Environment, f form) contest.Environment {
+	if f.use == useLockTx {
+		env.Contenders++
+	}
+	return env
+}
+
 func openPgxPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
+	env = withRoom(env, f)
 	pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
 	if err != nil {
 		return nil, err
@@ -274,6 +283,7 @@ func openPgxPool(ctx context.Context, env contest.Environment, f form) (contest.
 }
 
 func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
+	env = withRoom(env, f)
 	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address(), env.Contenders)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,8 @@ func (x *index) farSales() []hotRow {
 }
 
 func (x *index) farBuyers(h hotRow) string {
-	return fmt.Sprintf("%d processes with %s each, %s away", h.Processes, callersOf(h.Callers), round(2*x.Network.Delay))
+	trip := round(2 * x.Network.Delay)
+	return fmt.Sprintf("%d processes with %s each, %s away", h.Processes, callersOf(h.Callers), trip)
 }
 
 // farTimes is the chart of uncontended cycles.

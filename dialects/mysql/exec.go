@@ -103,8 +103,8 @@ func (f *flight) send(ctx context.Context, request dialects.Request, lock, comme
 	}
 	last := len(all) - strings.Count(f.end, ";") - len(texts)
 	if last < 0 {
-		f.failed = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the server has run %d of the statements, and what "+
-			"is committed is unknown", dialects.ErrLost, len(all))}
+		f.failed = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the server has run %d of the statements, and "+
+			"what is committed is unknown", dialects.ErrLost, len(all))}
 		server.Destroy(f.conn.Conn)
 		return nil, f.failed
 	}
