@@ -153,7 +153,9 @@ func Short() Plan {
 			Window: Window{For: 400 * time.Millisecond, Least: 2, AtMost: 1200 * time.Millisecond},
 		},
 		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 1, For: 200 * time.Millisecond},
-		HotRows:  HotRowsPlan{Processes: 1, Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond},
+		HotRows: HotRowsPlan{
+			Processes: 1, Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond,
+		},
 	}
 }
 

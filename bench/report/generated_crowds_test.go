@@ -95,6 +95,7 @@ func hotRowOf(c results.Contestant, callers int) results.HotRow {
 		round.Complaint = "1002 sales, but 999 pieces are gone"
 	}
 	return results.HotRow{
-		Contestant: c.Name, Processes: 1, Callers: callers, Connections: min(64, callers), Rounds: []results.HotRowRound{round},
+		Contestant: c.Name, Processes: 1, Callers: callers, Connections: min(64, callers),
+		Rounds: []results.HotRowRound{round},
 	}
 }
