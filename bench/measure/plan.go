@@ -143,7 +143,8 @@ func Short() Plan {
 		Orders: OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: 600 * time.Millisecond},
 		Faults: FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
-			Delay: 500 * time.Microsecond, Uncontended: UncontendedPlan{Rounds: 1, Block: 10 * time.Millisecond, Least: 3},
+			Delay:       500 * time.Microsecond,
+			Uncontended: UncontendedPlan{Rounds: 1, Block: 10 * time.Millisecond, Least: 3},
 			HotRows: HotRowsPlan{
 				Processes: 4, Callers: []int{16}, Connections: 16, Rounds: 1, For: 300 * time.Millisecond,
 			},
