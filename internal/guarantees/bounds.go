@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -105,8 +106,9 @@ func closeIsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	t.Cleanup(func() { _ = proxy.Close() })
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, 8, proxy.Addr(), log.Option())
-	for i := range 8 {
-		_, err := f.Locks.Mutex(f.Key(strconv.Itoa(i))).Lock(background)
+	var held [8]*txlock.Lock
+	for i := range held {
+		held[i], err = f.Locks.Mutex(f.Key(strconv.Itoa(i))).Lock(background)
 		require.NoError(t, err)
 	}
 	release := proxy.Hold()
@@ -119,4 +121,5 @@ func closeIsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.Contains(t, record["msg"], "was not confirmed")
 	}
 	require.Len(t, log.Records(t), 8)
+	runtime.KeepAlive(&held) // else the log tells of forgotten ones, too
 }
