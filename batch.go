@@ -353,7 +353,7 @@ func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 		return
 	}
 	b.cancel()
-	c.putBack(b, (n+1)/2, 0)
+	c.putBack(b, (n+1)/2, b.attempt)
 	c.passLead()
 }
 
@@ -361,6 +361,10 @@ func (c *Combined[Tx, In, Out]) refuse(b *batch[In, Out], n int, err error) {
 func (c *Combined[Tx, In, Out]) runAgain(b *batch[In, Out]) {
 	b.cancel()
 	c.putBack(b, c.most, b.attempt+1)
+	if len(b.orders) == 0 {
+		c.passLead()
+		return
+	}
 	go func() {
 		time.Sleep(jitter(b.attempt))
 		c.passLead()

@@ -55,7 +55,8 @@ const defaultBatch = 256
 //     that names no valid Mutex, or a row that does not exist or that the server refuses to lock,
 //     for a value that does not suit the column, say, or that meets a deadlock on the way to its
 //     lock.
-//   - [ErrLost]: the session was lost. All of the batch get it, without another try.
+//   - [ErrLost]: the session was lost. All of the batch get it, without another try, unless the
+//     lock has a [Mutex.Retry], with which all of the batch run again.
 //   - Any other error of the wait for the lock is for all of the batch, and so is that of another
 //     number of results than orders. Nothing is committed.
 //   - [ErrPanicked]: lock or work panicked, or called runtime.Goexit, or the client library or a

@@ -58,7 +58,7 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	}
 	err = m.retry(ctx, func(m *Mutex[Tx]) (err error) {
 		affected, err = m.attemptExec(ctx, verb, try, list)
-		return err
+		return final(err)
 	})
 	return affected, err
 }

@@ -40,6 +40,9 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	}()
 	trace.follow(lock)
 	told = true
+	if g.work {
+		return lock, nil // it ends with the Do
+	}
 	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.handle})
 	return lock, nil
 }
@@ -53,7 +56,7 @@ type forgotten struct {
 
 // warn is called by the garbage collector, which the caller's logger must not hold up.
 func (f forgotten) warn() {
-	if f.handle.Err() == nil { // else it was lost, or released with the Do in which it was taken
+	if f.handle.Err() == nil { // else it was lost
 		go f.logger.Warn("txlock: a Lock was forgotten: nobody has it, nobody has unlocked it, and it stays held",
 			"lock", f.name.String())
 	}

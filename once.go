@@ -127,7 +127,7 @@ func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] {
 	return &limited
 }
 
-// Retry returns a copy whose Do and TryDo run again, up to n times, as [Mutex.Retry] says.
+// Retry returns a copy whose Do, TryDo and Forget run again, up to n times, as [Mutex.Retry] says.
 func (o *Once[Tx]) Retry(n int) *Once[Tx] {
 	again := *o
 	again.mutex = o.mutex.Retry(n)

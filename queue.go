@@ -119,9 +119,9 @@ func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 			return l.begin(ctx, wait, of, request, entered.Place)
 		}
 		handed := entered.Session
-		handed.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
+		sound := handed.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
 		gone, ended := handed.handle.Err(), ctx.Err()
-		if gone == nil && ended == nil {
+		if sound && gone == nil && ended == nil {
 			return handed, nil
 		}
 		_ = handed.leave(ctx, handed.handle)

@@ -15,16 +15,17 @@ import (
 //
 //   - a deadlock: [ErrDeadlock], or the database's own error, which a statement of the work has met
 //     and the work has returned;
-//   - [ErrLost], when the session was lost before COMMIT was sent.
+//   - [ErrLost] of a Do, when the session was lost before COMMIT was sent.
 //
-// After an ErrLost that says that the outcome is unknown, or that the work has ended the
-// transaction itself, nothing runs again; nor in the work of another Do, which has to run again as
-// a whole: a rollback to its savepoint does not take back what it holds. A batch of [Combine] runs
-// again with all its orders when its lock has a Retry. Lock and LockTx take no notice of it.
+// An ErrLost of the COMMIT or of an Exec is final: nobody may know the outcome. So is any error in
+// the work of another Do, which has to run again as a whole: a rollback to its savepoint does not
+// take back what it holds. A batch of [Combine] runs again with all its orders when its lock has a
+// Retry. Lock and LockTx take no notice of it.
 //
-// The work must be fit to run twice: what it does outside its transaction, no rollback undoes.
-// Between two attempts is a short time, drawn at random, so that those who met do not meet again.
-// Within bounds the wait of each attempt, ctx all of them. The error is that of the last attempt. A
+// The work must be fit to run twice, and must not end its transaction: what it commits itself, by
+// COMMIT, or by DDL on MySQL and MariaDB, and what it does elsewhere, no rollback undoes. Between
+// two attempts is a short time, drawn at random, so that those who met do not meet again. Within
+// bounds the wait of each attempt, ctx all of them. The error is that of the last attempt. A
 // [Tracer] is told of each attempt. n is at least 1.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
@@ -47,9 +48,10 @@ func (m *Mutex[Tx]) inAttempt(attempt int) *Mutex[Tx] {
 
 // retry runs a call, and runs it again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
+	nested := m.again > 0 && m.locker.carriesOpen(ctx)
 	for {
 		err := run(m)
-		if err == nil || m.again == 0 || m.locker.carriesOpen(ctx) {
+		if err == nil || m.again == 0 || nested {
 			return err
 		}
 		if !m.mayRunAgain(err) {
@@ -63,7 +65,9 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return joinErrors(err, ctx.Err())
+		}
+		if ended := ctx.Err(); ended != nil {
+			return joinErrors(err, ended)
 		}
 		m = m.inAttempt(m.attempt + 1)
 	}
@@ -71,14 +75,27 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 
 // mayRunAgain tells whether another attempt is left after that error, and can do no harm.
 func (m *Mutex[Tx]) mayRunAgain(err error) bool {
-	var committed dialects.MaybeCommittedError
+	var sent finalError
 	switch {
-	case m.attempt >= m.again, errors.As(err, &committed):
+	case m.attempt >= m.again, m.locker.config.err != nil, errors.As(err, &sent):
 		return false
 	case errors.Is(err, ErrClosed), errors.Is(err, dialects.ErrClaimEnded):
 		return false // the next attempt would meet it again
 	}
 	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.IsDeadlock(err)
+}
+
+// finalError is an ErrLost of a call that has sent COMMIT, or may have: something may be committed.
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error { return e.error }
+
+// final marks the error of a call that sends COMMIT, if it is an ErrLost.
+func final(err error) error {
+	if errors.Is(err, ErrLost) {
+		return finalError{err}
+	}
+	return err
 }
 
 // jitter is a random time, which is longer after each attempt, up to 160 ms.

@@ -72,14 +72,14 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
 	}
+	var request dialects.Request
 	err = m.retryOutdated(func() error {
-		var request dialects.Request
 		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
 			g, err = m.target.queueAndBegin(ctx, wait, request)
 		}
 		return err
 	})
-	return g, m.waitError(ctx, wait, err)
+	return g, m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
 }
 
 // sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
@@ -313,7 +313,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	}
 	defer s.unregister()
 	if commit {
-		return s.inner.Commit(ctx, by)
+		return final(s.inner.Commit(ctx, by))
 	}
 	err := s.inner.Rollback(ctx, by)
 	if err != nil {

@@ -74,28 +74,30 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
 	case ended == nil:
 		return err
-	case !errors.Is(err, ErrNotAcquired):
-		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	case errors.Is(err, ErrNotAcquired):
+		return fmt.Errorf("%w (%w)", err, ended)
 	}
-	holder := ""
-	if m.locker.holds(m.target) {
-		holder = "; another call of this Locker holds it, and this one was not made with its context"
-	}
-	return fmt.Errorf("%w (%w%s)", err, ended, holder)
+	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
 }
 
-// holds tells whether an open session was begun for the same. Who waits for himself learns it so:
-// no database sees that circle.
-func (l *Locker[Tx]) holds(what fmt.Stringer) bool {
-	name := what.String()
+// heldHere adds to the error of a wait in a new session that has ended that another session of the
+// Locker was begun for the same rows. Who waits for himself learns it so: no database sees that
+// circle.
+func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
+	if wait.Err() == nil || !errors.Is(err, ErrNotAcquired) || len(request.Values) == 0 {
+		return err
+	}
+	wanted := lineOf(request.Table, request.Column, request.Values...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.sessions {
-		if s.life.Lost() == nil && s.name.String() == name {
-			return true
+		first := s.first
+		if s.life.Lost() == nil && len(first.Values) > 0 &&
+			lineOf(first.Table, first.Column, first.Values...) == wanted {
+			return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
 		}
 	}
-	return false
+	return err
 }
 
 // wrap says where an error comes from.

@@ -47,17 +47,6 @@ func (e RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e RefusedError) Unwrap() error { return e.Err }
 
-// MaybeCommittedError says that some of the work may be committed, although the call has failed:
-// nobody knows what became of a COMMIT, or the work has ended the transaction itself. The text is
-// that of Err.
-type MaybeCommittedError struct{ Err error }
-
-// Error is the text of Err.
-func (e MaybeCommittedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e MaybeCommittedError) Unwrap() error { return e.Err }
-
 // Driver opens sessions that hold row locks. Its methods may be called from many goroutines.
 //
 // A method that locks first asks the server, once for the driver, who it is. One that is known not

@@ -28,10 +28,10 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
-		err = dialects.MaybeCommittedError{Err: server.Lost(err)}
+		err = server.Lost(err)
 	case server.Number(err) == 0 && !errors.Is(err, dialects.ErrLost):
-		err = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the connection broke before or during COMMIT, and "+
-			"whether it took place is unknown: %w", dialects.ErrLost, err)}
+		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w",
+			dialects.ErrLost, err)
 	}
 	return errors.Join(err, s.rollback(ctx))
 }

@@ -103,8 +103,8 @@ func (f *flight) send(ctx context.Context, request dialects.Request, lock, comme
 	}
 	last := len(all) - strings.Count(f.end, ";") - len(texts)
 	if last < 0 {
-		f.failed = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the server has run %d of the statements, and "+
-			"what is committed is unknown", dialects.ErrLost, len(all))}
+		f.failed = fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
+			dialects.ErrLost, len(all))
 		server.Destroy(f.conn.Conn)
 		return nil, f.failed
 	}
@@ -143,8 +143,8 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 	}
 	switch {
 	case number == 0, number == server.ConnectionKilled, number == server.SessionKilled:
-		f.failed = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the connection broke, and whether the statements "+
-			"were committed is unknown: %w", dialects.ErrLost, failed)}
+		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+			dialects.ErrLost, failed)
 	case at == unread:
 		return nil, errNoFlight
 	case at == 0 && number == server.SeveralRows:
@@ -152,7 +152,7 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 	case at == 0:
 		return nil, failed
 	case at > len(f.statements) && (number == server.NoSuchSavepoint || server.Aborted(failed)):
-		f.failed = dialects.MaybeCommittedError{Err: server.Lost(failed)}
+		f.failed = server.Lost(failed)
 	case at > len(f.statements):
 		f.failed = &dialects.StatementError{Err: failed}
 	default:

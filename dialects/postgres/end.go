@@ -48,12 +48,12 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	case errors.Is(err, dialects.ErrLost), server.State(err) != "" && s.conn.Status() != client.Closed:
 		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
 	}
-	return dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the connection broke during COMMIT, and whether it took "+
-		"place is unknown: %w", dialects.ErrLost, err)}
+	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
+		dialects.ErrLost, err)
 }
 
-var errEnded = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the transaction that took the lock ended before its "+
-	"work did; what came after it is not committed", dialects.ErrLost)}
+var errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
+	"not committed", dialects.ErrLost)
 
 // Rollback implements dialects.Session.
 func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {

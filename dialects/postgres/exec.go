@@ -82,8 +82,8 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 		case unsent && err != nil:
 			failed = errUncounted
 		case counted && state == "" && f.isBroken(err):
-			failed = dialects.MaybeCommittedError{Err: fmt.Errorf("%w: the connection broke, and whether the "+
-				"statements were committed is unknown: %w", dialects.ErrLost, err)}
+			failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+				dialects.ErrLost, err)
 		case state == server.UnknownStatement, state == server.KnownStatement:
 			failed = errNoFlight // pgx does not know what the server has
 		case err == nil || f.failedAt(columns, err) >= f.first:

@@ -264,8 +264,7 @@ func (s *session[Tx]) gone() error {
 	case client.Closed:
 		return fmt.Errorf("%w: its connection is closed", dialects.ErrLost)
 	case client.Idle:
-		return dialects.MaybeCommittedError{Err: fmt.Errorf("%w: its transaction was ended by a COMMIT or ROLLBACK of "+
-			"its work", dialects.ErrLost)}
+		return fmt.Errorf("%w: its transaction was ended by a COMMIT or ROLLBACK of its work", dialects.ErrLost)
 	}
 	return nil
 }

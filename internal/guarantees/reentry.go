@@ -114,12 +114,13 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
 	require.NoError(t, err)
 	held := f.Locks.Mutex(f.Key("held"))
+	_, err = held.Within(30 * time.Millisecond).Lock(background)
+	require.ErrorContains(t, err, "another call of this Locker holds it")
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		_, err := held.TryLock(ctx)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = held.Within(30 * time.Millisecond).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "another call of this Locker holds it")
 		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, func(context.Context, Tx) error { return nil }),
 			txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)
