@@ -237,6 +237,7 @@ func (h *Heartbeat) Check() (sound bool) {
 	h.mu.Lock()
 	recent := now.Sub(h.checked) < lookAgain
 	overdue := h.ping != nil && now.Sub(h.heard) >= h.lease-margin(h.lease)
+	pinging := h.pinging != nil // who waits for the answer, and reads whatever comes
 	h.mu.Unlock()
 	switch {
 	case overdue:
@@ -245,7 +246,7 @@ func (h *Heartbeat) Check() (sound bool) {
 		return true
 	case h.wire.Gone():
 		h.lose(errConnectionClosed)
-	case !h.wire.Unread():
+	case pinging || !h.wire.Unread():
 		h.mu.Lock()
 		h.checked = now
 		h.mu.Unlock()
