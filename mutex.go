@@ -13,12 +13,12 @@ import (
 // Mutex names rows to lock. It holds no state: many goroutines may use one value, and any two that
 // name the same key exclude each other.
 type Mutex[Tx any] struct {
-	locker *Locker[Tx]
-	target target[Tx]
-	within time.Duration // 0 without a limit
-	shared bool
-	again  int // how often Retry lets a call run again
-	err    error
+	locker  *Locker[Tx]
+	target  target[Tx]
+	within  time.Duration // 0 without a limit
+	shared  bool
+	retries int // how often a call may run again
+	err     error
 
 	attempt    int            // of a call that runs again
 	statements *dialects.Exec // of a copy for Exec; nil: none

@@ -115,7 +115,7 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
 	per := o.mutex.locker.once(o.key.name, max(d, 0), err)
-	per.mutex.within, per.mutex.again = o.mutex.within, o.mutex.again
+	per.mutex.within, per.mutex.retries = o.mutex.within, o.mutex.retries
 	return per
 }
 

@@ -29,7 +29,7 @@ import (
 // [Tracer] is told of each attempt. n is at least 1.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
-	again.again = n
+	again.retries = n
 	if n < 1 && again.err == nil {
 		again.err = fmt.Errorf("Retry(%d): at least 1 more attempt", n)
 	}
@@ -48,10 +48,10 @@ func (m *Mutex[Tx]) inAttempt(attempt int) *Mutex[Tx] {
 
 // retry runs a call, and runs it again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	nested := m.again > 0 && m.locker.carriesOpen(ctx)
+	nested := m.retries > 0 && m.locker.carriesOpen(ctx)
 	for {
 		err := run(m)
-		if err == nil || m.again == 0 || nested {
+		if err == nil || m.retries == 0 || nested {
 			return err
 		}
 		if !m.mayRunAgain(err) {
@@ -77,7 +77,7 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 func (m *Mutex[Tx]) mayRunAgain(err error) bool {
 	var sent finalError
 	switch {
-	case m.attempt >= m.again, m.locker.config.err != nil, errors.As(err, &sent):
+	case m.attempt >= m.retries, m.locker.config.err != nil, errors.As(err, &sent):
 		return false
 	case errors.Is(err, ErrClosed), errors.Is(err, dialects.ErrClaimEnded):
 		return false // the next attempt would meet it again

@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,14 +27,10 @@ func TestClaimKilledAtCommit(t *testing.T) {
 // acknowledged is there, with its token, and each release. What was not acknowledged can be asked
 // for again by the same holder. Later tokens are larger.
 func claimKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	if strings.HasPrefix(e.Origin, "given") {
-		return // the tests may not kill it
+	e, f := own(t, e, c, servers.Options{Durable: true})
+	if f == nil {
+		return
 	}
-	server, err := servers.Start(background, e.Kind, servers.Options{Durable: true})
-	require.NoError(t, err)
-	e = testbed.Owned(t, server)
-	f := testbed.NewFixture(t, e, c)
-	require.NoError(t, f.Locks.Install(background))
 	take := func(n int) (*txlock.Claimed[Tx], error) {
 		return f.Locks.Claim(fmt.Sprint(n)).TryTake(background, "holder", time.Hour)
 	}

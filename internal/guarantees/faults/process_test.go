@@ -2,6 +2,7 @@ package faults
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,23 @@ func eachOpened(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Cl
 			onPgx(t, e, testbed.PgxOpened())
 		})
 	}
+}
+
+// own starts a server of the same kind for one test, with its lock table, and makes a fixture there.
+// That is nil where the tests were given their servers, and start none.
+func own[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options servers.Options) (
+	*testbed.Engine, *testbed.Fixture[Tx],
+) {
+	t.Helper()
+	if strings.HasPrefix(e.Origin, "given") {
+		return nil, nil
+	}
+	server, err := servers.Start(background, e.Kind, options)
+	require.NoError(t, err)
+	e = testbed.Owned(t, server)
+	f := testbed.NewFixture(t, e, c)
+	require.NoError(t, f.Locks.Install(background))
+	return e, f
 }
 
 func TestHolderKilled(t *testing.T) {

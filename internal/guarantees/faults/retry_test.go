@@ -27,10 +27,10 @@ func deadlocksTriedAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 	if e.Postgres {
 		options.Settings = []string{"--deadlock_timeout=5ms"}
 	}
-	server, err := servers.Start(background, e.Kind, options)
-	require.NoError(t, err)
-	f := testbed.NewFixture(t, testbed.Owned(t, server), c)
-	require.NoError(t, f.Locks.Install(background))
+	_, f := own(t, e, c, options)
+	if f == nil {
+		return
+	}
 	table := f.MakeTable(t, "id varchar(20) primary key")
 	rounds := tier.Pick(20, 50, 10_000)
 	for round := range rounds {
