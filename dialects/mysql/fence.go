@@ -3,7 +3,9 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -15,25 +17,30 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is what tokens are drawn from. A run of the server lasts until it restarts, or until a
-// replica takes over. An epoch is the number of a run. A token is an epoch and a count in its run,
-// which comes from UUID_SHORT(), a counter in the server's memory that every call increases. The
-// statement that locks the rows reads both, row by row as they are locked, and writes nothing.
+// fence is what tokens are drawn from. A token is an epoch, and a count in that epoch, which comes
+// from UUID_SHORT(), a counter in the server's memory that every call increases. The statement that
+// locks the rows reads both, row by row as they are locked, and writes nothing.
 //
-// The counter begins anew with the server. So runs, a table in memory that a restart empties, has
-// the epoch of this run and the count at which it began. Its row names the server: on a replica
-// that takes over, the row is another server's. The primary's row is good only while no other
-// server has taken over and replicated a row with a higher epoch. Without a good row no token
-// comes. The next holder then draws an epoch from epochs, an ordinary table. That is committed, and
-// replicated as far as the server waits for replicas, before the first token is made of it.
+// runs has a row for each epoch: the server's number, and the count at which the epoch began. The
+// last row alone is good, and only on its own server, until its counts are spent. Where it is not
+// good no token comes. The next holder then draws an epoch from epochs. That is committed, and
+// replicated as far as the server waits for replicas, before the first token is made of it. A
+// server that takes over finds another's row; one that comes back finds a later one.
 //
-// Each run has a row of its own in runs, so that the key of a row is new everywhere. A server that
-// has restarted does not know which rows its replicas still have: one with a key of theirs would
-// stop their replication (error 1062).
-//
-// The session reads only tables in memory: a plain SELECT of an InnoDB table would take the
-// transaction's snapshot before the lock.
+// A server that restarts counts anew, and finds its own row. UUID_SHORT() begins with the second in
+// which the server was started, times 2^24 (MySQL manual, section 14.23), and an epoch has counts
+// of one such second only: of any other start, they are not good. Nor are they of a start in the
+// same second, whatever its clock is: an epoch begins when thousands of counts of the second were
+// skipped, so that the first who looks is still before it, and draws another.
 type fence struct{ epochs, runs string }
+
+const (
+	second = 1 << 24 // counts begin with the number of one
+	// skipped is how many counts of a second are skipped before an epoch, and how many are left at its
+	// end, for the further tokens that are drawn with the last. All tables of a server share the
+	// counts: with many more, the epochs of a server with many tables would spend each other's.
+	skipped = 1 << 14
+)
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
@@ -42,25 +49,23 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: epochs, runs: runs}, err
 }
 
-// run is the epoch of the server's run and the count at which it began, or NULL.
+// run is the last epoch and the count at which it began, or NULL where that was on another server.
+// The server reads it when it has locked the row, so that at REPEATABLE READ, too, it takes no
+// snapshot before the lock.
 func (f fence) run() string {
-	return "(SELECT CONCAT(epoch, ' ', start) FROM " + f.runs + " WHERE server = @@server_id " +
-		"AND UUID_SHORT() - CAST(start AS DECIMAL(20)) BETWEEN 1 AND " + strconv.Itoa(fencing.Spent-1) + " " +
-		"AND epoch = (SELECT MAX(epoch) FROM " + f.runs + "))"
+	return "(SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), NULL) FROM " + f.runs +
+		" ORDER BY epoch DESC LIMIT 1)"
 }
-
-// read is an assignment to a variable of the session, which cannot outlive the run that it holds.
-func (f fence) read() string { return "@txlock_run = " + f.run() }
 
 // counted is a column that holds another, and what a token is made of. It is NULL without a run.
 // With the last row, further tokens are drawn: BENCHMARK calls the function so often, and returns
 // 0.
-func counted(column string, tokens int, isLast string) string {
+func (f fence) counted(column string, tokens int, isLast string) string {
 	further := ""
 	if tokens > 1 {
 		further = fmt.Sprintf(", LEFT(IF(%s, BENCHMARK(%d, UUID_SHORT()), 0), 0)", isLast, tokens-1)
 	}
-	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', @txlock_run" + further + ")"
+	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', " + f.run() + further + ")"
 }
 
 // drawnSQL is the token that tokenOf makes of one row of counted, and whether it makes one.
@@ -70,7 +75,7 @@ func drawnSQL(row string) (token, whether string) {
 	}
 	count := field(2) + " - " + field(4)
 	return fmt.Sprintf("%s * %d + %s", field(3), 1<<fencing.CountBits, count),
-		fmt.Sprintf("%s BETWEEN 1 AND %d", count, fencing.Spent-1)
+		fmt.Sprintf("%s BETWEEN 1 AND %d - MOD(%s, %d)", count, second-skipped-1, field(4), second)
 }
 
 // tokenOf takes the columns of counted apart. The row that was locked last was counted last.
@@ -87,7 +92,7 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 			}
 		}
 		count, epoch, start := numbers[0], numbers[1], numbers[2]
-		if count <= start { // the row is another server's, brought here by a dump
+		if count <= start || count-start >= second-skipped-start%second {
 			return nil, 0, fencing.ErrNoRun
 		}
 		made, err := fencing.Token(epoch, count-start)
@@ -103,9 +108,8 @@ func tokenOf(rows []string) (columns []string, token int64, err error) {
 // fenceLock is a GET_LOCK of the server's: of several sessions that find no run, one numbers it.
 const fenceLock = "txlock_fence"
 
-// numberRun gives the server's run an epoch. Each statement commits by itself: with GTIDs, a
-// transaction must not write a table in memory. Written values are spelled out, for statement-based
-// replication.
+// numberRun begins an epoch, unless the last is good. Each statement commits by itself. Written
+// values are spelled out, for statement-based replication.
 func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
@@ -128,17 +132,18 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
 				fenceLock)
 		}
-		run, err := server.Column(ctx, conn, "SELECT CONCAT("+f.run()+", '')")
-		if err != nil {
-			return f.explain(table, err)
+		row, err := server.Column(ctx, conn, "SELECT "+f.counted("0", 1, ""))
+		if err == nil {
+			if _, _, err = tokenOf(row); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
+				err = f.drawEpoch(ctx, conn)
+			}
 		}
-		if len(run) == 1 && run[0] != "" { // another session has numbered it meanwhile
-			return nil
-		}
-		return f.explain(table, f.drawEpoch(ctx, conn))
+		return f.explain(table, err)
 	}, "autocommit", "1")
 }
 
+// drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
+// anybody, however far the counts are skipped before the second.
 func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
 	if err != nil {
@@ -148,16 +153,35 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	start, err := server.Column(ctx, conn, "SELECT CONCAT(@@server_id, ', ', UUID_SHORT())")
+	id, err := number(ctx, conn, "@@server_id")
 	if err != nil {
 		return err
 	}
-	if len(start) != 1 {
-		return fencing.ErrNoRun
+	begin := func(start uint64) error {
+		_, err := conn.ExecContext(ctx,
+			fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %d, %d)", f.runs, epoch, id, start))
+		return err
 	}
-	_, err = conn.ExecContext(ctx,
-		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s)", f.runs, epoch, start[0]))
-	return err
+	if err := begin(math.MaxUint64); err != nil {
+		return err
+	}
+	for {
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("DO BENCHMARK(%d, UUID_SHORT())", skipped)); err != nil {
+			return err
+		}
+		start, err := number(ctx, conn, "UUID_SHORT()")
+		if err != nil {
+			return err
+		}
+		if start%second >= skipped && start%second < second-2*skipped { // else few are left in this second
+			return begin(start)
+		}
+	}
+}
+
+func number(ctx context.Context, conn *sql.Conn, of string) (n uint64, err error) {
+	err = conn.QueryRowContext(ctx, "SELECT "+of).Scan(&n)
+	return n, err
 }
 
 func (f fence) explain(table string, err error) error {
@@ -165,8 +189,8 @@ func (f fence) explain(table string, err error) error {
 	case server.NoSuchTable:
 		return locktable.NoFence(table, err)
 	case server.RefusedByPlugin:
-		return fmt.Errorf("there are no tokens on a member of a replication group, which takes no MEMORY table: "+
-			"lock without WithFencing: %w", err)
+		return fmt.Errorf("an earlier version has made %[1]s, as a MEMORY table, which a replication group does not "+
+			"take: run ALTER TABLE %[1]s ENGINE=InnoDB: %[2]w", f.runs, err)
 	}
 	return err
 }
@@ -181,52 +205,4 @@ func (s *session) explainTable(ctx context.Context, table string, failed error) 
 		return f.explain(table, err)
 	}
 	return failed
-}
-
-// numberRun gives the server's run an epoch. The next begin reads it.
-func (s *session) numberRun(ctx context.Context, table string) error {
-	if s.conn.Owned != nil {
-		s.conn.Owned.Fence = ""
-	}
-	return numberRun(ctx, s.conn.Conn, table)
-}
-
-// readRun makes tokens possible in a session that began without them. Another connection numbers
-// the run, if the pool gives one in time.
-func (s *session) readRun(ctx context.Context, table string) error {
-	if table == "" || table == s.fence {
-		return nil
-	}
-	f, err := fenceOf(table)
-	if err != nil {
-		return err
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	if s.conn.Owned != nil {
-		s.conn.Owned.Fence = "" // until it is known what the variable holds
-	}
-	for range 2 {
-		if err := s.exec(clean, "SET "+f.read()); err != nil {
-			return f.explain(table, err)
-		}
-		run, err := server.Column(clean, s.statements(), "SELECT @txlock_run IS NULL")
-		if err != nil {
-			return err
-		}
-		if len(run) == 1 && run[0] == "0" {
-			s.fence = table
-			if s.conn.Owned != nil {
-				s.conn.Owned.Fence = table
-			}
-			return nil
-		}
-		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-		err = s.driver.pool.With(brief, func(conn *sql.Conn) error { return numberRun(brief, conn, table) })
-		cancel()
-		if err != nil {
-			return err
-		}
-	}
-	return fencing.ErrNoRun
 }

@@ -131,7 +131,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		broken := s.rollback(clean)
 		cancel()
 		if errors.Is(err, fencing.ErrNoRun) && !numbered && broken == nil {
-			if err = s.numberRun(ctx, request.Fence); err == nil {
+			if err = numberRun(ctx, s.conn.Conn, request.Fence); err == nil {
 				numbered = true
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
@@ -24,7 +25,6 @@ type session struct {
 	tx         *sql.Tx      // nil when no work runs in the session
 	loan       *client.Loan // that tx belongs to, on a caller's pool
 	settled    bool         // on a caller's pool: its settings have changed, or may have
-	fence      string       // whose run is in the session's variable; empty: none
 	readOnly   bool         // the server was, at a heartbeat
 	committed  bool         // by the flight of its statements
 	lease      time.Duration
@@ -54,10 +54,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 			return got, err
 		}
 	}
-	settings, err := s.settings(request)
-	if err != nil {
-		return got, err
-	}
+	settings := s.settings(request)
 	front := settings
 	switch {
 	case !s.conn.Several && settings != "":
@@ -217,17 +214,28 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	if err := s.currentReads(ctx); err != nil {
 		return got, err
 	}
-	if err := s.readRun(ctx, request.Fence); err != nil {
-		return got, err
-	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
-	for {
+	for numbered := false; ; {
 		got, err = s.driver.guestLock(ctx, at, request)
-		if !errors.Is(err, errPatience) {
+		switch {
+		case errors.Is(err, errPatience):
+		case errors.Is(err, fencing.ErrNoRun) && !numbered:
+			numbered = true
+			if err = s.numberElsewhere(ctx, request.Fence); err != nil {
+				return got, err
+			}
+		default:
 			return got, err
 		}
 	}
+}
+
+// numberElsewhere begins an epoch while the session's transaction goes on.
+func (s *session) numberElsewhere(ctx context.Context, table string) error {
+	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+	defer cancel()
+	return s.driver.pool.With(brief, func(conn *sql.Conn) error { return numberRun(brief, conn, table) })
 }
 
 // Nest implements dialects.Session.

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -30,7 +29,7 @@ const (
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
 		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
-		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @txlock_run = NULL, @" + found + " = NULL, " +
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @" + found + " = NULL, " +
 		"@" + drawn + " = NULL, " + reached + " = NULL, " + judgedRows + " = NULL"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
@@ -47,39 +46,30 @@ const (
 // settings is the statement that gives the session the settings that a lock needs. On a pool of
 // Open they stay, so it is empty for all locks but a connection's first, and the first after work
 // that may have changed them.
-func (s *session) settings(request dialects.Request) (string, error) {
+func (s *session) settings(request dialects.Request) string {
 	text := guardSQL
 	if s.conn.Owned != nil {
-		s.fence = s.conn.Owned.Fence
-		if s.conn.Owned.Lease == request.Lease && (request.Fence == "" || request.Fence == s.fence) {
-			return "", nil
+		if s.conn.Owned.Lease == request.Lease {
+			return ""
 		}
 		text = client.Settings
 		// The pool lets its idle connections go before the server does.
 		s.driver.pool.DB.SetConnMaxIdleTime(request.Lease / 2)
-		s.conn.Owned.Lease, s.conn.Owned.Fence = 0, "" // until it is known what the session has
+		s.conn.Owned.Lease = 0 // until it is known what the session has
 	}
 	lease := sqltext.Seconds(request.Lease)
 	text += ", wait_timeout = " + lease + ", net_write_timeout = " + lease
 	if !s.conn.Several && !s.driver.pool.Mute() {
 		text += ", " + announceSQL(request)
 	}
-	if request.Fence != "" && request.Fence != s.fence {
-		f, err := fenceOf(request.Fence)
-		if err != nil {
-			return "", err
-		}
-		text += ", " + f.read()
-	}
 	s.settled = s.conn.Owned == nil
-	return text, nil
+	return text
 }
 
 // settle notes that the session has the settings of request.
 func (s *session) settle(request dialects.Request) {
-	s.fence = cmp.Or(request.Fence, s.fence)
 	if s.conn.Owned != nil {
-		s.conn.Owned.Lease, s.conn.Owned.Fence = request.Lease, s.fence
+		s.conn.Owned.Lease = request.Lease
 	}
 }
 

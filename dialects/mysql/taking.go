@@ -53,7 +53,11 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 		return got, err
 	}
 	if request.Fence != "" {
-		t.locks = counted(t.locks, request.Tokens, "TRUE")
+		f, err := fenceOf(request.Fence)
+		if err != nil {
+			return got, err
+		}
+		t.locks = f.counted(t.locks, request.Tokens, "TRUE")
 	}
 	t.comment = sqltext.Comment(labelOf(request), "")
 	locked, err := t.take(ctx, front)

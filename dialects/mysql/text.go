@@ -102,8 +102,14 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
+	var f fence
+	if request.Fence != "" {
+		if f, err = fenceOf(request.Fence); err != nil {
+			return nil, err
+		}
+	}
 	if request.Slots > 0 {
-		return []string{slotsSelect(table, column, request, into) + locking}, nil
+		return []string{slotsSelect(table, column, f, request, into) + locking}, nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -115,7 +121,7 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	for i, text := range literals {
 		result := strconv.Itoa(i)
 		if request.Fence != "" {
-			result = counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
+			result = f.counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
 		}
 		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
 		if request.Shared {
@@ -128,13 +134,13 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	return selects, nil
 }
 
-func slotsSelect(table, column string, request dialects.Request, into string) string {
+func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
 	result := column
 	switch {
 	case request.Claim != nil && request.Fence != "" && into != "": // see claimScript
-		result = into + ", " + counted(column, 1, "") + " INTO @" + sqltext.Variable + ", @" + drawn
+		result = into + ", " + f.counted(column, 1, "") + " INTO @" + sqltext.Variable + ", @" + drawn
 	case request.Fence != "":
-		result = counted(column, request.Tokens, column+" = "+request.Values[len(request.Values)-1].Text)
+		result = f.counted(column, request.Tokens, column+" = "+request.Values[len(request.Values)-1].Text)
 	case into != "":
 		result = into + " INTO @" + sqltext.Variable
 	}

@@ -158,12 +158,12 @@ func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, group.Wait())
 	}
 	contend()
-	const run = 1 << 40
+	const run, counts = 1 << 40, 1 << 24
 	first := last / run
 	if e.Postgres { // the server counts on to where few are left
 		e.AsAdmin(t, fmt.Sprintf("SELECT setval('%s_tokens', start + %d) FROM %s_runs", table, run-1<<20-50, table))
 	} else {
-		e.AsAdmin(t, fmt.Sprintf("UPDATE %s_runs SET start = UUID_SHORT() - %d", table, run-1<<20-50))
+		e.AsAdmin(t, fmt.Sprintf("DO BENCHMARK(%d - UUID_SHORT() %% %d, UUID_SHORT())", counts-1<<14-50, counts))
 	}
 	contend()
 	require.Greater(t, last/run, first, "another run has begun")
@@ -187,6 +187,9 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			// from a dump of a server that started later
 			"UPDATE "+runs+" SET start = 18446744073709551615",
 			"UPDATE "+runs+" SET start = 1", // from a server that started long before
+			// the server was started anew, in the same second and in the next, whatever its clock says
+			"UPDATE "+runs+" SET start = UUID_SHORT() + 1000",
+			"UPDATE "+runs+" SET start = UUID_SHORT() - (1 << 24)",
 			// another server has taken over since
 			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+epochs,
 		)
@@ -219,6 +222,12 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.Len(t, slices.Compact(slices.Clone(tokens)), len(tokens), "no token is given twice")
 		require.Greater(t, testbed.RunOf(tokens[0]), testbed.RunOf(lock.Token()), spoil)
 		require.Equal(t, testbed.RunOf(tokens[0]), testbed.RunOf(tokens[len(tokens)-1]), "all of one run")
+		if !e.Postgres {
+			var skipped int
+			require.NoError(t, e.Admin.QueryRow("SELECT start % (1 << 24) FROM "+runs+" ORDER BY epoch DESC LIMIT 1").
+				Scan(&skipped))
+			require.GreaterOrEqual(t, skipped, 1<<14, "a server started anew in this second counts from 0")
+		}
 	}
 }
 

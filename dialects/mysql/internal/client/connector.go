@@ -104,7 +104,6 @@ func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
 type Owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
-	Fence  string        // whose run is in the session's variable; empty: none
 	socket net.Conn      // nil when it cannot be seen
 	ending atomic.Pointer[context.Context]
 	puts   bool // as connector has it

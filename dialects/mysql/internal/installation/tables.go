@@ -37,7 +37,7 @@ var all = []table{
     server BIGINT UNSIGNED NOT NULL,
     epoch BIGINT NOT NULL PRIMARY KEY,
     start BIGINT UNSIGNED NOT NULL
-) ENGINE=MEMORY`},
+) ENGINE=InnoDB`},
 
 	// The rows of elections. Clients agree on the hash of a name. The name is for people.
 	{locktable.Leaders, "hash", ` (
