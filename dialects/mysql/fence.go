@@ -36,9 +36,9 @@ type fence struct{ epochs, runs string }
 
 const (
 	second = 1 << 24 // counts begin with the number of one
-	// skipped is how many counts of a second are skipped before an epoch, and how many are left at its
-	// end, for the further tokens that are drawn with the last. All tables of a server share the
-	// counts: with many more, the epochs of a server with many tables would spend each other's.
+	// skipped is how many counts of a second are skipped before an epoch, and how many are left at
+	// its end, for further tokens that are drawn with the last. All tables of a server share the
+	// counts: with many more, the epochs of many tables would spend each other's.
 	skipped = 1 << 14
 )
 

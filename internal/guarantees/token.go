@@ -187,7 +187,7 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			// from a dump of a server that started later
 			"UPDATE "+runs+" SET start = 18446744073709551615",
 			"UPDATE "+runs+" SET start = 1", // from a server that started long before
-			// the server was started anew, in the same second and in the next, whatever its clock says
+			// the server was started anew, in the same second and in the next, by its clock
 			"UPDATE "+runs+" SET start = UUID_SHORT() + 1000",
 			"UPDATE "+runs+" SET start = UUID_SHORT() - (1 << 24)",
 			// another server has taken over since

@@ -25,7 +25,8 @@ func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 		return nil, err
 	}
 	at := "127.0.0.1:" + strconv.Itoa(port) // for traffic between nodes
-	settings := groupMember(at)
+	settings := append(memberSettings(1, at, at), "--loose-group-replication-bootstrap-group=ON",
+		"--loose-group-replication-single-primary-mode=OFF")
 	if kind == MariaDB {
 		provider, err := found.galera()
 		if err != nil { // this MariaDB was installed without it
@@ -39,18 +40,6 @@ func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 		settings = galeraNode(provider, at)
 	}
 	return found.start(ctx, kind, Options{Settings: settings})
-}
-
-// groupMember returns settings of a MySQL that founds a replication group.
-func groupMember(at string) []string {
-	return []string{
-		"--server-id=1", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
-		"--report-host=127.0.0.1",
-		"--plugin-load-add=group_replication.so",
-		"--loose-group-replication-group-name=74786c6f-636b-4000-8000-000000000001",
-		"--loose-group-replication-local-address=" + at, "--loose-group-replication-group-seeds=" + at,
-		"--loose-group-replication-bootstrap-group=ON", "--loose-group-replication-single-primary-mode=OFF",
-	}
 }
 
 // galeraNode returns settings of a MariaDB that founds a Galera cluster.

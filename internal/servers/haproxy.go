@@ -16,17 +16,18 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// StartHAProxy starts a private HAProxy before a pair, as people run it: in TCP mode, to whichever
+// StartHAProxy starts a private HAProxy before a fleet, as people run it: in TCP mode, to whichever
 // server says that it is the primary. Its DSN is for clients, and stays the same in a switchover.
-// Settings are lines of its section for the pair. They come last, so they win.
+// Settings are lines of its section for the servers. They come last, so they win.
 //
 // The health check is over HTTP, as with Patroni: beside each server, a process answers whether
 // that is the primary. Here this process does.
-func StartHAProxy(ctx context.Context, pair *Pair, settings ...string) (*Server, error) {
+func StartHAProxy(ctx context.Context, fleet Fleet, settings ...string) (*Server, error) {
 	program, origin, err := findHAProxy(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("no HAProxy to run: %w", err)
 	}
+	kind := fleet.Primary().Kind
 	var roles []*role
 	stop := func() (err error) {
 		for _, r := range roles {
@@ -34,8 +35,8 @@ func StartHAProxy(ctx context.Context, pair *Pair, settings ...string) (*Server,
 		}
 		return err
 	}
-	for _, server := range pair.Servers() {
-		r, err := listenRole(pair, server)
+	for _, server := range fleet.Servers() {
+		r, err := listenRole(fleet, server)
 		if err != nil {
 			return nil, errors.Join(err, stop())
 		}
@@ -44,10 +45,10 @@ func StartHAProxy(ctx context.Context, pair *Pair, settings ...string) (*Server,
 	proxy, err := startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "haproxy.cfg")
 		return plan{
-			kind: pair.Kind, name: "HAProxy before " + pair.Primary().Name, origin: origin,
+			kind: kind, name: "HAProxy before " + fleet.Primary().Name, origin: origin,
 			run:   append(program, "-db", "-f", file),
-			files: map[string]string{file: haproxyFile(port, roles, settings)}, dsn: clientDSN(pair, port),
-			answers: pair.Kind.answers, ending: syscall.SIGTERM,
+			files: map[string]string{file: haproxyFile(port, roles, settings)}, dsn: clientDSN(kind, port),
+			answers: kind.answers, ending: syscall.SIGTERM,
 		}
 	})
 	if err != nil {
@@ -84,12 +85,12 @@ func haproxyFile(port int, roles []*role, settings []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// clientDSN is the address of a pair for clients.
-func clientDSN(pair *Pair, port int) string {
-	if !pair.Kind.Postgres() {
+// clientDSN is the address for clients.
+func clientDSN(kind Kind, port int) string {
+	if !kind.Postgres() {
 		return fmt.Sprintf("%s@tcp(127.0.0.1:%d)/txlock", Client, port)
 	}
-	return strings.Replace(urlOf(pair.Kind, port), "/postgres?", "/txlock?", 1)
+	return strings.Replace(urlOf(kind, port), "/postgres?", "/txlock?", 1)
 }
 
 func findHAProxy(ctx context.Context) (program []string, origin string, err error) {
@@ -114,13 +115,14 @@ type role struct {
 	db       *sql.DB
 }
 
-func listenRole(pair *Pair, server *Server) (*role, error) {
+func listenRole(fleet Fleet, server *Server) (*role, error) {
 	of, err := addressOf(server)
 	if err != nil {
 		return nil, err
 	}
 	r := &role{of: of, asked: make(chan struct{}, 2)}
-	if r.db, err = sql.Open(pair.Kind.driver(), server.DSN); err != nil {
+	dsn, query := fleet.role(server)
+	if r.db, err = sql.Open(server.Kind.driver(), dsn); err != nil {
 		return nil, err
 	}
 	r.db.SetMaxOpenConns(1)
@@ -131,7 +133,7 @@ func listenRole(pair *Pair, server *Server) (*role, error) {
 		ctx, cancel := context.WithTimeout(request.Context(), 500*time.Millisecond)
 		defer cancel()
 		var leads bool
-		if err := r.db.QueryRowContext(ctx, pair.flow.leads()).Scan(&leads); err != nil || !leads {
+		if err := r.db.QueryRowContext(ctx, query).Scan(&leads); err != nil || !leads {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		select {

@@ -35,10 +35,47 @@ const (
 	// Killed: the primary is killed with all its processes. What it holds and the standby never got
 	// is discarded when it comes back.
 	Killed
+	// Stopped: the processor is taken from the primary until another leads. Of a Group.
+	Stopped
+	// Isolated: the primary reaches no other server until it has given up. Of a Group.
+	Isolated
 )
 
 // String is the way's name, as messages print it.
-func (w Way) String() string { return [...]string{Planned: "planned", Killed: "killed"}[w] }
+func (w Way) String() string {
+	return [...]string{Planned: "planned", Killed: "killed", Stopped: "stopped", Isolated: "isolated"}[w]
+}
+
+// Fleet is servers of which one takes writes: a Pair or a Group.
+type Fleet interface {
+	// Primary is the server that takes writes.
+	Primary() *Server
+	// Servers are all of them, in an order that stays.
+	Servers() []*Server
+	// End ends the primary. Nobody can write until Promote.
+	End(ctx context.Context, way Way) error
+	// Promote returns when another server takes writes.
+	Promote(ctx context.Context) error
+	// Rejoin makes the former primary one of the others.
+	Rejoin(ctx context.Context) error
+	// Stop stops all servers and removes their data.
+	Stop() error
+
+	// role is how a server is asked whether it is the primary: where, and by which query.
+	role(server *Server) (dsn, query string)
+}
+
+// Leads says whether a server of a fleet takes writes, as the server says itself.
+func Leads(ctx context.Context, fleet Fleet, server *Server) (leads bool, err error) {
+	dsn, query := fleet.role(server)
+	db, err := sql.Open(server.Kind.driver(), dsn)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	err = db.QueryRowContext(ctx, query).Scan(&leads)
+	return leads, err
+}
 
 // replication is what differs between the databases.
 type replication interface {
@@ -165,16 +202,7 @@ func (p *Pair) Rejoin(ctx context.Context) error {
 	return p.flow.wait(ctx, p.primary, p.standby, p.Synchronous)
 }
 
-// Leads says whether a server of the pair takes writes, as the server says itself.
-func (p *Pair) Leads(ctx context.Context, server *Server) (leads bool, err error) {
-	db, err := sql.Open(p.Kind.driver(), server.DSN)
-	if err != nil {
-		return false, err
-	}
-	defer db.Close()
-	err = db.QueryRowContext(ctx, p.flow.leads()).Scan(&leads)
-	return leads, err
-}
+func (p *Pair) role(server *Server) (dsn, query string) { return server.DSN, p.flow.leads() }
 
 // Stop stops both servers and removes their data.
 func (p *Pair) Stop() (err error) {

@@ -111,7 +111,7 @@ func placesChange(t *testing.T, pair *Pair) {
 		require.Equal(t, n+2, number(t, open(t, next), "SELECT COUNT(*) FROM t"), "what was acknowledged is there")
 		arrived(t, pair, n+2)
 		for server, leads := range map[*Server]bool{next: true, former: false} {
-			answer, err := pair.Leads(ctx, server)
+			answer, err := Leads(ctx, pair, server)
 			require.NoError(t, err)
 			require.Equal(t, leads, answer)
 		}

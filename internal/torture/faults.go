@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ const (
 
 	switchPlanned faultKind = "planned switchover"
 	switchKilled  faultKind = "failover after a kill"
+
+	switchStopped  faultKind = "failover from a stopped primary"
+	switchIsolated faultKind = "failover from a primary without its majority"
 )
 
 // faultKinds are the faults that txlock must survive.
@@ -35,13 +39,20 @@ var faultKinds = []faultKind{
 	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
 }
 
-// switchKinds are the faults of a pair.
-var switchKinds = []faultKind{switchPlanned, switchKilled}
+// switchKinds are the faults of a pair, and all of them those of a group.
+var switchKinds = []faultKind{switchPlanned, switchKilled, switchStopped, switchIsolated}
+
+// wayOf is how the primary ends at a switchover.
+func (k faultKind) wayOf() servers.Way {
+	return map[faultKind]servers.Way{
+		switchKilled: servers.Killed, switchStopped: servers.Stopped, switchIsolated: servers.Isolated,
+	}[k]
+}
 
 // tellsFirst says whether a holder must know of its loss before another can have the lock.
 func (k faultKind) tellsFirst() bool { return k == networkDrop || k.switches() }
 
-func (k faultKind) switches() bool { return k == switchPlanned || k == switchKilled }
+func (k faultKind) switches() bool { return slices.Contains(switchKinds, k) }
 
 // everybody is the victim of a fault that hits more than one worker.
 const everybody = -1
@@ -61,7 +72,7 @@ type adversary struct {
 	bag     []faultKind // those left in this round, so that short runs do not repeat a fault
 	lease   time.Duration
 	server  *servers.Server
-	pair    *servers.Pair // or nil
+	fleet   servers.Fleet // or nil
 	data    *database
 	network network
 	crew    *crew
@@ -104,7 +115,7 @@ func (a *adversary) strike(ctx context.Context) (fault, error) {
 	case endSession:
 		f.Victim = everybody
 		err = a.endSession(ctx)
-	case switchPlanned, switchKilled:
+	case switchPlanned, switchKilled, switchStopped, switchIsolated:
 		f.Victim = everybody
 		f.Healed, err = a.changePlaces(ctx, f.Kind)
 	default:

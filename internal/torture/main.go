@@ -20,6 +20,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -55,8 +56,9 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&s.Keys, "keys", 16, "number of keys, at least 2")
 	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
 		"look-first")
-	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy, or, on "+
-		"PostgreSQL, by hosts: a connection string with both")
+	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy; on "+
+		"PostgreSQL, by hosts: a connection string with both; on MySQL, by group: a replication group of three, "+
+		"through HAProxy")
 	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
 	flags.BoolVar(&s.Asynchronous, "asynchronous", false, "with -pair, commits do not wait for the standby: "+
 		"acknowledged work will be lost")
@@ -96,7 +98,14 @@ func (s *settings) check(kinds []servers.Kind) error {
 		s.Switches = 0
 	}
 	for _, kind := range kinds {
-		if s.Pair != "" && s.Pair != pairHAProxy && (s.Pair != pairHosts || !isPostgres(kind)) {
+		possible := []string{"", pairHAProxy}
+		switch {
+		case isPostgres(kind):
+			possible = append(possible, pairHosts)
+		case kind == servers.MySQL:
+			possible = append(possible, pairGroup)
+		}
+		if !slices.Contains(possible, s.Pair) {
 			return fmt.Errorf("no pair by %q on %v", s.Pair, kind)
 		}
 		if _, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil); s.Lock != lockTxlock &&

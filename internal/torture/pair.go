@@ -14,28 +14,32 @@ import (
 const (
 	pairHAProxy = "haproxy"
 	pairHosts   = "hosts" // both are in the connection string
+	pairGroup   = "group" // by HAProxy, and the pair is a replication group
 )
 
-// site is a pair and the way to its primary.
+// site is a pair, or a group, and the way to its primary.
 type site struct {
-	servers *servers.Pair
+	servers servers.Fleet
 	proxy   *servers.Server // or nil
 	dsn     string          // for clients
 }
 
 func startSite(ctx context.Context, kind servers.Kind, way string, synchronous bool) (*site, error) {
+	if way == pairGroup {
+		group, err := servers.StartGroup(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return behindProxy(ctx, group)
+	}
 	pair, err := servers.StartPair(ctx, kind, synchronous)
 	if err != nil {
 		return nil, err
 	}
-	s := &site{servers: pair}
 	if way == pairHAProxy {
-		if s.proxy, err = servers.StartHAProxy(ctx, pair); err != nil {
-			return nil, errors.Join(err, s.close())
-		}
-		s.dsn = s.proxy.DSN
-		return s, nil
+		return behindProxy(ctx, pair)
 	}
+	s := &site{servers: pair}
 	first, err := addressOf(kind, pair.Primary().DSN)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -48,6 +52,15 @@ func startSite(ctx context.Context, kind servers.Kind, way string, synchronous b
 	return s, nil
 }
 
+func behindProxy(ctx context.Context, fleet servers.Fleet) (s *site, err error) {
+	s = &site{servers: fleet}
+	if s.proxy, err = servers.StartHAProxy(ctx, fleet); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.dsn = s.proxy.DSN
+	return s, nil
+}
+
 func (s *site) close() (err error) {
 	if s.proxy != nil {
 		err = s.proxy.Stop()
@@ -55,35 +68,41 @@ func (s *site) close() (err error) {
 	return errors.Join(err, s.servers.Stop())
 }
 
-// changePlaces makes the standby the primary, and returns when that took writes. Half of the kills
-// come when the standby has not answered for a moment, so that commits wait for it.
+// changePlaces makes another server the primary, and returns when that took writes.
 func (a *adversary) changePlaces(ctx context.Context, kind faultKind) (opened int64, err error) {
-	way := servers.Planned
-	if kind == switchKilled {
-		way = servers.Killed
-		if !a.pair.Synchronous || a.random.IntN(2) == 0 {
-			silent := a.upTo(50 * time.Millisecond)
-			if err := a.pair.Standby().Pause(); err != nil {
-				return 0, err
-			}
-			time.Sleep(silent)
-		}
-	}
-	err = a.pair.End(ctx, way)
-	switch {
-	case kind != switchKilled:
-	case a.pair.Synchronous:
-		err = errors.Join(err, a.pair.Standby().Continue())
-	default: // what it has received and not read is lost with the process
-		err = errors.Join(err, a.pair.Standby().Kill(), a.pair.Standby().Restart(ctx))
+	if pair, ok := a.fleet.(*servers.Pair); ok {
+		err = a.endOfPair(ctx, pair, kind)
+	} else {
+		err = a.fleet.End(ctx, kind.wayOf())
 	}
 	if err != nil {
 		return 0, fmt.Errorf("end the primary: %w", err)
 	}
-	if err := a.pair.Promote(ctx); err != nil {
+	if err := a.fleet.Promote(ctx); err != nil {
 		return 0, err
 	}
 	opened = now()
-	err = errors.Join(a.pair.Rejoin(ctx), a.data.redirect(a.pair.Primary().DSN))
+	err = errors.Join(a.fleet.Rejoin(ctx), a.data.redirect(a.fleet.Primary().DSN))
 	return opened, err
+}
+
+// endOfPair ends its primary. Half of the kills come when the standby has not answered for a
+// moment, so that commits wait for it.
+func (a *adversary) endOfPair(ctx context.Context, pair *servers.Pair, kind faultKind) error {
+	if kind == switchKilled && (!pair.Synchronous || a.random.IntN(2) == 0) {
+		silent := a.upTo(50 * time.Millisecond)
+		if err := pair.Standby().Pause(); err != nil {
+			return err
+		}
+		time.Sleep(silent)
+	}
+	err := pair.End(ctx, kind.wayOf())
+	switch {
+	case kind != switchKilled:
+	case pair.Synchronous:
+		err = errors.Join(err, pair.Standby().Continue())
+	default: // what it has received and not read is lost with the process
+		err = errors.Join(err, pair.Standby().Kill(), pair.Standby().Restart(ctx))
+	}
+	return err
 }

@@ -98,7 +98,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 		server: t.server, data: t.data, network: t.network, crew: t.crew,
 	}
 	if t.pair != nil {
-		t.enemy.pair = t.pair.servers
+		t.enemy.fleet = t.pair.servers
 	}
 	return nil
 }
@@ -152,8 +152,11 @@ func (t *trial) faultKinds() []faultKind {
 	case lockSwallowed, lockLookFirst:
 		return nil // deadlocks and races come by themselves
 	}
-	if t.pair != nil {
+	switch {
+	case t.Pair == pairGroup:
 		return switchKinds
+	case t.pair != nil:
+		return []faultKind{switchPlanned, switchKilled}
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)

@@ -1,6 +1,8 @@
 package engines
 
 import (
+	"context"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,17 +37,29 @@ func TestNodeOfCluster(t *testing.T) {
 
 			if kind == servers.MySQL {
 				e.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
-				f := testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], 2, "")           // which installs
+				f := testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], 2, "", txlock.WithFencing())
+				require.NoError(t, f.Locks.Install(background))
 				require.NoError(t, f.Locks.Check(background))
-				driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
-				defer p.Close()
-				fencing := txlock.New(driver, txlock.WithTable(f.Label+".fencing"), txlock.WithFencing())
-				require.NoError(t, fencing.Install(background))
-				_, err = fencing.Mutex(f.Key("token")).Lock(background)
-				require.ErrorContains(t, err, "without WithFencing")
-				lock, err := f.Locks.Mutex(f.Key("no token")).Lock(background)
+				lock, err := f.Locks.Mutex(f.Key("token")).Lock(background)
 				require.NoError(t, err)
 				require.NoError(t, lock.Unlock(background))
+				require.NoError(t, f.Locks.Election("e", "me").Lead(background,
+					func(_ context.Context, term int64) error {
+						require.Greater(t, term, lock.Token())
+						return nil
+					}))
+				e.AsAdmin(t, "DROP TABLE "+e.Table()+"_runs") // as an earlier version has made it
+				_, err = e.Admin.Exec("CREATE TABLE " + e.Table() + "_runs (server BIGINT UNSIGNED NOT NULL, " +
+					"epoch BIGINT NOT NULL PRIMARY KEY, start BIGINT UNSIGNED NOT NULL) ENGINE=MEMORY")
+				require.NoError(t, err)
+				_, err = f.Locks.Mutex(f.Key("token")).Lock(background)
+				require.ErrorContains(t, err, "run ALTER TABLE ")
+				_, err = e.Admin.Exec(regexp.MustCompile("ALTER TABLE .* ENGINE=InnoDB").FindString(err.Error()))
+				require.NoError(t, err)
+				again, err := f.Locks.Mutex(f.Key("token")).Lock(background)
+				require.NoError(t, err)
+				require.Greater(t, again.Token(), lock.Token())
+				require.NoError(t, again.Unlock(background))
 				e.AsAdmin(t, "SELECT group_replication_switch_to_multi_primary_mode()")
 				refused(f.Locks.Check(background))
 			}

@@ -29,7 +29,7 @@ func eachOpened(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Cl
 	}
 }
 
-// own starts a server of the same kind for one test, with its lock table, and makes a fixture there.
+// own starts a server of the same kind for one test, with its lock table and a fixture.
 // That is nil where the tests were given their servers, and start none.
 func own[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options servers.Options) (
 	*testbed.Engine, *testbed.Fixture[Tx],

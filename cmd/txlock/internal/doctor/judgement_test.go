@@ -90,6 +90,19 @@ func TestClusters(t *testing.T) {
 		require.Equal(t, c.want, findings[0].Severity, c.name)
 		require.Contains(t, findings[0].Found, c.found)
 	}
+	group := mysqlServer{config: &mysql.Config{}, global: map[string]string{
+		"group_replication_single_primary_mode":          "ON",
+		"group_replication_group_name":                   "g",
+		"group_replication_unreachable_majority_timeout": "0",
+		"group_replication_consistency":                  "EVENTUAL",
+	}}
+	findings, err := group.lookAtCluster(t.Context())
+	require.NoError(t, err)
+	require.Len(t, findings, 3)
+	for _, warning := range findings[1:] {
+		require.Equal(t, Warning, warning.Severity)
+		require.NotEmpty(t, warning.Fix)
+	}
 }
 
 func TestServicesOfMySQL(t *testing.T) {

@@ -91,11 +91,38 @@ func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
 					"when all clients write to one member, which need not be this one"),
 			}), nil
 		}
-		return one(Finding{
-			Severity: Note, Found: "this is a member of replication group " + group + ", with a single primary",
-			Why: "the group does not take MEMORY tables, so that WithFencing does not work there; let every client " +
-				"of a lock use the primary",
-		}), nil
+		return m.lookAtGroup(group), nil
 	}
 	return one(Finding{Severity: OK, Found: "the server is in no cluster whose servers all take writes"}), nil
+}
+
+// lookAtGroup judges the settings of a group with a single primary that say what becomes of one
+// whose group goes on without it.
+func (m *mysqlServer) lookAtGroup(group string) []Finding {
+	findings := one(Finding{
+		Severity: Note, Found: "this is a member of replication group " + group + ", with a single primary",
+		Why: "let every client of a lock use the primary",
+	})
+	const (
+		majority    = "group_replication_unreachable_majority_timeout"
+		consistency = "group_replication_consistency"
+	)
+	if m.global[majority] == "0" {
+		findings = append(findings, Finding{
+			Severity: Warning, Found: majority + " = 0",
+			Why: "a primary that is cut off from the others never gives up: a Lock that is held there is not told " +
+				"that it was lost, and others are granted there, while the group has another primary. Nothing can " +
+				"be committed there, and tokens tell which came later",
+			Fix: m.set(majority, "5"),
+		})
+	}
+	if m.global[consistency] == "EVENTUAL" {
+		findings = append(findings, Finding{
+			Severity: Warning, Found: consistency + " = EVENTUAL",
+			Why: "a new primary takes locks before it has what the former one has committed: work under a lock reads " +
+				"old data, and tokens may be drawn twice",
+			Fix: m.set(consistency, "'BEFORE_ON_PRIMARY_FAILOVER'"),
+		})
+	}
+	return findings
 }

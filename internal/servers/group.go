@@ -1,0 +1,223 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Group is a replication group of three servers of MySQL with one primary, as InnoDB Cluster has
+// it. All are private instances, even if an address is given.
+type Group struct {
+	members []*Server
+	mu      sync.Mutex
+	primary *Server
+	former  *Server // since the last End
+}
+
+// groupSettings are for the member with this number, of three. A server starts read only and in no
+// group, so that one that crashed does not come back as a second primary. A primary that does not
+// reach the majority gives up after some seconds; otherwise it would wait for ever, and its
+// sessions would hold their locks.
+func groupSettings(number int, own, all string) []string {
+	return append(memberSettings(number, own, all),
+		"--sync-binlog=0", "--relay-log-recovery=ON", "--super-read-only=ON",
+		"--sql-generate-invisible-primary-key=ON", // without one, the group takes no writes to a table
+		"--loose-group-replication-start-on-boot=OFF",
+		"--loose-group-replication-recovery-get-public-key=ON",
+		"--loose-group-replication-consistency=BEFORE_ON_PRIMARY_FAILOVER",
+		"--loose-group-replication-member-expel-timeout=1",
+		"--loose-group-replication-unreachable-majority-timeout="+strconv.Itoa(majorityTimeout),
+		"--loose-group-replication-autorejoin-tries=0", "--loose-group-replication-exit-state-action=OFFLINE_MODE",
+	)
+}
+
+// memberSettings are for the member of a group with this number. It has an address of its own for
+// traffic between members, and knows those of all.
+func memberSettings(number int, own, all string) []string {
+	return []string{
+		"--server-id=" + strconv.Itoa(number), "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+		"--report-host=127.0.0.1", "--plugin-load-add=group_replication.so",
+		"--loose-group-replication-group-name=74786c6f-636b-4000-8000-000000000001",
+		"--loose-group-replication-local-address=" + own, "--loose-group-replication-group-seeds=" + all,
+	}
+}
+
+// majorityTimeout is how long a primary waits for its majority, in seconds.
+const majorityTimeout = 2
+
+// StartGroup starts a group.
+func StartGroup(ctx context.Context) (*Group, error) {
+	found, err := privatePrograms(ctx, MySQL)
+	if err != nil {
+		return nil, err
+	}
+	const size = 3
+	var own [size]string
+	all := ""
+	for i := range own {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		own[i] = "127.0.0.1:" + strconv.Itoa(port)
+		all += "," + own[i]
+	}
+	g := &Group{}
+	for i := range own {
+		server, err := startEmpty(ctx, found, &Server{Kind: MySQL}, groupSettings(i+1, own[i], all[1:]))
+		if err != nil {
+			return nil, errors.Join(err, g.Stop())
+		}
+		g.members = append(g.members, server)
+		if i == 0 {
+			g.primary = server
+			err = on(server, func(a asks) error {
+				return a.do(ctx, append([]string{
+					"SET GLOBAL group_replication_bootstrap_group = ON", "START GROUP_REPLICATION",
+					"SET GLOBAL group_replication_bootstrap_group = OFF", "CREATE DATABASE txlock",
+					"CREATE TABLE txlock.quorum (n INT PRIMARY KEY)", "INSERT INTO txlock.quorum VALUES (1)",
+				}, clientUser...)...)
+			})
+		} else {
+			err = g.join(ctx, server)
+		}
+		if err != nil {
+			return nil, errors.Join(err, g.Stop())
+		}
+	}
+	return g, nil
+}
+
+// join makes a server a member that is up to date.
+func (g *Group) join(ctx context.Context, server *Server) error {
+	if err := server.running(ctx); err != nil {
+		return err
+	}
+	const online = "FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid AND " +
+		"MEMBER_STATE = 'ONLINE'"
+	return on(server, func(a asks) error {
+		member, err := a.text(ctx, "SELECT COUNT(*) "+online)
+		if err == nil && member == "0" {
+			err = a.do(ctx, "STOP GROUP_REPLICATION", "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'root' FOR CHANNEL "+
+				"'group_replication_recovery'", "START GROUP_REPLICATION")
+		}
+		if err == nil {
+			err = a.until(ctx, "SELECT COUNT(*) = 1 "+online)
+		}
+		if err == nil {
+			err = a.do(ctx, "SET GLOBAL offline_mode = OFF")
+		}
+		return err
+	})
+}
+
+// Primary is the server that takes writes.
+func (g *Group) Primary() *Server {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.primary
+}
+
+// Servers are the members, in an order that stays.
+func (g *Group) Servers() []*Server { return g.members }
+
+// role implements Fleet. A member that was stopped, or is cut off, goes on to say that it takes
+// writes until it learns better. So the question is put at a level of consistency for which the
+// member needs the group, and that takes a table.
+func (g *Group) role(server *Server) (dsn, query string) {
+	return server.DSN + "?group_replication_consistency=%27BEFORE%27",
+		"SELECT NOT @@read_only AND NOT @@offline_mode FROM txlock.quorum"
+}
+
+// End ends the primary.
+func (g *Group) End(ctx context.Context, way Way) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.former = g.primary
+	switch way {
+	case Killed:
+		return g.primary.Kill()
+	case Stopped:
+		return g.primary.Pause()
+	case Isolated:
+		for _, member := range g.others() {
+			if err := member.Pause(); err != nil {
+				return err
+			}
+		}
+		err := on(g.primary, func(a asks) error { return a.until(ctx, "SELECT @@super_read_only") })
+		for _, member := range g.others() {
+			err = errors.Join(err, member.Continue())
+		}
+		return err
+	}
+	next := ""
+	err := on(g.others()[0], func(a asks) (err error) {
+		next, err = a.text(ctx, "SELECT @@server_uuid")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// The clients' sessions end first, as those of a Pair do.
+	return on(g.primary, func(a asks) error {
+		if err := a.do(ctx, "SET GLOBAL offline_mode = ON"); err != nil {
+			return err
+		}
+		if err := a.until(ctx, noClients); err != nil {
+			return err
+		}
+		_, err := a.text(ctx, "SELECT group_replication_set_as_primary('"+next+"')")
+		return err
+	})
+}
+
+// others are the members but the former primary.
+func (g *Group) others() (others []*Server) {
+	for _, member := range g.members {
+		if member != g.former {
+			others = append(others, member)
+		}
+	}
+	return others
+}
+
+// Promote returns when another member has taken over, and takes writes.
+func (g *Group) Promote(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return poll(ctx, 10*time.Millisecond, func() (failed error) {
+		for _, member := range g.others() {
+			leads, err := Leads(ctx, g, member)
+			if leads {
+				g.primary = member
+				return nil
+			}
+			failed = errors.Join(failed, err)
+		}
+		return errors.Join(errors.New("no member has taken over"), failed)
+	})
+}
+
+// Rejoin makes the former primary a member again.
+func (g *Group) Rejoin(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.former.Continue() // one that was not stopped goes on as it is
+	if err := g.join(ctx, g.former); err != nil {
+		return fmt.Errorf("make the former primary a member: %w", err)
+	}
+	return nil
+}
+
+// Stop stops all members and removes their data.
+func (g *Group) Stop() (err error) {
+	for _, server := range g.members {
+		err = errors.Join(err, server.Stop())
+	}
+	return err
+}
