@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,37 @@ func TestFenceOfBefore(t *testing.T) {
 			require.ErrorContains(t, err, "run Install, or the SQL of Schema")
 			require.NoError(t, complete())
 			require.NoError(t, draw())
+		}
+	})
+}
+
+// While a call waits, or a connection is idle, another server takes over and this one comes back.
+// The next token is of a run behind the other's.
+func TestPrimaryAgain(t *testing.T) {
+	t.Parallel()
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
+		for _, c := range []testbed.Client[*sql.Tx]{testbed.MySQLOpened(), testbed.MySQLSQL[0]} {
+			f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
+			require.NoError(t, f.Locks.Install(background))
+			away := func() (run int64) {
+				f.AsAdmin(t, "INSERT INTO "+table+"_epochs VALUES ()")
+				f.AsAdmin(t, "REPLACE INTO "+table+"_runs SELECT 4242, MAX(epoch), 1 FROM "+table+"_epochs")
+				require.NoError(t, e.Admin.QueryRow("SELECT MAX(epoch) FROM "+table+"_runs").Scan(&run))
+				return run
+			}
+			first, err := f.Locks.Mutex("a").Lock(background)
+			require.NoError(t, err)
+			granted := f.Queue(t, 1, "a")
+			other := away()
+			require.NoError(t, first.Unlock(background))
+			second := testbed.Receive(t, granted)
+			require.Greater(t, testbed.RunOf(second.Token()), other)
+			require.NoError(t, second.Unlock(background))
+			other = away()
+			third, err := f.Locks.Mutex("a").Lock(background)
+			require.NoError(t, err)
+			require.Greater(t, testbed.RunOf(third.Token()), other)
+			require.NoError(t, third.Unlock(background))
 		}
 	})
 }
