@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,7 +19,7 @@ var redis = servers.Software{
 	Packages: servers.Packages{Suite: "sid", Names: []string{"redis-server", "redis-tools"}, Libraries: true},
 	Image:    servers.Image{Repository: "redis", Tag: "8", Port: "6379/tcp", DSN: "%s"},
 	Ending:   syscall.SIGTERM, // any other signal would leave the child that saves its data
-	Find:     programOf("redis-server"),
+	Find:     servers.ProgramOf("redis-server"),
 	Run: func(folder string, port int) servers.Run {
 		return servers.Run{
 			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder}, DSN: local(port),
@@ -29,34 +28,6 @@ var redis = servers.Software{
 	Answers: func(ctx context.Context, dsn string) error {
 		return answers(talk(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG"))
 	},
-}
-
-// etcd is an etcd of one node.
-var etcd = servers.Software{
-	Name: "etcd", Variable: "TXLOCK_ETCD",
-	Packages: servers.Packages{Suite: "sid", Names: []string{"etcd-server"}, Libraries: true},
-	Image: servers.Image{
-		// This repository has no tag for the newest version of a series.
-		Repository: "gcr.io/etcd-development/etcd", Tag: "v3.6.12", Port: "2379/tcp", DSN: "http://%s",
-		Command: []string{
-			"/usr/local/bin/etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",
-			"http://0.0.0.0:2379",
-		},
-	},
-	Ending: syscall.SIGQUIT,
-	Find:   programOf("etcd"),
-	Run: func(folder string, port int) servers.Run {
-		url := "http://" + local(port)
-		return servers.Run{
-			Arguments: []string{
-				"--data-dir", filepath.Join(folder, "data"),
-				"--listen-client-urls", url, "--advertise-client-urls", url,
-				"--listen-peer-urls", "http://127.0.0.1:0", // any port, because it has no peers
-			},
-			DSN: url,
-		}
-	},
-	Answers: func(ctx context.Context, dsn string) error { return answers(get(ctx, dsn+"/health")) },
 }
 
 // zooKeeper is a ZooKeeper of one node. It runs on the machine's Java.
@@ -112,17 +83,6 @@ func zooKeeperIn(root string) ([]string, error) {
 		"-XX:-UsePerfData", // a killed server would leave its file in /tmp
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
 	}, nil
-}
-
-// programOf finds a program of the machine, or in a tree of packages, whose script run starts it.
-func programOf(name string) func(root string) ([]string, error) {
-	return func(root string) ([]string, error) {
-		if root != "" {
-			return []string{filepath.Join(root, "run"), "usr/bin/" + name}, nil
-		}
-		path, err := exec.LookPath(name)
-		return []string{path}, err
-	}
 }
 
 func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

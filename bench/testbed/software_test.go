@@ -185,5 +185,5 @@ func TestServerThatListensButIsNotReadyDoesNotAnswer(t *testing.T) {
 	ctx := context.Background()
 	require.ErrorContains(t, redis.Answers(ctx, listener.Addr().String()), "-LOADING")
 	require.ErrorContains(t, zooKeeper.Answers(ctx, listener.Addr().String()), "-LOADING")
-	require.ErrorContains(t, etcd.Answers(ctx, loading.URL), "503")
+	require.ErrorContains(t, servers.Etcd.Answers(ctx, loading.URL), "503")
 }

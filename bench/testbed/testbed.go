@@ -25,7 +25,7 @@ var (
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
 	}
 	software = map[contest.Server]servers.Software{
-		contest.Redis: redis, contest.ZooKeeper: zooKeeper, contest.Etcd: etcd,
+		contest.Redis: redis, contest.ZooKeeper: zooKeeper, contest.Etcd: servers.Etcd,
 	}
 )
 

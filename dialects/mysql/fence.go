@@ -27,12 +27,15 @@ import (
 // replicated as far as the server waits for replicas, before the first token is made of it. A
 // server that takes over finds another's row; one that comes back finds a later one.
 //
-// A server that restarts counts anew, and finds its own row. UUID_SHORT() begins with the second in
-// which the server was started, times 2^24 (MySQL manual, section 14.23), and an epoch has counts
-// of one such second only: of any other start, they are not good. Nor are they of a start in the
-// same second, whatever its clock is: an epoch begins when thousands of counts of the second were
-// skipped, so that the first who looks is still before it, and draws another.
-type fence struct{ epochs, runs string }
+// A server that restarts counts anew, and finds its own row. Its counts begin with the second in
+// which it was started, times 2^24 (MySQL manual, section 14.23), and an epoch ends with the counts
+// of one such second. So a start in another second finds the row outdated. An epoch begins when the
+// second of the start is over, so that there is a start in the same second only if the clock was
+// set back. Then the counts are below the epoch's: it begins when thousands were skipped.
+type fence struct {
+	epochs, runs string
+	apart        bool // the run is read behind several rows: see withRun
+}
 
 const (
 	second = 1 << 24 // counts begin with the number of one
@@ -50,22 +53,35 @@ func fenceOf(table string) (fence, error) {
 }
 
 // run is the last epoch and the count at which it began, or NULL where that was on another server.
-// The server reads it when it has locked the row, so that at REPEATABLE READ, too, it takes no
-// snapshot before the lock.
+// Where one row is locked, the server reads it behind the lock.
 func (f fence) run() string {
 	return "(SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), NULL) FROM " + f.runs +
 		" ORDER BY epoch DESC LIMIT 1)"
 }
 
-// counted is a column that holds another, and what a token is made of. It is NULL without a run.
-// With the last row, further tokens are drawn: BENCHMARK calls the function so often, and returns
-// 0.
+// counted is a column that holds another, the count of a token, and the run. With the last row,
+// further tokens are drawn: BENCHMARK calls the function so often, and returns 0.
 func (f fence) counted(column string, tokens int, isLast string) string {
-	further := ""
+	run, further := f.run(), ""
+	if f.apart {
+		run = "NULL"
+	}
 	if tokens > 1 {
 		further = fmt.Sprintf(", LEFT(IF(%s, BENCHMARK(%d, UUID_SHORT()), 0), 0)", isLast, tokens-1)
 	}
-	return "CONCAT(" + column + ", ' ', UUID_SHORT(), ' ', " + f.run() + further + ")"
+	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), " + run + further + ")"
+}
+
+// runOfAll begins the row that has the run for several others.
+const runOfAll = "run"
+
+// withRun adds the run to selects that lock several rows. A statement reads all tables as they were
+// at its first plain read, which so comes when the last row is locked.
+func (f fence) withRun(selects ...string) []string {
+	if !f.apart {
+		return selects
+	}
+	return append(selects, "CONCAT('"+runOfAll+" ', COALESCE("+f.run()+", ''))")
 }
 
 // drawnSQL is the token that tokenOf makes of one row of counted, and whether it makes one.
@@ -80,8 +96,12 @@ func drawnSQL(row string) (token, whether string) {
 
 // tokenOf takes the columns of counted apart. The row that was locked last was counted last.
 func tokenOf(rows []string) (columns []string, token int64, err error) {
+	run := ""
+	if n := len(rows); n > 0 && strings.HasPrefix(rows[n-1], runOfAll) {
+		run, rows = strings.TrimPrefix(rows[n-1], runOfAll), rows[:n-1]
+	}
 	for _, row := range rows {
-		fields := strings.Fields(row)
+		fields := strings.Fields(row + run)
 		if len(fields) != 4 {
 			return nil, 0, fencing.ErrNoRun
 		}
@@ -143,7 +163,8 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 }
 
 // drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
-// anybody, however far the counts are skipped before the second.
+// anybody, however far the counts are skipped before the second. It waits until the second in which
+// the server was started is over.
 func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
 	if err != nil {
@@ -163,6 +184,10 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if err := begin(math.MaxUint64); err != nil {
+		return err
+	}
+	over := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0)", second, 1<<32)
+	if _, err := conn.ExecContext(ctx, over); err != nil {
 		return err
 	}
 	for {
@@ -189,8 +214,8 @@ func (f fence) explain(table string, err error) error {
 	case server.NoSuchTable:
 		return locktable.NoFence(table, err)
 	case server.RefusedByPlugin:
-		return fmt.Errorf("an earlier version has made %[1]s, as a MEMORY table, which a replication group does not "+
-			"take: run ALTER TABLE %[1]s ENGINE=InnoDB: %[2]w", f.runs, err)
+		return fmt.Errorf("an earlier version has made %[1]s as a MEMORY table: run Install, or ALTER TABLE %[1]s "+
+			"ENGINE=InnoDB: %[2]w", f.runs, err)
 	}
 	return err
 }

@@ -113,7 +113,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}
 	}
-	for numbered := false; ; {
+	for numbered := 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -130,9 +130,9 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		err = s.explain(clean, request, err)
 		broken := s.rollback(clean)
 		cancel()
-		if errors.Is(err, fencing.ErrNoRun) && !numbered && broken == nil {
+		if errors.Is(err, fencing.ErrNoRun) && numbered < 3 && broken == nil { // each may be spent in the next wait
 			if err = numberRun(ctx, s.conn.Conn, request.Fence); err == nil {
-				numbered = true
+				numbered++
 				continue
 			}
 		}

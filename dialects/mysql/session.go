@@ -216,15 +216,24 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
-	for numbered := false; ; {
+	for numbered := 0; ; {
 		got, err = s.driver.guestLock(ctx, at, request)
 		switch {
 		case errors.Is(err, errPatience):
-		case errors.Is(err, fencing.ErrNoRun) && !numbered:
-			numbered = true
+		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin
+			numbered++
 			if err = s.numberElsewhere(ctx, request.Fence); err != nil {
 				return got, err
 			}
+			if request.Permit != nil { // it is held by now
+				held := *request.Permit
+				held.Held = got.Permit
+				request.Permit = &held
+			}
+		case server.Number(err) == server.NoSuchTable && request.Fence != "":
+			clean, cancel := interrupt.Detached(ctx)
+			defer cancel()
+			return got, s.explainTable(clean, request.Fence, err)
 		default:
 			return got, err
 		}

@@ -328,20 +328,18 @@ func (t *taking) leaveQueue(ctx context.Context) (err error) {
 
 // granted reads which permit was taken, and the token.
 func (t *taking) granted(locked string) (got dialects.Grant, err error) {
-	rows := []string{locked}
-	if t.request.Fence != "" {
-		if rows, got.Token, err = tokenOf(rows); err != nil {
-			return got, err
-		}
-	}
-	row, err := strconv.Atoi(rows[0])
+	id, _, _ := strings.Cut(locked, " ")
+	row, err := strconv.Atoi(id)
 	if err != nil {
 		return got, err
 	}
 	if got.Permit = slices.Index(t.permit.Rows, row); got.Permit < 0 {
 		return got, fmt.Errorf("bug: row %d is no permit of %v", row, t.permit.Rows)
 	}
-	return got, nil
+	if t.request.Fence != "" {
+		_, got.Token, err = tokenOf([]string{locked})
+	}
+	return got, err
 }
 
 // waitEnded is an error when ctx has ended.

@@ -107,9 +107,10 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 		if f, err = fenceOf(request.Fence); err != nil {
 			return nil, err
 		}
+		f.apart = len(request.Values) > 1
 	}
 	if request.Slots > 0 {
-		return []string{slotsSelect(table, column, f, request, into) + locking}, nil
+		return f.withRun(slotsSelect(table, column, f, request, into) + locking), nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -131,7 +132,7 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 		}
 		selects[i] = result + " FROM " + found
 	}
-	return selects, nil
+	return f.withRun(selects...), nil
 }
 
 func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
@@ -156,6 +157,7 @@ func slotsSelect(table, column string, f fence, request dialects.Request, into s
 	for i, value := range request.Values {
 		numbers[i] = value.Text
 	}
-	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s",
-		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column)
+	// In a UNION, MySQL forgets an order without a limit.
+	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s LIMIT %d",
+		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column, len(numbers))
 }

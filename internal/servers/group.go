@@ -125,12 +125,12 @@ func (g *Group) Primary() *Server {
 // Servers are the members, in an order that stays.
 func (g *Group) Servers() []*Server { return g.members }
 
-// role implements Fleet. A member that was stopped, or is cut off, goes on to say that it takes
+// asks implements Fleet. A member that was stopped, or is cut off, goes on to say that it takes
 // writes until it learns better. So the question is put at a level of consistency for which the
 // member needs the group, and that takes a table.
-func (g *Group) role(server *Server) (dsn, query string) {
-	return server.DSN + "?group_replication_consistency=%27BEFORE%27",
-		"SELECT NOT @@read_only AND NOT @@offline_mode FROM txlock.quorum"
+func (g *Group) asks(server *Server) (question, error) {
+	return byQuery(MySQL, server.DSN+"?group_replication_consistency=%27BEFORE%27",
+		"SELECT NOT @@read_only AND NOT @@offline_mode FROM txlock.quorum")
 }
 
 // End ends the primary.

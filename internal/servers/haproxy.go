@@ -2,7 +2,6 @@ package servers
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -112,7 +111,7 @@ type role struct {
 	listener net.Listener
 	server   http.Server
 	asked    chan struct{} // gets the first questions
-	db       *sql.DB
+	question question
 }
 
 func listenRole(fleet Fleet, server *Server) (*role, error) {
@@ -121,19 +120,16 @@ func listenRole(fleet Fleet, server *Server) (*role, error) {
 		return nil, err
 	}
 	r := &role{of: of, asked: make(chan struct{}, 2)}
-	dsn, query := fleet.role(server)
-	if r.db, err = sql.Open(server.Kind.driver(), dsn); err != nil {
+	if r.question, err = fleet.asks(server); err != nil {
 		return nil, err
 	}
-	r.db.SetMaxOpenConns(1)
 	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return nil, errors.Join(err, r.db.Close())
+		return nil, errors.Join(err, r.question.Close())
 	}
 	r.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		ctx, cancel := context.WithTimeout(request.Context(), 500*time.Millisecond)
 		defer cancel()
-		var leads bool
-		if err := r.db.QueryRowContext(ctx, query).Scan(&leads); err != nil || !leads {
+		if leads, err := r.question.leads(ctx); err != nil || !leads {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		select {
@@ -147,7 +143,7 @@ func listenRole(fleet Fleet, server *Server) (*role, error) {
 
 func (r *role) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-func (r *role) close() error { return errors.Join(r.server.Close(), r.db.Close()) }
+func (r *role) close() error { return errors.Join(r.server.Close(), r.question.Close()) }
 
 // addressOf is the address in a server's DSN.
 func addressOf(server *Server) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -35,9 +36,10 @@ const (
 	// Killed: the primary is killed with all its processes. What it holds and the standby never got
 	// is discarded when it comes back.
 	Killed
-	// Stopped: the processor is taken from the primary until another leads. Of a Group.
+	// Stopped: the processor is taken from the primary until another leads. Not of a Pair.
 	Stopped
-	// Isolated: the primary reaches no other server until it has given up. Of a Group.
+	// Isolated: the primary reaches no other server, or not those who elect, until it has given up.
+	// Not of a Pair.
 	Isolated
 )
 
@@ -46,7 +48,7 @@ func (w Way) String() string {
 	return [...]string{Planned: "planned", Killed: "killed", Stopped: "stopped", Isolated: "isolated"}[w]
 }
 
-// Fleet is servers of which one takes writes: a Pair or a Group.
+// Fleet is servers of which one takes writes: a Pair, a Group or a Patroni.
 type Fleet interface {
 	// Primary is the server that takes writes.
 	Primary() *Server
@@ -61,20 +63,37 @@ type Fleet interface {
 	// Stop stops all servers and removes their data.
 	Stop() error
 
-	// role is how a server is asked whether it is the primary: where, and by which query.
-	role(server *Server) (dsn, query string)
+	// asks is how a server is asked whether it is the primary.
+	asks(server *Server) (question, error)
+}
+
+// question is whether a server is the primary. To be closed.
+type question struct {
+	leads func(context.Context) (bool, error)
+	io.Closer
+}
+
+// byQuery asks by a query on a connection of its own.
+func byQuery(kind Kind, dsn, query string) (question, error) {
+	db, err := sql.Open(kind.driver(), dsn)
+	if err != nil {
+		return question{}, err
+	}
+	db.SetMaxOpenConns(1)
+	return question{func(ctx context.Context) (leads bool, err error) {
+		err = db.QueryRowContext(ctx, query).Scan(&leads)
+		return leads, err
+	}, db}, nil
 }
 
 // Leads says whether a server of a fleet takes writes, as the server says itself.
-func Leads(ctx context.Context, fleet Fleet, server *Server) (leads bool, err error) {
-	dsn, query := fleet.role(server)
-	db, err := sql.Open(server.Kind.driver(), dsn)
+func Leads(ctx context.Context, fleet Fleet, server *Server) (bool, error) {
+	q, err := fleet.asks(server)
 	if err != nil {
 		return false, err
 	}
-	defer db.Close()
-	err = db.QueryRowContext(ctx, query).Scan(&leads)
-	return leads, err
+	defer q.Close()
+	return q.leads(ctx)
 }
 
 // replication is what differs between the databases.
@@ -202,7 +221,9 @@ func (p *Pair) Rejoin(ctx context.Context) error {
 	return p.flow.wait(ctx, p.primary, p.standby, p.Synchronous)
 }
 
-func (p *Pair) role(server *Server) (dsn, query string) { return server.DSN, p.flow.leads() }
+func (p *Pair) asks(server *Server) (question, error) {
+	return byQuery(p.Kind, server.DSN, p.flow.leads())
+}
 
 // Stop stops both servers and removes their data.
 func (p *Pair) Stop() (err error) {

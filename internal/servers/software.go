@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 )
 
@@ -84,4 +85,15 @@ func (s Software) start(ctx context.Context, line []string, origin string) (*Ser
 			answers: s.Answers, ending: s.Ending,
 		}
 	})
+}
+
+// ProgramOf finds a program of the machine, or in a tree of packages, whose script run starts it.
+func ProgramOf(name string) func(root string) ([]string, error) {
+	return func(root string) ([]string, error) {
+		if root != "" {
+			return []string{filepath.Join(root, "run"), "usr/bin/" + name}, nil
+		}
+		path, err := exec.LookPath(name)
+		return []string{path}, err
+	}
 }

@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 
@@ -59,19 +60,62 @@ func TestPrimaryAgain(t *testing.T) {
 				require.NoError(t, e.Admin.QueryRow("SELECT MAX(epoch) FROM "+table+"_runs").Scan(&run))
 				return run
 			}
-			first, err := f.Locks.Mutex("a").Lock(background)
-			require.NoError(t, err)
-			granted := f.Queue(t, 1, "a")
+			all := []string{"a", "b", "c"} // a wait for each, so for the first of their slots and for the last
+			for _, key := range all {
+				first, err := f.Locks.Mutex(key).Lock(background)
+				require.NoError(t, err)
+				granted := make(chan *txlock.Lock, 1)
+				go func() {
+					if lock, err := f.Locks.Mutex(all...).Lock(background); err == nil {
+						granted <- lock
+					}
+				}()
+				f.Waiters(t, 1)
+				other := away()
+				require.NoError(t, first.Unlock(background))
+				second := testbed.Receive(t, granted)
+				require.Greater(t, testbed.RunOf(second.Token()), other, key)
+				require.NoError(t, second.Unlock(background))
+			}
 			other := away()
-			require.NoError(t, first.Unlock(background))
-			second := testbed.Receive(t, granted)
-			require.Greater(t, testbed.RunOf(second.Token()), other)
-			require.NoError(t, second.Unlock(background))
+			permit, err := f.Locks.Semaphore("s", 3).TryLock(background)
+			require.NoError(t, err)
+			require.Greater(t, testbed.RunOf(permit.Token()), other)
+			require.NoError(t, permit.Unlock(background))
+			other = away()
+			require.NoError(t, f.Locks.Mutex("a").Do(background, func(ctx context.Context, _ *sql.Tx) error {
+				permit, err := f.Locks.Semaphore("s", 3).TryLock(ctx)
+				require.NoError(t, err)
+				require.Greater(t, testbed.RunOf(permit.Token()), other)
+				return permit.Unlock(ctx)
+			}))
 			other = away()
 			third, err := f.Locks.Mutex("a").Lock(background)
 			require.NoError(t, err)
 			require.Greater(t, testbed.RunOf(third.Token()), other)
 			require.NoError(t, third.Unlock(background))
 		}
+	})
+}
+
+// A table of runs that an earlier version has made in memory.
+func TestRunsOfBefore(t *testing.T) {
+	t.Parallel()
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
+		f, table := testbed.NewFixtureWithTable(t, e, testbed.MySQLOpened(), txlock.WithFencing(), txlock.WithSlots(16))
+		require.NoError(t, f.Locks.Install(background))
+		e.AsAdmin(t, "ALTER TABLE "+table+"_runs ENGINE=MEMORY")
+		first, err := f.Locks.Mutex("a").Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, first.Unlock(background))
+		require.NoError(t, f.Locks.Install(background))
+		var name, definition string
+		require.NoError(t, e.Admin.QueryRow("SHOW CREATE TABLE "+table+"_runs").Scan(&name, &definition))
+		require.Contains(t, definition, "InnoDB")
+		second, err := f.Locks.Mutex("a").Lock(background)
+		require.NoError(t, err)
+		require.Equal(t, testbed.RunOf(first.Token()), testbed.RunOf(second.Token()))
+		require.Greater(t, second.Token(), first.Token())
+		require.NoError(t, second.Unlock(background))
 	})
 }

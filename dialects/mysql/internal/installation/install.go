@@ -118,6 +118,9 @@ func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string,
 			return made, locktable.Older(t.name, err)
 		}
 		if err == nil { // it exists; not every engine has the same error for that
+			if err := toInnoDB(ctx, conn, t.name); err != nil {
+				return made, err
+			}
 			continue
 		}
 		_, err = conn.ExecContext(ctx, "CREATE TABLE "+t.name+t.definition)
@@ -129,6 +132,16 @@ func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string,
 		}
 	}
 	return made, nil
+}
+
+// toInnoDB changes a table that an earlier version has made in memory: those of runs were.
+func toInnoDB(ctx context.Context, conn *sql.Conn, table string) error {
+	var name, definition string
+	err := conn.QueryRowContext(ctx, "SHOW CREATE TABLE "+table).Scan(&name, &definition)
+	if err == nil && strings.Contains(definition, ") ENGINE=MEMORY") {
+		_, err = conn.ExecContext(ctx, "ALTER TABLE "+table+" ENGINE=InnoDB")
+	}
+	return err
 }
 
 // Schema does what dialects.Driver promises.

@@ -1,0 +1,45 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/tier"
+)
+
+func TestClustersChangePlaces(t *testing.T) {
+	if !tier.Full() { // these take minutes, and the torture program has them too
+		return
+	}
+	t.Parallel()
+	ctx := context.Background()
+	for name, start := range map[string]func() (Fleet, error){
+		"Group Replication": func() (Fleet, error) { return StartGroup(ctx) },
+		"Patroni":           func() (Fleet, error) { return StartPatroni(ctx, Postgres()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fleet, err := start()
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
+			proxy, err := StartHAProxy(ctx, fleet)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, proxy.Stop()) })
+			do(t, open(t, proxy), "CREATE TABLE t (n INT PRIMARY KEY)")
+			for n, way := range []Way{Planned, Killed, Stopped, Isolated, Planned} {
+				former := fleet.Primary()
+				require.NoError(t, fleet.End(ctx, way), way)
+				require.NoError(t, fleet.Promote(ctx), way)
+				require.NotEqual(t, former, fleet.Primary(), way)
+				require.NoError(t, fleet.Rejoin(ctx), way)
+				require.NoError(t, proxy.answering(ctx), way)
+				do(t, open(t, proxy), fmt.Sprintf("INSERT INTO t VALUES (%d)", n))
+				leads, _ := Leads(ctx, fleet, former)
+				require.False(t, leads, way)
+			}
+		})
+	}
+}
