@@ -190,6 +190,8 @@ func (g *Group) others() (others []*Server) {
 func (g *Group) Promote(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, elected)
+	defer cancel()
 	return poll(ctx, 10*time.Millisecond, func() (failed error) {
 		for _, member := range g.others() {
 			leads, err := Leads(ctx, g, member)
@@ -203,15 +205,20 @@ func (g *Group) Promote(ctx context.Context) error {
 	})
 }
 
-// Rejoin makes the former primary a member again.
+// Rejoin makes the former primary a member again, and any other that has given up meanwhile.
 func (g *Group) Rejoin(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_ = g.former.Continue() // one that was not stopped goes on as it is
-	if err := g.join(ctx, g.former); err != nil {
-		return fmt.Errorf("make the former primary a member: %w", err)
+	for _, member := range g.members {
+		if err := g.join(ctx, member); err != nil {
+			return fmt.Errorf("make %s a member: %w", member.DSN, err)
+		}
 	}
-	return nil
+	return on(g.primary, func(a asks) error {
+		return a.until(ctx, "SELECT COUNT(*) = "+strconv.Itoa(len(g.members))+
+			" FROM performance_schema.replication_group_members WHERE MEMBER_STATE = 'ONLINE'")
+	})
 }
 
 // Stop stops all members and removes their data.

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -127,7 +126,7 @@ func listenRole(fleet Fleet, server *Server) (*role, error) {
 		return nil, errors.Join(err, r.question.Close())
 	}
 	r.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		ctx, cancel := context.WithTimeout(request.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(request.Context(), answered)
 		defer cancel()
 		if leads, err := r.question.leads(ctx); err != nil || !leads {
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -67,6 +67,12 @@ type Fleet interface {
 	asks(server *Server) (question, error)
 }
 
+// answered is how long a server may take to say that it is the primary.
+const answered = 500 * time.Millisecond
+
+// elected is how long a fleet may take to find another primary.
+const elected = 2 * time.Minute
+
 // question is whether a server is the primary. To be closed.
 type question struct {
 	leads func(context.Context) (bool, error)
@@ -86,13 +92,16 @@ func byQuery(kind Kind, dsn, query string) (question, error) {
 	}, db}, nil
 }
 
-// Leads says whether a server of a fleet takes writes, as the server says itself.
+// Leads says whether a server of a fleet takes writes, as the server says itself. One that does not
+// answer soon, as it may wait for others, does not.
 func Leads(ctx context.Context, fleet Fleet, server *Server) (bool, error) {
 	q, err := fleet.asks(server)
 	if err != nil {
 		return false, err
 	}
 	defer q.Close()
+	ctx, cancel := context.WithTimeout(ctx, answered)
+	defer cancel()
 	return q.leads(ctx)
 }
 

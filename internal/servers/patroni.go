@@ -147,7 +147,8 @@ func (n *node) config(found programs, folder string, port int) string {
 	text, _ := json.MarshalIndent(object{
 		"scope": "txlock", "name": n.name,
 		"restapi": object{"listen": api, "connect_address": api},
-		"etcd3":   object{"host": n.etcd.Addr()},
+		// Otherwise it would ask etcd for its own address.
+		"etcd3": object{"hosts": []string{n.etcd.Addr()}, "use_proxies": true},
 		"bootstrap": object{
 			"dcs": object{
 				"ttl": 20, "loop_wait": 1, "retry_timeout": 3, "synchronous_mode": true,
@@ -199,7 +200,9 @@ func (p *Patroni) whole(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*startUp)
 	defer cancel()
 	return poll(ctx, 100*time.Millisecond, func() error {
-		text, err := p.primary.ask(ctx, http.MethodGet, "/cluster", "")
+		once, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		text, err := p.primary.ask(once, http.MethodGet, "/cluster", "")
 		if err != nil {
 			return err
 		}
@@ -282,6 +285,8 @@ func (p *Patroni) End(ctx context.Context, way Way) error {
 func (p *Patroni) Promote(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, elected)
+	defer cancel()
 	return poll(ctx, 10*time.Millisecond, func() (failed error) {
 		for _, n := range p.nodes {
 			if n == p.former {

@@ -39,7 +39,7 @@ var faultKinds = []faultKind{
 	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
 }
 
-// switchKinds are the faults of a pair, and all of them those of a group.
+// switchKinds are the faults of a cluster of three. A pair has the first two.
 var switchKinds = []faultKind{switchPlanned, switchKilled, switchStopped, switchIsolated}
 
 // wayOf is how the primary ends at a switchover.

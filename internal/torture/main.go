@@ -57,8 +57,8 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
 		"look-first")
 	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy; on "+
-		"PostgreSQL, by hosts: a connection string with both; on MySQL, by group: a replication group of three, "+
-		"through HAProxy")
+		"PostgreSQL, by hosts: a connection string with both; or on three servers, through HAProxy: patroni on "+
+		"PostgreSQL, group (Group Replication) on MySQL")
 	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
 	flags.BoolVar(&s.Asynchronous, "asynchronous", false, "with -pair, commits do not wait for the standby: "+
 		"acknowledged work will be lost")
@@ -97,11 +97,14 @@ func (s *settings) check(kinds []servers.Kind) error {
 	if s.Pair == "" {
 		s.Switches = 0
 	}
+	if (s.Pair == pairGroup || s.Pair == pairPatroni) && s.Asynchronous {
+		return fmt.Errorf("commits wait for others in a cluster: not -asynchronous with -pair %s", s.Pair)
+	}
 	for _, kind := range kinds {
 		possible := []string{"", pairHAProxy}
 		switch {
 		case isPostgres(kind):
-			possible = append(possible, pairHosts)
+			possible = append(possible, pairHosts, pairPatroni)
 		case kind == servers.MySQL:
 			possible = append(possible, pairGroup)
 		}

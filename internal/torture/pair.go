@@ -14,10 +14,11 @@ import (
 const (
 	pairHAProxy = "haproxy"
 	pairHosts   = "hosts" // both are in the connection string
-	pairGroup   = "group" // by HAProxy, and the pair is a replication group
+	pairGroup   = "group" // a replication group, by HAProxy
+	pairPatroni = "patroni"
 )
 
-// site is a pair, or a group, and the way to its primary.
+// site is a pair, or a cluster of three, and the way to its primary.
 type site struct {
 	servers servers.Fleet
 	proxy   *servers.Server // or nil
@@ -25,12 +26,19 @@ type site struct {
 }
 
 func startSite(ctx context.Context, kind servers.Kind, way string, synchronous bool) (*site, error) {
-	if way == pairGroup {
+	switch way {
+	case pairGroup:
 		group, err := servers.StartGroup(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return behindProxy(ctx, group)
+	case pairPatroni:
+		cluster, err := servers.StartPatroni(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		return behindProxy(ctx, cluster)
 	}
 	pair, err := servers.StartPair(ctx, kind, synchronous)
 	if err != nil {

@@ -33,6 +33,18 @@ func TestPairsChangePlaces(t *testing.T) {
 			result := switched(t, settings{Kind: kind, Pair: pairHAProxy, Switches: 6})
 			require.Empty(t, result.Violations)
 		})
+		if kind == servers.MySQL {
+			t.Run("group", func(t *testing.T) {
+				result := switched(t, settings{Kind: kind, Pair: pairGroup, Switches: 8})
+				require.Empty(t, result.Violations)
+			})
+		}
+		if kind == servers.Postgres() {
+			t.Run("Patroni", func(t *testing.T) {
+				result := switched(t, settings{Kind: kind, Pair: pairPatroni, Switches: 8})
+				require.Empty(t, result.Violations)
+			})
+		}
 		if isPostgres(kind) {
 			t.Run(kind.String()+" by hosts", func(t *testing.T) {
 				result := switched(t, settings{Kind: kind, Pair: pairHosts, Switches: 6})

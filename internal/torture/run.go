@@ -153,7 +153,7 @@ func (t *trial) faultKinds() []faultKind {
 		return nil // deadlocks and races come by themselves
 	}
 	switch {
-	case t.Pair == pairGroup:
+	case t.Pair == pairGroup, t.Pair == pairPatroni:
 		return switchKinds
 	case t.pair != nil:
 		return []faultKind{switchPlanned, switchKilled}
