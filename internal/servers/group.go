@@ -47,7 +47,7 @@ func memberSettings(number int, own, all string) []string {
 }
 
 // majorityTimeout is how long a primary waits for its majority, in seconds.
-const majorityTimeout = 2
+const majorityTimeout = 10
 
 // StartGroup starts a group.
 func StartGroup(ctx context.Context) (*Group, error) {

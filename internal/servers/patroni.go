@@ -154,7 +154,9 @@ func (n *node) config(found programs, folder string, port int) string {
 				"ttl": 20, "loop_wait": 1, "retry_timeout": 3, "synchronous_mode": true,
 				"postgresql": object{"use_pg_rewind": true, "use_slots": true},
 			},
-			"initdb": []any{object{"encoding": "UTF8"}, object{"locale": "C"}, object{"auth": "trust"}, "data-checksums"},
+			"initdb": []any{
+				object{"encoding": "UTF8"}, object{"locale": "C"}, object{"auth": "trust"}, "data-checksums",
+			},
 		},
 		"postgresql": object{
 			"listen": at, "connect_address": at, "data_dir": dataIn(folder), "bin_dir": filepath.Dir(found.server[0]),
@@ -167,7 +169,8 @@ func (n *node) config(found programs, folder string, port int) string {
 				"unix_socket_directories": folder, "max_connections": 200, "jit": "off",
 				"dynamic_shared_memory_type": "mmap", // as in plan
 			},
-			"remove_data_directory_on_rewind_failure": true, "remove_data_directory_on_diverged_timelines": true,
+			"remove_data_directory_on_rewind_failure":     true,
+			"remove_data_directory_on_diverged_timelines": true,
 		},
 	}, "", "  ") // of what is here it makes a text
 	return string(text)
