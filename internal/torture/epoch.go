@@ -17,8 +17,9 @@ type epoch struct {
 	Stalls     []fault      `json:"stalls,omitempty"` // in the order in which they began
 
 	lease         time.Duration
-	workers       int // processes times goroutines
-	keys          int // of locks, before those of elections and semaphores
+	workers       int   // processes times goroutines
+	keys          int   // of locks, before those of elections and semaphores
+	mending       int64 // how long a cluster took to be whole again behind a switchover, at the most
 	before, after *ledger
 }
 
@@ -41,7 +42,8 @@ func (e *epoch) explanation(o *operation) (earliest, latest *fault) {
 
 func (e *epoch) explanationUntil(o *operation, end int64) (earliest, latest *fault) {
 	explains := func(f *fault) bool {
-		return (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= f.Healed+e.grace()
+		over := f.Healed + e.mending + e.grace()
+		return (f.Victim == everybody || f.Victim == o.Process) && f.Start <= end && o.Call <= over
 	}
 	for i := range e.Faults {
 		if f := &e.Faults[i]; explains(f) {

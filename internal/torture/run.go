@@ -240,6 +240,9 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	for len(t.enemy.kinds) > 0 && active.Err() == nil && !t.switched(e) {
 		f, err := t.enemy.strike(context.WithoutCancel(ctx)) // a fault is healed even if the run is interrupted
 		e.Faults = append(e.Faults, f)
+		if f.Kind.switches() {
+			e.mending = max(e.mending, now()-f.Healed)
+		}
 		if err != nil {
 			return err
 		}
