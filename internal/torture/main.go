@@ -8,6 +8,8 @@
 //
 //	go run ./internal/torture -pair haproxy -switches 50 -engine mysql
 //
+// With -pair patroni or -pair group, on a cluster of three.
+//
 // With -lock it tortures locks that people make by hand, to show that it finds violations.
 package main
 

@@ -56,7 +56,7 @@ func TestPrimaryAgain(t *testing.T) {
 			require.NoError(t, f.Locks.Install(background))
 			away := func() (run int64) {
 				f.AsAdmin(t, "INSERT INTO "+table+"_epochs VALUES ()")
-				f.AsAdmin(t, "REPLACE INTO "+table+"_runs SELECT 4242, MAX(epoch), 1 FROM "+table+"_epochs")
+				f.AsAdmin(t, "REPLACE INTO "+table+"_runs SELECT 4242, MAX(epoch), UUID_SHORT() FROM "+table+"_epochs")
 				require.NoError(t, e.Admin.QueryRow("SELECT MAX(epoch) FROM "+table+"_runs").Scan(&run))
 				return run
 			}
