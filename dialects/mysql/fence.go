@@ -19,7 +19,7 @@ import (
 
 // fence is what tokens are drawn from. A token is an epoch, and a count in that epoch, which comes
 // from UUID_SHORT(), a counter in the server's memory that every call increases. The statement that
-// locks the rows reads both, row by row as they are locked, and writes nothing.
+// locks the rows draws a count with each, reads the epoch behind the lock, and writes nothing.
 //
 // runs has a row for each epoch: the server's number, and the count at which the epoch began. The
 // last row alone is good, and only on its own server, until its counts are spent. Where it is not

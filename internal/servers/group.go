@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // Group is a replication group of three servers of MySQL with one primary, as InnoDB Cluster has
@@ -177,32 +177,19 @@ func (g *Group) End(ctx context.Context, way Way) error {
 }
 
 // others are the members but the former primary.
-func (g *Group) others() (others []*Server) {
-	for _, member := range g.members {
-		if member != g.former {
-			others = append(others, member)
-		}
-	}
-	return others
+func (g *Group) others() []*Server {
+	return slices.DeleteFunc(slices.Clone(g.members), func(s *Server) bool { return s == g.former })
 }
 
 // Promote returns when another member has taken over, and takes writes.
 func (g *Group) Promote(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, elected)
-	defer cancel()
-	return poll(ctx, 10*time.Millisecond, func() (failed error) {
-		for _, member := range g.others() {
-			leads, err := Leads(ctx, g, member)
-			if leads {
-				g.primary = member
-				return nil
-			}
-			failed = errors.Join(failed, err)
-		}
-		return errors.Join(errors.New("no member has taken over"), failed)
-	})
+	next, err := successor(ctx, g, g.former)
+	if err == nil {
+		g.primary = next
+	}
+	return err
 }
 
 // Rejoin makes the former primary a member again, and any other that has given up meanwhile.

@@ -67,6 +67,27 @@ type Fleet interface {
 	asks(server *Server) (question, error)
 }
 
+// successor waits until another server of a fleet than the former primary takes writes.
+func successor(ctx context.Context, fleet Fleet, former *Server) (next *Server, err error) {
+	ctx, cancel := context.WithTimeout(ctx, elected)
+	defer cancel()
+	err = poll(ctx, 10*time.Millisecond, func() (failed error) {
+		for _, server := range fleet.Servers() {
+			if server == former {
+				continue
+			}
+			leads, err := Leads(ctx, fleet, server)
+			if leads {
+				next = server
+				return nil
+			}
+			failed = errors.Join(failed, err)
+		}
+		return errors.Join(errors.New("no other server has taken over"), failed)
+	})
+	return next, err
+}
+
 // answered is how long a server may take to say that it is the primary.
 const answered = 500 * time.Millisecond
 

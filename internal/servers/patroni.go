@@ -3,6 +3,7 @@ package servers
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -21,9 +22,10 @@ import (
 )
 
 // Patroni is a cluster of three servers of PostgreSQL under Patroni, with an etcd of one node. A
-// commit returns after a standby has received it. All are private instances, even if an address is
-// given.
+// commit returns after a standby has received it. The servers are private instances, even if an
+// address is given. The etcd may be a given one, in which each cluster has a name of its own.
 type Patroni struct {
+	scope   string
 	nodes   []*node
 	etcd    *Server
 	mu      sync.Mutex
@@ -73,7 +75,7 @@ var Etcd = Software{
 		}
 	},
 	Answers: func(ctx context.Context, dsn string) error {
-		_, err := get(ctx, http.MethodGet, dsn+"/health", "")
+		_, err := overHTTP(ctx, http.MethodGet, dsn+"/health", "")
 		return err
 	},
 }
@@ -88,7 +90,7 @@ func StartPatroni(ctx context.Context, kind Kind) (*Patroni, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Patroni{}
+	p := &Patroni{scope: "txlock-" + rand.Text()}
 	if p.etcd, err = Etcd.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (p *Patroni) startNode(ctx context.Context, kind Kind, found programs, root
 			files: map[string]string{
 				script:                               patroniScript,
 				filepath.Join(folder, "python"):      "#!/bin/sh\nexec " + python + " \"$@\"\n",
-				filepath.Join(folder, "patroni.yml"): n.config(found, folder, port),
+				filepath.Join(folder, "patroni.yml"): n.config(p.scope, found, folder, port),
 			},
 			dsn:     strings.Replace(urlOf(kind, port), "/postgres?", "/txlock?", 1),
 			answers: kind.answers, ending: syscall.SIGTERM,
@@ -141,11 +143,11 @@ func (p *Patroni) startNode(ctx context.Context, kind Kind, found programs, root
 
 // config is the configuration of a node. JSON is YAML, too. The times are the shortest that Patroni
 // takes.
-func (n *node) config(found programs, folder string, port int) string {
+func (n *node) config(scope string, found programs, folder string, port int) string {
 	type object = map[string]any
 	at, api := "127.0.0.1:"+strconv.Itoa(port), "127.0.0.1:"+strconv.Itoa(n.api)
 	text, _ := json.MarshalIndent(object{
-		"scope": "txlock", "name": n.name,
+		"scope": scope, "name": n.name,
 		"restapi": object{"listen": api, "connect_address": api},
 		// Otherwise it would ask etcd for its own address.
 		"etcd3": object{"hosts": []string{n.etcd.Addr()}, "use_proxies": true},
@@ -176,8 +178,8 @@ func (n *node) config(found programs, folder string, port int) string {
 	return string(text)
 }
 
-// get asks over HTTP.
-func get(ctx context.Context, method, url, body string) (answer []byte, err error) {
+// overHTTP is the answer to a request.
+func overHTTP(ctx context.Context, method, url, body string) (answer []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -195,7 +197,7 @@ func get(ctx context.Context, method, url, body string) (answer []byte, err erro
 }
 
 func (n *node) ask(ctx context.Context, method, path, body string) ([]byte, error) {
-	return get(ctx, method, "http://127.0.0.1:"+strconv.Itoa(n.api)+path, body)
+	return overHTTP(ctx, method, "http://127.0.0.1:"+strconv.Itoa(n.api)+path, body)
 }
 
 // whole returns when one server leads, a standby is synchronous, and all stream.
@@ -246,9 +248,13 @@ func (p *Patroni) Servers() (all []*Server) {
 	return all
 }
 
-// asks implements Fleet. It asks Patroni, which stops to say so when its key in etcd is over.
+func (p *Patroni) nodeOf(server *Server) *node {
+	return p.nodes[slices.IndexFunc(p.nodes, func(n *node) bool { return n.Server == server })]
+}
+
+// asks implements Fleet. It asks Patroni, which says so only as long as its key in etcd lasts.
 func (p *Patroni) asks(server *Server) (question, error) {
-	n := p.nodes[slices.IndexFunc(p.nodes, func(n *node) bool { return n.Server == server })]
+	n := p.nodeOf(server)
 	return question{func(ctx context.Context) (bool, error) {
 		_, err := n.ask(ctx, http.MethodGet, "/primary", "")
 		return err == nil, err
@@ -268,6 +274,8 @@ func (p *Patroni) End(ctx context.Context, way Way) error {
 		return p.former.Pause()
 	case Isolated:
 		p.former.etcd.Behave(wire.Network{Drop: true})
+		ctx, cancel := context.WithTimeout(ctx, elected)
+		defer cancel()
 		return poll(ctx, 10*time.Millisecond, func() error {
 			q, err := byQuery(p.former.Kind, p.former.DSN, "SELECT NOT pg_is_in_recovery()")
 			if err != nil {
@@ -288,22 +296,11 @@ func (p *Patroni) End(ctx context.Context, way Way) error {
 func (p *Patroni) Promote(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, elected)
-	defer cancel()
-	return poll(ctx, 10*time.Millisecond, func() (failed error) {
-		for _, n := range p.nodes {
-			if n == p.former {
-				continue
-			}
-			leads, err := Leads(ctx, p, n.Server)
-			if leads {
-				p.primary = n
-				return nil
-			}
-			failed = errors.Join(failed, err)
-		}
-		return errors.Join(errors.New("no other server has taken over"), failed)
-	})
+	next, err := successor(ctx, p, p.former.Server)
+	if err == nil {
+		p.primary = p.nodeOf(next)
+	}
+	return err
 }
 
 // Rejoin makes the former primary a standby.

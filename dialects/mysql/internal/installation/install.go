@@ -90,6 +90,9 @@ func complete(ctx context.Context, conn *sql.Conn, layout dialects.Layout, table
 		return err
 	}
 	made, err := create(ctx, conn, lacking)
+	if err == nil {
+		err = runsToInnoDB(ctx, conn, layout.Table)
+	}
 	if _, seeded := before.Seeded(layout.Table); seeded == nil && err == nil {
 		return nil
 	}
@@ -118,9 +121,6 @@ func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string,
 			return made, locktable.Older(t.name, err)
 		}
 		if err == nil { // it exists; not every engine has the same error for that
-			if err := toInnoDB(ctx, conn, t.name); err != nil {
-				return made, err
-			}
 			continue
 		}
 		_, err = conn.ExecContext(ctx, "CREATE TABLE "+t.name+t.definition)
@@ -134,10 +134,14 @@ func create(ctx context.Context, conn *sql.Conn, tables []table) (made []string,
 	return made, nil
 }
 
-// toInnoDB changes a table that an earlier version has made in memory: those of runs were.
-func toInnoDB(ctx context.Context, conn *sql.Conn, table string) error {
+// runsToInnoDB changes the table of runs, if an earlier version has made it in memory.
+func runsToInnoDB(ctx context.Context, conn *sql.Conn, locks string) error {
+	table, err := sqltext.Beside(locks, locktable.Runs)
+	if err != nil {
+		return err
+	}
 	var name, definition string
-	err := conn.QueryRowContext(ctx, "SHOW CREATE TABLE "+table).Scan(&name, &definition)
+	err = conn.QueryRowContext(ctx, "SHOW CREATE TABLE "+table).Scan(&name, &definition)
 	if err == nil && strings.Contains(definition, ") ENGINE=MEMORY") {
 		_, err = conn.ExecContext(ctx, "ALTER TABLE "+table+" ENGINE=InnoDB")
 	}
