@@ -23,6 +23,7 @@ func TestCrowdedViewsMariaDB(t *testing.T) {
 	t.Run("who looks for one holder does not wait for who looks for many", func(t *testing.T) { inspectsInTurns(t, e) })
 	t.Run("a holder is looked for until the picture is not old any more",
 		func(t *testing.T) { inspectsOldPictures(t, e) })
+	t.Run("an old picture of another reader is not shown", func(t *testing.T) { inspectsTheNewest(t, e) })
 }
 
 // crowd is a lock table whose slots one session holds, and a Locker on it.
@@ -119,4 +120,38 @@ func inspectsOldPictures(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, got.err)
 	require.Len(t, got.shown, 1)
 	require.Equal(t, session, got.shown[0].Holder.ID)
+}
+
+// Another reader keeps the picture old from before the row changed hands until Inspect begins.
+func inspectsTheNewest(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	locks, _, name := slotTable(t, f, 1)
+	old := func() { f.Total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx") }
+	take := "SELECT COUNT(*) FROM " + name + " FOR UPDATE"
+	queue := func() (tx *sql.Tx, session string, granted <-chan error) {
+		tx, session = outsider(t, f, "SELECT 1")
+		answer := make(chan error, 1)
+		go func() { answer <- f.Exec(background, tx, take) }()
+		eventually.Every(t, "it waits", time.Millisecond, func() bool {
+			old()
+			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE ID = "+session+
+				" AND INFO = '"+take+"'") == 1
+		})
+		return tx, session, answer
+	}
+	first, _ := outsider(t, f, take)
+	second, session, granted := queue()
+	f.Waiters(t, 1) // the picture has the first as the holder
+	require.NoError(t, f.End(background, first, false))
+	require.NoError(t, <-granted)
+	third, waiter, granted := queue()
+	shown, err := locks.Inspect(background)
+	require.NoError(t, err)
+	require.Len(t, shown, 1)
+	require.Equal(t, session, shown[0].Holder.ID)
+	require.Len(t, shown[0].Waiters, 1)
+	require.Equal(t, waiter, shown[0].Waiters[0].ID)
+	require.NoError(t, f.End(background, second, false))
+	require.NoError(t, <-granted)
+	require.NoError(t, f.End(background, third, false))
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -16,13 +18,13 @@ import (
 // mariadb shows a row lock, in InnoDB's views, only while somebody waits for it. Other held rows
 // are found by trying, and their holders by waiting for them for a moment: see findHolders.
 //
-// Within 100 ms the server serves an old picture, so readings are spaced out. A reader leaves after
-// each picture, so that a long search does not keep others waiting.
+// Within 100 ms of a reading the server serves the same picture again, so readings are spaced out. A
+// reader leaves after each picture, so that a long search does not keep others waiting.
 type mariadb struct {
 	control *sql.DB
 	reader  chan struct{} // has room for one, to whom the fields below belong
-	last    time.Time     // the next picture has to be newer than this
-	old     bool          // the last picture was old, because somebody else reads too
+	last    time.Time     // of the last reading
+	old     bool          // it was served an old picture, because somebody else reads too
 }
 
 func (*mariadb) present() string { return "SELECT ID FROM information_schema.processlist WHERE ID = " }
@@ -54,7 +56,35 @@ func (m *mariadb) enter(ctx context.Context) error {
 
 func (m *mariadb) leave() { <-m.reader }
 
-// rest waits until a reading shows the present, unless somebody else reads all the time.
+// renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
+// so this begins a transaction, and reads until it sees the very statement that looks for it there.
+// When others read all the time, the server makes none, and the old one has to do.
+func (m *mariadb) renew(ctx context.Context, p *picture) (err error) {
+	const looks = 4
+	if _, err := p.ask(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
+		return err
+	}
+	defer func() {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		_, failed := p.ask(clean, "ROLLBACK")
+		err = cmp.Or(err, failed)
+	}()
+	for range looks {
+		if err := m.rest(ctx); err != nil {
+			return err
+		}
+		found, err := p.ask(ctx, fmt.Sprintf("SELECT 1 FROM information_schema.innodb_trx WHERE "+
+			"trx_mysql_thread_id = CONNECTION_ID() AND LOCATE('look %d', trx_query) > 0", rand.Uint64()))
+		m.last, m.old = time.Now(), len(found) == 0
+		if err != nil || !m.old {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest waits until the picture that was read last is not served any more.
 func (m *mariadb) rest(ctx context.Context) error {
 	const cached = 105 * time.Millisecond
 	spread := 30 * time.Millisecond // so that two readers do not stay in step
@@ -137,7 +167,7 @@ const (
 // readLocks reads the sessions and the locks that somebody waits for. Silent is how many
 // transactions hold other locks. It is called between enter and leave.
 func (m *mariadb) readLocks(ctx context.Context, p *picture) (silent int, err error) {
-	if err := m.rest(ctx); err != nil {
+	if err := m.renew(ctx, p); err != nil {
 		return 0, err
 	}
 	defer func() { m.last = time.Now() }()
@@ -197,7 +227,7 @@ func (m *mariadb) in(ctx context.Context, p *picture, session, number, begin str
 		return false, err
 	}
 	defer m.leave()
-	if err := m.rest(ctx); err != nil {
+	if err := m.renew(ctx, p); err != nil {
 		return false, err
 	}
 	defer func() { m.last = time.Now() }()

@@ -172,7 +172,7 @@ func (m *mariadb) findSome(ctx context.Context, p *picture, rows []int) (asked i
 	found := newPicture(p.conn)
 	found.folds = p.folds
 	if len(waiting) > 0 {
-		m.last = time.Now() // they are in the next picture that is newer than this
+		m.last = time.Now() // some time for them to be in the queue
 		_, err = m.readLocks(ctx, found)
 	}
 	for _, session := range waiting {
@@ -191,8 +191,7 @@ func (m *mariadb) findSome(ctx context.Context, p *picture, rows []int) (asked i
 			p.locks = append(p.locks, lock)
 		}
 	}
-	m.old = pictured < waited.Load()
-	return len(waiting), !m.old, err
+	return len(waiting), pictured >= waited.Load(), err
 }
 
 // awaitHolder waits for a row on a connection of its own, and tells whether a KILL ended the wait.
