@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // Group is a replication group of three servers of MySQL with one primary, as InnoDB Cluster has
@@ -92,27 +93,47 @@ func StartGroup(ctx context.Context) (*Group, error) {
 	return g, nil
 }
 
-// join makes a server a member that is up to date.
+// join makes a server a member that is up to date. What the server says of itself is not enough:
+// one that was stopped says for seconds that it is ONLINE, although the others have expelled it.
 func (g *Group) join(ctx context.Context, server *Server) error {
 	if err := server.running(ctx); err != nil {
 		return err
 	}
-	const online = "FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid AND " +
-		"MEMBER_STATE = 'ONLINE'"
+	ctx, cancel := context.WithTimeout(ctx, 2*startUp)
+	defer cancel()
 	return on(server, func(a asks) error {
-		member, err := a.text(ctx, "SELECT COUNT(*) "+online)
-		if err == nil && member == "0" {
-			err = a.do(ctx, "STOP GROUP_REPLICATION", "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'root' FOR CHANNEL "+
-				"'group_replication_recovery'", "START GROUP_REPLICATION")
+		uuid, err := a.text(ctx, "SELECT @@server_uuid")
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = a.until(ctx, "SELECT COUNT(*) = 1 "+online)
+		err = on(g.primary, func(others asks) error {
+			return poll(ctx, 100*time.Millisecond, func() error {
+				own, err := stateOf(ctx, a, uuid)
+				if err == nil && (own == "OFFLINE" || own == "ERROR") {
+					err = a.do(ctx, "STOP GROUP_REPLICATION", "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'root' FOR "+
+						"CHANNEL 'group_replication_recovery'", "START GROUP_REPLICATION")
+				}
+				if err != nil {
+					return err
+				}
+				seen, err := stateOf(ctx, others, uuid)
+				if err == nil && (own != "ONLINE" || seen != own) {
+					err = fmt.Errorf("it says that it is %s, the primary that it is %s", own, seen)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = a.do(ctx, "SET GLOBAL offline_mode = OFF")
-		}
-		return err
+		return a.do(ctx, "SET GLOBAL offline_mode = OFF")
 	})
+}
+
+// stateOf is the state of a member, as a server sees it.
+func stateOf(ctx context.Context, a asks, uuid string) (string, error) {
+	return a.text(ctx, "SELECT COALESCE(MAX(MEMBER_STATE), 'OFFLINE') FROM "+
+		"performance_schema.replication_group_members WHERE MEMBER_ID = ?", uuid)
 }
 
 // Primary is the server that takes writes.
@@ -202,10 +223,7 @@ func (g *Group) Rejoin(ctx context.Context) error {
 			return fmt.Errorf("make %s a member: %w", member.DSN, err)
 		}
 	}
-	return on(g.primary, func(a asks) error {
-		return a.until(ctx, "SELECT COUNT(*) = "+strconv.Itoa(len(g.members))+
-			" FROM performance_schema.replication_group_members WHERE MEMBER_STATE = 'ONLINE'")
-	})
+	return nil
 }
 
 // Stop stops all members and removes their data.

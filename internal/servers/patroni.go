@@ -44,10 +44,12 @@ type node struct {
 //go:embed patroni_node.py
 var patroniScript string
 
-var patroniPackages = Packages{"bookworm", []string{
-	"patroni", "python3", "python3.11", "python3-minimal", "python3.11-minimal", "python3-psycopg2", "python3-yaml",
+// patroniPackages are of a release whose Patroni is newer than 3.0.2: on etcd3, that one lets a
+// leader whose key has expired while it was stopped put the key back, whoever has it meanwhile.
+var patroniPackages = Packages{"trixie", []string{
+	"patroni", "python3", "python3.13", "python3-minimal", "python3.13-minimal", "python3-psycopg2", "python3-yaml",
 	"python3-dateutil", "python3-prettytable", "python3-click", "python3-urllib3", "python3-six", "python3-psutil",
-	"python3-cdiff", "python3-wcwidth", "python3-pkg-resources", "python3-etcd", "python3-dnspython",
+	"python3-ydiff", "python3-wcwidth", "python3-pkg-resources", "python3-etcd", "python3-dnspython",
 }, true}
 
 // Etcd is an etcd of one node.
@@ -117,7 +119,7 @@ func (p *Patroni) startNode(ctx context.Context, kind Kind, found programs, root
 		return nil, err
 	}
 	n.Server, err = startPrivate(ctx, inMemory(), func(folder string, port int) plan {
-		python := filepath.Join(root, "run") + " usr/bin/python3.11"
+		python := filepath.Join(root, "run") + " usr/bin/python3.13"
 		script := filepath.Join(folder, "patroni_node.py")
 		made := plan{
 			kind: kind, name: kind.String() + " " + name, origin: found.origin + ", " + patroniPackages.Suite,

@@ -8,7 +8,7 @@
 //
 //	go run ./internal/torture -pair haproxy -switches 50 -engine mysql
 //
-// With -pair patroni or -pair group, on a cluster of three.
+// With -pair patroni, patroni-hosts or group, on a cluster of three.
 //
 // With -lock it tortures locks that people make by hand, to show that it finds violations.
 package main
@@ -59,8 +59,8 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
 		"look-first")
 	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy; on "+
-		"PostgreSQL, by hosts: a connection string with both; or on three servers, through HAProxy: patroni on "+
-		"PostgreSQL, group (Group Replication) on MySQL")
+		"PostgreSQL, by hosts: a connection string with both; or on three servers: patroni and "+
+		"patroni-hosts on PostgreSQL, group (Group Replication) on MySQL")
 	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
 	flags.BoolVar(&s.Asynchronous, "asynchronous", false, "with -pair, commits do not wait for the standby: "+
 		"acknowledged work will be lost")
@@ -99,14 +99,14 @@ func (s *settings) check(kinds []servers.Kind) error {
 	if s.Pair == "" {
 		s.Switches = 0
 	}
-	if (s.Pair == pairGroup || s.Pair == pairPatroni) && s.Asynchronous {
+	if isCluster(s.Pair) && s.Asynchronous {
 		return fmt.Errorf("commits wait for others in a cluster: not -asynchronous with -pair %s", s.Pair)
 	}
 	for _, kind := range kinds {
 		possible := []string{"", pairHAProxy}
 		switch {
 		case isPostgres(kind):
-			possible = append(possible, pairHosts, pairPatroni)
+			possible = append(possible, pairHosts, pairPatroni, pairPatroniHosts)
 		case kind == servers.MySQL:
 			possible = append(possible, pairGroup)
 		}

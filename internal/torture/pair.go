@@ -16,7 +16,15 @@ const (
 	pairHosts   = "hosts" // both are in the connection string
 	pairGroup   = "group" // a replication group, by HAProxy
 	pairPatroni = "patroni"
+
+	pairPatroniHosts = "patroni-hosts" // all three are in the connection string
 )
+
+// byHosts says whether a connection string with all servers leads to the primary, and no proxy.
+func byHosts(way string) bool { return way == pairHosts || way == pairPatroniHosts }
+
+// isCluster says whether the servers are three that choose a primary themselves.
+func isCluster(way string) bool { return way == pairGroup || way == pairPatroni || way == pairPatroniHosts }
 
 // site is a pair, or a cluster of three, and the way to its primary.
 type site struct {
@@ -26,38 +34,36 @@ type site struct {
 }
 
 func startSite(ctx context.Context, kind servers.Kind, way string, synchronous bool) (*site, error) {
-	switch way {
-	case pairGroup:
-		group, err := servers.StartGroup(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return behindProxy(ctx, group)
-	case pairPatroni:
-		cluster, err := servers.StartPatroni(ctx, kind)
-		if err != nil {
-			return nil, err
-		}
-		return behindProxy(ctx, cluster)
-	}
-	pair, err := servers.StartPair(ctx, kind, synchronous)
+	fleet, err := startFleet(ctx, kind, way, synchronous)
 	if err != nil {
 		return nil, err
 	}
-	if way == pairHAProxy {
-		return behindProxy(ctx, pair)
+	if !byHosts(way) {
+		return behindProxy(ctx, fleet)
 	}
-	s := &site{servers: pair}
-	first, err := addressOf(kind, pair.Primary().DSN)
-	if err != nil {
-		return nil, errors.Join(err, s.close())
+	s := &site{servers: fleet}
+	var hosts []string
+	for _, server := range fleet.Servers() {
+		host, err := addressOf(kind, server.DSN)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		hosts = append(hosts, host)
 	}
-	second, err := addressOf(kind, pair.Standby().DSN)
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	s.dsn = strings.Replace(pair.Primary().DSN, first, first+","+second, 1) + "&target_session_attrs=read-write"
+	// A host that is frozen accepts connections, and is silent.
+	s.dsn = strings.Replace(fleet.Servers()[0].DSN, hosts[0], strings.Join(hosts, ","), 1) +
+		"&target_session_attrs=read-write&connect_timeout=5"
 	return s, nil
+}
+
+func startFleet(ctx context.Context, kind servers.Kind, way string, synchronous bool) (servers.Fleet, error) {
+	switch way {
+	case pairGroup:
+		return servers.StartGroup(ctx)
+	case pairPatroni, pairPatroniHosts:
+		return servers.StartPatroni(ctx, kind)
+	}
+	return servers.StartPair(ctx, kind, synchronous)
 }
 
 func behindProxy(ctx context.Context, fleet servers.Fleet) (s *site, err error) {

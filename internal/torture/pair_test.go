@@ -40,10 +40,12 @@ func TestPairsChangePlaces(t *testing.T) {
 			})
 		}
 		if kind == servers.Postgres() {
-			t.Run("Patroni", func(t *testing.T) {
-				result := switched(t, settings{Kind: kind, Pair: pairPatroni, Switches: 8})
-				require.Empty(t, result.Violations)
-			})
+			for _, way := range []string{pairPatroni, pairPatroniHosts} {
+				t.Run(way, func(t *testing.T) {
+					result := switched(t, settings{Kind: kind, Pair: way, Switches: 8})
+					require.Empty(t, result.Violations)
+				})
+			}
 		}
 		if isPostgres(kind) {
 			t.Run(kind.String()+" by hosts", func(t *testing.T) {

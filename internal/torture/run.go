@@ -122,7 +122,7 @@ func (t *trial) start(ctx context.Context) (administrator, clients string, err e
 // connect gives each worker a proxy and an address.
 func (t *trial) connect(clients string) ([]string, error) {
 	dsns := make([]string, t.Processes)
-	if t.Pair == pairHosts { // a proxy stands before one server
+	if byHosts(t.Pair) { // a proxy stands before one server
 		for process := range dsns {
 			dsns[process] = clients + fmt.Sprintf("&application_name=torture-%d", process)
 		}
@@ -153,7 +153,7 @@ func (t *trial) faultKinds() []faultKind {
 		return nil // deadlocks and races come by themselves
 	}
 	switch {
-	case t.Pair == pairGroup, t.Pair == pairPatroni:
+	case isCluster(t.Pair):
 		return switchKinds
 	case t.pair != nil:
 		return []faultKind{switchPlanned, switchKilled}

@@ -126,6 +126,7 @@ func (m *mysqlServer) checks() []check {
 		{"read-only", m.lookAtReadOnly},
 		{"replication", m.lookAtReplication},
 		{"cluster", m.lookAtCluster},
+		{"members", m.lookAtMembers},
 		{"timeouts", m.lookAtTimeouts},
 		{"deadlock-detection", m.lookAtDeadlocks},
 		{"tcp-keepalives", m.lookAtKeepalives},

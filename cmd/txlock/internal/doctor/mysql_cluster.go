@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // lookAtReplication finds out whether the server is a replica.
@@ -96,6 +97,13 @@ func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
 	return one(Finding{Severity: OK, Found: "the server is in no cluster whose servers all take writes"}), nil
 }
 
+// What a member of a group does when others are gone.
+const (
+	majority    = "group_replication_unreachable_majority_timeout"
+	consistency = "group_replication_consistency"
+	expel       = "group_replication_member_expel_timeout"
+)
+
 // lookAtGroup judges the settings of a group with a single primary that say what becomes of one
 // whose group goes on without it.
 func (m *mysqlServer) lookAtGroup(group string) []Finding {
@@ -103,10 +111,6 @@ func (m *mysqlServer) lookAtGroup(group string) []Finding {
 		Severity: Note, Found: "this is a member of replication group " + group + ", with a single primary",
 		Why: "let every client of a lock use the primary",
 	})
-	const (
-		majority    = "group_replication_unreachable_majority_timeout"
-		consistency = "group_replication_consistency"
-	)
 	if m.global[majority] == "0" {
 		findings = append(findings, Finding{
 			Severity: Warning, Found: majority + " = 0",
@@ -125,4 +129,64 @@ func (m *mysqlServer) lookAtGroup(group string) []Finding {
 		})
 	}
 	return findings
+}
+
+// lookAtMembers compares the settings with those of the other members of a group, of which each may
+// be the next primary. The group lets these differ. They are asked as the same user, at the
+// addresses that the group knows.
+func (m *mysqlServer) lookAtMembers(ctx context.Context) (findings []Finding, err error) {
+	if m.global["group_replication_group_name"] == "" {
+		return nil, nil
+	}
+	const why = "after a change of primary, the settings of the new one count"
+	addresses, err := m.texts(ctx, "SELECT CONCAT(MEMBER_HOST, ':', MEMBER_PORT) FROM "+
+		"performance_schema.replication_group_members WHERE MEMBER_ID <> @@server_uuid ORDER BY 1")
+	if number(err) == noTablePrivilege {
+		return one(Finding{
+			Severity: Note, Found: "the other members of the group are not visible to " + m.account, Why: why,
+			Fix: statements("GRANT SELECT ON performance_schema.replication_group_members TO " + m.account),
+		}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, address := range addresses {
+		other, err := m.settingsAt(ctx, address)
+		if err != nil {
+			findings = append(findings, Finding{
+				Severity: Note, Found: fmt.Sprintf("member %s did not tell its settings: %v", address, err), Why: why,
+				Fix: advice("run txlock doctor on it, too"),
+			})
+			continue
+		}
+		for _, name := range []string{majority, consistency, expel} {
+			if other[name] != m.global[name] {
+				findings = append(findings, Finding{
+					Severity: Warning, Why: why,
+					Found: fmt.Sprintf("%s = %s here, and %s on member %s", name, m.global[name], other[name], address),
+					Fix:   advice("give it the same value on all members, with SET PERSIST"),
+				})
+			}
+		}
+	}
+	if len(findings) == 0 {
+		findings = one(Finding{Severity: OK, Found: "the other members of the group have the same settings"})
+	}
+	return findings, nil
+}
+
+// settingsAt returns the variables of another server, as the same user sees them.
+func (m *mysqlServer) settingsAt(ctx context.Context, address string) (map[string]string, error) {
+	other := mysqlServer{config: m.config.Clone(), greeting: &greeting{}}
+	other.config.Net, other.config.Addr, other.config.Timeout = "tcp", address, 2*time.Second
+	db, err := other.open()
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	if other.conn, err = other.connect(ctx, db); err != nil {
+		return nil, err
+	}
+	defer other.conn.Close()
+	return other.variables(ctx, "SHOW GLOBAL VARIABLES LIKE 'group\\_replication\\_%'")
 }
