@@ -51,7 +51,8 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		return missing, has, nil
 	}
 	exclusive := request
-	exclusive.Shared, exclusive.Values, exclusive.Work = false, nil, false // the Nest of a Do comes behind the rest
+	// What a Do nests, and what an Exec runs, comes behind the rest.
+	exclusive.Shared, exclusive.Values, exclusive.Work, exclusive.Exec = false, nil, false, nil
 	rest := request.Values[:0:0]
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
@@ -68,7 +69,7 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 	}
 	request.Values = rest
 	for _, one := range []dialects.Request{exclusive, request} {
-		if len(one.Values) > 0 {
+		if len(one.Values) > 0 || one.Exec != nil {
 			missing = append(missing, one)
 		}
 	}

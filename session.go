@@ -167,6 +167,10 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool)
 	if err = m.waitError(ctx, wait, err); err != nil {
 		return grant[Tx]{}, joinErrors(err, g.leave(ctx, g.handle)) // which may be the last, and nobody else is told
 	}
+	if g.Affected != nil { // nothing is left to be done
+		_ = g.leave(ctx, g.handle) // see lock
+		return grant[Tx]{Grant: g.Grant}, nil
+	}
 	return g, nil
 }
 
@@ -190,10 +194,12 @@ func (g *grant[Tx]) lock(ctx context.Context, request dialects.Request) error {
 	if err = g.handle.Err(); err == nil {
 		g.Grant, err = g.lockMissing(ctx, request, turn.Scope)
 	}
-	if ended := g.handle.Err(); ended != nil { // the session, or the scope of this call, has ended meanwhile
+	// The session, or the scope of this call, may have ended meanwhile. The end of an outlived session
+	// waits for this turn, and may commit what statements have done.
+	if ended := g.handle.Err(); ended != nil && (g.Affected == nil || !errors.Is(ended, errOutlived)) {
 		err = ended
 	}
-	if request.Work && err == nil {
+	if request.Work && err == nil && g.Affected == nil {
 		g.turn = turn
 	}
 	return err
@@ -213,7 +219,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 		if fresh, err = s.joinRows(ctx, request, scope); err != nil {
 			break
 		}
-		got.Token, got.Permit = max(got.Token, fresh.Token), fresh.Permit
+		got.Token, got.Permit, got.Affected = max(got.Token, fresh.Token), fresh.Permit, fresh.Affected
 	}
 	return got, err
 }
@@ -231,7 +237,7 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 		return got, err
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
-	if err == nil {
+	if err == nil || isOfWork(err) {
 		s.addHeld(request, got, scope)
 	}
 	return got, err

@@ -142,7 +142,7 @@ type Session[Tx any] interface {
 
 	// Exec runs statements in the transaction, and returns how many rows each has affected. An
 	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
-	// done. It is called only in work, or behind a Begin for Request.Exec.
+	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
 	Marking
@@ -226,8 +226,10 @@ type Request struct {
 	// later gets none of the Tokens numbers from the returned one upwards.
 	Tokens int
 
-	// Exec is what will run in the session. Begin reads it, and may run the statements at once,
-	// with the lock: then Grant.Affected says so. It may also commit, then it returns no session.
+	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
+	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no
+	// session. Join runs them in a savepoint, and after an error of theirs, a StatementError, the
+	// rows are locked. Values may be empty there: then all that is to be locked is held.
 	Exec *Exec
 
 	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and

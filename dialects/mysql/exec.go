@@ -19,13 +19,14 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// flight is the statements of a request, which travel with the lock and the COMMIT in one query.
-// An error of one of them, and a number of rows that is not the one that is asked for, ends the
-// query.
+// flight is the statements of a request, which travel in one query with the lock, and the COMMIT or
+// the end of their savepoint. An error of one of them, and a number of rows that is not the one that
+// is asked for, ends the query.
 type flight struct {
 	conn       client.Conn
 	statements []dialects.Statement
-	end        string // releases the savepoint and commits
+	inside     bool   // the work of a Do
+	end        string // releases the savepoint, and commits unless inside
 	affected   []int64
 	failed     error // of the statements, or of what comes behind them
 }
@@ -36,8 +37,9 @@ const (
 	judgedRows = "@txlock_rows" // that the last statement which is judged has affected
 )
 
-// flightOf is nil where statements do not travel with the lock.
-func (s *session) flightOf(request dialects.Request) *flight {
+// flightOf is nil where statements do not travel with the lock. In the work of a Do they have a
+// savepoint of that name.
+func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
 	if request.Exec == nil || request.Permit != nil || !s.conn.Several || severalRows {
 		return nil
@@ -47,8 +49,13 @@ func (s *session) flightOf(request dialects.Request) *flight {
 			return nil
 		}
 	}
-	f := &flight{conn: s.conn, statements: request.Exec.Statements, end: client.Release + "; COMMIT"}
-	if s.conn.Owned == nil {
+	f := &flight{
+		conn: s.conn, statements: request.Exec.Statements, inside: savepoint != "", end: client.Release + "; COMMIT",
+	}
+	switch {
+	case f.inside:
+		f.end = "RELEASE SAVEPOINT " + savepoint
+	case s.conn.Owned == nil:
 		f.end = client.Release + "; SET " + commits + restored
 	}
 	return f
@@ -76,14 +83,17 @@ func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
 
 // send runs the query that locks, and the statements behind it. It returns the values of request
 // when all of them are locked.
-func (f *flight) send(ctx context.Context, request dialects.Request, lock, comment string) ([]string, error) {
+func (f *flight) send(ctx context.Context, q server.Querier, request dialects.Request, lock, comment string) (
+	[]string, error,
+) {
+	f.affected, f.failed = nil, nil
 	start := "SET " + reached + " = 0"
 	if f.conn.Prepares() {
 		start = readable
 	}
-	texts := []string{
-		start, lock,
-		"SET " + judgedRows + " = FOUND_ROWS()", judged(len(request.Values)),
+	texts := []string{start, lock}
+	if len(request.Values) > 0 {
+		texts = append(texts, "SET "+judgedRows+" = FOUND_ROWS()", judged(len(request.Values)))
 	}
 	var args []any
 	places := make([]int, len(f.statements))
@@ -99,13 +109,15 @@ func (f *flight) send(ctx context.Context, request dialects.Request, lock, comme
 	texts = append(texts, "SET "+reached+" = "+strconv.Itoa(len(f.statements)+1), f.end)
 	all, err := f.conn.Fly(ctx, joined(texts...), args)
 	if err != nil {
-		return f.explain(ctx, err, request)
+		return f.explain(ctx, q, err, request)
 	}
 	last := len(all) - strings.Count(f.end, ";") - len(texts)
 	if last < 0 {
 		f.failed = fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
 			dialects.ErrLost, len(all))
-		server.Destroy(f.conn.Conn)
+		if !f.inside { // what runs there has the connection
+			server.Destroy(f.conn.Conn)
+		}
 		return nil, f.failed
 	}
 	for _, place := range places {
@@ -126,7 +138,9 @@ func textsOf(request dialects.Request) []string {
 }
 
 // explain returns an error of the lock, and notes any other.
-func (f *flight) explain(ctx context.Context, failed error, request dialects.Request) ([]string, error) {
+func (f *flight) explain(ctx context.Context, q server.Querier, failed error, request dialects.Request) (
+	[]string, error,
+) {
 	number := server.Number(failed)
 	switch {
 	case errors.Is(failed, driver.ErrSkip):
@@ -137,12 +151,15 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 	at, rows := 0, ""
 	if number != 0 {
 		var err error
-		if at, rows, err = f.position(ctx); err != nil {
+		if at, rows, err = position(ctx, q); err != nil {
 			number = 0
 		}
 	}
+	broken := number == 0 || number == server.ConnectionKilled || number == server.SessionKilled
 	switch {
-	case number == 0, number == server.ConnectionKilled, number == server.SessionKilled:
+	case broken && f.inside:
+		f.failed = server.Lost(failed)
+	case broken:
 		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 			dialects.ErrLost, failed)
 	case at == unread:
@@ -167,13 +184,13 @@ func (f *flight) explain(ctx context.Context, failed error, request dialects.Req
 
 // position is how far the query has come, and how many rows the last statement has affected that is
 // judged. An interrupt of the query may still arrive.
-func (f *flight) position(ctx context.Context) (at int, rows string, err error) {
+func position(ctx context.Context, q server.Querier) (at int, rows string, err error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	const query = "SELECT CONCAT_WS(' ', " + reached + ", " + judgedRows + ")"
-	line, err := server.Column(clean, f.conn.Conn, query)
+	line, err := server.Column(clean, q, query)
 	if server.Interrupted(err) {
-		line, err = server.Column(clean, f.conn.Conn, query)
+		line, err = server.Column(clean, q, query)
 	}
 	if err != nil {
 		return 0, "", err
@@ -198,6 +215,23 @@ var errNoFlight = errors.New("statements that cannot travel with the lock")
 // judged fails with SeveralRows unless judgedRows is that many.
 func judged(rows int) string {
 	return fmt.Sprintf("SET "+reached+" = IF("+judgedRows+" = %d, "+reached+", (SELECT 1 UNION ALL SELECT 2))", rows)
+}
+
+// undone rolls back to the savepoint of statements that have failed, in the work of a Do. It returns
+// why they have.
+func (s *session) undone(ctx, running context.Context, failed error, savepoint string) error {
+	if failed == nil || errors.Is(failed, dialects.ErrLost) {
+		return failed
+	}
+	if ended := running.Err(); ended != nil {
+		failed = fmt.Errorf("%w (%w)", failed, ended)
+	}
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	if err := s.exec(clean, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
+		return fmt.Errorf("%w (%w)", failed, server.Lost(err))
+	}
+	return failed
 }
 
 // Exec implements dialects.Session.

@@ -172,7 +172,9 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		clause = sqltext.SkipLocked
 	}
 	comment := sqltext.Comment(label, tag)
-	query, err = lockSQL(request, clause, limit, comment, into, patient)
+	if len(request.Values) > 0 { // else all is held
+		query, err = lockSQL(request, clause, limit, comment, into, patient)
+	}
 	switch {
 	case err != nil:
 		return "", nil, err
@@ -182,8 +184,8 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		query, err = claimScript(request, query)
 		return query, server.Column, err
 	case at.flight != nil:
-		return query, func(ctx context.Context, _ server.Querier, query string) ([]string, error) {
-			return at.flight.send(ctx, request, query, comment)
+		return query, func(ctx context.Context, q server.Querier, query string) ([]string, error) {
+			return at.flight.send(ctx, q, request, query, comment)
 		}, nil
 	case into != "":
 		return query, onlyRow(request), nil
@@ -216,13 +218,13 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 
 // guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
-func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request) (
+func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request, front string) (
 	got dialects.Grant, err error,
 ) {
-	got, err = d.lock(ctx, at, request, "")
+	got, err = d.lock(ctx, at, request, front)
 	for at.role == guest && d.cutShort(ctx, request, err) && !(server.Number(err) == server.LockWaitTimeout &&
 		rollsBackOnTimeout(context.WithoutCancel(ctx), at)) {
-		got, err = d.lock(ctx, at, request, "")
+		got, err = d.lock(ctx, at, request, front)
 	}
 	if server.Number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, client.ErrUnreached) || server.Broken(err) || server.Aborted(err) {

@@ -172,7 +172,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if err != nil {
 		return err
 	}
-	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request)
+	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request, "")
 	return err
 }
 

@@ -30,6 +30,7 @@ type session struct {
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
+	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 }
 
 // start is begin. When the client library panics, as an argument of the caller's may have it do,
@@ -67,7 +68,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		front = joined(settings, client.Save)
 	}
 	at := s.place(owner)
-	at.flight = s.flightOf(request)
+	at.flight = s.flightOf(request, "")
 	got, err = s.driver.lock(ctx, at, request, front)
 	if errors.Is(err, errNoFlight) {
 		at.flight = nil
@@ -211,15 +212,34 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (got diale
 }
 
 func (s *session) join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	if err := s.currentReads(ctx); err != nil {
-		return got, err
-	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
+	front, name := "", ""
+	if s.nested = ""; request.Work && at.several && request.Permit == nil {
+		name = s.savepoints.Name() // which a miss leaves behind, and that does no harm
+		front = "SAVEPOINT " + name
+		at.flight = s.flightOf(request, name)
+	}
+	locks := len(request.Values) > 0 || request.Permit != nil
+	if locks {
+		err = s.currentReads(ctx)
+	}
 	for numbered := 0; ; {
-		got, err = s.driver.guestLock(ctx, at, request)
+		if err != nil || !locks && at.flight == nil {
+			return got, err
+		}
+		got, err = s.driver.guestLock(ctx, at, request, front)
 		switch {
+		case err == nil && at.flight != nil:
+			got.Affected = at.flight.affected
+			return got, s.undone(ctx, request.Exec.Context, at.flight.failed, name)
+		case err == nil:
+			s.nested = name
+			return got, nil
+		case errors.Is(err, errNoFlight):
+			at.flight, err = nil, nil
 		case errors.Is(err, errPatience):
+			err = nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin
 			numbered++
 			if err = s.numberElsewhere(ctx, request.Fence); err != nil {
@@ -252,14 +272,18 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	if s.tx == nil {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
-	name := s.savepoints.Name()
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	err := s.exec(clean, "SAVEPOINT "+name)
-	cancel()
-	if err != nil {
-		return server.Lost(err)
+	name := s.nested
+	if s.nested = ""; name == "" {
+		name = s.savepoints.Name()
+		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+		err := s.exec(clean, "SAVEPOINT "+name)
+		cancel()
+		if err != nil {
+			return server.Lost(err)
+		}
 	}
 	return s.savepoints.Run(func() error { return work(s.tx) }, func(undo bool) error {
+		s.nested = "" // of a Join in the work, whose Nest has not come
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		verb := "RELEASE"

@@ -26,19 +26,26 @@ import (
 type flight struct {
 	sqltext.Script
 	statements []dialects.Statement
-	first      int  // of them in the script
-	counted    bool // the server judges them, and COMMIT comes last
+	first      int                  // of them in the script
+	counted    bool                 // the server judges them, and COMMIT comes last
+	inside     bool                 // the work of a Do: the release of the savepoint comes last
+	status     func() client.Status // of the connection
+
+	affected []int64
+	failed   error // of the statements, or of what comes behind them
+	unsent   bool  // the client library has refused a statement, or the server before it ran
+	gaveWay  bool  // the statements were interrupted
 }
 
 var (
-	// errUncounted occurs when the server refuses a statement in the form in which it counts for
-	// itself. As it stands it may be right.
-	errUncounted = errors.New("a statement that the server cannot count")
-
 	// errNoFlight occurs when statements of the caller's cannot travel with the lock: the client
 	// library cannot send them so, the server has forgotten what was prepared, or they end the
 	// transaction, and must not run a second time.
 	errNoFlight = errors.New("statements that cannot travel with the lock")
+
+	// errUncounted occurs when the server refuses a statement in the form in which it counts for
+	// itself. As it stands it may be right.
+	errUncounted = fmt.Errorf("%w: the server cannot count one", errNoFlight)
 )
 
 // beginExec locks the rows of request and runs its statements behind the lock.
@@ -52,7 +59,7 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 			return got, errNoFlight
 		}
 		got, err = s.fly(ctx, request, counted)
-		if !errors.Is(err, errUncounted) && !errors.Is(err, errNoFlight) {
+		if !errors.Is(err, errNoFlight) {
 			return got, err
 		}
 		if s.conn.Status() != client.Idle {
@@ -63,60 +70,38 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 				return got, dialects.Lost(undone)
 			}
 		}
-		if !counted || errors.Is(err, errNoFlight) {
+		if !counted || !errors.Is(err, errUncounted) {
 			return got, errNoFlight
 		}
 	}
 }
 
 func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted bool) (got dialects.Grant, err error) {
-	var failed error // of the statements, or of what comes behind them
-	on := terms{as: owner, mark: s.mark, exec: true, blind: true}
+	f := &flight{statements: request.Exec.Statements, counted: counted, status: s.conn.Status}
+	on := terms{as: owner, mark: s.mark, flight: f, blind: true}
 	_, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
-		f := flight{Script: lock.Script, first: len(lock.Script), statements: request.Exec.Statements, counted: counted}
-		f.add(s.mark)
-		columns, err := s.conn.Begin(ctx, s.mark, f.Script)
-		state := server.State(err)
-		unsent := state == "" && len(columns) == 0 && s.conn.Status() == client.Idle // pgx refuses its text
-		switch {
-		case unsent && err != nil:
-			failed = errUncounted
-		case counted && state == "" && f.isBroken(err):
-			failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
-				dialects.ErrLost, err)
-		case state == server.UnknownStatement, state == server.KnownStatement:
-			failed = errNoFlight // pgx does not know what the server has
-		case err == nil || f.failedAt(columns, err) >= f.first:
-			got.Affected, failed = f.judge(columns, err)
-		case state == server.SyntaxError, errors.Is(err, sqltext.ErrNoText): // nothing has run, for a text
-			failed = errUncounted
-		default:
-			return nil, err
-		}
-		if state == server.QueryCanceled { // so that a wait that was asked to give way does
-			return nil, err
-		}
-		return nil, nil
+		columns, err := s.conn.Begin(ctx, s.mark, f.behind(lock.Script, s.mark))
+		return columns, f.read(columns, err)
 	})
-	switch {
-	case failed != nil && errors.Is(err, giveway.Err):
-		// The lock was granted, and its statements were interrupted. They run behind a lock that is
-		// there before they come, and are not interrupted then. Within has bounded its first wait.
-		s.gaveWay = true
-		return got, errNoFlight
-	case failed != nil:
-		err = failed
-		if ended := request.Exec.Context.Err(); ended != nil {
-			err = fmt.Errorf("%w (%w)", failed, ended)
-		}
-	}
-	s.committed = err == nil && counted
+	got.Affected, err = f.affected, f.result(request.Exec.Context, err)
+	s.gaveWay, s.committed = f.gaveWay, err == nil && counted
 	return got, err
 }
 
-// add adds the statements, and the proof: what comes behind a COMMIT among the statements is not
-// kept without it.
-func (f *flight) add(mark string) {
+// flightInside is for statements in the work of a Do, where the server can judge them all. There is
+// none for others: they run behind a savepoint that was set before.
+func (s *session[Tx]) flightInside(request dialects.Request) *flight {
+	if request.Exec == nil || !s.conn.CarriesWork(true) ||
+		slices.ContainsFunc(request.Exec.Statements, mayEnd) || slices.ContainsFunc(request.Exec.Statements, isUncounted) {
+		return nil
+	}
+	return &flight{statements: request.Exec.Statements, counted: true, inside: true, status: s.conn.Status}
+}
+
+// behind is the script that has the statements behind a lock, and what ends them. A mark is proved:
+// what comes behind a COMMIT among the statements is not kept without it.
+func (f *flight) behind(lock sqltext.Script, mark string) sqltext.Script {
+	f.Script, f.first = lock, len(lock)
 	for _, statement := range f.statements {
 		work := sqltext.Statement{
 			SQL:  statement.SQL,
@@ -130,9 +115,61 @@ func (f *flight) add(mark string) {
 	if mark != "" {
 		f.Script = append(f.Script, client.Proof(mark))
 	}
-	if f.counted {
+	switch {
+	case f.inside:
+		f.Script = append(f.Script, client.ReleaseWait)
+	case f.counted:
 		f.Script = append(f.Script, client.Commit)
 	}
+	return f.Script
+}
+
+// read notes what has become of the statements. It returns an error of the lock, and an interrupt.
+func (f *flight) read(columns [][]string, err error) error {
+	state := server.State(err)
+	_, refused := client.Refused(err)
+	f.affected, f.failed = nil, nil
+	if f.inside {
+		f.unsent = refused || err != nil && state == "" && f.status() != client.Closed
+	} else {
+		f.unsent = err != nil && state == "" && len(columns) == 0 && f.status() == client.Idle
+	}
+	switch {
+	case f.unsent: // pgx refuses its text, say
+		f.failed = errUncounted
+	case !f.inside && f.counted && state == "" && f.isBroken(err):
+		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+			dialects.ErrLost, err)
+	case state == server.UnknownStatement, state == server.KnownStatement:
+		f.failed = errNoFlight // pgx does not know what the server has
+	case err == nil || f.failedAt(columns, err) >= f.first:
+		f.affected, f.failed = f.judge(columns, err)
+	case state == server.SyntaxError, errors.Is(err, sqltext.ErrNoText): // nothing has run, for a text
+		f.failed = errUncounted
+	default:
+		return err
+	}
+	if state == server.QueryCanceled { // so that a wait that was asked to give way does
+		return err
+	}
+	return nil
+}
+
+// result is the error of the statements, or else that of the lock. Interrupted statements run behind
+// a lock that is there before they come, and are not interrupted then. Within has bounded its first
+// wait.
+func (f *flight) result(ctx context.Context, lock error) error {
+	ended := ctx.Err()
+	switch {
+	case f.failed == nil:
+		return lock
+	case errors.Is(lock, giveway.Err):
+		f.gaveWay = true
+		return errNoFlight
+	case ended != nil:
+		return fmt.Errorf("%w (%w)", f.failed, ended)
+	}
+	return f.failed
 }
 
 // judge says what the statements have affected, or what has become of them and of the commit.
@@ -272,8 +309,7 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 
 func (s *session[Tx]) execTogether(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	f := flight{statements: list}
-	f.add(s.mark)
-	columns, err := s.conn.Run(ctx, f.Script)
+	columns, err := s.conn.Run(ctx, f.behind(nil, s.mark))
 	if err != nil && server.State(err) == "" && len(columns) == 0 && s.conn.Status() != client.Closed {
 		if _, refused := client.Refused(err); !refused { // pgx refuses its text
 			return nil, &dialects.StatementError{Number: 1, Err: err}

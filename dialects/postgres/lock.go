@@ -36,14 +36,14 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 		return got, err
 	}
 	running := ctx
-	if on.exec { // the limit of the wait is the server's to keep
+	if on.flight != nil { // the limit of the wait is the server's to keep
 		running = request.Exec.Context
 	}
 	columns, asked, err := q.wait(running, request, told, on.as, p, sendLock)
 	state := server.State(err)
 	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
 	var verdict error
-	if on.as != owner || on.exec {
+	if on.as != owner || on.flight != nil {
 		verdict = verdictOf(err)
 	}
 	gaveWay := asked && state == server.QueryCanceled || limit > 0 && !told && state == server.LockNotAvailable
@@ -178,22 +178,35 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	guarded, safe := q, func() {}
 	guarded.Querier, safe = q.BehindSavepoint()
 	var failed error
+	answered := 0
+	f := on.flight
 	send := func(ctx context.Context, p plan) (columns [][]string, err error) {
-		columns, err = q.Flight(ctx, p.Script, safe)
-		failed = err
+		s := p.Script
+		if f != nil {
+			s = f.behind(s, "")
+		}
+		columns, err = q.Flight(ctx, s, safe)
+		if failed, answered = err, len(columns); f != nil {
+			err = f.read(columns, err)
+		}
 		return columns, err
 	}
 	unsure := false
 	if request.Permit != nil {
 		got, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
 	} else {
-		on.blind = q.Blind
+		on.blind = q.Blind || f != nil
 		got, err = guarded.await(ctx, request, on, send)
 	}
+	unsent := false
+	if f != nil {
+		got.Affected, err = f.affected, f.result(request.Exec.Context, err)
+		unsent = f.unsent
+	}
 	switch state := server.State(failed); {
-	case state == server.NoTransaction, server.Broken(failed):
+	case state == server.NoTransaction, !unsent && server.Broken(failed):
 		return got, dialects.Lost(err)
-	case state == server.AbortedBefore, failed != nil && state == "": // there is no savepoint, or nothing was sent
+	case state == server.AbortedBefore, failed != nil && state == "" && answered == 0: // no savepoint is set
 		return got, err
 	}
 	// The flight has released the savepoint, or has left it to the end of a Nest. A try that missed
@@ -207,15 +220,22 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		_, err = q.Run(clean, sqltext.Script{client.ReleaseWait})
 		return got, dialects.Lost(err)
 	}
-	// This gives back also what was locked, and every setting its value. It takes two trips: before
-	// the rollback, nothing else can be prepared. The last statement has no snapshot; see
-	// dropSnapshot.
-	_, undone := q.Run(clean, sqltext.Script{client.UndoWait})
+	// This gives back also what was locked, and every setting its value, unless it was a statement of
+	// the caller's that has failed. It takes two trips: before the rollback, nothing else can be
+	// prepared. The last statement has no snapshot; see dropSnapshot.
+	undo := client.UndoWait
+	var work *dialects.StatementError
+	if errors.As(err, &work) {
+		undo = sqltext.Silent("rollback to " + on.nest)
+	}
+	_, undone := q.Run(clean, sqltext.Script{undo})
 	if undone == nil && unsure {
 		undone = q.unqueue(clean, request)
 	}
 	if undone == nil {
-		err = q.explain(clean, request, err)
+		if work == nil {
+			err = q.explain(clean, request, err)
+		}
 		_, undone = q.Run(clean, sqltext.Script{client.ReleaseWait})
 	}
 	if undone != nil {

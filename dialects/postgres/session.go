@@ -181,14 +181,26 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 	if request.Work && request.Permit == nil {
 		name = s.savepoints.Name()
 		on.nest = "savepoint " + name
+		on.flight = s.flightInside(request)
 	}
 	for {
+		if on.flight == nil && len(request.Values) == 0 && request.Permit == nil { // only statements are left
+			return dialects.Grant{}, nil
+		}
 		got, err := s.tryGuestLock(ctx, request, on)
 		switch {
 		case err == nil:
 			s.renewal.note(request, got)
-			s.nested = name
+			if got.Affected == nil {
+				s.nested = name
+			}
 			return got, nil
+		case errors.Is(err, errNoFlight):
+			if on.flight.gaveWay { // see fly
+				ctx = request.Exec.Context
+			}
+			on.flight = nil
+			continue
 		case !errors.Is(err, giveway.Err):
 			return got, err
 		}

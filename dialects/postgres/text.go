@@ -28,7 +28,7 @@ const (
 type terms struct {
 	as      role
 	blind   bool          // the answers are not read; see verdictSQL
-	exec    bool          // statements of the caller's follow in the same flight; see beginExec
+	flight  *flight       // of statements of the caller's, which follow; nil: none do
 	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
 	limit   time.Duration // of the wait, on the server; 0: none
 	mark    string        // of a transaction with work; see client.MarkSetting
@@ -64,6 +64,10 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.turnstiles, p.settings, p.done, p.marker, p.claim = -1, -1, -1, -1, -1
 	if on.as != owner {
 		p.add(client.WaitSavepoint)
+	}
+	if len(request.Values) == 0 && request.Permit == nil {
+		p.add(sqltext.Silent(on.nest))
+		return p, nil
 	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
@@ -143,7 +147,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 var dropSnapshot = sqltext.Statement{SQL: "set local txlock.idle = ''", Silent: true, Idles: true}
 
 func (t terms) isShort(request dialects.Request) bool {
-	return t.as == owner && !t.exec && isShort(request)
+	return t.as == owner && t.flight == nil && isShort(request)
 }
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
@@ -267,7 +271,7 @@ func rowStatement(request dialects.Request, rows rowSet, on terms) sqltext.State
 	if request.Try && locksRows(request) {
 		lock += " skip locked"
 	}
-	if on.as != owner || on.exec {
+	if on.as != owner || on.flight != nil {
 		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows (locked)"
 	}
 	return sqltext.With(lock, rows.values)

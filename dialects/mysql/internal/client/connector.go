@@ -173,8 +173,9 @@ var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 // LeavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in
 // front. What stands in the comment of OnMariaDB is in force for its statement alone: so begin the
-// nested locks of this library, which have a key in another comment.
+// nested locks of this library, which have a key in another comment, and a savepoint in front.
 func LeavesSettings(query string) bool {
+	query = ownSavepoint.ReplaceAllLiteralString(query, "")
 	if text, ours := strings.CutPrefix(query, sqltext.OnMariaDBOnly); ours {
 		_, query, _ = strings.Cut(text, "*/")
 	}
@@ -190,7 +191,10 @@ func LeavesSettings(query string) bool {
 	return false
 }
 
-var ownComment = regexp.MustCompile(regexp.QuoteMeta(sqltext.CommentMark) + `[^*]*\*/`)
+var (
+	ownSavepoint = regexp.MustCompile(`^SAVEPOINT txlock_\d+; `)
+	ownComment   = regexp.MustCompile(regexp.QuoteMeta(sqltext.CommentMark) + `[^*]*\*/`)
+)
 
 type ownedTx struct{ conn *Owned }
 

@@ -16,6 +16,7 @@ type pgxLink struct {
 	past    bool     // see sendsPast
 	byText  bool     // statements travel as one text, which the server reads before it runs any
 	backend *backend // nil: cancel requests interrupt
+	described
 }
 
 // querier runs scripts on a connection that was just taken from its pool. The socket tells whether
@@ -32,7 +33,7 @@ func (l pgxLink) querier(pool elsewhere) (q Querier, err error) {
 	if l.past && l.backend == nil {
 		q.Flight = func(ctx context.Context, s sqltext.Script, safe func()) (columns [][]string, err error) {
 			err = l.use(func(conn *pgx.Conn) (err error) {
-				columns, err = sendUnnamed(ctx, conn.PgConn(), s, safe)
+				columns, err = l.fly(ctx, conn, s, safe)
 				return err
 			})
 			return columns, err

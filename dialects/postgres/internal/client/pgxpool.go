@@ -150,7 +150,7 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 			use:     func(work func(*pgx.Conn) error) error { return work(conn) },
 			past:    sendsPast(conn),
 			byText:  conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol,
-			backend: backendOf(conn),
+			backend: backendOf(conn), described: make(described),
 		}}
 		if k.link.past {
 			k.prepared = &prepared{names: make(map[string]string)}

@@ -74,7 +74,11 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (Querier, error) {
 		q.Interrupt = func(ctx context.Context) error {
 			return p.ask(ctx, sqltext.With(cancelTaggedSQL, l.tag))
 		}
+		alone := q.Flight
 		q.Flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
+			if s.Works() { // the server reads the caller's before it runs the savepoint, and may refuse them
+				return alone(ctx, s, safe)
+			}
 			safe() // see cancelTaggedSQL
 			return l.Run(ctx, s)
 		}
@@ -87,10 +91,14 @@ func (l *plainLink) querier(ctx context.Context, p *sqlPool) (Querier, error) {
 // newTag is for a query of several statements. A wrapper may put a comment of its own in front.
 func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
 
+// behindTag is in a query with statements of the caller's whose savepoint was set before.
+const behindTag = "/* behind it */ "
+
 // cancelTaggedSQL cancels a tagged query while it waits for a lock, and so not in front of the
 // savepoint that it sets.
 const cancelTaggedSQL = "select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' " +
-	"and wait_event_type = 'Lock' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"
+	"and (wait_event_type = 'Lock' or strpos(query, '" + behindTag + "') > 0) and strpos(query, $1) > 0 " +
+	"and pid <> pg_backend_pid()"
 
 // cuttable stands for a socket that is not known. It can be closed, which ends the statements of
 // the session, and the session.
@@ -183,6 +191,9 @@ func (l *plainLink) together(ctx context.Context, s sqltext.Script) (columns [][
 	text, err := s.Text()
 	if err != nil {
 		return nil, err
+	}
+	if l.tag != "" && s.Works() && !s[0].Opens {
+		text = behindTag + text
 	}
 	results, err := query(ctx, l.conn, l.tag+text, nil)
 	for _, statement := range s {

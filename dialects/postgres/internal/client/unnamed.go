@@ -28,12 +28,32 @@ func sendsPast(conn *pgx.Conn) bool {
 //
 // Safe is called when the first statement has run, while the server goes on with the next: a Flush
 // has it answer. It may be nil.
-func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, safe func()) (
+func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, safe func()) ([][]string, error) {
+	sent := make([]arguments, len(s))
+	for i, statement := range s {
+		sent[i].values = statement.Texts()
+	}
+	return sendWith(ctx, conn, s, sent, safe)
+}
+
+// arguments are those of a statement, as the protocol takes them.
+type arguments struct {
+	values  [][]byte
+	types   []uint32 // nil: the server finds out
+	formats []int16  // nil: text
+	asked   bool     // the statement is not to run: the server tells types
+}
+
+func sendWith(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, sent []arguments, safe func()) (
 	columns [][]string, err error,
 ) {
 	pipeline := conn.StartPipeline(ctx)
 	for i, statement := range s {
-		pipeline.SendQueryParams(statement.SQL, statement.Texts(), nil, nil, nil)
+		if sent[i].asked {
+			pipeline.SendPrepare("", statement.SQL, nil)
+		} else {
+			pipeline.SendQueryParams(statement.SQL, sent[i].values, sent[i].types, sent[i].formats, nil)
+		}
 		if i == 0 && safe != nil {
 			pipeline.SendFlushRequest()
 		}
@@ -41,7 +61,7 @@ func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, saf
 	err = pipeline.Sync()
 	for err == nil && len(columns) < len(s) {
 		var column []string
-		if column, err = nextColumn(pipeline); err == nil {
+		if column, err = nextColumn(pipeline, &sent[len(columns)]); err == nil {
 			columns = append(columns, column)
 			if safe != nil {
 				safe()
@@ -59,10 +79,14 @@ func sendUnnamed(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, saf
 
 var errUnanswered = errors.New("the server has answered fewer statements than it was sent")
 
-func nextColumn(pipeline *pgconn.Pipeline) (column []string, err error) {
+func nextColumn(pipeline *pgconn.Pipeline, sent *arguments) (column []string, err error) {
 	results, err := pipeline.GetResults()
 	if err != nil {
 		return nil, err
+	}
+	if told, ok := results.(*pgconn.StatementDescription); ok {
+		sent.types = told.ParamOIDs
+		return nil, nil
 	}
 	rows, ok := results.(*pgconn.ResultReader)
 	if !ok {

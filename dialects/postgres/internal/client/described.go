@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+)
+
+// described are the types of the arguments of the caller's statements, by their text, as the server
+// has told them to a connection.
+//
+// A statement of the caller's that travels with a savepoint in front must fail behind it. pgx would
+// prepare one that it does not know ahead of all. So it is sent past pgx, as the library's own are,
+// with its arguments as pgx encodes them. For their types the server is asked once, behind the
+// savepoint. When they have changed since, the statement fails as one of pgx's own does that was
+// prepared before.
+type described map[string][]uint32
+
+// fly is sendUnnamed for a script with statements of the caller's. It takes two trips when the
+// server has to tell types. A statement that cannot be sent so is refused.
+func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, safe func()) (
+	columns [][]string, err error,
+) {
+	ask := s[:1:1]
+	for _, statement := range s {
+		work := statement.Work
+		if work == nil {
+			continue
+		}
+		if len(work.Args) > 0 {
+			if _, rewrites := work.Args[0].(pgx.QueryRewriter); rewrites {
+				return nil, refused{work, errors.New("only pgx can rewrite its text")}
+			}
+		}
+		if _, known := d[statement.SQL]; !known {
+			ask = append(ask, statement)
+		}
+	}
+	if len(ask) > 1 {
+		if columns, err = d.describe(ctx, conn.PgConn(), ask, safe); err != nil {
+			return columns, err
+		}
+		s = s[1:]
+	}
+	sent := make([]arguments, len(s))
+	for i, statement := range s {
+		if sent[i], err = d.encode(conn, statement); err != nil {
+			return columns, err
+		}
+	}
+	further, err := sendWith(ctx, conn.PgConn(), s, sent, safe)
+	if strings.HasPrefix(server.State(err), server.BadText) { // for types of before, it may be
+		for _, statement := range s {
+			delete(d, statement.SQL)
+		}
+	}
+	return append(columns, further...), err
+}
+
+// describe runs the first statement, and asks for the types of those behind it.
+func (d described) describe(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, safe func()) (
+	columns [][]string, err error,
+) {
+	if len(d)+len(s) > maxPrepared {
+		clear(d)
+	}
+	sent := make([]arguments, len(s))
+	for i := range s {
+		sent[i].asked = i > 0
+	}
+	columns, err = sendWith(ctx, conn, s, sent, safe)
+	for i := 1; i < len(columns); i++ {
+		d[s[i].SQL] = sent[i].types
+	}
+	if at := len(columns); err != nil && at > 0 && at < len(s) {
+		err = refused{s[at].Work, err}
+	}
+	return columns[:min(1, len(columns))], err
+}
+
+// encode refuses arguments that are not of the types that the server has told: it may have others by
+// now.
+func (d described) encode(conn *pgx.Conn, s sqltext.Statement) (arguments, error) {
+	if s.Work == nil {
+		return arguments{values: s.Texts()}, nil
+	}
+	var b pgx.ExtendedQueryBuilder
+	types := d[s.SQL]
+	if err := b.Build(conn.TypeMap(), &pgconn.StatementDescription{ParamOIDs: types}, s.Work.Args); err != nil {
+		delete(d, s.SQL)
+		return arguments{}, refused{s.Work, fmt.Errorf("its arguments: %w", err)}
+	}
+	return arguments{values: b.ParamValues, types: types, formats: b.ParamFormats}, nil
+}
