@@ -1,0 +1,126 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Tool is a program that tests run beside servers: a client in another language, say.
+type Tool struct {
+	Line        []string // the command line, without its arguments
+	Environment []string // besides this process's own
+	Origin      string   // how it was found, in one line
+}
+
+// Command runs it with arguments.
+func (t Tool) Command(ctx context.Context, arguments ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, t.Line[0], append(t.Line[1:len(t.Line):len(t.Line)], arguments...)...)
+	c.Env = append(os.Environ(), t.Environment...)
+	return c
+}
+
+// toolOf finds a program of the machine that knows what is asked, or else unpacks packages under a
+// name and takes a program of their tree.
+func toolOf(ctx context.Context, name string, asked []string, tree string, from Packages, program string) (
+	tool Tool, root string, err error,
+) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		if err = exec.CommandContext(ctx, path, asked...).Run(); err == nil {
+			return Tool{Line: []string{path}, Origin: path}, "", nil
+		}
+	}
+	root, unpackErr := unpacked(ctx, tree, from)
+	if unpackErr != nil {
+		return Tool{}, "", errors.Join(err, unpackErr)
+	}
+	return Tool{Line: []string{filepath.Join(root, "run"), program}, Origin: unpackedOrigin(from.Suite, root)}, root, nil
+}
+
+// Psql is PostgreSQL's own client.
+func Psql(ctx context.Context) (Tool, error) {
+	with := Postgres18 // which tests unpack as a server
+	tool, _, err := toolOf(ctx, "psql", []string{"--version"}, with.String(), with.packages(),
+		"usr/lib/postgresql/18/bin/psql")
+	return tool, err
+}
+
+// MySQLClient is the client that comes with a server of this kind, MySQL or MariaDB.
+func MySQLClient(ctx context.Context, kind Kind) (tool Tool, err error) {
+	name, tree, from := "mysql", "MySQL client", Packages{"sid", []string{"mysql-client-core"}, true}
+	if kind.MariaDB() {
+		name, tree, from = "mariadb", MariaDB.String(), MariaDB.packages()
+	}
+	tool, _, err = toolOf(ctx, name, []string{"--version"}, tree, from, "usr/bin/"+name)
+	return tool, err
+}
+
+// Python is a Python 3 that has psycopg and PyMySQL. Its first argument is the path of a script.
+func Python(ctx context.Context) (Tool, error) {
+	from := Packages{"bookworm", []string{
+		"python3.11", "python3.11-minimal", "python3-psycopg", "python3-pymysql", "python3-typing-extensions",
+	}, true}
+	tool, root, err := toolOf(ctx, "python3", []string{"-c", "import psycopg, pymysql"}, "Python", from,
+		"usr/bin/python3.11")
+	if root == "" {
+		return tool, err
+	}
+	tool.Environment = []string{
+		"PYTHONHOME=" + filepath.Join(root, "usr"), "PYTHONPATH=" + filepath.Join(root, "usr/lib/python3/dist-packages"),
+	}
+	// psycopg looks for its library among those of the machine. The script run finds the tree's.
+	tool.Line = append(tool.Line, "-c", "import ctypes.util, runpy, sys; del sys.argv[0]; "+
+		"ctypes.util.find_library = {'pq': 'libpq.so.5', 'c': 'libc.so.6'}.get; "+
+		"runpy.run_path(sys.argv[0], run_name='__main__')")
+	return tool, nil
+}
+
+// Ruby is a Ruby that has pg and mysql2.
+func Ruby(ctx context.Context) (Tool, error) {
+	from := Packages{"bookworm", []string{"ruby3.1", "ruby-pg", "ruby-mysql2"}, true}
+	tool, root, err := toolOf(ctx, "ruby", []string{"-e", "require 'pg'; require 'mysql2'"}, "Ruby", from,
+		"usr/bin/ruby3.1")
+	if root == "" {
+		return tool, err
+	}
+	var folders []string
+	for _, folder := range []string{
+		"ruby/vendor_ruby", "*-linux-gnu*/ruby/vendor_ruby/3.1.0", "ruby/3.1.0", "*-linux-gnu*/ruby/3.1.0",
+	} {
+		found, err := filepath.Glob(filepath.Join(root, "usr/lib", folder))
+		if err != nil {
+			return Tool{}, err
+		}
+		folders = append(folders, found...)
+	}
+	tool.Environment = []string{"RUBYLIB=" + strings.Join(folders, ":")}
+	tool.Line = append(tool.Line, "--disable-gems")
+	return tool, nil
+}
+
+// Java runs the source of a class, with drivers of PostgreSQL and MariaDB in its path. The latter
+// speaks to MySQL too. It takes a JDK of the machine: one that is only unpacked does not find its
+// settings, which Debian keeps in /etc.
+func Java(ctx context.Context) (Tool, error) {
+	path, err := exec.LookPath("javac")
+	if err != nil {
+		return Tool{}, fmt.Errorf("no JDK: install one, openjdk-17-jdk-headless say: %w", err)
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return Tool{}, err
+	}
+	drivers := Packages{"bookworm", []string{"libpostgresql-jdbc-java", "libmariadb-java"}, false}
+	root, err := unpacked(ctx, "JDBC", drivers)
+	jars := filepath.Join(root, "usr/share/java")
+	return Tool{
+		Line: []string{
+			filepath.Join(filepath.Dir(path), "java"), "-cp", jars + "/postgresql.jar:" + jars + "/mariadb-java-client.jar",
+		},
+		Origin: path,
+	}, err
+}
