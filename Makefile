@@ -6,7 +6,7 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with their own go.mod. go.work explains how they find each other.
 MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser internal/containers internal/torture \
-	internal/unsafeengine internal/migrations internal/anydriver examples/gorm examples/bun \
+	internal/unsafeengine internal/migrations internal/anydriver deploy/kubernetes examples/gorm examples/bun \
 	examples/sqlc examples/ent bench
 
 # What .ci/width.go checks besides Go code.
