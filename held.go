@@ -7,19 +7,18 @@ import (
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
-// row is what a session holds. The permits of a semaphore, of which it holds one, have no column.
+// row is what a session holds: a row, or one of those of a semaphore.
 type row struct{ table, column, value string }
 
 func rowIn(request dialects.Request, value dialects.Value) row {
 	return row{request.Table, request.Column, value.Text}
 }
 
-func permitIn(request dialects.Request) row { return row{request.Table, "", request.Permit.Semaphore} }
-
 // heldLock is how a session holds a row.
 type heldLock struct {
 	dialects.Grant
 	shared bool
+	permit bool // of a semaphore: which one, the Grant says
 	// scope is where it was locked while work runs. It is nil for what stays locked until the
 	// session ends.
 	scope *lifecycle.Scope
@@ -29,7 +28,13 @@ type heldLock struct {
 // time: PostgreSQL releases it when a savepoint is rolled back, of ours or of the work's own. So is
 // what takes a claim: its token is of its own, and no other work asks for one.
 func (h heldLock) covers(request dialects.Request) bool {
-	return h.scope == nil && (request.Fence == "" || h.Token > 0 && !request.Work)
+	return h.scope == nil && (request.Fence == "" || h.Token > 0 && !request.Work) && h.serves(request.Permit)
+}
+
+// serves tells whether what is held is a permit that was asked for: clients may disagree on how
+// many there are.
+func (h heldLock) serves(permit *dialects.Permit) bool {
+	return permit == nil || h.Permit < len(permit.Rows)
 }
 
 // missing are the requests that lock, one after the other, what the session does not hold of
@@ -46,10 +51,6 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		s.held = make(map[row]heldLock, len(s.first.Values))
 		s.note(s.first, s.granted, nil)
 	}
-	if request.Permit != nil {
-		missing, has = s.missingPermit(request)
-		return missing, has, nil
-	}
 	exclusive := request
 	// What a Do nests, and what an Exec runs, comes behind the rest.
 	exclusive.Shared, exclusive.Values, exclusive.Work, exclusive.Exec = false, nil, false, nil
@@ -61,10 +62,15 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		case held.shared && !request.Shared:
 			return nil, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
 		case known && held.covers(request):
+			has.Permit = held.Permit
 		case known && !held.shared && request.Shared:
 			exclusive.Values = append(exclusive.Values, value)
 		default:
 			rest = append(rest, value)
+			if known && request.Permit != nil && held.serves(request.Permit) {
+				again := *request.Permit
+				again.Held, request.Permit = held.Permit, &again
+			}
 		}
 	}
 	request.Values = rest
@@ -74,19 +80,6 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		}
 	}
 	return missing, has, nil
-}
-
-// missingPermit is missing for a permit, with the mutex held.
-func (s *session[Tx]) missingPermit(request dialects.Request) (missing []dialects.Request, has dialects.Grant) {
-	held, known := s.held[permitIn(request)]
-	if known && held.Permit < len(request.Permit.Rows) {
-		if has = held.Grant; held.covers(request) {
-			return nil, has
-		}
-		permit := *request.Permit
-		permit.Held, request.Permit = held.Permit, &permit
-	}
-	return []dialects.Request{request}, has
 }
 
 // addHeld notes what request has locked, while work runs as that of a scope.
@@ -101,19 +94,13 @@ func (s *session[Tx]) addHeld(request dialects.Request, got dialects.Grant, scop
 
 // note is called with the mutex held. Rows that were held before stay as they were: an exclusive
 // lock is not shared because its session asked for less later, and a savepoint that is rolled back
-// takes nothing of what was locked before it.
+// takes nothing of what was locked before it. Another permit than before is another row.
 func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
-	if request.Permit != nil {
-		before, known := s.held[permitIn(request)]
-		if known && before.scope == nil && before.Permit == got.Permit {
-			scope = nil
-		}
-		s.held[permitIn(request)] = heldLock{Grant: got, scope: scope}
-	}
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
-		if !known {
-			held = heldLock{shared: request.Shared, scope: scope}
+		if !known || held.Permit != got.Permit {
+			held = heldLock{shared: request.Shared, permit: request.Permit != nil, scope: scope}
+			held.Permit = got.Permit
 		}
 		if held.scope == nil {
 			held.Token = got.Token
@@ -129,7 +116,7 @@ func (s *session[Tx]) dropScope(scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for row, held := range s.held {
-		if held.scope != nil && held.scope.Within(scope) && row.column != "" {
+		if held.scope != nil && held.scope.Within(scope) && !held.permit {
 			delete(s.held, row)
 		}
 	}

@@ -103,7 +103,7 @@ func (p *permit[Tx]) invalidate(err error) (retry bool) {
 // each get a permit.
 func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := p.locker
-	name := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: request.Permit.Semaphore})
+	name := lineOf(l.config.table, semaphoreColumn, request.Values...)
 	var entered queue.Admission[lineName, grant[Tx]]
 	switch {
 	case !request.Try:

@@ -84,7 +84,7 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 // Locker was begun for the same rows. Who waits for himself learns it so: no database sees that
 // circle.
 func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
-	if wait.Err() == nil || !errors.Is(err, ErrNotAcquired) || len(request.Values) == 0 {
+	if wait.Err() == nil || !errors.Is(err, ErrNotAcquired) || len(request.Values) == 0 || request.Permit != nil {
 		return err
 	}
 	wanted := lineOf(request.Table, request.Column, request.Values...)
@@ -92,8 +92,7 @@ func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, er
 	defer l.mu.Unlock()
 	for s := range l.sessions {
 		first := s.first
-		if s.life.Lost() == nil && len(first.Values) > 0 &&
-			lineOf(first.Table, first.Column, first.Values...) == wanted {
+		if s.life.Lost() == nil && lineOf(first.Table, first.Column, first.Values...) == wanted {
 			return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
 		}
 	}

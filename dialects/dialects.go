@@ -209,7 +209,7 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Permit asks for one permit of a semaphore, and Values is empty then. Not to get one is
+	// Permit asks for one permit of a semaphore, which is the one of Values. Not to get one is
 	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
 	Permit *Permit
 

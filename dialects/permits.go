@@ -33,15 +33,15 @@ type Permits struct {
 // Request asks for one of the first n permits. Shown is what others see.
 func (p Permits) Request(shown string, n int) Request {
 	return Request{
-		Table: p.Table, Column: "id", Ours: true, Keys: []string{shown},
-		Permit: &Permit{Semaphore: p.Semaphore, Rows: p.Rows[:n], Queue: p.Queue, Held: -1},
+		Table: p.Table, Column: "hash", Values: []Value{{Text: p.Semaphore}}, Ours: true, Keys: []string{shown},
+		Permit: &Permit{Rows: p.Rows[:n], Queue: p.Queue, Held: -1},
 	}
 }
 
-// Permit is what a Request has that asks for one permit, in the place of Values.
+// Permit is what a Request has that asks for one permit: any of the rows of its one Value, the
+// semaphore.
 type Permit struct {
-	Semaphore string
-	Rows      []int
-	Queue     string
-	Held      int // that the session may have already; else -1
+	Rows  []int
+	Queue string
+	Held  int // that the session may have already; else -1
 }

@@ -112,12 +112,12 @@ func (t *taking) missed(ctx context.Context) error {
 }
 
 func (t *taking) gone() error {
-	return fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, t.permit.Semaphore)
+	return fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, t.request.Values[0].Text)
 }
 
 // ours is the condition that a row is the semaphore's: the table may have been made anew.
 func (t *taking) ours() string {
-	name, _ := sqltext.Literal(dialects.Value{Text: t.permit.Semaphore}) // it is ASCII
+	name, _ := sqltext.Literal(dialects.Value{Text: t.request.Values[0].Text}) // it is ASCII
 	return "p.hash = " + name
 }
 

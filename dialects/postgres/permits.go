@@ -155,7 +155,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		set, _ := settingsOf(request, on)
 		p.add(set)
 	}
-	p.rows = p.add(sqltext.With(probeSQL(request.Table, as, request.Try), request.Permit.Semaphore, rows))
+	p.rows = p.add(sqltext.With(probeSQL(request.Table, as, request.Try), request.Values[0].Text, rows))
 	if err := p.finishPermit(request, on); err != nil {
 		return got, false, err
 	}
@@ -184,7 +184,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 func probed(request dialects.Request, answer []string) (row string, err error) {
 	switch answer[0] {
 	case otherRows:
-		return "", fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, request.Permit.Semaphore)
+		return "", fmt.Errorf("%w: the permits of semaphore %s are others", dialects.ErrNoRow, request.Values[0].Text)
 	case unsuitable:
 		return "", errSnapshot
 	case gotHead, queueTaken:

@@ -152,7 +152,9 @@ func (t terms) isShort(request dialects.Request) bool {
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
 // other row.
-func isShort(request dialects.Request) bool { return len(request.Values) == 1 && !request.Try }
+func isShort(request dialects.Request) bool {
+	return len(request.Values) == 1 && !request.Try && request.Permit == nil
+}
 
 // shortScript passes the turnstile of the only row and locks that row, a slot in the same
 // statement. The snapshot of that statement is older than the wait. That does not matter for slots,
