@@ -137,7 +137,8 @@ func (f *flight) read(columns [][]string, err error) error {
 	switch {
 	case f.unsent: // pgx refuses its text, say
 		f.failed = errUncounted
-	case !f.inside && f.counted && state == "" && f.isBroken(err):
+	case !f.inside && f.counted && f.isBroken(err) && (state == "" || f.failedAt(columns, err) >= len(f.Script)-1):
+		// The server's last words may come behind a COMMIT that took place.
 		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 			dialects.ErrLost, err)
 	case state == server.UnknownStatement, state == server.KnownStatement:

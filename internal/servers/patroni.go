@@ -202,7 +202,9 @@ func (n *node) ask(ctx context.Context, method, path, body string) ([]byte, erro
 	return overHTTP(ctx, method, "http://127.0.0.1:"+strconv.Itoa(n.api)+path, body)
 }
 
-// whole returns when one server leads, a standby is synchronous, and all stream.
+// whole returns when one server leads, a standby is synchronous, and all stream. A former leader
+// that starts on its old timeline will stop once more to be rewound: who then loses the leader from
+// which it copies may wait for minutes.
 func (p *Patroni) whole(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*startUp)
 	defer cancel()
@@ -215,20 +217,20 @@ func (p *Patroni) whole(ctx context.Context) error {
 		}
 		var cluster struct {
 			Members []struct {
-				Name, Role, State string
-				Lag               any
+				Role, State string
+				Timeline    int
 			}
 		}
 		if err := json.Unmarshal(text, &cluster); err != nil {
 			return err
 		}
-		roles := map[string]int{}
+		roles, timelines := map[string]int{}, map[int]bool{}
 		for _, member := range cluster.Members {
-			if member.State == "running" || member.State == "streaming" {
-				roles[member.Role]++
-			}
+			roles[member.Role+" "+member.State]++
+			timelines[member.Timeline] = true
 		}
-		if roles["leader"] == 1 && roles["sync_standby"] == 1 && roles["replica"] == 1 {
+		if roles["leader running"] == 1 && roles["sync_standby streaming"] == 1 && roles["replica streaming"] == 1 &&
+			len(timelines) == 1 {
 			return nil
 		}
 		return fmt.Errorf("the cluster is not whole: %s", text)

@@ -48,9 +48,13 @@ func driverName(kind servers.Kind) string {
 	return "mysql"
 }
 
-// leaseOf is the lease of the run. It is short, so that faults often outlast it.
-func leaseOf(kind servers.Kind) time.Duration {
-	if isPostgres(kind) {
+// leaseOf is the lease of the run. It is short, so that faults often outlast it. A cluster takes
+// more than five seconds to miss its primary, and loads the machine with three servers.
+func leaseOf(s settings) time.Duration {
+	switch {
+	case isCluster(s.Pair):
+		return 4 * time.Second
+	case isPostgres(s.Kind):
 		return time.Second
 	}
 	return 2 * time.Second

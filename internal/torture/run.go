@@ -59,7 +59,7 @@ type trial struct {
 
 // torture runs the workers on its own server, with faults, and checks what they did.
 func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
-	t := &trial{settings: s, out: out, lease: leaseOf(s.Kind), tokens: newTokens(), result: newResult(s)}
+	t := &trial{settings: s, out: out, lease: leaseOf(s), tokens: newTokens(), result: newResult(s)}
 	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
 	err := quiet()
 	if err == nil {

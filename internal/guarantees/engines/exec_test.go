@@ -89,6 +89,33 @@ func refusesCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f.Free(t, f.Key("a"))
 }
 
+// The server's last words may come behind a COMMIT that took place: a server that is shut down says
+// them to a session that has just committed.
+func TestExecEndedInCommit(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		endedInCommit(t, e, testbed.PostgresPgx[0])
+		endedInCommit(t, e, testbed.PgxOpened())
+		endedInCommit(t, e, testbed.PostgresSQL[0])
+	})
+}
+
+func endedInCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int")
+	ends := table + "_ends"
+	f.AsAdmin(t, "CREATE FUNCTION "+ends+"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS "+
+		"'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(9); RETURN NULL; END'")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+ends+" CASCADE") })
+	f.AsAdmin(t, "CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON "+table+" DEFERRABLE INITIALLY DEFERRED "+
+		"FOR EACH ROW EXECUTE FUNCTION "+ends+"()")
+	_, err := f.Locks.Mutex(f.Key("a")).Exec(background,
+		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1)", Rows: 1})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.ErrorContains(t, err, "is unknown")
+	require.ErrorContains(t, err, "57P01")
+}
+
 // The statements of an Exec give way once to who waits for their snapshot, and then they run
 // uninterrupted, however long ago Within was over.
 func TestExecGivesWay(t *testing.T) {
