@@ -38,7 +38,10 @@ func startSite(ctx context.Context, kind servers.Kind, way string, synchronous b
 	if err != nil {
 		return nil, err
 	}
-	if !byHosts(way) {
+	switch {
+	case isCluster(way) && !byHosts(way):
+		return behindProxy(ctx, fleet, patientCheck)
+	case !byHosts(way):
 		return behindProxy(ctx, fleet)
 	}
 	s := &site{servers: fleet}
@@ -66,9 +69,12 @@ func startFleet(ctx context.Context, kind servers.Kind, way string, synchronous 
 	return servers.StartPair(ctx, kind, synchronous)
 }
 
-func behindProxy(ctx context.Context, fleet servers.Fleet) (s *site, err error) {
+// patientCheck is for clusters: with three servers on a machine, one check in many is late.
+const patientCheck = "default-server inter 100ms fall 5 rise 1 on-marked-down shutdown-sessions"
+
+func behindProxy(ctx context.Context, fleet servers.Fleet, settings ...string) (s *site, err error) {
 	s = &site{servers: fleet}
-	if s.proxy, err = servers.StartHAProxy(ctx, fleet); err != nil {
+	if s.proxy, err = servers.StartHAProxy(ctx, fleet, settings...); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	s.dsn = s.proxy.DSN
