@@ -121,7 +121,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		if key == "" {
 			return nil, errors.New("a key is empty")
 		}
-		only = append(only, slotOf(key, found.Slots))
+		only = append(only, dialects.SlotOf(key, found.Slots))
 	}
 	holdings := []Holding{}
 	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
@@ -323,7 +323,7 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 				if key, of = "", claim; !strings.HasPrefix(item, hiddenPrefix) {
 					key = item + "…"
 				}
-			case strconv.Itoa(slotOf(item, slots)) == row.Value:
+			case strconv.Itoa(dialects.SlotOf(item, slots)) == row.Value:
 				return item, claim
 			case item == hiddenPrefix+row.Value:
 				return "", claim

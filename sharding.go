@@ -2,7 +2,6 @@ package txlock
 
 import (
 	"context"
-	"hash/crc32"
 	"slices"
 	"strconv"
 
@@ -39,15 +38,11 @@ func (s *slots[Tx]) invalidate(err error) bool { return s.locker.invalidate(err)
 // slotColumn is the lock table's primary key.
 const slotColumn = "slot"
 
-// slotOf hashes a key to one of n slots. The hash is part of what all clients agree on: changing it
-// would let two versions of a program hold one key at once.
-func slotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) % uint32(n)) }
-
 // slotsOf are the slots of keys, each once, in ascending order.
 func slotsOf(keys []string, n int) []dialects.Value {
 	slots := make([]int, 0, 8)
 	for _, key := range keys {
-		slots = append(slots, slotOf(key, n))
+		slots = append(slots, dialects.SlotOf(key, n))
 	}
 	slices.Sort(slots)
 	slots = slices.Compact(slots)

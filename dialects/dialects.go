@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"time"
 )
@@ -164,6 +165,10 @@ type Session[Tx any] interface {
 // some two share one of 65536 slots with a probability of 7 %. A shared slot costs waiting, or a
 // try that misses.
 const DefaultSlots = 65536
+
+// SlotOf is the slot of a key among n. All clients agree on it, in whatever language: another hash
+// would let two of them hold one key at once. It never changes.
+func SlotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) % uint32(n)) }
 
 // MaxSlots is the largest number of slots that Install accepts.
 const MaxSlots = 1 << 20

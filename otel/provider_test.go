@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,6 +72,19 @@ func TestPrometheus(t *testing.T) {
 		scraped(families["txlock_wait_duration_seconds"]))
 	require.Equal(t, map[string]float64{"Do ": 0, "Lock ": 1}, scraped(families["txlock_held"]))
 	require.NoError(t, held.Unlock(background))
+
+	// The rules and the dashboard name these, and what the tests of the command look for.
+	for _, file := range []string{"prometheus/txlock.rules.yml", "grafana/txlock.json"} {
+		text, err := os.ReadFile("../deploy/" + file)
+		require.NoError(t, err)
+		for _, metric := range regexp.MustCompile(`txlock_[a-z_]+=?`).FindAllString(string(text), -1) {
+			if !strings.HasSuffix(metric, "=") && !regexp.MustCompile("^txlock_(status|doctor)_").MatchString(metric) {
+				require.Contains(t, kinds, metric, file)
+			}
+		}
+		require.Contains(t, string(text), `txlock_outcome=`)
+	}
+	require.Contains(t, string(page), `txlock_outcome="`)
 }
 
 // scraped returns the values of a family by call and outcome. A histogram's value is its count.

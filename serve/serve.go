@@ -7,6 +7,10 @@
 // All viewers share one picture: the server is asked by one query at a time, every 2 s at most, and
 // not at all while nobody looks. Reading works without JavaScript, and changes nothing. With
 // JavaScript the page follows the server. It loads nothing from elsewhere.
+//
+// Its path metrics is for Prometheus: how many locks are held and awaited, and for how long, by
+// table and kind. The query ?key=sku:42 adds that of a key. docs/alerts.md has the names, and
+// rules.
 package serve
 
 import (
@@ -60,7 +64,9 @@ func New(locks Locks, options ...Option) (*Page, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	p := &Page{config: c, watch: newWatch(locks, c.every, c.limit), routes: http.NewServeMux(), sending: sending}
+	p := &Page{
+		config: c, watch: newWatch(locks, c.every, c.limit, c.elections), routes: http.NewServeMux(), sending: sending,
+	}
 	p.logins.begin(c.token)
 	p.route(locks)
 	return p, nil
@@ -81,6 +87,7 @@ func (p *Page) route(locks Locks) {
 		p.routes.HandleFunc(path, p.members(func(w http.ResponseWriter, r *http.Request) { p.show(w, r, part) }))
 	}
 	p.routes.HandleFunc("GET /events", p.members(p.follow))
+	p.routes.HandleFunc("GET /metrics", p.members(p.metrics))
 	if p.breaking {
 		p.routes.HandleFunc("GET /break", p.members(p.confirm))
 		p.routes.HandleFunc("POST /break", p.members(func(w http.ResponseWriter, r *http.Request) {

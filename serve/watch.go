@@ -17,6 +17,7 @@ type state struct {
 	at       time.Time        // when that was; zero if none has
 	err      error            // of the last look
 	silent   bool             // the server has not answered the next look yet, for longer than usual
+	leaders  map[string]*txlock.Leader
 	views    *views
 }
 
@@ -44,6 +45,8 @@ type watch struct {
 	locks Locks
 	every time.Duration // between the beginnings of two looks, at least
 	limit time.Duration // for a look
+	// elections are asked for their leaders behind the locks, in the same look.
+	elections map[string]func(context.Context) (txlock.Leader, error)
 
 	mu      sync.Mutex
 	viewers int
@@ -55,10 +58,12 @@ type watch struct {
 	past    history
 }
 
-func newWatch(locks Locks, every, limit time.Duration) *watch {
+func newWatch(locks Locks, every, limit time.Duration,
+	elections map[string]func(context.Context) (txlock.Leader, error),
+) *watch {
 	return &watch{
-		locks: locks, every: every, limit: limit, state: &state{views: new(views)}, changed: make(chan struct{}),
-		past: newHistory(),
+		locks: locks, every: every, limit: limit, elections: elections, state: &state{views: new(views)},
+		changed: make(chan struct{}), past: newHistory(),
 	}
 }
 
@@ -116,12 +121,18 @@ func (w *watch) look() {
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("no answer within %v: %w", w.limit, err)
 	}
+	var leaders map[string]*txlock.Leader
+	if err == nil {
+		leaders = AskLeaders(ctx, w.elections)
+	}
 	ended := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// As long as a look took, the server has rest from the next.
 	w.due = begun.Add(max(w.every, 2*ended.Sub(begun)))
-	next := &state{number: w.state.number + 1, holdings: holdings, at: ended, err: err, views: new(views)}
+	next := &state{
+		number: w.state.number + 1, holdings: holdings, at: ended, err: err, leaders: leaders, views: new(views),
+	}
 	if err != nil {
 		next.holdings, next.at = w.state.holdings, w.state.at
 	} else {

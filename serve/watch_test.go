@@ -52,7 +52,7 @@ func TestOneStream(t *testing.T) {
 			busy := &slow{Locks: &still{}}
 			busy.takes.Store(int64(c.takes))
 			locks := &counting{Locks: busy}
-			w := newWatch(locks, defaultEvery, defaultLimit)
+			w := newWatch(locks, defaultEvery, defaultLimit, nil)
 			ctx, cancel := context.WithTimeout(background, time.Minute)
 			defer cancel()
 			var viewers sync.WaitGroup
@@ -95,7 +95,7 @@ func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := &still{holdings: []txlock.Holding{held("sku:42", "1")}}
 		silent := &slow{Locks: locks}
-		w := newWatch(silent, defaultEvery, defaultLimit)
+		w := newWatch(silent, defaultEvery, defaultLimit, nil)
 		s, err := w.newest(background)
 		require.NoError(t, err)
 		require.Empty(t, s.trouble())

@@ -30,11 +30,14 @@ administrator can run as they are, all at once, in the database of the lock
 table; "shell", a command; "config", lines of a file, below a comment that says
 of which; "advice", for a person to read first.
 
+--prometheus writes metrics, for a file of node_exporter's textfile collector: the
+worst finding of each check. Its exit code does not tell of findings.
+
 Exit codes: 0 locks are safe here, 1 with --strict there are warnings, 2 locks
 do not work or are not safe, 69 the server cannot be reached.`
 
 func newDoctor(o *options) *cobra.Command {
-	var asJSON, strict, quiet bool
+	var asJSON, strict, quiet, prometheus bool
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check the server, and say what to do", Long: doctorHelp,
 		Example: "  txlock doctor\n  txlock doctor --strict --quiet     # in CI\n" +
@@ -46,6 +49,9 @@ func newDoctor(o *options) *cobra.Command {
 				return err
 			}
 			out := c.OutOrStdout()
+			if prometheus {
+				return o.failed(c.Context(), "write", exposeFindings(out, findings))
+			}
 			if asJSON {
 				err = writeJSON(out, map[string]any{
 					"server": o.server.Address, "worst": doctor.Worst(findings),
@@ -62,6 +68,8 @@ func newDoctor(o *options) *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 when there are warnings")
+	c.Flags().BoolVar(&prometheus, "prometheus", false, "as metrics, in the text format of Prometheus")
+	c.MarkFlagsMutuallyExclusive("prometheus", "json")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "show warnings and failures only")
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -14,7 +15,10 @@ import (
 )
 
 // layout is the flags for what install creates.
-type layout struct{ slots int }
+type layout struct {
+	slots     int
+	functions bool // of schema
+}
 
 // flags adds the flags. usual describes the number of slots without the flag.
 func (l *layout) flags(c *cobra.Command, usual string) {
@@ -72,7 +76,8 @@ func newSchema(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "schema", Short: "Print the SQL of install, for a migration tool",
 		Long: "Prints the SQL of \"txlock install\", for goose, golang-migrate, dbmate, Atlas and\nthe like. It " +
-			"needs no server, only to know which kind it is.",
+			"needs no server, only to know which kind it is.\n\n--with-functions adds txlock_lock(key) and " +
+			"txlock_slot(key), for clients in other\nlanguages on PostgreSQL: see docs/protocol.md.",
 		Example: "  txlock schema --system postgres > migrations/0007_txlock.sql\n  txlock schema --dsn " +
 			"mysql://db.example/shop --slots 1024",
 		Args: noArguments,
@@ -87,34 +92,50 @@ func newSchema(o *options) *cobra.Command {
 			return o.failed(c.Context(), "write", err)
 		},
 	}
-	c.Flags().StringVar(&system, "system", "", "postgres or mysql (default: what the URL of the server says)")
+	systemFlag(c, &system)
+	c.Flags().BoolVar(&l.functions, "with-functions", false, "functions for clients in other languages, on PostgreSQL")
 	l.flags(c, strconv.Itoa(dialects.DefaultSlots))
 	return c
 }
 
-func (o *options) schema(system string, l layout) (string, error) {
-	if system == "" {
+func systemFlag(c *cobra.Command, system *string) {
+	c.Flags().StringVar(system, "system", "", "postgres or mysql (default: what the URL of the server says)")
+}
+
+// system is the kind of server that a flag names, or else the URL.
+func (o *options) system(named string) (dsn.System, error) {
+	switch dsn.System(named) {
+	case "":
 		if err := o.find(); err != nil {
 			return "", usage(`%v, or --system postgres or mysql`, err)
 		}
-		system = string(o.server.System)
-	}
-	asked := dialects.Layout{Table: o.table, Slots: l.slots}
-	if asked.Slots == 0 {
-		asked.Slots = dialects.DefaultSlots
-	}
-	var text string
-	var err error
-	switch dsn.System(system) {
+		return o.server.System, nil
 	case dsn.Postgres:
-		text, err = postgres.New(nil).Schema(asked)
+		return dsn.Postgres, nil
 	case dsn.MySQL, "mariadb":
+		return dsn.MySQL, nil
+	}
+	return "", usage("--system %q: it must be postgres or mysql", named)
+}
+
+func (o *options) schema(named string, l layout) (string, error) {
+	system, err := o.system(named)
+	if err != nil {
+		return "", err
+	}
+	asked := dialects.Layout{Table: o.table, Slots: cmp.Or(l.slots, dialects.DefaultSlots)}
+	text := ""
+	if system == dsn.Postgres {
+		text, err = postgres.New(nil).Schema(asked)
+	} else {
 		text, err = mysql.New(nil).Schema(asked)
-	default:
-		return "", usage("--system %q: it must be postgres or mysql", system)
 	}
 	if err != nil {
 		return "", usage("--table: %v", err)
 	}
-	return text, nil
+	if !l.functions {
+		return text, nil
+	}
+	functions, err := functionsFor(system, asked)
+	return text + "\n" + functions, err
 }

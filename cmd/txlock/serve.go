@@ -36,6 +36,11 @@ as "txlock break" does: the one that it has shown, after asking. Every process t
 can connect to the port can do that, on 127.0.0.1 those of all users of the machine:
 set a token there too.
 
+/metrics is for Prometheus: how many locks are held and awaited, and for how long,
+by table and kind; /metrics?key=sku:42 adds that of a key. --election adds whether
+somebody leads. Prometheus gives the token as a bearer token, and the host name by
+which it asks has to be allowed as any. docs/alerts.md has rules for alerts.
+
 It runs until a signal ends it.`
 
 // listenDefault is on this machine alone.
@@ -48,6 +53,7 @@ type serving struct {
 	token      string
 	hosts      []string
 	allowBreak bool
+	elections  []string
 }
 
 func newServe(o *options) *cobra.Command {
@@ -63,6 +69,7 @@ func newServe(o *options) *cobra.Command {
 	c.Flags().StringVar(&s.listen, "listen", listenDefault, "the `address` to listen on, with its port")
 	c.Flags().StringVar(&s.token, "token", "", "what viewers have to type (default: TXLOCK_SERVE_TOKEN)")
 	c.Flags().StringArrayVar(&s.hosts, "host", nil, "allow a host `name` in requests; can be repeated")
+	electionFlag(c, &s.elections)
 	c.Flags().BoolVar(&s.allowBreak, "allow-break", false, "let viewers end the session of a holder")
 	return c
 }
@@ -103,6 +110,9 @@ func (s *serving) run(ctx context.Context, out io.Writer) error {
 	defer leave(locks)
 	if _, err := s.inspect(ctx, "serve", locks); err != nil { // what is missing is better said here than on the page
 		return err
+	}
+	for election, ask := range leadersOf(locks, s.elections) {
+		settings = append(settings, serve.Leads(election, ask))
 	}
 	page, err := serve.New(discreet{locks, s.options}, settings...)
 	if err != nil {

@@ -30,6 +30,7 @@ type locker interface {
 	// take takes the claim on a key for d, as lock takes a lock.
 	take(ctx context.Context, key, by string, d, within time.Duration, try bool) (claimed, error)
 	claimed(text string) (claimed, error)
+	leader(ctx context.Context, election string) (txlock.Leader, error)
 }
 
 // lockerOf is the Locker of a database whose transactions are Tx.
@@ -49,6 +50,19 @@ func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, permits int, with
 		m = m.Within(within)
 	}
 	return m.Lock(ctx)
+}
+
+func (l lockerOf[Tx]) leader(ctx context.Context, election string) (txlock.Leader, error) {
+	return l.Election(election, "txlock").Leader(ctx)
+}
+
+// leadersOf are what asks who leads each election.
+func leadersOf(locks locker, elections []string) map[string]func(context.Context) (txlock.Leader, error) {
+	ask := map[string]func(context.Context) (txlock.Leader, error){}
+	for _, name := range elections {
+		ask[name] = func(ctx context.Context) (txlock.Leader, error) { return locks.leader(ctx, name) }
+	}
+	return ask
 }
 
 // leave closes a Locker that holds no lock. It does not wait for a silent server: the connections

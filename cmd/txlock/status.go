@@ -42,7 +42,12 @@ leads. That of a claim has the column "claim", and its holder no session, but "b
 and "until". A session has "id" (null when the server did not say who holds), "key",
 "application", "host", "process", "user", "database", "since" (RFC 3339),
 "for_seconds", "idle" (these three are null when they are not known), "statement",
-"behind" (inside its process) and "shared". What commands a terminal is escaped.`
+"behind" (inside its process) and "shared". What commands a terminal is escaped.
+
+--prometheus writes metrics, for a file of node_exporter's textfile collector: how
+many locks are held and awaited, and for how long, by table and kind, and that of
+each KEY and each --election. They say so, too, when the server does not answer.
+docs/alerts.md has their names, and rules for alerts.`
 
 // status is one call of the status command.
 type status struct {
@@ -51,6 +56,9 @@ type status struct {
 	asJSON bool
 	watch  string
 	every  time.Duration // 0: once
+
+	prometheus bool
+	elections  []string
 }
 
 // watchDefault is the interval at which the live screen is redrawn.
@@ -62,7 +70,8 @@ func newStatus(o *options) *cobra.Command {
 		Use: "status [flags] [KEY...]", Short: "Show who holds locks and who waits", Long: statusHelp,
 		DisableFlagsInUseLine: true,
 		Example: "  txlock status\n  txlock status --watch\n" +
-			"  txlock status --json sku:42 | jq '.locks[].holder'",
+			"  txlock status --json sku:42 | jq '.locks[].holder'\n" +
+			"  txlock status --prometheus --election reports > txlock.prom",
 		RunE: func(c *cobra.Command, arguments []string) error {
 			s.keys = arguments
 			if err := s.read(c); err != nil {
@@ -74,6 +83,10 @@ func newStatus(o *options) *cobra.Command {
 	c.Flags().BoolVar(&s.asJSON, "json", false, "as JSON; with --watch one object a line")
 	c.Flags().StringVar(&s.watch, "watch", "", "live screen, drawn every 2s or every `time` given")
 	c.Flags().Lookup("watch").NoOptDefVal = watchDefault
+	c.Flags().BoolVar(&s.prometheus, "prometheus", false, "as metrics, in the text format of Prometheus")
+	electionFlag(c, &s.elections)
+	c.MarkFlagsMutuallyExclusive("prometheus", "json")
+	c.MarkFlagsMutuallyExclusive("prometheus", "watch")
 	return c
 }
 
@@ -82,6 +95,12 @@ func (s *status) read(c *cobra.Command) error {
 		if key == "" {
 			return usage("a key is empty")
 		}
+	}
+	if len(s.elections) > 0 && !s.prometheus {
+		return usage("--election goes with --prometheus")
+	}
+	if slices.Contains(s.elections, "") {
+		return usage("the name of an election is empty")
 	}
 	if !c.Flags().Changed("watch") {
 		return nil
@@ -103,6 +122,9 @@ func (s *status) read(c *cobra.Command) error {
 }
 
 func (s *status) show(ctx context.Context, out io.Writer) error {
+	if s.prometheus {
+		return s.expose(ctx, out)
+	}
 	locks, err := s.open(ctx)
 	if err != nil {
 		return err

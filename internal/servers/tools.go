@@ -39,7 +39,8 @@ func toolOf(ctx context.Context, name string, asked []string, tree string, from 
 	if unpackErr != nil {
 		return Tool{}, "", errors.Join(err, unpackErr)
 	}
-	return Tool{Line: []string{filepath.Join(root, "run"), program}, Origin: unpackedOrigin(from.Suite, root)}, root, nil
+	tool = Tool{Line: []string{filepath.Join(root, "run"), program}, Origin: unpackedOrigin(from.Suite, root)}
+	return tool, root, nil
 }
 
 // Psql is PostgreSQL's own client.
@@ -71,7 +72,8 @@ func Python(ctx context.Context) (Tool, error) {
 		return tool, err
 	}
 	tool.Environment = []string{
-		"PYTHONHOME=" + filepath.Join(root, "usr"), "PYTHONPATH=" + filepath.Join(root, "usr/lib/python3/dist-packages"),
+		"PYTHONHOME=" + filepath.Join(root, "usr"),
+		"PYTHONPATH=" + filepath.Join(root, "usr/lib/python3/dist-packages"),
 	}
 	// psycopg looks for its library among those of the machine. The script run finds the tree's.
 	tool.Line = append(tool.Line, "-c", "import ctypes.util, runpy, sys; del sys.argv[0]; "+
@@ -114,13 +116,10 @@ func Java(ctx context.Context) (Tool, error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return Tool{}, err
 	}
-	drivers := Packages{"bookworm", []string{"libpostgresql-jdbc-java", "libmariadb-java"}, false}
-	root, err := unpacked(ctx, "JDBC", drivers)
+	root, err := unpacked(ctx, "JDBC", Packages{
+		"bookworm", []string{"libpostgresql-jdbc-java", "libmariadb-java"}, false,
+	})
 	jars := filepath.Join(root, "usr/share/java")
-	return Tool{
-		Line: []string{
-			filepath.Join(filepath.Dir(path), "java"), "-cp", jars + "/postgresql.jar:" + jars + "/mariadb-java-client.jar",
-		},
-		Origin: path,
-	}, err
+	drivers := jars + "/postgresql.jar:" + jars + "/mariadb-java-client.jar"
+	return Tool{Line: []string{filepath.Join(filepath.Dir(path), "java"), "-cp", drivers}, Origin: path}, err
 }

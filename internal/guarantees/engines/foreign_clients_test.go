@@ -165,7 +165,8 @@ var fullForeignMySQL = []foreign{
 			`work.query("select n from COUNTER").first["n"]`, "query"),
 	},
 	{
-		name: "Java", tool: java, heading: "## MySQL and MariaDB", language: "java", file: "Main.java", rest: javaRest,
+		name: "Java", tool: java, heading: "## MySQL and MariaDB", language: "java", file: "Main.java",
+		rest: javaRest,
 	},
 }
 

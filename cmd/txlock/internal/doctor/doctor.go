@@ -28,7 +28,8 @@ const (
 	Failure Severity = "failure"
 )
 
-var severities = []Severity{OK, Note, Warning, Failure}
+// Severities are all of them, from the best to the worst.
+var Severities = []Severity{OK, Note, Warning, Failure}
 
 // Finding is the result of one look at one thing.
 type Finding struct {
@@ -43,9 +44,9 @@ type Finding struct {
 func Worst(findings []Finding) Severity {
 	worst := 0
 	for _, finding := range findings {
-		worst = max(worst, slices.Index(severities, finding.Severity))
+		worst = max(worst, slices.Index(Severities, finding.Severity))
 	}
-	return severities[worst]
+	return Severities[worst]
 }
 
 // check looks at one thing. An error from the server means that nobody could look at it.

@@ -1,0 +1,167 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/exposition"
+)
+
+// Metrics is what a look at the server has found. Expose writes it for Prometheus, as the page
+// does at its path metrics. docs/alerts.md has the names.
+type Metrics struct {
+	At       time.Time // when that was; zero: the server has not answered yet
+	Down     bool      // it does not answer now: what it said before is left out
+	Holdings []txlock.Holding
+	// Keys have series of their own, also while nobody holds them. Other keys are in no label:
+	// there may be millions.
+	Keys []string
+	// Leaders are those of elections that were asked for, by name. Nil: nobody leads. An election
+	// that could not be looked at is missing.
+	Leaders map[string]*txlock.Leader
+}
+
+// Expose writes the metrics in the text format of Prometheus.
+func (m Metrics) Expose(w io.Writer) error {
+	up := exposition.Gauge{Name: "txlock_status_up", Help: "Whether the server answered the last look at its locks."}
+	at := exposition.Gauge{
+		Name: "txlock_status_timestamp_seconds", Help: "When the server last answered, by the clock of who asked.",
+	}
+	if !m.At.IsZero() {
+		at.Add(float64(m.At.UnixMilli()) / 1000)
+	}
+	if m.Down {
+		up.Add(0)
+		return exposition.Write(w, up, at)
+	}
+	up.Add(1)
+	return exposition.Write(w, slices.Concat([]exposition.Gauge{up, at}, m.byKind(), m.byKey(), m.byElection())...)
+}
+
+// tally is what is known of some locks together.
+type tally struct {
+	held, waiting, behind  int
+	oldestHold, oldestWait time.Duration
+}
+
+func (t *tally) add(h txlock.Holding) {
+	for _, holder := range holdersOf(h) {
+		t.oldestHold = max(t.oldestHold, holder.For)
+	}
+	for _, waiter := range h.Waiters {
+		t.oldestWait = max(t.oldestWait, waiter.For)
+	}
+	if len(holdersOf(h)) > 0 {
+		t.held++
+	}
+	t.waiting += len(h.Waiters)
+	t.behind += h.Behind
+}
+
+func (m Metrics) byKind() []exposition.Gauge {
+	type group struct{ table, kind string }
+	tallies := map[group]*tally{}
+	for _, h := range m.Holdings {
+		of := group{h.Table, kindOf(h)}
+		if tallies[of] == nil {
+			tallies[of] = &tally{}
+		}
+		tallies[of].add(h)
+	}
+	gauges := []exposition.Gauge{
+		{Name: "txlock_status_held", Help: "Locks that somebody holds."},
+		{Name: "txlock_status_waiting_sessions", Help: "Sessions of the server that wait for a lock."},
+		{Name: "txlock_status_waiting_callers", Help: "Callers that wait in their processes, without a session."},
+		{Name: "txlock_status_oldest_hold_seconds", Help: "For how long the oldest holder has held its lock."},
+		{Name: "txlock_status_oldest_wait_seconds", Help: "For how long the oldest waiter has waited, at the server."},
+	}
+	order := func(a, b group) int { return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.kind, b.kind)) }
+	for _, of := range slices.SortedFunc(maps.Keys(tallies), order) {
+		for i, value := range tallies[of].values() {
+			gauges[i].Add(value, "table", of.table, "kind", of.kind)
+		}
+	}
+	return gauges
+}
+
+func (t *tally) values() [5]float64 {
+	return [...]float64{
+		float64(t.held), float64(t.waiting), float64(t.behind), t.oldestHold.Seconds(), t.oldestWait.Seconds(),
+	}
+}
+
+func (m Metrics) byKey() []exposition.Gauge {
+	gauges := []exposition.Gauge{
+		{Name: "txlock_status_key_held", Help: "Locks of this key that somebody holds."},
+		{Name: "txlock_status_key_waiting_sessions", Help: "Sessions of the server that wait for this key."},
+		{Name: "txlock_status_key_waiting_callers", Help: "Callers that wait for this key in their processes."},
+		{Name: "txlock_status_key_hold_seconds", Help: "For how long the oldest holder has held this key."},
+		{Name: "txlock_status_key_wait_seconds", Help: "For how long the oldest waiter has waited for this key."},
+	}
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(m.Keys))) {
+		var found tally
+		for _, h := range m.Holdings {
+			if h.Key == key {
+				found.add(h)
+			}
+		}
+		for i, value := range found.values() {
+			gauges[i].Add(value, "key", key)
+		}
+	}
+	return gauges
+}
+
+func (m Metrics) byElection() []exposition.Gauge {
+	leads := exposition.Gauge{Name: "txlock_status_leader", Help: "Whether somebody leads the election."}
+	since := exposition.Gauge{
+		Name: "txlock_status_leader_since_timestamp_seconds", Help: "When the term began, by the clock of the server.",
+	}
+	term := exposition.Gauge{Name: "txlock_status_leader_term", Help: "The term of the leader."}
+	for _, name := range slices.Sorted(maps.Keys(m.Leaders)) {
+		leader := m.Leaders[name]
+		if leader == nil {
+			leads.Add(0, "election", name)
+			continue
+		}
+		leads.Add(1, "election", name)
+		since.Add(float64(leader.Since.UnixMilli())/1000, "election", name)
+		term.Add(float64(leader.Term), "election", name)
+	}
+	return []exposition.Gauge{leads, since, term}
+}
+
+// AskLeaders asks who leads, one election after the other, for Metrics.Leaders.
+func AskLeaders(ctx context.Context, elections map[string]func(context.Context) (txlock.Leader, error)) (
+	leaders map[string]*txlock.Leader,
+) {
+	leaders = map[string]*txlock.Leader{}
+	for _, name := range slices.Sorted(maps.Keys(elections)) {
+		switch leader, err := elections[name](ctx); {
+		case err == nil:
+			leaders[name] = &leader
+		case errors.Is(err, txlock.ErrNoLeader):
+			leaders[name] = nil
+		}
+	}
+	return leaders
+}
+
+// metrics answers Prometheus from the picture that all viewers share.
+func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
+	s, err := p.watch.newest(r.Context())
+	if err != nil {
+		return // it has given up
+	}
+	w.Header().Set("Content-Type", exposition.ContentType)
+	_ = Metrics{
+		At: s.at, Down: s.trouble() != "", Holdings: s.holdings, Keys: r.URL.Query()["key"], Leaders: s.leaders,
+	}.Expose(w)
+}

@@ -1,0 +1,76 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+// Prometheus gets what all viewers see, behind the same token. Keys that are not asked for are in
+// no label.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	locks := &still{}
+	claim := held("seat", "")
+	claim.Column, claim.Holder = "claim", &txlock.Session{By: "cart", For: time.Hour}
+	locks.show([]txlock.Holding{held("sku:42", "1", "2", "3"), held("a\nsecret", "4"), claim}, nil)
+	leader := func(context.Context) (txlock.Leader, error) {
+		return txlock.Leader{Identity: "me", Term: 7, Since: time.Unix(1000, 0)}, nil
+	}
+	nobody := func(context.Context) (txlock.Leader, error) { return txlock.Leader{}, txlock.ErrNoLeader }
+	unknown := func(context.Context) (txlock.Leader, error) { return txlock.Leader{}, errors.New("a standby") }
+	const token = "0123456789abcdef"
+	p := pageOf(t, locks, Every(leastEvery), Token(token), Leads("reports", leader), Leads("mails", nobody),
+		Leads("others", unknown))
+	ask := func(given string) (int, string) {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics?key=sku:42&key=a%22b", nil)
+		r.Header.Set("Authorization", "Bearer "+given)
+		answer := httptest.NewRecorder()
+		p.ServeHTTP(answer, r)
+		return answer.Code, answer.Body.String()
+	}
+	code, text := ask("wrong")
+	require.Equal(t, 401, code)
+	require.NotContains(t, text, "txlock_status")
+	code, text = ask(token)
+	require.Equal(t, 200, code)
+	for _, line := range []string{
+		"txlock_status_up 1",
+		`txlock_status_held{table="txlock_slots",kind="lock"} 2`,
+		`txlock_status_waiting_sessions{table="txlock_slots",kind="lock"} 2`,
+		`txlock_status_oldest_hold_seconds{table="txlock_slots",kind="lock"} 60`,
+		`txlock_status_oldest_hold_seconds{table="txlock_slots",kind="claim"} 3600`,
+		`txlock_status_oldest_wait_seconds{table="txlock_slots",kind="lock"} 2`,
+		`txlock_status_key_hold_seconds{key="sku:42"} 60`,
+		`txlock_status_key_held{key="a\"b"} 0`,
+		`txlock_status_leader{election="reports"} 1`,
+		`txlock_status_leader{election="mails"} 0`,
+		`txlock_status_leader_term{election="reports"} 7`,
+		`txlock_status_leader_since_timestamp_seconds{election="reports"} 1000`,
+	} {
+		require.Contains(t, text, "\n"+line+"\n")
+	}
+	require.NotContains(t, text, "secret")
+	require.NotContains(t, text, "others", "nobody knows whether somebody leads it")
+
+	locks.show(nil, errDown)
+	until(t, "it is down", func() bool {
+		_, text = ask(token)
+		return strings.Contains(text, "\ntxlock_status_up 0\n")
+	})
+	require.Contains(t, text, "txlock_status_timestamp_seconds")
+	require.NotContains(t, text, "txlock_status_held")
+
+	for _, bad := range []Option{Leads("", leader), Leads("reports", nil)} {
+		_, err := New(locks, bad)
+		require.ErrorContains(t, err, "Leads")
+	}
+}
