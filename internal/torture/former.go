@@ -33,8 +33,12 @@ func (c *crew) program(number int) (string, error) {
 	return os.Executable()
 }
 
-// excuse notes a refusal. mu is held.
+// excuse notes a refusal, and what the last release is known to get wrong on a busy machine. mu is
+// held.
 func (c *crew) excuse(o *operation) {
+	if c.isFormer(o.Process) && strings.Contains(o.Error, "the number of slots was not read yet") {
+		o.Expected = true // it gives a look beside a caller's transaction 1 s; CHANGELOG.md: 3 s since
+	}
 	if c.former == "" || o.Granted != 0 || o.Outcome != failed ||
 		!strings.Contains(o.Error, txlock.ErrNotInstalled.Error()) {
 		return
