@@ -68,6 +68,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	cd internal/torture && GOOS=darwin go vet ./...
 	go run .ci/documented.go $(DOCUMENTED)
 	go run .ci/shown.go
+	.ci/api
 	.ci/generated
 	.ci/dependencies
 

@@ -20,6 +20,8 @@ type crew struct {
 	dsns      []string
 	workers   []*process // one for each number; a restarted worker takes the place of the old
 	abandoned sync.WaitGroup
+	former    string   // the program of every other worker; empty: this one
+	refusals  refusals // guarded by mu
 
 	mu       sync.Mutex
 	history  map[operationID]*operation // since the last harvest
@@ -56,9 +58,9 @@ func (c *crew) startAll(ctx context.Context) error {
 	return nil
 }
 
-// start starts a worker process: this program again.
+// start starts a worker process: this program again, or that of another version.
 func (c *crew) start(number, start int) error {
-	executable, err := os.Executable()
+	executable, err := c.program(number)
 	if err != nil {
 		return err
 	}
@@ -102,6 +104,7 @@ func (c *crew) listen(p *process, reports io.Reader) {
 		switch {
 		case m.Operation != nil:
 			c.mu.Lock()
+			c.excuse(m.Operation)
 			c.history[m.Operation.ID] = m.Operation
 			c.mu.Unlock()
 		case m.Stall != nil:

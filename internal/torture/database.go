@@ -143,7 +143,7 @@ func (d *database) version(ctx context.Context) (version string, err error) {
 }
 
 // prepare creates the tables and installs the lock table.
-func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) error {
+func (d *database) prepare(ctx context.Context, keys int) error {
 	drop := "DROP SCHEMA IF EXISTS torture"
 	if isPostgres(d.kind) {
 		drop += " CASCADE"
@@ -168,11 +168,7 @@ func (d *database) prepare(ctx context.Context, keys int, lease time.Duration) e
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	locks, err := d.locker(ctx, lease)
-	if err != nil {
-		return err
-	}
-	return errors.Join(locks.install(ctx), locks.close())
+	return nil
 }
 
 // direct is a Locker of the parent. It hides the transaction type.

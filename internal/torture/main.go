@@ -64,6 +64,9 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
 	flags.BoolVar(&s.Asynchronous, "asynchronous", false, "with -pair, commits do not wait for the standby: "+
 		"acknowledged work will be lost")
+	flags.StringVar(&s.Former, "former", "", "this program, built of another version: every other worker is one")
+	flags.StringVar(&s.Installer, "installer", "", "the command txlock of another version: it installs the lock "+
+		"table, which this version upgrades")
 	expect := flags.Bool("expect-violations", false, "succeed only if there are violations")
 	file := flags.String("json", "", "file to write the results to")
 	if err := flags.Parse(args); err != nil {

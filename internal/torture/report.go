@@ -25,12 +25,13 @@ type result struct {
 	Unknown      int                   `json:"unknown"` // Dos with an unknown outcome
 	Overtaken    int                   `json:"overtaken"`
 	Stalled      time.Duration         `json:"stalled"` // sum over the processes
+	Refusals     refusals              `json:"refusals,omitempty"`
 	Damages      map[faultKind]*damage `json:"damages"`
 	Violations   []violation           `json:"violations"`
 }
 
 func newResult(s settings) *result {
-	return &result{settings: s, Date: time.Now(), Damages: map[faultKind]*damage{}}
+	return &result{settings: s, Date: time.Now(), Refusals: refusals{}, Damages: map[faultKind]*damage{}}
 }
 
 func (r *result) count(e *epoch) {
@@ -85,6 +86,9 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(w, "acknowledged updates, of unknown end\t%d, %d\n", r.Updates, r.Unknown)
 	fmt.Fprintf(w, "a waiter was overtaken at most\t%d times\n", r.Overtaken)
 	fmt.Fprintf(w, "processes not run by the machine\t%v\n", r.Stalled.Round(time.Millisecond))
+	if len(r.Refusals) > 0 {
+		fmt.Fprintf(w, "refused: the tables are not of that version\t%v\n", r.Refusals)
+	}
 	fmt.Fprintf(w, "violations\t%d\n", len(r.Violations))
 	_ = w.Flush()
 	if len(r.Damages) > 0 {

@@ -29,6 +29,9 @@ type settings struct {
 	Switches     int    `json:"switches,omitempty"`
 	Asynchronous bool   `json:"asynchronous,omitempty"`
 
+	Former    string `json:"former,omitempty"`    // the torture program of another version, for every other worker
+	Installer string `json:"installer,omitempty"` // the command txlock that installs first; empty: none
+
 	Histories string `json:"-"` // the folder for those with violations; empty: the temporary folder
 }
 
@@ -82,7 +85,10 @@ func (t *trial) open(ctx context.Context) (err error) {
 	if t.result.Version, err = t.data.version(ctx); err != nil {
 		return err
 	}
-	if err := t.data.prepare(ctx, t.Keys, t.lease); err != nil {
+	if err := t.data.prepare(ctx, t.Keys); err != nil {
+		return err
+	}
+	if err := t.install(ctx); err != nil {
 		return err
 	}
 	dsns, err := t.connect(clients)
@@ -93,6 +99,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 		Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys,
 		Seed: t.Seed,
 	}, dsns)
+	t.crew.former, t.crew.refusals = t.Former, t.result.Refusals
 	t.enemy = &adversary{
 		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
 		server: t.server, data: t.data, network: t.network, crew: t.crew,

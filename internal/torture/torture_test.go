@@ -28,11 +28,13 @@ func tortured(t *testing.T, kind servers.Kind, lock string, length time.Duration
 	if testing.Short() {
 		length = 3 * time.Second
 	}
+	return torturedAs(t, settings{Kind: kind, For: length, Lock: lock})
+}
+
+func torturedAs(t *testing.T, s settings) *result {
+	t.Helper()
 	var out bytes.Buffer
-	s := settings{
-		Kind: kind, For: length, Seed: rand.Int64(), Processes: 3, Goroutines: 4, Keys: 16, Lock: lock,
-		Histories: histories(t),
-	}
+	s.Seed, s.Processes, s.Goroutines, s.Keys, s.Histories = rand.Int64(), 3, 4, 16, histories(t)
 	result, err := torture(context.Background(), s, &out)
 	result.print(&out)
 	t.Log(out.String())

@@ -42,6 +42,8 @@ func readBeside(ctx context.Context, conn *sql.Conn, of dialects.Inspection, suf
 	switch server.Number(err) {
 	case server.NoSuchTable, server.NoPrivilege: // an older version, whose users were granted only what they needed
 		return at, nil
+	case server.UnknownColumn: // version 0.1 made it
+		return at, server.Ours(err, table)
 	}
 	if err != nil || len(lines) == 0 { // none was used yet
 		return at, err
