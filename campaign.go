@@ -36,7 +36,7 @@ func (e *Election[Tx]) campaign(ctx context.Context, work func(context.Context, 
 
 // leadTerm waits for the seat, takes office, works and resigns. It returns what campaign does.
 func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	g, seats, err := e.acquireSeat(ctx)
+	g, rows, err := e.acquireSeat(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -50,7 +50,7 @@ func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, 
 		}
 	}()
 	var failed error
-	if err = e.takeOffice(leading, g, seats); err == nil {
+	if err = e.takeOffice(leading, g, rows); err == nil {
 		worked = true
 		failed = work(leading, g.Token)
 		g.heartbeat.Check() // it may have failed for what has also ended the session, and nobody has noticed yet
@@ -73,12 +73,12 @@ func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, 
 
 // acquireSeat waits for the seat: first in the process, where one candidate of each election at a
 // time goes on, and then at the server.
-func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], seats dialects.Seats, err error) {
+func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], rows dialects.Rows, err error) {
 	l := e.locker
 	entered, err := l.awaitAdmission(ctx, ctx, l.candidates,
 		lineOf(l.config.table, electionColumn, dialects.Value{Text: e.key}), queue.Wait{})
 	if err != nil {
-		return g, seats, err
+		return g, rows, err
 	}
 	found := false
 	defer func() {
@@ -88,42 +88,43 @@ func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], seats dial
 	}()
 	wait, done := l.untilClose(ctx)
 	defer done()
-	table, seats, err := e.seats(wait)
+	table, rows, err := e.rows(wait)
 	if err != nil {
-		return g, seats, err
+		return g, rows, err
 	}
 	found = true // and begin leaves the place
-	request := seats.Row(seats.Seat)
+	request := rows.Part(dialects.Seat)
 	// The term comes with the seat: a candidate that is stopped in between must not draw a later
 	// one than its successor has.
 	request.Lease, request.Fence = l.config.lease, table
 	g, err = l.begin(ctx, wait, seat{e.name}, request, entered.Place)
-	return g, seats, err
+	return g, rows, err
 }
 
-// seats finds the rows of the election, or makes them, and the lock table. It does not remember the
+// rows finds the rows of the election, or makes them, and the lock table. It does not remember the
 // rows: their table may have been made anew, and the seat be another's.
-func (e *Election[Tx]) seats(ctx context.Context) (table string, seats dialects.Seats, err error) {
+func (e *Election[Tx]) rows(ctx context.Context) (table string, rows dialects.Rows, err error) {
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
 	found, err := e.locker.find(ctx, false)
 	if err != nil {
-		return "", seats, err
+		return "", rows, err
 	}
-	seats, err = e.locker.driver.Seats(ctx, found.Name, e.locker.config.named(e.name), true)
-	return found.Name, seats, err
+	rows, err = e.locker.driver.Rows(ctx, found.Name, e.locker.config.named(dialects.KindElection, e.name),
+		dialects.Parts, true)
+	return found.Name, rows, err
 }
 
 // takeOffice begins a term. The record is written in another session, so that others see it. The
 // office is locked only once that is done: so whoever finds it locked finds there who leads.
-func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], seats dialects.Seats) error {
+func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], rows dialects.Rows) error {
 	graceOver := time.After(gracePeriod)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	err := e.locker.driver.Appoint(ctx, seats, e.identity, g.Token)
+	err := e.locker.driver.Appoint(ctx, rows, e.identity, g.Token)
 	if err == nil {
 		office := g // whose token is that of the seat
-		err = office.lock(ctx, seats.Row(seats.Office))
+		err = office.lock(ctx, rows.Part(dialects.Office))
 	}
 	if err == nil {
 		select {

@@ -213,7 +213,11 @@ func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change d
 	err = m.perform(ctx, verb, g, func(ctx context.Context, tx Tx) error {
 		var err error
 		if state = g.Claim; g.turn != nil { // the session was there before
-			state, err = c.changeIn(ctx, g, change)
+			var request dialects.Request
+			if request, err = m.target.request(ctx, true); err == nil {
+				request.Claim = request.Claim.Drawn(g.Token)
+				state, err = g.inner.Record(ctx, request)
+			}
 		}
 		if err != nil || change.Verb != dialects.KeepClaim {
 			return m.wrap(verb, err)
@@ -224,17 +228,6 @@ func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change d
 		err = m.wrap(verb, fmt.Errorf("%w: %w", ErrNotAcquired, heldBy(state)))
 	}
 	return state, endedIsLost(err)
-}
-
-func (c *Claim[Tx]) changeIn(ctx context.Context, g grant[Tx], change dialects.ClaimChange) (
-	dialects.ClaimState, error,
-) {
-	found, err := c.locker.find(ctx, true)
-	if err != nil {
-		return dialects.ClaimState{}, err
-	}
-	change.Table, change.Token = found.Name, cmp.Or(change.Token, g.Token)
-	return g.inner.ChangeClaim(ctx, change)
 }
 
 // endedIsLost has the end of a claim match ErrLost, behind all that takes that for the loss of a
@@ -253,32 +246,8 @@ func (c *Claim[Tx]) wrap(verb string, err error) error {
 func (c *Claim[Tx]) mutex(change dialects.ClaimChange) *Mutex[Tx] {
 	return &Mutex[Tx]{
 		locker: c.locker, within: c.within, err: c.err,
-		target: &claimKey[Tx]{slots: slots[Tx]{c.locker, []string{"claim:" + c.key}}, name: c.key, change: change},
+		target: &recorded[Tx]{slots: slots[Tx]{c.locker, []string{"claim:" + c.key}}, name: c.key, claim: &change},
 	}
-}
-
-// claimKey is the key of a claim. It locks a key of its own, behind "claim:".
-type claimKey[Tx any] struct {
-	slots[Tx]
-	name   string
-	change dialects.ClaimChange
-}
-
-func (k *claimKey[Tx]) String() string { return nameOf([]string{k.name}) }
-
-func (k *claimKey[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	request, err := k.slots.request(ctx, connected)
-	change := k.change
-	change.Table = request.Table
-	request.Claim = &change
-	if change.Verb == dialects.TakeClaim {
-		request.Fence, request.Tokens = request.Table, 1
-	}
-	return request, err
-}
-
-func (k *claimKey[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
-	return k.locker.queueAndBegin(ctx, wait, k, request)
 }
 
 // claimColumn stands where locks of rows have the name of a column.

@@ -135,33 +135,22 @@ func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
 	return Leader(leader), e.wrap("Leader", err)
 }
 
-func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (dialects.Leader, error) {
-	for {
-		known, cached := l.seats.Load(election)
-		if !cached {
-			var seats dialects.Seats
-			found, err := l.find(ctx, false)
-			if err == nil {
-				seats, err = l.driver.Seats(ctx, found.Name, dialects.Named{Hash: election}, false)
-			}
-			switch {
-			case err != nil:
-				return dialects.Leader{}, err
-			case seats.Record == "":
-				return dialects.Leader{}, ErrNoLeader
-			}
-			l.seats.Store(election, seats)
-			known = seats
+func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (leader dialects.Leader, err error) {
+	of := dialects.Named{Kind: dialects.KindElection, Hash: election}
+	for range 2 { // it may be installed anew
+		var rows dialects.Rows
+		rows, err = l.rowsOf(ctx, false, of, dialects.Parts)
+		switch {
+		case err != nil:
+			return leader, err
+		case len(rows.Numbers) == 0:
+			return leader, ErrNoLeader
 		}
-		leader, err := l.driver.Leader(ctx, known.(dialects.Seats))
-		if errors.Is(err, ErrNoRow) || errors.Is(err, ErrNotInstalled) { // it may be installed anew
-			l.seats.Delete(election)
-			if cached {
-				continue
-			}
+		if leader, err = l.driver.Leader(ctx, rows); !l.forgetRows(of.Kind, of.Hash, err) {
+			break
 		}
-		return leader, err
 	}
+	return leader, err
 }
 
 func (e *Election[Tx]) ready() error {

@@ -155,19 +155,20 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	return holdings, nil
 }
 
+// kindColumns stand where locks of rows have the name of a column.
+var kindColumns = map[dialects.Kind]string{
+	dialects.KindSemaphore: semaphoreColumn, dialects.KindElection: electionColumn,
+}
+
 // holdingOf puts together what the server shows and what this Locker knows: here is how many
 // callers wait in it.
 func (l *Locker[Tx]) holdingOf(state dialects.RowState, slots int, here map[row]int) Holding {
 	h := Holding{Table: l.config.table, Column: state.Column, Row: state.Value}
 	locked := row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}
-	switch {
-	case state.Kind == dialects.KindSemaphore:
-		h.Column, h.Row, h.known = semaphoreColumn, state.Named.Hash, knownName(state.Named)
+	if column, named := kindColumns[state.Named.Kind]; named {
+		h.Column, h.Row, h.known = column, state.Named.Hash, knownName(state.Named)
 		locked = row{h.Table, h.Column, h.Row}
-	case state.Kind == dialects.KindElection:
-		h.Column, h.Row, h.known = electionColumn, state.Named.Hash, knownName(state.Named)
-		locked = row{h.Table, h.Column, h.Row}
-	case state.Column != "":
+	} else if state.Column != "" {
 		h.Table = state.Table
 	}
 	holders := func(parties []dialects.Party) (sessions []Session) {
@@ -305,7 +306,7 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 		for j, item := range claim.Items {
 			cut := claim.Cut && j == len(claim.Items)-1
 			switch {
-			case row.Kind == dialects.KindSemaphore:
+			case row.Named.Kind == dialects.KindSemaphore:
 				hash, name := row.Named.Hash, keyOf(row.Named.Name)
 				if claim.Permits > 0 && (hashOf(item) == hash || cut && name != "" && strings.HasPrefix(name, item)) {
 					return cmp.Or(name, item), claim

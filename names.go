@@ -55,11 +55,12 @@ func (c *config) shownName(key string) string {
 }
 
 // named is a semaphore or an election, as its table has it.
-func (c *config) named(name string) dialects.Named {
-	if c.hidden {
-		return dialects.Named{Hash: hashOf(name)}
+func (c *config) named(kind dialects.Kind, name string) dialects.Named {
+	named := dialects.Named{Kind: kind, Hash: hashOf(name)}
+	if !c.hidden {
+		named.Name = asciiKey(name)
 	}
-	return dialects.Named{Hash: hashOf(name), Name: asciiKey(name)}
+	return named
 }
 
 // knownName is the name that the table has, or what stands for a hidden one.

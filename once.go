@@ -16,14 +16,7 @@ import (
 // state: many goroutines may use one value.
 type Once[Tx any] struct {
 	mutex *Mutex[Tx] // of key
-	key   onceKey[Tx]
-}
-
-// onceKey is the key of a Once. It locks a key of its own, behind "once:".
-type onceKey[Tx any] struct {
-	slots[Tx]
-	name   string
-	marker *dialects.Marker // nil: it is not to be written
+	key   recorded[Tx]
 }
 
 // Once names work that is to be done once. A key is any bytes, at least one, of any length. The
@@ -40,57 +33,13 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 	if period > 0 {
 		shown = "once:" + period.String() + ":" + key
 	}
-	o := &Once[Tx]{key: onceKey[Tx]{
-		slots: slots[Tx]{l, []string{shown}}, name: key,
-		marker: &dialects.Marker{Table: l.config.table, Hash: markerOf(key, period), Period: period},
-	}}
+	marker := &dialects.Marker{Hash: markerOf(key, period), Period: period}
+	o := &Once[Tx]{key: recorded[Tx]{slots: slots[Tx]{l, []string{shown}}, name: key, marker: marker}}
 	if err == nil && key == "" {
 		err = errors.New("the key is empty")
 	}
 	o.mutex = &Mutex[Tx]{locker: l, target: &o.key, err: err}
 	return o
-}
-
-func (o *onceKey[Tx]) String() string { return nameOf([]string{o.name}) }
-
-func (o *onceKey[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	request, err := o.slots.request(ctx, connected)
-	if err == nil && o.marker != nil {
-		request.Marker = o.markerIn(request.Table)
-	}
-	return request, err
-}
-
-// markerIn is the marker beside the lock table of that name.
-func (o *onceKey[Tx]) markerIn(table string) *dialects.Marker {
-	marker := *o.marker
-	marker.Table = table
-	return &marker
-}
-
-// queueAndBegin finds what was done without waiting: in the flight of the lock, where that may be
-// asked for at once, else in one of its own.
-func (o *onceKey[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
-	if request.Marker == nil {
-		return o.locker.queueAndBegin(ctx, wait, o, request)
-	}
-	if !request.Try {
-		place, free, err := o.locker.lines().Try(lineOf(request.Table, request.Column, request.Values...))
-		if err != nil {
-			return g, err
-		}
-		if free {
-			return o.locker.begin(ctx, wait, o, request, place)
-		}
-	}
-	at, err := o.locker.driver.Done(wait, *request.Marker)
-	switch {
-	case err != nil:
-		return g, err
-	case !at.IsZero():
-		return g, dialects.ErrDone
-	}
-	return o.locker.queueAndBegin(ctx, wait, o, request)
 }
 
 // markerOf hashes what is done once. The hash is part of what all clients agree on: changing it
@@ -167,9 +116,9 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		// A session that was begun for this has the marker already. In another, the marker belongs
 		// into the savepoint of the work: both are kept, or none. The session's turn is ours.
 		if s, _ := m.locker.carried(ctx); s == outer {
-			marker, err := o.marker(ctx, true)
+			request, err := o.key.request(ctx, true)
 			if err == nil {
-				err = s.inner.Mark(ctx, marker)
+				_, err = s.inner.Record(ctx, request)
 			}
 			switch {
 			case errors.Is(err, dialects.ErrDone):
@@ -186,16 +135,6 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		return m.attemptDo(ctx, verb, try, marked)
 	})
 	return ran && err == nil, err
-}
-
-// marker is the marker beside the lock table. Connected says that the caller already has a
-// connection.
-func (o *Once[Tx]) marker(ctx context.Context, connected bool) (dialects.Marker, error) {
-	found, err := o.mutex.locker.find(ctx, connected)
-	if err != nil {
-		return dialects.Marker{}, err
-	}
-	return *o.key.markerIn(found.Name), nil
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -229,9 +168,9 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 		return at, false, m.wrap("Once.Done", err)
 	}
 	defer cancel()
-	marker, err := o.marker(wait, false)
+	request, err := o.key.request(wait, false)
 	if err == nil {
-		at, err = m.locker.driver.Done(wait, marker)
+		at, err = m.locker.driver.Done(wait, request.Table, *request.Marker)
 	}
 	m.target.invalidate(err)
 	return at, err == nil && !at.IsZero(), m.wrap("Once.Done", m.waitError(ctx, wait, err))
@@ -245,11 +184,13 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 	key.marker, m.target = nil, &key
 	return m.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
 		s, _ := m.locker.carried(ctx)
-		marker, err := o.marker(ctx, true)
-		if err != nil {
-			return err
+		request, err := o.key.request(ctx, true)
+		if err == nil {
+			forgotten := *request.Marker
+			forgotten.Forget, request.Marker = true, &forgotten
+			_, err = s.inner.Record(ctx, request)
 		}
-		return s.inner.Unmark(ctx, marker)
+		return err
 	})
 }
 

@@ -66,36 +66,18 @@ func (p *permit[Tx]) String() string {
 
 func (p *permit[Tx]) call() Call { return Call{Column: semaphoreColumn, Names: []string{p.key}} }
 
-// request looks the rows of the semaphore up once, which takes a connection for a moment.
 func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	l, name := p.locker, p.locker.config.named(p.key)
-	known, ok := l.permits.Load(name.Hash)
-	if !ok || len(known.(dialects.Permits).Rows) < p.n {
-		found, err := lookUp(ctx, connected, "the permits were", "take one",
-			func(ctx context.Context) (dialects.Permits, error) {
-				table, err := l.find(ctx, false)
-				if err != nil {
-					return dialects.Permits{}, err
-				}
-				return l.driver.Permits(ctx, table.Name, name, p.n)
-			})
-		if err != nil {
-			return dialects.Request{}, err
-		}
-		l.permits.Store(name.Hash, found)
-		known = found
+	l := p.locker
+	rows, err := l.rowsOf(ctx, connected, l.config.named(dialects.KindSemaphore, p.key), p.n)
+	if err != nil {
+		return dialects.Request{}, err
 	}
-	return known.(dialects.Permits).Request(l.config.shownName(p.key), p.n), nil
+	return rows.Permit(l.config.shownName(p.key), p.n), nil
 }
 
-// invalidate is for a table of permits that was made anew, in which the rows are others.
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
 	p.locker.invalidate(err)
-	if !errors.Is(err, ErrNoRow) && !errors.Is(err, ErrNotInstalled) {
-		return false
-	}
-	_, known := p.locker.permits.LoadAndDelete(hashOf(p.key))
-	return known && errors.Is(err, ErrNoRow)
+	return p.locker.forgetRows(dialects.KindSemaphore, hashOf(p.key), err) && errors.Is(err, ErrNoRow)
 }
 
 // queueAndBegin lets one caller of each semaphore go on at the server at a time. It leaves its

@@ -181,8 +181,7 @@ type Locker[Tx any] struct {
 	lines  func() *lines[Tx]
 
 	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
-	seats      sync.Map   // dialects.Seats by the election's key, for those that only read
-	permits    sync.Map   // dialects.Permits by the semaphore's name in the table
+	rows       sync.Map   // dialects.Rows: see rowsOf
 
 	lookout *lookout[Tx]
 
@@ -260,6 +259,9 @@ func (l *Locker[Tx]) Close() error {
 func (l *Locker[Tx]) ready() error {
 	if l.config.err != nil {
 		return l.config.err
+	}
+	if err := l.driver.Ready(); err != nil {
+		return err
 	}
 	if least := l.driver.MinLease(); l.config.lease < least {
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",

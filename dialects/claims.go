@@ -1,7 +1,7 @@
 package dialects
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"time"
 )
@@ -17,15 +17,20 @@ var ErrUnreadable = errors.New("claims may not be read")
 // a table beside the lock table. Its times are by the server's clock, which is read behind the
 // lock.
 type ClaimChange struct {
-	Table string // the lock table
-	Hash  [32]byte
-	Verb  ClaimVerb
-	Name  string        // of TakeClaim: the key, for people; empty: it is hidden
-	By    string        // of TakeClaim: who takes it
-	For   time.Duration // of TakeClaim and ExtendClaim: from now, in whole microseconds
+	Hash [32]byte
+	Verb ClaimVerb
+	Name string        // of TakeClaim: the key, for people; empty: it is hidden
+	By   string        // of TakeClaim: who takes it
+	For  time.Duration // of TakeClaim and ExtendClaim: from now, in whole microseconds
 	// Token is the holder's. TakeClaim writes it, if it is not 0, and otherwise that of
 	// Request.Fence.
 	Token int64
+}
+
+// Drawn is a copy with a token that was drawn for it, unless it has one.
+func (c ClaimChange) Drawn(token int64) *ClaimChange {
+	c.Token = cmp.Or(c.Token, token)
+	return &c
 }
 
 // ClaimVerb is what is done to a claim.
@@ -59,19 +64,3 @@ var Released = time.Unix(0, 0)
 
 // MostClaims is how many claims are read when all are asked for.
 const MostClaims = 10_000
-
-// Claimant keeps claims. Its method takes a connection from the pool for a moment. A table that is
-// missing is ErrNotInstalled.
-type Claimant interface {
-	// Claims reads claims in one round trip, and locks nothing. Those without a row are missing.
-	// Without hashes it reads those that are held, of more than MostClaims those that end first.
-	// The error may be ErrUnreadable.
-	Claims(ctx context.Context, table string, hashes ...[32]byte) (map[[32]byte]ClaimState, error)
-}
-
-// Claiming is what a session with work does to a claim, in its transaction. The row of the claim's
-// key is locked. After an error the transaction may be of no use, unless it is ErrClaimEnded.
-type Claiming interface {
-	// ChangeClaim returns the state after the change.
-	ChangeClaim(ctx context.Context, change ClaimChange) (ClaimState, error)
-}

@@ -86,8 +86,16 @@ type Driver[Tx any] interface {
 	// server has chosen its transaction as the victim of a deadlock.
 	IsDeadlock(err error) bool
 
+	// Passing tells whether an error may pass by itself: the server cannot be reached, is starting
+	// or stopping, has no connection left, only reads for now, or has interrupted a statement.
+	Passing(err error) bool
+
 	// PoolSize is how many connections the pool may have at once; 0: as many as are asked for.
 	PoolSize() int
+
+	// Ready is an error when there is nothing to reach a server by, as without a pool. Then no
+	// other method is called but System, PoolSize, MinLease and Close.
+	Ready() error
 
 	// MinLease is the shortest lease that the server can keep.
 	MinLease() time.Duration
@@ -103,10 +111,7 @@ type Driver[Tx any] interface {
 	Ping(ctx context.Context, table string) error
 
 	Inspector
-	Electorate
-	Recorder
-	Claimant
-	Semaphores
+	Keeper
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -146,8 +151,10 @@ type Session[Tx any] interface {
 	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
-	Marking
-	Claiming
+	// Record does in work what Begin does with Request.Marker or Request.Claim, whose key is
+	// locked. It returns the state of the claim after the change. After an error the transaction
+	// may be of no use, unless it is ErrDone or ErrClaimEnded.
+	Record(ctx context.Context, request Request) (ClaimState, error)
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
 	// ends the session in any case. When it is not confirmed by that time, the connection is

@@ -46,7 +46,6 @@ type Inspection struct {
 
 // RowState is a row with its holder and waiters.
 type RowState struct {
-	Kind    Kind
 	Table   string  // of KindRow, as its user spells it
 	Column  string  // empty for a slot
 	Value   string  // of Column, or the slot's number
@@ -55,7 +54,8 @@ type RowState struct {
 	// Sharing is how many more share it, of whom the server does not say who they are.
 	Sharing int
 	Waiters []Party // in the order of the queue
-	// Named is the semaphore, or the election whose seat the row is.
+	// Named is the semaphore, or the election whose seat the row is. Of a row of KindRow it is
+	// zero.
 	Named Named
 	// Permits are the sessions that hold a permit each of a semaphore, which is no row: Value is
 	// empty.

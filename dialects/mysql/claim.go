@@ -19,7 +19,7 @@ func claimScript(request dialects.Request, lock string) (query string, err error
 		row = "@" + drawn
 		token, condition = drawnSQL(row)
 	}
-	write, read, err := records.ClaimSQL(*request.Claim, token, condition)
+	write, read, err := records.ClaimSQL(request.Table, *request.Claim, token, condition)
 	forget := "SET @" + sqltext.Variable + " = NULL, @" + drawn + " = NULL"
 	answer := "(SELECT " + row + " FROM DUAL WHERE " + granted + ") UNION ALL (" + read + ")"
 	return joined(forget, client.Save, lock, write, answer), err

@@ -107,17 +107,14 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
 	}
-	if request.Marker != nil && !at.marks {
-		err = records.Mark(ctx, at.Querier, at.several, *request.Marker)
-	}
 	switch {
-	case request.Claim == nil:
-	case at.marks:
+	case request.Claim != nil && at.marks:
 		got.Claim, err = claims.Changed(claim, *request.Claim)
-	default:
-		change := *request.Claim
-		change.Token = cmp.Or(change.Token, got.Token)
-		got.Claim, err = records.ChangeClaim(ctx, at.Querier, at.several, change)
+	case request.Claim != nil:
+		request.Claim = request.Claim.Drawn(got.Token)
+		fallthrough
+	case request.Marker != nil && !at.marks:
+		got.Claim, err = records.Record(ctx, at.Querier, at.several, request)
 	}
 	return got, err
 }

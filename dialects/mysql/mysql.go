@@ -25,12 +25,23 @@ import (
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
+//
+// What it does beside locking stands in rooms of its own.
 type Driver struct {
-	pool      *client.Pool
-	inspector *inspection.Inspector
-	tables    installation.Tables
-	limited   atomic.Bool // sessions have a limit on statements: see cutShort
+	installer
+	keeper
+	inspector
+
+	pool    *client.Pool
+	tables  installation.Tables
+	limited atomic.Bool // sessions have a limit on statements: see cutShort
 }
+
+type (
+	installer = installation.Installer
+	keeper    = records.Keeper
+	inspector = inspection.Inspector
+)
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
@@ -53,16 +64,9 @@ func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		pool: pool, inspector: inspection.New(pool.Control), tables: installation.Tables{Pool: pool},
+		installer: installation.New(pool), keeper: records.New(pool), inspector: inspection.New(pool),
+		pool: pool, tables: installation.Tables{Pool: pool},
 	}
-}
-
-// from is where connections come from. A nil driver has none.
-func (d *Driver) from() *client.Pool {
-	if d == nil {
-		return nil
-	}
-	return d.pool
 }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
@@ -89,7 +93,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	dialects.Grant, error,
 ) {
 	var got dialects.Grant
-	conn, err := d.from().Acquire(ctx)
+	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, got, err
 	}
@@ -108,7 +112,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		s.marks = s.conn.Several && !*format // see records.MarkSQL
 	}
 	if request.Marker != nil && !s.marks {
-		if at, err := records.DoneOn(ctx, d.pool, conn, *request.Marker); err != nil || !at.IsZero() {
+		if at, err := records.DoneOn(ctx, d.pool, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}
@@ -160,9 +164,6 @@ func ended(ctx context.Context) bool {
 // check that: the server tells a statement neither its transaction's isolation level nor whether
 // there is a snapshot.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
-	if err := d.from().Ready(); err != nil {
-		return err
-	}
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
@@ -179,9 +180,12 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 // IsDeadlock implements dialects.Driver.
 func (d *Driver) IsDeadlock(err error) bool { return server.IsDeadlock(err) }
 
+// Passing implements dialects.Driver.
+func (d *Driver) Passing(err error) bool { return server.Passing(err) }
+
 // PoolSize implements dialects.Driver.
 func (d *Driver) PoolSize() int {
-	if d.from().Ready() != nil {
+	if d.Ready() != nil {
 		return 0
 	}
 	return d.pool.DB.Stats().MaxOpenConnections
@@ -190,5 +194,18 @@ func (d *Driver) PoolSize() int {
 // MinLease implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) MinLease() time.Duration { return time.Second }
 
+// Ready implements dialects.Driver.
+func (d *Driver) Ready() error {
+	if d == nil || d.pool.DB == nil {
+		return errors.New("nil database: give mysql.New a *sql.DB")
+	}
+	return nil
+}
+
 // Close implements dialects.Driver. It closes the pool of Open.
-func (d *Driver) Close() error { return d.from().Close() }
+func (d *Driver) Close() error {
+	if d == nil {
+		return nil
+	}
+	return d.pool.Close()
+}

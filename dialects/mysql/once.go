@@ -31,8 +31,8 @@ var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 // work reads: COMMIT ends the snapshot that it has at REPEATABLE READ.
 //
 // It has the comment of the lock, by which a wait is ended: DDL may hold the table of the markers.
-func lookUpSQL(marker dialects.Marker, comment string) (string, error) {
-	done, err := records.DoneSQL(marker)
+func lookUpSQL(request dialects.Request, comment string) (string, error) {
+	done, err := records.DoneSQL(request.Table, *request.Marker)
 	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + sqltext.Variable + ", @" + found + "; COMMIT", err
 }
 
@@ -41,11 +41,11 @@ func lookUpSQL(marker dialects.Marker, comment string) (string, error) {
 func onceScript(request dialects.Request, comment, lock string) (query string,
 	send func(context.Context, server.Querier, string) ([]string, error), err error,
 ) {
-	look, err := lookUpSQL(*request.Marker, comment)
+	look, err := lookUpSQL(request, comment)
 	if err != nil {
 		return "", nil, err
 	}
-	write, read, err := records.MarkSQL(*request.Marker, granted)
+	write, read, err := records.MarkSQL(request.Table, *request.Marker, granted)
 	answer := "(SELECT '" + isFound + "' FROM DUAL WHERE " + wasFound + ") UNION ALL (" + read + ")"
 	send = func(ctx context.Context, q server.Querier, query string) ([]string, error) {
 		answer, err := server.Column(ctx, q, query)

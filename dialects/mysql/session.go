@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -138,6 +139,11 @@ func (s *session) statements() server.Querier {
 func (s *session) exec(ctx context.Context, query string) error {
 	_, err := s.statements().ExecContext(ctx, query)
 	return err
+}
+
+// Record implements dialects.Session.
+func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+	return records.Record(ctx, s.statements(), s.conn.Several, request)
 }
 
 // Tx implements dialects.Session.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -73,7 +72,7 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 // take returns what a statement that locks returned.
 func (t *taking) take(ctx context.Context, front string) (locked string, err error) {
 	if t.permit.Held >= 0 { // by this transaction, so it asks nobody
-		held, err := t.send(ctx, t.anySQL("", []int{t.permit.Rows[t.permit.Held]}, ""))
+		held, err := t.send(ctx, t.anySQL("", []string{t.permit.Rows[t.permit.Held]}, ""))
 		if err != nil || len(held) > 0 {
 			return strings.Join(held, ""), err
 		}
@@ -99,7 +98,7 @@ func (t *taking) take(ctx context.Context, front string) (locked string, err err
 // SELECT would take the snapshot.
 func (t *taking) missed(ctx context.Context) error {
 	if t.role == owner {
-		rows, err := t.send(ctx, fmt.Sprintf("SELECT 1 FROM %s AS p WHERE p.id = %d AND %s", t.table, t.permit.Rows[0],
+		rows, err := t.send(ctx, fmt.Sprintf("SELECT 1 FROM %s AS p WHERE p.id = %s AND %s", t.table, t.permit.Rows[0],
 			t.ours()))
 		if err == nil && len(rows) == 0 {
 			err = t.gone()
@@ -125,8 +124,8 @@ func (t *taking) ours() string {
 // that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a range
 // would lock the gaps as well. By the other index, MariaDB would lock more than it returns. MySQL
 // wants to know that the list is not to be locked.
-func (t *taking) anySQL(into string, rows []int, condition string) string {
-	list := strings.Join(strings.Fields(fmt.Sprint(rows)), ",")
+func (t *taking) anySQL(into string, rows []string, condition string) string {
+	list := "[" + strings.Join(rows, ",") + "]"
 	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + t.comment + t.locks + into + " FROM JSON_TABLE('" + list +
 		"', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + t.table +
 		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE " +
@@ -134,9 +133,9 @@ func (t *taking) anySQL(into string, rows []int, condition string) string {
 }
 
 // oneSQL waits for a row as long as the head does.
-func (t *taking) oneSQL(row int) string {
+func (t *taking) oneSQL(row string) string {
 	return sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", lookEvery.Seconds())) +
-		fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %d "+
+		fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %s "+
 			"AND %s FOR UPDATE", lookEvery.Milliseconds(), t.comment, t.locks, t.table, row, t.ours())
 }
 
@@ -257,7 +256,7 @@ func (t *taking) queue(ctx context.Context) error {
 
 // inTurn are the rows, of which the one that was waited for comes first. When it came free in the
 // moment in which that wait ended, the session has it in spite of the error, and takes no other.
-func (t *taking) inTurn() []int {
+func (t *taking) inTurn() []string {
 	return slices.Concat(t.permit.Rows[t.awaited:], t.permit.Rows[:t.awaited])
 }
 
@@ -328,15 +327,9 @@ func (t *taking) leaveQueue(ctx context.Context) (err error) {
 
 // granted reads which permit was taken, and the token.
 func (t *taking) granted(locked string) (got dialects.Grant, err error) {
-	id, _, _ := strings.Cut(locked, " ")
-	row, err := strconv.Atoi(id)
-	if err != nil {
-		return got, err
-	}
-	if got.Permit = slices.Index(t.permit.Rows, row); got.Permit < 0 {
-		return got, fmt.Errorf("bug: row %d is no permit of %v", row, t.permit.Rows)
-	}
-	if t.request.Fence != "" {
+	row, _, _ := strings.Cut(locked, " ")
+	got.Permit, err = t.permit.Taken(row)
+	if err == nil && t.request.Fence != "" {
 		_, got.Token, err = tokenOf([]string{locked})
 	}
 	return got, err

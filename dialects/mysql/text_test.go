@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -30,15 +31,16 @@ func TestOwnStatementsLeaveSettings(t *testing.T) {
 
 // A nil driver is an error from each call that can return one.
 func TestNilDriver(t *testing.T) {
-	var none *Driver
+	locks := txlock.New((*Driver)(nil))
 	for name, call := range map[string]func() error{
-		"Check":   func() error { return none.Check(t.Context(), "t", time.Second) },
-		"Ping":    func() error { return none.Ping(t.Context(), "t") },
-		"Install": func() error { return none.Install(t.Context(), dialects.Layout{Table: "t"}) },
-		"Begin": func() error {
-			_, _, err := none.Begin(t.Context(), dialects.Request{})
+		"Check":   func() error { return locks.Check(t.Context()) },
+		"Ping":    func() error { return locks.Ping(t.Context()) },
+		"Install": func() error { return locks.Install(t.Context()) },
+		"Lock": func() error {
+			_, err := locks.Mutex("k").Lock(t.Context())
 			return err
 		},
+		"LockTx": func() error { return locks.Mutex("k").LockTx(t.Context(), nil) },
 	} {
 		require.ErrorContains(t, call(), "nil database", name)
 	}

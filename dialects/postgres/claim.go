@@ -8,14 +8,14 @@ import (
 
 // claimScript changes a claim behind the lock of its key, and reads it. In a foreign transaction,
 // whose answers nobody reads, it is an error unless the claim is kept.
-func claimScript(change dialects.ClaimChange, request dialects.Request, on terms) (sqltext.Script, error) {
+func claimScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	if on.as == foreign {
 		var s sqltext.Statement
-		kept, err := records.KeptSQL(&s, change)
+		kept, err := records.KeptSQL(&s, request.Table, *request.Claim)
 		s.SQL = "select " + failSQL(ended) + " where not " + kept
 		return sqltext.Script{s}, err
 	}
-	f, err := fenceOf(change.Table)
+	f, err := fenceOf(request.Table)
 	if err != nil {
 		return nil, err
 	}
@@ -23,5 +23,5 @@ func claimScript(change dialects.ClaimChange, request dialects.Request, on terms
 	if err != nil {
 		return nil, err
 	}
-	return records.ClaimScript(change, f.drawn(), where)
+	return records.ClaimScript(request.Table, *request.Claim, f.drawn(), where)
 }

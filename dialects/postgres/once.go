@@ -17,9 +17,9 @@ const doneSetting = "txlock.done"
 var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 
 // doneStatement reads a marker in front of a lock, which is then not taken.
-func doneStatement(marker dialects.Marker) (sqltext.Statement, error) {
+func doneStatement(request dialects.Request) (sqltext.Statement, error) {
 	var s sqltext.Statement
-	found, err := records.DoneSQL(marker, &s)
+	found, err := records.DoneSQL(request.Table, *request.Marker, &s)
 	s.SQL = "select set_config('" + doneSetting + "', exists (select " + found + ")::text, true)"
 	return s, err
 }
@@ -27,12 +27,12 @@ func doneStatement(marker dialects.Marker) (sqltext.Statement, error) {
 // markStatement writes a marker behind the lock, and returns a row if it was not there. Nothing is
 // written unless the transaction has the row of request, and a suitable level: a marker that
 // another session is writing would be waited for.
-func markStatement(marker dialects.Marker, request dialects.Request, on terms) (s sqltext.Statement, err error) {
+func markStatement(request dialects.Request, on terms) (s sqltext.Statement, err error) {
 	where, err := behindLock(request, on)
 	if err != nil {
 		return s, err
 	}
-	return records.MarkSQL(marker, where)
+	return records.MarkSQL(request.Table, *request.Marker, where)
 }
 
 // behindLock is the rest of a query that has a row if the transaction has that of request.

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -261,14 +260,8 @@ func (p *plan) finishPermit(request dialects.Request, on terms) error {
 
 // granted reads which permit was taken, and the token.
 func (p *plan) granted(request dialects.Request, row string, columns [][]string) (g dialects.Grant, err error) {
-	number, err := strconv.Atoi(row)
-	if err != nil {
-		return g, err
-	}
-	if g.Permit = slices.Index(request.Permit.Rows, number); g.Permit < 0 {
-		return g, fmt.Errorf("bug: row %d is no permit of %v", number, request.Permit.Rows)
-	}
-	if request.Fence != "" {
+	g.Permit, err = request.Permit.Taken(row)
+	if err == nil && request.Fence != "" {
 		g.Token, err = tokenOf(columns[p.token])
 	}
 	return g, err
@@ -301,7 +294,7 @@ func (q querier) unqueue(ctx context.Context, request dialects.Request) error {
 	for range tries {
 		_, err = q.Run(ctx, sqltext.Script{
 			sqltext.Silent("savepoint txlock_unqueue"),
-			{SQL: "select " + unqueueSQL(sqltext.NumberOf(request.Table), strconv.Itoa(-request.Permit.Rows[0]))},
+			{SQL: "select " + unqueueSQL(sqltext.NumberOf(request.Table), "-"+request.Permit.Rows[0])},
 			sqltext.Silent("release savepoint txlock_unqueue"),
 		})
 		if err == nil || server.Broken(err) { // a session that is gone has given everything back

@@ -19,7 +19,9 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
+	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
+	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
@@ -76,17 +78,37 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
 func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 
-// driver is dialects.Driver for either client library.
+// driver is dialects.Driver for either client library. What it does beside locking stands in rooms
+// of its own.
 type driver[Tx any] struct {
+	installer
+	keeper
+	inspector
+
 	pool     client.Pool[Tx]
 	waits    *giveway.Waits
 	identity installation.Identity
 }
 
+type (
+	installer = installation.Installer
+	keeper    = records.Keeper
+	inspector = inspection.Inspector
+)
+
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
 	d.waits = giveway.New(d.with, p.Alone)
+	d.installer = installation.New(d.with, d.anyhow, &d.identity)
+	d.keeper, d.inspector = records.New(d.with), inspection.New(d.with)
 	return d
+}
+
+// Appoint implements dialects.Keeper. No wait is looked after meanwhile.
+func (d *driver[Tx]) Appoint(ctx context.Context, election dialects.Rows, identity string, term int64) error {
+	d.waits.Aside.RLock()
+	defer d.waits.Aside.RUnlock()
+	return d.keeper.Appoint(ctx, election, identity, term)
 }
 
 // System implements dialects.Driver.
@@ -167,9 +189,6 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	if err := d.ready(); err != nil {
-		return err
-	}
 	in, err := d.pool.In(ctx, tx, request)
 	if err != nil {
 		return err
@@ -194,9 +213,12 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 // IsDeadlock implements dialects.Driver.
 func (d *driver[Tx]) IsDeadlock(err error) bool { return server.State(err) == server.DeadlockDetected }
 
+// Passing implements dialects.Driver.
+func (d *driver[Tx]) Passing(err error) bool { return server.Passing(err) }
+
 // PoolSize implements dialects.Driver.
 func (d *driver[Tx]) PoolSize() int {
-	if d.ready() != nil {
+	if d.Ready() != nil {
 		return 0
 	}
 	return d.pool.Size()
@@ -208,13 +230,14 @@ func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
 // Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
 func (d *driver[Tx]) Close() error {
-	if d.ready() == nil {
+	if d.Ready() == nil {
 		d.pool.Close()
 	}
 	return nil
 }
 
-func (d *driver[Tx]) ready() error {
+// Ready implements dialects.Driver.
+func (d *driver[Tx]) Ready() error {
 	if d == nil || d.pool == nil {
 		return errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	}
@@ -222,23 +245,27 @@ func (d *driver[Tx]) ready() error {
 }
 
 func (d *driver[Tx]) acquire(ctx context.Context) (client.Conn[Tx], querier, error) {
-	if err := d.ready(); err != nil {
-		return nil, querier{}, err
-	}
 	conn, q, err := d.pool.Acquire(ctx)
 	return conn, querier{q, d.waits}, err
 }
 
-// with runs work on a connection of the pool. One that comes back in a transaction is closed:
+// anyhow runs work on a connection of the pool. One that comes back in a transaction is closed:
 // pgxpool does it at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) with(ctx context.Context, work func(client.Querier) error) error {
+func (d *driver[Tx]) anyhow(ctx context.Context, work func(client.Querier) error) error {
 	conn, q, err := d.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.GiveBack()
-	if err := d.identity.Ask(ctx, q.Querier); err != nil {
-		return err
-	}
 	return work(q.Querier)
+}
+
+// with is anyhow where the server is known to exclude.
+func (d *driver[Tx]) with(ctx context.Context, work func(client.Querier) error) error {
+	return d.anyhow(ctx, func(q client.Querier) error {
+		if err := d.identity.Ask(ctx, q); err != nil {
+			return err
+		}
+		return work(q)
+	})
 }

@@ -47,7 +47,7 @@ const (
 func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 	r.work = r.work || request.Work
 	if permit := request.Permit; permit != nil {
-		request.Values = []dialects.Value{{Text: strconv.Itoa(permit.Rows[got.Permit])}}
+		request.Values = []dialects.Value{{Text: permit.Rows[got.Permit]}}
 	}
 	if r.every == 0 && !r.work {
 		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
+	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -208,6 +209,11 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 			return got, dialects.Lost(err)
 		}
 	}
+}
+
+// Record implements dialects.Session.
+func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+	return records.Record(ctx, s.querier.Querier, request)
 }
 
 // Nest implements dialects.Session.

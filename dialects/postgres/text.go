@@ -73,7 +73,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	p.add(set)
 	if on.isShort(request) {
 		if request.Marker != nil {
-			done, err := doneStatement(*request.Marker)
+			done, err := doneStatement(request)
 			if err != nil {
 				return p, err
 			}
@@ -109,7 +109,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		p.token = p.add(fence.token(request.Tokens))
 	}
 	if request.Marker != nil {
-		mark, err := markStatement(*request.Marker, request, on)
+		mark, err := markStatement(request, on)
 		if err != nil {
 			return p, err
 		}
@@ -120,7 +120,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		}
 	}
 	if request.Claim != nil {
-		claim, err := claimScript(*request.Claim, request, on)
+		claim, err := claimScript(request, on)
 		if err != nil {
 			return p, err
 		}

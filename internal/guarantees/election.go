@@ -267,9 +267,11 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	me := candidacy(t, f.Locks.Election(name, "me"))
 	leading := testbed.Receive(t, me.terms)
 	leaders := testbed.TableOf(e, "txlock_slots_leaders")
-	seats, err := driver.Seats(background, e.Table(), dialects.Named{Hash: testbed.HashOf(name)}, false)
+	of := dialects.Named{Kind: dialects.KindElection, Hash: testbed.HashOf(name)}
+	seats, err := driver.Rows(background, e.Table(), of, dialects.Parts, false)
 	require.NoError(t, err)
-	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+leaders+" WHERE id = "+seats.Record+" AND identity = 'me'"))
+	record := seats.Number(dialects.Record)
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+leaders+" WHERE id = "+record+" AND identity = 'me'"))
 
 	require.ErrorIs(t, driver.Appoint(background, seats, "late", leading.number-1), txlock.ErrLost)
 	leader, err := f.Locks.Election(name, "me").Leader(background)
@@ -280,7 +282,7 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	leading.end <- nil
 	require.NoError(t, testbed.Receive(t, me.over))
 	writer := f.Guest(t)
-	require.NoError(t, f.Exec(background, writer, "UPDATE "+leaders+" SET term = term + 1 WHERE id = "+seats.Record))
+	require.NoError(t, f.Exec(background, writer, "UPDATE "+leaders+" SET term = term + 1 WHERE id = "+record))
 	_, err = f.Locks.Election(name, "me").Leader(background)
 	require.ErrorIs(t, err, txlock.ErrNoLeader)
 	require.NoError(t, c.End(background, writer, false))

@@ -61,7 +61,8 @@ func appointGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]
 	f := testbed.NewFixture(t, e, c)
 	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	t.Cleanup(pool.Close)
-	seats, err := driver.Seats(background, e.Table(), dialects.Named{Hash: testbed.HashOf(f.Key("appoint"))}, true)
+	of := dialects.Named{Kind: dialects.KindElection, Hash: testbed.HashOf(f.Key("appoint"))}
+	seats, err := driver.Rows(background, e.Table(), of, dialects.Parts, true)
 	require.NoError(t, err)
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	settings := func() (text string) {

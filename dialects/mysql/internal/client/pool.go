@@ -63,7 +63,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 
 // Close closes a pool of Open.
 func (p *Pool) Close() error {
-	if p == nil || !p.Owned {
+	if !p.Owned {
 		return nil
 	}
 	return errors.Join(p.DB.Close(), p.Control.Close())
@@ -91,19 +91,8 @@ func poolLimit(config *mysql.Config) (int, error) {
 	return limit, nil
 }
 
-// Ready is an error for a pool that is none.
-func (p *Pool) Ready() error {
-	if p == nil || p.DB == nil {
-		return errors.New("nil database: give mysql.New a *sql.DB")
-	}
-	return nil
-}
-
 // Acquire takes a connection from the pool.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
-	if err := p.Ready(); err != nil {
-		return c, err
-	}
 	conn, err := p.DB.Conn(ctx)
 	if err == nil {
 		return connOf(conn), nil

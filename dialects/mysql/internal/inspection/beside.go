@@ -60,12 +60,12 @@ func readBeside(ctx context.Context, conn *sql.Conn, of dialects.Inspection, suf
 func (p *picture) elections() (states []dialects.RowState) {
 	seats := map[string]dialects.Named{}
 	for _, line := range p.beside {
-		seats[line[0]] = dialects.Named{Hash: line[1], Name: line[2]}
+		seats[line[0]] = dialects.Named{Kind: dialects.KindElection, Hash: line[1], Name: line[2]}
 	}
 	for _, state := range p.states() {
 		election, known := seats[state.Value]
 		if known { // else it is the record, or the office
-			state.Kind, state.Column, state.Named = dialects.KindElection, p.column, election
+			state.Column, state.Named = p.column, election
 			states = append(states, state)
 		}
 	}
@@ -88,7 +88,7 @@ func (p *picture) semaphores(ctx context.Context) (states []dialects.RowState, e
 		number, hash, name := line[0], line[1], line[2]
 		s := byHash[hash]
 		if s == nil {
-			s = &dialects.RowState{Kind: dialects.KindSemaphore, Table: p.table, Named: dialects.Named{Hash: hash}}
+			s = &dialects.RowState{Table: p.table, Named: dialects.Named{Kind: dialects.KindSemaphore, Hash: hash}}
 			byHash[hash] = s
 		}
 		s.Named.Name = cmp.Or(s.Named.Name, name)

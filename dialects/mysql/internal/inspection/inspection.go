@@ -12,19 +12,22 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Inspector looks at one server. Its methods may be called from many goroutines, on connections
-// without a transaction.
-type Inspector struct{ mariadb mariadb }
+// Inspector does what dialects.Inspector promises. Its methods may be called from many goroutines.
+type Inspector struct {
+	pool    *client.Pool
+	mariadb *mariadb
+}
 
-// New returns an Inspector, and sends nothing. On MariaDB it waits for rows on connections of
-// control.
-func New(control *sql.DB) *Inspector {
-	return &Inspector{mariadb{control: control, reader: make(chan struct{}, 1)}}
+// New returns an Inspector, and sends nothing. On MariaDB it waits for rows on connections of the
+// pool's Control.
+func New(pool *client.Pool) Inspector {
+	return Inspector{pool, &mariadb{control: pool.Control, reader: make(chan struct{}, 1)}}
 }
 
 // views are those in which a server shows its locks.
@@ -41,7 +44,15 @@ type views interface {
 
 // Inspect does what dialects.Inspector promises. Permits and seats are rows of tables beside the
 // lock table, and are looked at as slots are.
-func (i *Inspector) Inspect(ctx context.Context, conn *sql.Conn, of dialects.Inspection) (
+func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
+	err = i.pool.With(ctx, func(conn *sql.Conn) (err error) {
+		states, err = i.look(ctx, conn, of)
+		return err
+	})
+	return states, err
+}
+
+func (i Inspector) look(ctx context.Context, conn *sql.Conn, of dialects.Inspection) (
 	states []dialects.RowState, err error,
 ) {
 	at := target{column: "slot", slots: of.Table.Slots, only: of.Slots}
@@ -77,7 +88,7 @@ func (i *Inspector) Inspect(ctx context.Context, conn *sql.Conn, of dialects.Ins
 }
 
 // open begins a picture.
-func (i *Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
+func (i Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
 	p := newPicture(conn)
 	lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', DATABASE(), UNIX_TIMESTAMP(NOW(6)), "+
 		"@@lower_case_table_names, @@performance_schema")
@@ -88,7 +99,7 @@ func (i *Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) 
 	p.views, p.database, p.folds = mysql{}, line[1], line[3] != "0"
 	switch {
 	case line[0] == "1": // every release of MariaDB has its name in @@version
-		p.views = &i.mariadb
+		p.views = i.mariadb
 	case line[4] == "0":
 		return nil, errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
 			"set performance_schema=ON and restart it")
@@ -107,7 +118,11 @@ func (p *picture) explained(err error) error {
 }
 
 // End does what dialects.Inspector promises.
-func (i *Inspector) End(ctx context.Context, conn *sql.Conn, party dialects.Party) error {
+func (i Inspector) End(ctx context.Context, party dialects.Party) error {
+	return i.pool.With(ctx, func(conn *sql.Conn) error { return i.end(ctx, conn, party) })
+}
+
+func (i Inspector) end(ctx context.Context, conn *sql.Conn, party dialects.Party) error {
 	p, err := i.open(ctx, conn)
 	if err != nil {
 		return err

@@ -19,23 +19,20 @@ import (
 
 // Check does what dialects.Driver promises. It proves exclusion on two connections, whose sessions
 // have the lease of a lock.
-func Check(ctx context.Context, pool *client.Pool, table string, lease time.Duration) error {
+func (i Installer) Check(ctx context.Context, table string, lease time.Duration) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	if err := pool.Ready(); err != nil {
-		return err
-	}
-	pool.Forget() // a group may have another mode now
-	return pool.With(ctx, func(holder *sql.Conn) error {
+	i.pool.Forget() // a group may have another mode now
+	return i.pool.With(ctx, func(holder *sql.Conn) error {
 		slots, err := slotsOf(ctx, holder, table)
 		if err != nil {
 			return err
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return pool.With(second, func(rival *sql.Conn) error {
+		return i.pool.With(second, func(rival *sql.Conn) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
 			return leased(proof, holder, lease, func() error {
@@ -107,17 +104,17 @@ func (c checkConn) Rollback(ctx context.Context) error {
 }
 
 // Ping does what dialects.Driver promises.
-func Ping(ctx context.Context, pool *client.Pool, table string) error {
+func (i Installer) Ping(ctx context.Context, table string) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	conn, err := pool.Acquire(ctx)
+	conn, err := i.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := pool.Identify(ctx, conn.Conn); err != nil {
+	if err := i.pool.Identify(ctx, conn.Conn); err != nil {
 		return err
 	}
 	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.Writable+", 1, 0), "+

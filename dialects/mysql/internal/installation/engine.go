@@ -47,20 +47,19 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	cut func(),
 ) error {
 	names := []string{request.Table}
-	beside := func(table, kind string) error {
-		name, err := sqltext.Beside(table, kind)
+	record := ""
+	switch {
+	case request.Marker != nil:
+		record = locktable.Markers
+	case request.Claim != nil:
+		record = locktable.Claims
+	}
+	if record != "" {
+		name, err := sqltext.Beside(request.Table, record)
+		if err != nil {
+			return err
+		}
 		names = append(names, name)
-		return err
-	}
-	if request.Marker != nil {
-		if err := beside(request.Marker.Table, locktable.Markers); err != nil {
-			return err
-		}
-	}
-	if request.Claim != nil {
-		if err := beside(request.Claim.Table, locktable.Claims); err != nil {
-			return err
-		}
 	}
 	show := func(format string) (lines [][]string, err error) {
 		tag := client.NewTag()

@@ -19,9 +19,15 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
+// Installer does what dialects.Driver promises of the tables.
+type Installer struct{ pool *client.Pool }
+
+// New returns an Installer, and sends nothing.
+func New(pool *client.Pool) Installer { return Installer{pool} }
+
 // Find does what dialects.Driver promises.
-func Find(ctx context.Context, pool *client.Pool, table string) (found dialects.LockTable, err error) {
-	err = pool.With(ctx, func(conn *sql.Conn) (err error) {
+func (i Installer) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	err = i.pool.With(ctx, func(conn *sql.Conn) (err error) {
 		edges, err := census(ctx, conn, table, true)
 		if err != nil {
 			return err
@@ -50,7 +56,7 @@ func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, er
 // are dropped, unless there were slots before, and somebody may use the tables beside. Where the
 // connection is lost, by a crash or a ctx that ends in the middle, empty tables stay, and the next
 // Install completes them.
-func Install(ctx context.Context, pool *client.Pool, layout dialects.Layout) error {
+func (i Installer) Install(ctx context.Context, layout dialects.Layout) error {
 	tables, err := tablesOf(layout.Table)
 	if err != nil {
 		return err
@@ -58,7 +64,7 @@ func Install(ctx context.Context, pool *client.Pool, layout dialects.Layout) err
 	hash := fnv.New64a()
 	hash.Write([]byte(tables[0].name))
 	installLock := fmt.Sprintf("txlock_install_%x", hash.Sum64())
-	return pool.With(ctx, func(conn *sql.Conn) error {
+	return i.pool.With(ctx, func(conn *sql.Conn) error {
 		return leased(ctx, conn, layout.Lease, func() error {
 			if err := getLock(ctx, conn, installLock); err != nil {
 				return err
@@ -149,7 +155,7 @@ func runsToInnoDB(ctx context.Context, conn *sql.Conn, locks string) error {
 }
 
 // Schema does what dialects.Driver promises.
-func Schema(layout dialects.Layout) (string, error) {
+func (Installer) Schema(layout dialects.Layout) (string, error) {
 	tables, err := tablesOf(layout.Table)
 	if err != nil {
 		return "", err

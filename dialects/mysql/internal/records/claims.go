@@ -8,7 +8,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/claims"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -22,8 +21,8 @@ const now = "UTC_TIMESTAMP(6)"
 // ClaimSQL makes a change, with a token, and then reads the claim in a second statement. Both do so
 // where condition holds; see MarkSQL. Both look at the row itself, whatever snapshot the
 // transaction has.
-func ClaimSQL(change dialects.ClaimChange, token, condition string) (write, read string, err error) {
-	table, err := sqltext.Beside(change.Table, locktable.Claims)
+func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string) (write, read string, err error) {
+	table, err := sqltext.Beside(locks, locktable.Claims)
 	claim := " WHERE claim = " + bytesOf(change.Hash)
 	open, shut := "VALUES (", ")"
 	if condition != "" {
@@ -71,37 +70,8 @@ func bytesOf[T [32]byte | []byte](bytes T) string { return fmt.Sprintf("x'%x'", 
 var claimState = "CONCAT_WS(' ', HEX(claim), token, " + microseconds("since") + ", " + microseconds("until") +
 	", TIMESTAMPDIFF(MICROSECOND, " + now + ", until), HEX(holder), HEX(IFNULL(name, '')))"
 
-// ChangeClaim does what dialects.Claiming promises. Several says that q takes several statements in
-// one query.
-func ChangeClaim(ctx context.Context, q server.Querier, several bool, change dialects.ClaimChange) (
-	state dialects.ClaimState, err error,
-) {
-	write, read, err := ClaimSQL(change, strconv.FormatInt(change.Token, 10), "")
-	if err != nil {
-		return state, err
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	if write != "" && several {
-		read = write + "; " + read
-	} else if write != "" {
-		_, err = q.ExecContext(clean, write)
-	}
-	var lines []string
-	if err == nil {
-		lines, err = server.Column(clean, q, read)
-	}
-	switch {
-	case server.Broken(err):
-		return state, server.Lost(err)
-	case err != nil:
-		return state, server.Ours(err, change.Table)
-	}
-	return claims.Changed(lines, change)
-}
-
-// Claims does what dialects.Claimant promises.
-func Claims(ctx context.Context, pool *client.Pool, table string, hashes [][32]byte) (
+// Claims does what dialects.Keeper promises.
+func (k Keeper) Claims(ctx context.Context, table string, hashes ...[32]byte) (
 	map[[32]byte]dialects.ClaimState, error,
 ) {
 	beside, err := sqltext.Beside(table, locktable.Claims)
@@ -116,19 +86,13 @@ func Claims(ctx context.Context, pool *client.Pool, table string, hashes [][32]b
 		}
 		where = "claim IN (" + strings.Join(listed, ", ") + ")"
 	}
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	lines, err := conn.ReadNow(ctx, "(SELECT "+client.ReadsNow+") UNION ALL (SELECT "+claimState+" FROM "+beside+
+	lines, err := k.readNow(ctx, table, "(SELECT "+client.ReadsNow+") UNION ALL (SELECT "+claimState+" FROM "+beside+
 		" WHERE "+where+")")
-	if err != nil {
-		server.Destroy(conn.Conn) // with whatever was open on it
-		if server.Number(err) == server.NoPrivilege {
-			return nil, fmt.Errorf("%w: %w", dialects.ErrUnreadable, err)
-		}
-		return nil, server.Ours(err, table)
+	switch {
+	case server.Number(err) == server.NoPrivilege:
+		return nil, fmt.Errorf("%w: %w", dialects.ErrUnreadable, err)
+	case err != nil:
+		return nil, err
 	}
 	return claims.States(lines[1:])
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -31,17 +30,20 @@ func inWindow(marker dialects.Marker) string {
 	return fmt.Sprintf("%s >= %s - MOD(%s, %d)", microseconds("done_at"), now, now, marker.Period.Microseconds())
 }
 
-// MarkSQL writes a marker, and reads in a second statement whether it was written. Both do so where
-// condition holds. Both look at the row itself, whatever snapshot the transaction has. A row that
-// exists is found by its primary key, so no gap is locked at REPEATABLE READ; a locking read of a
-// missing row would lock one. The count of rows would not tell: with clientFoundRows it is 1 in
-// both cases.
+// MarkSQL forgets a marker, or writes it, and reads in a second statement whether it was written.
+// Both do so where condition holds. Both look at the row itself, whatever snapshot the transaction
+// has. A row that exists is found by its primary key, so no gap is locked at REPEATABLE READ; a
+// locking read of a missing row would lock one. The count of rows would not tell: with
+// clientFoundRows it is 1 in both cases.
 //
 // With a condition, the values come from a SELECT of one row, for VALUES takes none. Where the
 // binary log takes statements only, both servers would call that unsafe, in their logs, each time.
 // So no marker travels with its lock there.
-func MarkSQL(marker dialects.Marker, condition string) (write, read string, err error) {
-	markers, err := sqltext.Beside(marker.Table, locktable.Markers)
+func MarkSQL(table string, marker dialects.Marker, condition string) (write, read string, err error) {
+	markers, err := sqltext.Beside(table, locktable.Markers)
+	if marker.Forget {
+		return "DELETE FROM " + markers + " WHERE marker = " + bytesOf(marker.Hash), "", err
+	}
 	run := rand.Int64()
 	update := "run = run"
 	if marker.Period > 0 { // from left to right
@@ -69,8 +71,8 @@ func Marked(answer []string) error {
 }
 
 // DoneSQL reads when the work was done.
-func DoneSQL(marker dialects.Marker) (string, error) {
-	markers, err := sqltext.Beside(marker.Table, locktable.Markers)
+func DoneSQL(table string, marker dialects.Marker) (string, error) {
+	markers, err := sqltext.Beside(table, locktable.Markers)
 	condition := ""
 	if marker.Period > 0 {
 		condition = " AND " + inWindow(marker)
@@ -79,72 +81,28 @@ func DoneSQL(marker dialects.Marker) (string, error) {
 	return "SELECT " + microseconds("done_at") + " FROM " + markers + where, err
 }
 
-// Mark does what dialects.Marking promises. Several says that q takes several statements in one
-// query.
-func Mark(ctx context.Context, q server.Querier, several bool, marker dialects.Marker) error {
-	write, read, err := MarkSQL(marker, "")
-	if err != nil {
-		return err
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	query := read
-	if several {
-		query = write + "; " + read
-	} else if _, err = q.ExecContext(clean, write); err != nil {
-		return classifyMark(err, marker)
-	}
-	answer, err := server.Column(clean, q, query)
-	if err != nil {
-		return classifyMark(err, marker)
-	}
-	return Marked(answer)
-}
-
-func classifyMark(err error, marker dialects.Marker) error {
-	if server.Broken(err) {
-		return server.Lost(err)
-	}
-	return server.Ours(err, marker.Table)
-}
-
-// Unmark does what dialects.Marking promises.
-func Unmark(ctx context.Context, q server.Querier, marker dialects.Marker) error {
-	markers, err := sqltext.Beside(marker.Table, locktable.Markers)
-	if err != nil {
-		return err
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	if _, err = q.ExecContext(clean, "DELETE FROM "+markers+" WHERE marker = "+bytesOf(marker.Hash)); err != nil {
-		return classifyMark(err, marker)
-	}
-	return nil
-}
-
-// Done does what dialects.Recorder promises.
-func Done(ctx context.Context, pool *client.Pool, marker dialects.Marker) (at time.Time, err error) {
-	conn, err := pool.Acquire(ctx)
+// Done does what dialects.Keeper promises.
+func (k Keeper) Done(ctx context.Context, table string, marker dialects.Marker) (at time.Time, err error) {
+	conn, err := k.pool.Acquire(ctx)
 	if err != nil {
 		return at, err
 	}
 	defer conn.Close()
-	return DoneOn(ctx, pool, conn, marker)
+	return DoneOn(ctx, k.pool, conn, table, marker)
 }
 
 // DoneOn is Done on a connection of pool, without a transaction.
-func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, marker dialects.Marker) (
+func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, table string, marker dialects.Marker) (
 	at time.Time, err error,
 ) {
-	done, err := DoneSQL(marker)
+	done, err := DoneSQL(table, marker)
 	if err != nil {
 		return at, err
 	}
-	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.ByStatement+
-		", 1, 0), ("+done+"))")
+	answer, err := readOn(ctx, conn, table, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+
+		sqltext.ByStatement+", 1, 0), ("+done+"))")
 	if err != nil {
-		server.Destroy(conn.Conn) // with whatever was open on it
-		return at, server.Ours(err, marker.Table)
+		return at, err
 	}
 	fields := strings.Fields(strings.Join(answer, ""))
 	if len(fields) < 2 {
@@ -159,14 +117,14 @@ func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, marker dia
 	return time.UnixMicro(micros), err
 }
 
-// Sweep does what dialects.Recorder promises, by age. What was deleted before is not purged yet.
-func Sweep(ctx context.Context, pool *client.Pool, table string, age time.Duration) (deleted int64, err error) {
+// Sweep does what dialects.Keeper promises, by age. What was deleted before is not purged yet.
+func (k Keeper) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
 	markers, err := sqltext.Beside(table, locktable.Markers)
 	if err != nil {
 		return 0, err
 	}
 	claims, _ := sqltext.Beside(table, locktable.Claims)
-	err = pool.With(ctx, func(conn *sql.Conn) error {
+	err = k.pool.With(ctx, func(conn *sql.Conn) error {
 		limits, err := server.Column(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
 			"MICROSECOND)", sqltext.Level, age.Microseconds()))
 		if err != nil {

@@ -1,48 +1,130 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, and which permits
-// there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
+// and which permits there are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/claims"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
-// literalsOf are the hash and, between commas, the name.
-func literalsOf(named dialects.Named) (hash, name string, err error) {
-	hash, err = sqltext.Literal(dialects.Value{Text: named.Hash})
-	if err != nil || named.Name == "" {
-		return hash, ", NULL, ", err
-	}
-	name, err = sqltext.Literal(dialects.Value{Text: named.Name})
-	return hash, ", " + name + ", ", err
+// Keeper keeps them. Its methods do what dialects.Keeper promises.
+type Keeper struct{ pool *client.Pool }
+
+// New returns a Keeper, and sends nothing.
+func New(pool *client.Pool) Keeper { return Keeper{pool} }
+
+// register is a table of what has a name: the column in which the rows of a name differ, what they
+// have there, and by which condition they are found.
+type register struct {
+	table, column, condition string
+	parts                    []string
+	behind                   []string // what is made behind rows that are missing; see the definition of the table
 }
 
-// complete has the rows of one election or semaphore inserted, as long as look finds that some are
-// missing. What names them.
-func complete(ctx context.Context, pool *client.Pool, table, what string,
-	look func(*sql.Conn) (insert string, err error),
-) error {
-	return pool.With(ctx, func(conn *sql.Conn) error {
+func registerOf(kind dialects.Kind, n int) register {
+	if kind == dialects.KindElection { // in the order of the column's type
+		return register{locktable.Leaders, "part", "TRUE", []string{"seat", "record", "office"}, nil}
+	}
+	r := register{table: locktable.Permits, column: "permit", behind: []string{strconv.Itoa(-n)}}
+	r.condition = fmt.Sprintf("permit BETWEEN 0 AND %d", n-1)
+	for permit := range n {
+		r.parts = append(r.parts, strconv.Itoa(permit))
+	}
+	return r
+}
+
+// Rows does what dialects.Keeper promises.
+func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int, create bool) (
+	found dialects.Rows, err error,
+) {
+	r := registerOf(of.Kind, n)
+	table, err = sqltext.Beside(table, r.table)
+	if err != nil {
+		return found, err
+	}
+	hash, name, err := literalsOf(of)
+	if err != nil {
+		return found, err
+	}
+	find := fmt.Sprintf("SELECT id, %s, DATABASE() FROM %s WHERE hash = %s AND %s ORDER BY %[1]s", r.column, table,
+		hash, r.condition)
+	err = k.pool.With(ctx, func(conn *sql.Conn) error {
 		for range 5 {
-			insert, err := look(conn)
-			if insert == "" {
+			lines, err := server.Grid(ctx, conn, find)
+			if err != nil {
 				return server.Ours(err, table)
 			}
+			missing := slices.DeleteFunc(slices.Clone(r.parts), func(part string) bool {
+				return slices.ContainsFunc(lines, func(line []string) bool { return line[1] == part })
+			})
+			if len(missing) == 0 {
+				found = rowsOf(lines, of, table)
+			}
+			if len(missing) == 0 || !create {
+				return nil
+			}
+			own := "(" + hash + name + "'"
+			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+table+" (hash, name, "+r.column+") VALUES "+own+
+				strings.Join(append(missing, r.behind...), "'), "+own)+"')")
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
-			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+table+" "+insert)
 			if err != nil && server.Number(err) != server.LockDeadlock {
 				return server.Ours(err, table)
 			}
 		}
-		return fmt.Errorf("%w: %s cannot be made", dialects.ErrNoRow, what)
+		return fmt.Errorf("%w: the rows of %s in %s cannot be made", dialects.ErrNoRow, of.Hash, table)
 	})
+	return found, err
+}
+
+func rowsOf(lines [][]string, of dialects.Named, table string) dialects.Rows {
+	found := dialects.Rows{
+		Hash: of.Hash, Table: table, Queue: sqltext.QueueName(lines[0][2], table, lines[0][0]),
+		Numbers: make([]string, len(lines)),
+	}
+	for i, line := range lines {
+		found.Numbers[i] = line[0]
+	}
+	return found
+}
+
+// literalsOf are the hash and, between commas, the name.
+func literalsOf(of dialects.Named) (hash, name string, err error) {
+	hash, err = sqltext.Literal(dialects.Value{Text: of.Hash})
+	if err != nil || of.Name == "" {
+		return hash, ", NULL, ", err
+	}
+	name, err = sqltext.Literal(dialects.Value{Text: of.Name})
+	return hash, ", " + name + ", ", err
+}
+
+// readNow runs a query as ReadNow of a connection does.
+func (k Keeper) readNow(ctx context.Context, table, query string) (answer []string, err error) {
+	conn, err := k.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return readOn(ctx, conn, table, query)
+}
+
+func readOn(ctx context.Context, conn client.Conn, table, query string) (answer []string, err error) {
+	if answer, err = conn.ReadNow(ctx, query); err != nil {
+		server.Destroy(conn.Conn) // with whatever was open on it
+	}
+	return answer, server.Ours(err, table)
 }
 
 // alone runs a statement that commits by itself. No lock outlives it: this process may be stopped
@@ -67,3 +149,42 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
+
+// Record does what dialects.Session promises. Several says that q takes several statements in one
+// query.
+func Record(ctx context.Context, q server.Querier, several bool, request dialects.Request) (
+	state dialects.ClaimState, err error,
+) {
+	var write, read string
+	if request.Marker == nil {
+		write, read, err = ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
+	} else {
+		write, read, err = MarkSQL(request.Table, *request.Marker, "")
+	}
+	if err != nil {
+		return state, err
+	}
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
+	if write != "" && read != "" && several {
+		write, read = "", write+"; "+read
+	}
+	var answer []string
+	if write != "" {
+		_, err = q.ExecContext(clean, write)
+	}
+	if read != "" && err == nil {
+		answer, err = server.Column(clean, q, read)
+	}
+	switch {
+	case server.Broken(err):
+		return state, server.Lost(err)
+	case err != nil:
+		return state, server.Ours(err, request.Table)
+	case request.Claim != nil:
+		return claims.Changed(answer, *request.Claim)
+	case request.Marker.Forget:
+		return state, nil
+	}
+	return state, Marked(answer)
+}

@@ -201,7 +201,7 @@ func Broken(err error) bool {
 	return false
 }
 
-// Passing does what dialects.Electorate promises, for errors of the server and of the way to it.
+// Passing does what dialects.Driver promises, for errors of the server and of the way to it.
 func Passing(err error) bool {
 	switch Number(err) {
 	case TooManyConnections, ServerShutdown, TooManyOfUser, LockWaitTimeout, LockDeadlock, RowChanged, OnlyReads,

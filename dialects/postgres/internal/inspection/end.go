@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -46,18 +48,28 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 	"where pid::text = $1 and virtualtransaction = $2 and ($3 = '' or locktype = 'advisory' and granted " +
 	"and objsubid || ':' || classid || ':' || objid = $3)) s"
 
-// End ends a session that Look has shown as one that holds. Dialects.ErrChanged says that it does
-// not hold that any more.
-func End(ctx context.Context, run Run, party dialects.Party) error {
+// End does what dialects.Inspector promises.
+func (i Inspector) End(ctx context.Context, party dialects.Party) error {
+	return i.with(ctx, func(q client.Querier) error {
+		err := end(ctx, q.Run, party)
+		if server.State(err) == server.NoPrivilege {
+			err = fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+
+				"pg_signal_backend TO …): %w", err)
+		}
+		return err
+	})
+}
+
+func end(ctx context.Context, run run, party dialects.Party) error {
 	h := holdOf(party)
-	end := sqltext.Script{sqltext.With(endSQL, party.Session, h.transaction, h.turnstile)}
-	columns, err := run(ctx, end)
+	script := sqltext.Script{sqltext.With(endSQL, party.Session, h.transaction, h.turnstile)}
+	columns, err := run(ctx, script)
 	if err == nil && len(columns[0]) == 0 {
 		var now picture
 		pid, _ := strconv.Atoi(party.Session)
 		if _, err = now.read(ctx, run, nil); err == nil && h.renewed(now.sessions[pid]) {
-			end[0].Args[1] = now.sessions[pid].Transaction
-			columns, err = run(ctx, end)
+			script[0].Args[1] = now.sessions[pid].Transaction
+			columns, err = run(ctx, script)
 		}
 	}
 	switch {

@@ -3,35 +3,51 @@
 package inspection
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Run sends a script on a connection, and returns the first column of each statement's rows.
-type Run func(ctx context.Context, s sqltext.Script) (columns [][]string, err error)
+// Inspector does what dialects.Inspector promises.
+type Inspector struct{ with client.With }
 
-// TableOf is the table that an inspection reads.
-func TableOf(of dialects.Inspection) (string, error) {
-	beside, err := sqltext.Beside(of.Table.Name)
+// New returns an Inspector, and sends nothing.
+func New(with client.With) Inspector { return Inspector{with} }
+
+// run sends a script on a connection, and returns the first column of each statement's rows.
+type run func(ctx context.Context, s sqltext.Script) (columns [][]string, err error)
+
+// Inspect does what dialects.Inspector promises.
+func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
+	table := of.Table.Name
+	beside, err := sqltext.Beside(table)
 	switch of.Kind {
 	case dialects.KindSemaphore:
-		return beside(locktable.Permits), err
+		table = beside(locktable.Permits)
 	case dialects.KindElection:
-		return beside(locktable.Leaders), err
+		table = beside(locktable.Leaders)
 	}
-	return of.Table.Name, nil
-}
-
-// Look shows what is held or awaited, by the table that is TableOf: all slots, whichever are asked
-// for. It looks again when a lock was renewed meanwhile.
-func Look(ctx context.Context, run Run, table string, of dialects.Inspection) ([]dialects.RowState, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	if err != nil {
+	quoted, failed := sqltext.QuoteTable(table)
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
+	err = i.with(ctx, func(q client.Querier) error {
+		states, err = look(ctx, q.Run, table, quoted, of)
+		return server.Ours(err, table)
+	})
+	return states, err
+}
+
+// look shows what is held or awaited by a table: all slots, whichever are asked for. It looks again
+// when a lock was renewed meanwhile.
+func look(ctx context.Context, run run, table, quoted string, of dialects.Inspection) (
+	states []dialects.RowState, err error,
+) {
 	if of.Kind != dialects.KindRow {
 		// An older version has not installed the table, or its roles were granted only what they
 		// needed. That is asked for first, because the server would log an error.

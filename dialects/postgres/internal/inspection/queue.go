@@ -50,7 +50,7 @@ func (p *picture) states(of dialects.Inspection, table string) (states []dialect
 	}
 	for r, q := range qs {
 		state := p.state(r, q)
-		state.Kind = of.Kind
+		state.Named.Kind = of.Kind
 		if state.Holder != nil || len(state.Readers)+len(state.Permits)+len(state.Waiters) > 0 {
 			states = append(states, state)
 		}

@@ -146,7 +146,7 @@ func besideSQL(kind dialects.Kind, quoted string) string {
 // lock that matters. It drops what transactions held or awaited that have ended since: their
 // sessions may be in others by now. Renewed says that one of them has renewed its locks meanwhile,
 // and still holds them.
-func (p *picture) read(ctx context.Context, run Run, queries sqltext.Script, lists ...*[]lock) (
+func (p *picture) read(ctx context.Context, run run, queries sqltext.Script, lists ...*[]lock) (
 	renewed bool, err error,
 ) {
 	columns, err := run(ctx, append(queries, sqltext.Statement{SQL: sessionsSQL}))

@@ -18,12 +18,12 @@ import (
 // Check does what dialects.Driver promises. It proves exclusion on two connections. They go the way
 // of a lock, with its lease and by its turnstile. So they are in nobody's way when their client
 // dies, and do not come in between while another renews what it holds.
-func Check(ctx context.Context, with client.With, table string, lease time.Duration) error {
+func (i Installer) Check(ctx context.Context, table string, lease time.Duration) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	return with(ctx, func(holder client.Querier) error {
+	return i.with(ctx, func(holder client.Querier) error {
 		slots, err := slotsOf(ctx, holder, table)
 		if err != nil {
 			return err
@@ -33,7 +33,7 @@ func Check(ctx context.Context, with client.With, table string, lease time.Durat
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return with(second, func(rival client.Querier) error {
+		return i.with(second, func(rival client.Querier) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
 			conn := func(q client.Querier) *checkConn {
@@ -136,12 +136,12 @@ func (c *checkConn) Rollback(ctx context.Context) error {
 
 // Ping does what dialects.Driver promises. A default of read only is no obstacle: a lock's
 // transaction says READ WRITE.
-func Ping(ctx context.Context, with client.With, table string) error {
+func (i Installer) Ping(ctx context.Context, table string) error {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return err
 	}
-	return with(ctx, func(q client.Querier) error {
+	return i.with(ctx, func(q client.Querier) error {
 		columns, err := q.Run(ctx, sqltext.Script{
 			{SQL: "select pg_is_in_recovery() from " + quoted + " where slots > 0 limit 1"},
 		})

@@ -17,19 +17,31 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
+// Installer does what dialects.Driver promises of the tables.
+type Installer struct {
+	with     client.With // whose server is known to exclude
+	anyhow   client.With
+	identity *Identity
+}
+
+// New returns an Installer, and sends nothing. With has asked the identity.
+func New(with, anyhow client.With, identity *Identity) Installer {
+	return Installer{with, anyhow, identity}
+}
+
 // Find does what dialects.Driver promises. The same trip asks who the server is.
-func Find(ctx context.Context, q client.Querier, known *Identity, table string) (
-	found dialects.LockTable, err error,
-) {
-	s, err := surveyOf(ctx, q, table, true)
-	if err == nil {
-		err = known.judge(s.extensions)
-	}
-	if err != nil {
-		return found, err
-	}
-	found.Name = s.name
-	found.Slots, err = s.Seeded(table)
+func (i Installer) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	err = i.anyhow(ctx, func(q client.Querier) error {
+		s, err := surveyOf(ctx, q, table, true)
+		if err == nil {
+			err = i.identity.judge(s.extensions)
+		}
+		if err == nil {
+			found.Name = s.name
+			found.Slots, err = s.Seeded(table)
+		}
+		return err
+	})
 	return found, err
 }
 
@@ -37,14 +49,14 @@ func Find(ctx context.Context, q client.Querier, known *Identity, table string) 
 // crash leaves all of it or nothing. An advisory lock keeps other replicas out, because CREATE
 // TABLE IF NOT EXISTS alone fails when two run it at once. A client that falls silent keeps them
 // out for the lease at most.
-func Install(ctx context.Context, with client.With, layout dialects.Layout) error {
+func (i Installer) Install(ctx context.Context, layout dialects.Layout) error {
 	t, err := tablesOf(layout.Table)
 	if err != nil {
 		return err
 	}
 	installLock := fnv.New64a()
 	installLock.Write([]byte("txlock install\x00" + t.locks.name))
-	return with(ctx, func(q client.Querier) (err error) {
+	return i.with(ctx, func(q client.Querier) (err error) {
 		defer func() {
 			if err != nil {
 				q.Abandon(ctx)
@@ -84,7 +96,7 @@ func ask(ctx context.Context, q client.Querier, question string, args ...string)
 const isThere = "to_regclass($1) is not null"
 
 // Schema does what dialects.Driver promises.
-func Schema(layout dialects.Layout) (string, error) {
+func (Installer) Schema(layout dialects.Layout) (string, error) {
 	t, err := tablesOf(layout.Table)
 	statements := []string{t.locks.create(), seedSQL(t.locks.name, layout.Slots)}
 	for _, beside := range []table{

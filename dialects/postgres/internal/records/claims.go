@@ -15,10 +15,10 @@ import (
 
 // ClaimScript makes a change and then reads the claim. It changes nothing unless a query that ends
 // as where says has a row. Drawn is the rest of a query that gives a token, if the change has none.
-func ClaimScript(change dialects.ClaimChange, drawn string, where func(*sqltext.Statement) string) (sqltext.Script,
-	error,
+func ClaimScript(locks string, change dialects.ClaimChange, drawn string, where func(*sqltext.Statement) string) (
+	sqltext.Script, error,
 ) {
-	beside, err := sqltext.Beside(change.Table)
+	beside, err := sqltext.Beside(locks)
 	table := beside(locktable.Claims)
 	s := sqltext.Statement{Silent: true}
 	claim := s.Bind(bytea(change.Hash)) + "::bytea"
@@ -61,8 +61,8 @@ func ClaimScript(change dialects.ClaimChange, drawn string, where func(*sqltext.
 }
 
 // KeptSQL is the condition that a claim is still held, which a statement behind its lock reads.
-func KeptSQL(s *sqltext.Statement, change dialects.ClaimChange) (string, error) {
-	beside, err := sqltext.Beside(change.Table)
+func KeptSQL(s *sqltext.Statement, locks string, change dialects.ClaimChange) (string, error) {
+	beside, err := sqltext.Beside(locks)
 	return "exists (select from " + beside(locktable.Claims) + " where claim = " + s.Bind(bytea(change.Hash)) +
 		"::bytea and token = " + s.Bind(strconv.FormatInt(change.Token, 10)) +
 		"::bigint and until > clock_timestamp())", err
@@ -76,23 +76,8 @@ var claimSQL = "concat_ws(' ', encode(claim, 'hex'), token, " + microseconds("si
 	", " + microseconds("until") + " - " + microseconds("clock_timestamp()") +
 	", encode(convert_to(holder, 'UTF8'), 'hex'), encode(convert_to(coalesce(name, ''), 'UTF8'), 'hex'))"
 
-// ChangeClaim does what dialects.Claiming promises.
-func ChangeClaim(ctx context.Context, q client.Querier, change dialects.ClaimChange) (
-	state dialects.ClaimState, err error,
-) {
-	script, err := ClaimScript(change, "", func(*sqltext.Statement) string { return "" })
-	if err != nil {
-		return state, err
-	}
-	columns, err := runDetached(ctx, q, change.Table, script...)
-	if err != nil {
-		return state, err
-	}
-	return claims.Changed(columns[len(columns)-1], change)
-}
-
-// Claims does what dialects.Claimant promises.
-func Claims(ctx context.Context, with client.With, table string, hashes [][32]byte) (
+// Claims does what dialects.Keeper promises.
+func (k Keeper) Claims(ctx context.Context, table string, hashes ...[32]byte) (
 	states map[[32]byte]dialects.ClaimState, err error,
 ) {
 	beside, err := sqltext.Beside(table)
@@ -108,7 +93,7 @@ func Claims(ctx context.Context, with client.With, table string, hashes [][32]by
 		}
 		read = sqltext.With(all+"claim = any($1::bytea[])", sqltext.ArrayOf(listed))
 	}
-	err = with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Querier) error {
 		columns, err := q.Run(ctx, sqltext.Script{read})
 		switch {
 		case server.State(err) == server.NoPrivilege:

@@ -9,7 +9,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/batch"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -32,8 +31,8 @@ func isoSQL(time string) string {
 
 // DoneSQL is the rest of a query that finds the marker, if the work was done. It is evaluated where
 // nothing is waited for, so it is now when the statement begins.
-func DoneSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
-	beside, err := sqltext.Beside(marker.Table)
+func DoneSQL(table string, marker dialects.Marker, s *sqltext.Statement) (string, error) {
+	beside, err := sqltext.Beside(table)
 	text := " from " + beside(locktable.Markers) + " where marker = " + s.Bind(bytea(marker.Hash))
 	if marker.Period > 0 {
 		text += " and " + microseconds("done_at") + " >= " + windowSQL(s, marker, "statement_timestamp()")
@@ -41,12 +40,17 @@ func DoneSQL(marker dialects.Marker, s *sqltext.Statement) (string, error) {
 	return text, err
 }
 
-// MarkSQL writes a marker where a condition holds, which is the rest of a query, and returns a row
-// if it was not there. The clock is read when the statement runs, after the grant, and not when the
-// transaction began. A clock that was set back does not make work run twice: what was done later
-// than now was done.
-func MarkSQL(marker dialects.Marker, where func(*sqltext.Statement) string) (s sqltext.Statement, err error) {
-	beside, err := sqltext.Beside(marker.Table)
+// MarkSQL forgets a marker, or writes it where a condition holds, which is the rest of a query, and
+// returns a row if it was not there. The clock is read when the statement runs, after the grant,
+// and not when the transaction began. A clock that was set back does not make work run twice: what
+// was done later than now was done.
+func MarkSQL(table string, marker dialects.Marker, where func(*sqltext.Statement) string) (
+	s sqltext.Statement, err error,
+) {
+	beside, err := sqltext.Beside(table)
+	if marker.Forget {
+		return sqltext.Silent("delete from "+beside(locktable.Markers)+" where marker = $1", bytea(marker.Hash)), err
+	}
 	s.SQL = "insert into " + beside(locktable.Markers) + " as former (marker, done_at) select " +
 		s.Bind(bytea(marker.Hash)) + "::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
 	if marker.Period > 0 {
@@ -59,56 +63,18 @@ func MarkSQL(marker dialects.Marker, where func(*sqltext.Statement) string) (s s
 	return s, err
 }
 
-// Mark does what dialects.Marking promises.
-func Mark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
-	mark, err := MarkSQL(marker, func(*sqltext.Statement) string { return "" })
-	if err != nil {
-		return err
-	}
-	marked, err := runDetached(ctx, q, marker.Table, mark)
-	if err == nil && len(marked[0]) == 0 {
-		err = dialects.ErrDone
-	}
-	return err
-}
-
-// Unmark does what dialects.Marking promises.
-func Unmark(ctx context.Context, q client.Querier, marker dialects.Marker) error {
-	beside, err := sqltext.Beside(marker.Table)
-	if err == nil {
-		_, err = runDetached(ctx, q, marker.Table,
-			sqltext.Silent("delete from "+beside(locktable.Markers)+" where marker = $1", bytea(marker.Hash)))
-	}
-	return err
-}
-
-// runDetached runs statements of ours in the transaction. With ctx, pgx would close the connection
-// when that ends.
-func runDetached(ctx context.Context, q client.Querier, table string, s ...sqltext.Statement) ([][]string, error) {
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	columns, err := q.Run(clean, s)
-	switch {
-	case server.Broken(err):
-		return nil, dialects.Lost(err)
-	case err != nil:
-		return nil, server.Ours(err, table)
-	}
-	return columns, nil
-}
-
-// Done does what dialects.Recorder promises.
-func Done(ctx context.Context, with client.With, marker dialects.Marker) (at time.Time, err error) {
+// Done does what dialects.Keeper promises.
+func (k Keeper) Done(ctx context.Context, table string, marker dialects.Marker) (at time.Time, err error) {
 	var read sqltext.Statement
-	found, err := DoneSQL(marker, &read)
+	found, err := DoneSQL(table, marker, &read)
 	if err != nil {
 		return at, err
 	}
 	read.SQL = "select " + microseconds("done_at") + "::text" + found
-	err = with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Querier) error {
 		columns, err := q.Run(ctx, sqltext.Script{read})
 		if err != nil || len(columns[0]) == 0 {
-			return server.Ours(err, marker.Table)
+			return server.Ours(err, table)
 		}
 		micros, err := strconv.ParseInt(columns[0][0], 10, 64)
 		at = time.UnixMicro(micros)
@@ -117,15 +83,15 @@ func Done(ctx context.Context, with client.With, marker dialects.Marker) (at tim
 	return at, err
 }
 
-// Sweep does what dialects.Recorder promises, by age.
-func Sweep(ctx context.Context, with client.With, table string, age time.Duration) (deleted int64, err error) {
+// Sweep does what dialects.Keeper promises, by age.
+func (k Keeper) Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error) {
 	beside, err := sqltext.Beside(table)
 	if err == nil {
-		deleted, err = sweep(ctx, with, beside(locktable.Markers), "marker", "done_at", age)
+		deleted, err = k.sweep(ctx, beside(locktable.Markers), "marker", "done_at", age)
 	}
 	if err == nil {
 		var ended int64
-		ended, err = sweep(ctx, with, beside(locktable.Claims), "claim", "until", age)
+		ended, err = k.sweep(ctx, beside(locktable.Claims), "claim", "until", age)
 		deleted += ended
 		if errors.Is(err, dialects.ErrNotInstalled) { // it is older than claims
 			err = nil
@@ -135,14 +101,12 @@ func Sweep(ctx context.Context, with client.With, table string, age time.Duratio
 }
 
 // sweep deletes the rows of a table whose time is over for longer than age.
-func sweep(ctx context.Context, with client.With, table, key, at string, age time.Duration) (
-	deleted int64, err error,
-) {
+func (k Keeper) sweep(ctx context.Context, table, key, at string, age time.Duration) (deleted int64, err error) {
 	sweep := "with old as (select " + key + ", " + at + " from " + table + " where " + at + " >= $1 and " + at +
 		" < $2 order by " + at + " limit $3::int for update skip locked), " +
 		"gone as (delete from " + table + " as former using old where former." + key + " = old." + key + ") " +
 		"select concat_ws(' ', count(*), " + isoSQL("max("+at+")") + ") from old"
-	err = with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Querier) error {
 		// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
 		limit := isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'")
 		limits, err := q.Run(ctx, sqltext.Script{

@@ -1,16 +1,26 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, and which permits
-// there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
+// and which permits there are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/claims"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
+
+// Keeper keeps them. Its methods do what dialects.Keeper promises.
+type Keeper struct{ with client.With }
+
+// New returns a Keeper, and sends nothing.
+func New(with client.With) Keeper { return Keeper{with} }
 
 // run sends a script that ends the transaction which it begins, and has none left open by an error.
 func run(ctx context.Context, q client.Querier, table string, s ...sqltext.Statement) ([][]string, error) {
@@ -21,33 +31,87 @@ func run(ctx context.Context, q client.Querier, table string, s ...sqltext.State
 	return columns, server.Ours(err, table)
 }
 
-// complete has the rows of an election or a semaphore inserted, until look is content with what
-// find has found. Missing is a query for those that are missing, but for the hash in front, which
-// is the first argument of both. The rows differ in column.
-func complete(ctx context.Context, with client.With, table, column string, find, missing sqltext.Statement,
-	look func(found []string) (bool, error),
-) error {
-	insert := func(id, first string) sqltext.Script {
-		text := "insert into " + table + " (" + id + "hash, name, " + column + ") " + first + "$1, " + missing.SQL
-		return sqltext.Script{client.Begin, sqltext.Silent(text, missing.Args...), client.Commit, find}
+// kinds are the tables of what has a name, the column in which the rows of a name differ, and what
+// the first $2 of them have there, in order.
+var kinds = map[dialects.Kind]struct{ table, column, parts string }{
+	dialects.KindSemaphore: {locktable.Permits, "permit", "generate_series(0, $2::int - 1)"},
+	dialects.KindElection:  {locktable.Leaders, "part", "unnest((array['seat', 'record', 'office'])[:$2::int])"},
+}
+
+// Rows does what dialects.Keeper promises.
+func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int, create bool) (
+	found dialects.Rows, err error,
+) {
+	beside, err := sqltext.Beside(table)
+	if err != nil {
+		return found, err
 	}
-	return with(ctx, func(q client.Querier) error {
-		for _, attempt := range []sqltext.Script{
-			{find},
-			insert("", "select "),
-			// A logical replica has the rows of its publisher, but not how far their numbers were
-			// drawn.
-			insert("id, ", "overriding system value select (select max(id) from "+table+") + row_number() over (order "+
-				"by "+column+"), "),
-		} {
+	kind, count := kinds[of.Kind], strconv.Itoa(n)
+	table = beside(kind.table)
+	parts, own := kind.parts+" with ordinality parts(part, place)", "own.hash = $1 and own."+kind.column+" = part"
+	find := sqltext.With("select id::text from "+parts+" join "+table+" own on "+own+" order by place", of.Hash, count)
+	insert := func(id, first string) sqltext.Script {
+		return sqltext.Script{
+			client.Begin,
+			sqltext.Silent("insert into "+table+" ("+id+"hash, name, "+kind.column+") "+first+"$1, nullif($3, ''), "+
+				"part from "+parts+" where not exists (select from "+table+" own where "+own+") order by place "+
+				"on conflict do nothing", of.Hash, count, of.Name),
+			client.Commit,
+			find,
+		}
+	}
+	attempts := []sqltext.Script{{find}}
+	if create {
+		// A logical replica has the rows of its publisher, but not how far their numbers were
+		// drawn.
+		attempts = append(attempts, insert("", "select "), insert("id, ", "overriding system value select "+
+			"(select max(id) from "+table+") + row_number() over (order by place), "))
+	}
+	err = k.with(ctx, func(q client.Querier) error {
+		for _, attempt := range attempts {
 			columns, err := run(ctx, q, table, attempt...)
 			if err != nil {
 				return err
 			}
-			if content, err := look(columns[len(columns)-1]); content || err != nil {
-				return err
+			if numbers := columns[len(columns)-1]; len(numbers) == n {
+				found = dialects.Rows{Hash: of.Hash, Table: table, Numbers: numbers}
+				return nil
 			}
 		}
-		return fmt.Errorf("%w: the rows of %s in %s went as they came", dialects.ErrNoRow, find.Args[0], table)
+		if !create {
+			return nil
+		}
+		return fmt.Errorf("%w: the rows of %s in %s went as they came", dialects.ErrNoRow, of.Hash, table)
 	})
+	return found, err
+}
+
+// Record does what dialects.Session promises. With its context, pgx would close the connection when
+// that ends.
+func Record(ctx context.Context, q client.Querier, request dialects.Request) (state dialects.ClaimState, err error) {
+	var script sqltext.Script
+	anyhow := func(*sqltext.Statement) string { return "" }
+	if request.Marker == nil {
+		script, err = ClaimScript(request.Table, *request.Claim, "", anyhow)
+	} else {
+		script = make(sqltext.Script, 1)
+		script[0], err = MarkSQL(request.Table, *request.Marker, anyhow)
+	}
+	if err != nil {
+		return state, err
+	}
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	columns, err := q.Run(clean, script)
+	switch {
+	case server.Broken(err):
+		return state, dialects.Lost(err)
+	case err != nil:
+		return state, server.Ours(err, request.Table)
+	case request.Claim != nil:
+		return claims.Changed(columns[len(columns)-1], *request.Claim)
+	case len(columns[0]) == 0 && !request.Marker.Forget:
+		return state, dialects.ErrDone
+	}
+	return state, nil
 }

@@ -156,7 +156,7 @@ var mayPass = []string{
 	LockNotAvailable, QueryCanceled, // a limit of the role's on a wait
 }
 
-// Passing does what dialects.Electorate promises, for errors of the server and of the way to it.
+// Passing does what dialects.Driver promises, for errors of the server and of the way to it.
 func Passing(err error) bool {
 	if state := State(err); state != "" {
 		return slices.ContainsFunc(mayPass, func(prefix string) bool { return strings.HasPrefix(state, prefix) })
