@@ -633,6 +633,14 @@ var sideBySide = []guarantee{
 		guarantees.ExecNested[pgx.Tx], guarantees.ExecNested[*sql.Tx],
 	},
 	{
+		"an Exec that fails in the work of a Do undoes its own work and no other",
+		guarantees.ExecNestedFails[pgx.Tx], guarantees.ExecNestedFails[*sql.Tx],
+	},
+	{
+		"an Exec that ends in the work of a Do, in its wait or behind it, leaves that Do going",
+		guarantees.ExecNestedEnds[pgx.Tx], guarantees.ExecNestedEnds[*sql.Tx],
+	},
+	{
 		"what comes behind a COMMIT among the statements is not committed",
 		guarantees.ExecSelfEnded[pgx.Tx], guarantees.ExecSelfEnded[*sql.Tx],
 	},

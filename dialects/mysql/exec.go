@@ -65,7 +65,7 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 // taken for the end of a statement, or for the place of an argument. Others are a guess: they take
 // more trips.
 func travels(s dialects.Statement) bool {
-	text := trimmed(s.SQL)
+	text := statements.Bare(trimmed(s.SQL))
 	bare := quoted.ReplaceAllLiteralString(text, "")
 	return s.Into == nil && travelling.MatchString(text) && !unclear.MatchString(text) &&
 		!strings.ContainsAny(bare, "'\"`") &&
@@ -73,7 +73,7 @@ func travels(s dialects.Statement) bool {
 }
 
 var (
-	travelling = regexp.MustCompile(`(?i)^\s*(insert|update|delete|replace)\s`)
+	travelling = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
 
 	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
 	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\breturning\b`)

@@ -21,9 +21,12 @@ func TestOwnStatementsLeaveSettings(t *testing.T) {
 	}
 	own, err := lockSQL(request, "", time.Second, sqltext.Comment(labelOf(request), ""), "", true)
 	require.NoError(t, err)
-	require.True(t, client.LeavesSettings(own), own)
+	for _, own := range []string{own, "SAVEPOINT txlock_12; " + own, "-- name: Use :exec\nSELECT 1"} {
+		require.True(t, client.LeavesSettings(own), own)
+	}
 	for _, other := range []string{
-		"SET autocommit = 1", "USE other", "/* x */ SELECT 1", "SELECT 1; SET autocommit = 1", "CALL f()",
+		"SET autocommit = 1", "USE other", "/*! SET autocommit = 1 */", "SELECT 1; SET autocommit = 1", "CALL f()",
+		"SAVEPOINT txlock_1; SET autocommit = 1", "/* SELECT", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
 	} {
 		require.False(t, client.LeavesSettings(other), other)
 	}

@@ -135,7 +135,7 @@ func (f *flight) read(columns [][]string, err error) error {
 		f.unsent = err != nil && state == "" && len(columns) == 0 && f.status() == client.Idle
 	}
 	switch {
-	case f.unsent: // pgx refuses its text, say
+	case f.unsent && !(f.inside && refused): // pgx refuses its text, say
 		f.failed = errUncounted
 	case !f.inside && f.counted && f.isBroken(err) && (state == "" || f.failedAt(columns, err) >= len(f.Script)-1):
 		// The server's last words may come behind a COMMIT that took place.
@@ -249,7 +249,7 @@ func isUncounted(s dialects.Statement) bool {
 
 // wordOf is the first word of a statement.
 func wordOf(text string) string {
-	text = strings.TrimLeft(text, " \t\r\n")
+	text = statements.Bare(text)
 	end := strings.IndexFunc(text, func(r rune) bool { return r < 'A' || r > 'z' })
 	return strings.ToUpper(text[:max(end, 0)])
 }

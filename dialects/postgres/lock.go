@@ -225,7 +225,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	// prepared. The last statement has no snapshot; see dropSnapshot.
 	undo := client.UndoWait
 	var work *dialects.StatementError
-	if errors.As(err, &work) {
+	if errors.As(err, &work) && !unsent {
 		undo = sqltext.Silent("rollback to " + on.nest)
 	}
 	_, undone := q.Run(clean, sqltext.Script{undo})

@@ -122,6 +122,7 @@ func ExecStrange[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	for i, statement := range []txlock.Statement{
 		s.statement("  update stock set note = concat(note, 'returning ?') where id = 1 -- one"),
 		s.statement("/* a comment */ UPDATE stock SET note = CONCAT(note, 'x') WHERE id = @", 1),
+		s.statement("-- name: It's? :exec\n  -- $1 ; x\nUPDATE stock SET note = CONCAT(note, 'x') WHERE id = @", 1),
 		s.statement("UPDATE stock SET note = CONCAT(note, 'it''s \"?\"') WHERE id = @ /* it's one */", 1),
 		s.statement("WITH one AS (SELECT id FROM stock WHERE id = @) SELECT * FROM one", 1),
 		s.statement("SELECT id FROM stock WHERE id = @ FOR UPDATE", 1),
@@ -345,33 +346,6 @@ func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, 8, s.left(t))
 	s.Transactions(t, 0)
 	s.Free(t, s.key)
-}
-
-// ExecNested shows that Exec in the work of a Do is part of its transaction.
-func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newStock(t, testbed.NewFixture(t, e, c))
-	err := s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
-		for _, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
-			affected, err := s.Locks.Mutex(key).Exec(ctx, s.take(1))
-			require.NoError(t, err)
-			require.Equal(t, []int64{1}, affected)
-			_, err = s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))
-			require.ErrorIs(t, err, txlock.ErrRows)
-			_, err = s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock"))
-			require.ErrorContains(t, err, "statement 2")
-		}
-		require.Equal(t, 10, s.left(t))
-		return s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')")
-	})
-	require.NoError(t, err)
-	require.Equal(t, 7, s.left(t))
-	require.Equal(t, 3, s.count(t))
-	lock, err := s.Locks.Mutex(s.key).Lock(background)
-	require.NoError(t, err)
-	_, err = s.Locks.Mutex(s.key).Exec(lock.Context(), s.take(1))
-	require.ErrorIs(t, err, txlock.ErrInsideLock)
-	require.NoError(t, lock.Unlock(background))
-	require.Equal(t, 7, s.left(t))
 }
 
 // ExecSelfEnded shows that what comes behind a COMMIT or a ROLLBACK among the statements is not

@@ -7,9 +7,16 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"regexp"
 
 	"github.com/txlock/txlock/dialects"
 )
+
+// inFront are comments, and none that MySQL or MariaDB runs.
+var inFront = regexp.MustCompile(`^(\s|--[ \t][^\n]*\n|/\*[^*/!+]*\*/)*`)
+
+// Bare is a statement without the comments in front of it, as sqlc writes them.
+func Bare(text string) string { return text[len(inFront.FindString(text)):] }
 
 // Run runs them in order, up to the first that fails, or until ctx ends. They get the context
 // running, which may last longer. A driver tells of a statement either its rows

@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
@@ -171,9 +172,9 @@ func (c *Owned) IsValid() bool { return !c.strays && c.pooledConn.IsValid() }
 var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
 // LeavesSettings tells whether a statement by itself changes no setting, whatever a function or a
-// trigger does that it calls. Others are a guess: SET, CALL, several statements, a comment in
-// front. What stands in the comment of OnMariaDB is in force for its statement alone: so begin the
-// nested locks of this library, which have a key in another comment, and a savepoint in front.
+// trigger does that it calls. Others are a guess: SET, CALL, several statements. What stands in the
+// comment of OnMariaDB is in force for its statement alone: so begin the nested locks of this
+// library, which have a key in another comment, and may have a savepoint in front.
 func LeavesSettings(query string) bool {
 	query = ownSavepoint.ReplaceAllLiteralString(query, "")
 	if text, ours := strings.CutPrefix(query, sqltext.OnMariaDBOnly); ours {
@@ -182,7 +183,7 @@ func LeavesSettings(query string) bool {
 	if strings.Contains(query, sqltext.CommentMark) {
 		query = ownComment.ReplaceAllLiteralString(query, "")
 	}
-	query = strings.TrimLeft(query, " \t\r\n(")
+	query = strings.TrimLeft(statements.Bare(query), " \t\r\n(")
 	end := strings.IndexFunc(query, func(r rune) bool { return !unicode.IsLetter(r) })
 	switch strings.ToUpper(query[:max(end, 0)]) {
 	case "SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SAVEPOINT", "RELEASE":

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -22,23 +21,25 @@ import (
 // prepared before.
 type described map[string][]uint32
 
+var errRewritten = errors.New("an argument rewrites the text, which pgx alone does")
+
 // fly is sendUnnamed for a script with statements of the caller's. It takes two trips when the
-// server has to tell types. A statement that cannot be sent so is refused.
+// server has to tell types. A statement that the server does not know, or whose arguments do not fit
+// it, is refused.
 func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, safe func()) (
 	columns [][]string, err error,
 ) {
-	ask := s[:1:1]
-	for _, statement := range s {
-		work := statement.Work
-		if work == nil {
-			continue
-		}
-		if len(work.Args) > 0 {
+	if len(d) > maxPrepared {
+		clear(d)
+	}
+	ask, sent := s[:1:1], make([]arguments, len(s))
+	for i, statement := range s {
+		if work := statement.Work; work != nil && len(work.Args) > 0 {
 			if _, rewrites := work.Args[0].(pgx.QueryRewriter); rewrites {
-				return nil, refused{work, errors.New("only pgx can rewrite its text")}
+				return nil, errRewritten
 			}
 		}
-		if _, known := d[statement.SQL]; !known {
+		if sent[i], err = d.encode(conn, statement); err != nil { // its types may have changed
 			ask = append(ask, statement)
 		}
 	}
@@ -46,16 +47,15 @@ func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, sa
 		if columns, err = d.describe(ctx, conn.PgConn(), ask, safe); err != nil {
 			return columns, err
 		}
-		s = s[1:]
-	}
-	sent := make([]arguments, len(s))
-	for i, statement := range s {
-		if sent[i], err = d.encode(conn, statement); err != nil {
-			return columns, err
+		s, sent = s[1:], sent[1:]
+		for i, statement := range s {
+			if sent[i], err = d.encode(conn, statement); err != nil {
+				return columns, refused{statement.Work, err}
+			}
 		}
 	}
 	further, err := sendWith(ctx, conn.PgConn(), s, sent, safe)
-	if strings.HasPrefix(server.State(err), server.BadText) { // for types of before, it may be
+	if strings.HasPrefix(server.State(err), server.BadText) { // the same
 		for _, statement := range s {
 			delete(d, statement.SQL)
 		}
@@ -67,9 +67,6 @@ func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, sa
 func (d described) describe(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, safe func()) (
 	columns [][]string, err error,
 ) {
-	if len(d)+len(s) > maxPrepared {
-		clear(d)
-	}
 	sent := make([]arguments, len(s))
 	for i := range s {
 		sent[i].asked = i > 0
@@ -84,17 +81,15 @@ func (d described) describe(ctx context.Context, conn *pgconn.PgConn, s sqltext.
 	return columns[:min(1, len(columns))], err
 }
 
-// encode refuses arguments that are not of the types that the server has told: it may have others by
-// now.
 func (d described) encode(conn *pgx.Conn, s sqltext.Statement) (arguments, error) {
 	if s.Work == nil {
 		return arguments{values: s.Texts()}, nil
 	}
-	var b pgx.ExtendedQueryBuilder
-	types := d[s.SQL]
-	if err := b.Build(conn.TypeMap(), &pgconn.StatementDescription{ParamOIDs: types}, s.Work.Args); err != nil {
-		delete(d, s.SQL)
-		return arguments{}, refused{s.Work, fmt.Errorf("its arguments: %w", err)}
+	types, known := d[s.SQL]
+	if !known {
+		return arguments{}, errors.New("its types are not known")
 	}
-	return arguments{values: b.ParamValues, types: types, formats: b.ParamFormats}, nil
+	var b pgx.ExtendedQueryBuilder
+	err := b.Build(conn.TypeMap(), &pgconn.StatementDescription{ParamOIDs: types}, s.Work.Args)
+	return arguments{values: b.ParamValues, types: types, formats: b.ParamFormats}, err
 }

@@ -125,6 +125,14 @@ func (s Statement) writeTo(b *strings.Builder) error {
 			used = max(used, number)
 			i = end - 1
 			continue
+		case c == '-' && strings.HasPrefix(s.SQL[i:], "--"): // a comment
+			line, _, ends := strings.Cut(s.SQL[i:], "\n")
+			if !ends {
+				return fmt.Errorf("%w: a comment does not end in %s", ErrNoText, s.SQL)
+			}
+			b.WriteString(line)
+			i += len(line) - 1
+			continue
 		}
 		b.WriteByte(c)
 	}
@@ -176,11 +184,10 @@ func (s Statement) literals() ([]string, error) {
 	return literals, nil
 }
 
-// hasMore tells whether a text has more than quotes that are doubled: comments, escapes, quotes of
-// dollars.
+// hasMore tells whether a text has more than quotes that are doubled, and comments of a line:
+// comments that may be nested, escapes, quotes of dollars.
 func hasMore(text string) bool {
-	return strings.Contains(text, "--") || strings.Contains(text, "/*") || strings.ContainsAny(text, `\`) ||
-		strings.Contains(text, "$$")
+	return strings.Contains(text, "/*") || strings.ContainsAny(text, `\`) || strings.Contains(text, "$$")
 }
 
 // inText is a literal whatever standard_conforming_strings is. The space in front keeps it apart
