@@ -1,15 +1,19 @@
 package engines
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
 	client "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -116,8 +120,8 @@ func endedInCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorContains(t, err, "57P01")
 }
 
-// The statements of an Exec give way once to who waits for their snapshot, and then they run
-// uninterrupted, however long ago Within was over.
+// The statements of an Exec give way once to who waits for their snapshot. Then they run behind a
+// lock of their own, uninterrupted, however long ago Within was over, and whoever came in between.
 func TestExecGivesWay(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
@@ -126,32 +130,187 @@ func TestExecGivesWay(t *testing.T) {
 	})
 }
 
-func execGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int, n int")
-	indexed := table + "_indexed"
-	f.AsAdmin(t, "CREATE TABLE "+indexed+" (id int)")
-	defer f.AsAdmin(t, "DROP TABLE "+indexed)
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+// slow are statements that wait for a stranger's row, in a table of two. The first counts how often
+// they run.
+type slow[Tx any] struct {
+	*testbed.Fixture[Tx]
+	slots, table, indexed, runs string
+	stranger                    *sql.Tx
+	statements                  []txlock.Statement
+}
+
+func newSlow[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) slow[Tx] {
+	f, slots := testbed.NewFixtureWithTable(t, e, c)
+	require.NoError(t, f.Locks.Install(background))
+	s := slow[Tx]{Fixture: f, slots: slots, table: f.MakeTable(t, "id int, n int")}
+	s.indexed, s.runs = s.table+"_indexed", s.table+"_runs"
+	f.AsAdmin(t, "CREATE TABLE "+s.indexed+" (id int)")
+	f.AsAdmin(t, "CREATE SEQUENCE "+s.runs)
+	t.Cleanup(func() {
+		f.AsAdmin(t, "DROP TABLE "+s.indexed)
+		f.AsAdmin(t, "DROP SEQUENCE "+s.runs)
+	})
+	f.AsAdmin(t, "INSERT INTO "+s.table+" VALUES (1, 0), (2, 0)")
 	stranger, err := f.Admin.Begin()
 	require.NoError(t, err)
-	defer stranger.Rollback()
-	_, err = stranger.Exec("UPDATE " + table + " SET n = 0 WHERE id = 2")
+	t.Cleanup(func() { _ = stranger.Rollback() })
+	_, err = stranger.Exec("UPDATE " + s.table + " SET n = 0 WHERE id = 2")
 	require.NoError(t, err)
+	s.stranger = stranger
+	for id, more := range []string{"1 + 0 * nextval('" + s.runs + "')", "1"} {
+		update := fmt.Sprintf("UPDATE %s SET n = n + %s WHERE id = %d", s.table, more, id+1)
+		s.statements = append(s.statements, txlock.Statement{SQL: update, Rows: 1})
+	}
 	_, err = f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1"})
 	require.NoError(t, err)
+	return s
+}
+
+func (s slow[Tx]) ran(t *testing.T) int { return s.Total(t, "SELECT last_value FROM "+s.runs) }
+
+// index makes an index, which waits for the snapshots of others.
+func (s slow[Tx]) index(t *testing.T) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := f.Locks.Mutex(f.Key("a")).Within(2*time.Second).Exec(background,
-			txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = 1", Rows: 1},
-			txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = 2", Rows: 1})
+		_, err := s.Admin.Exec("CREATE INDEX CONCURRENTLY ON " + s.indexed + " (id)")
+		done <- err
+	}()
+	return done
+}
+
+func execGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := newSlow(t, e, c)
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.Locks.Mutex(f.Key("a")).Within(2*time.Second).Exec(background, f.statements...)
 		done <- err
 	}()
 	f.Waiters(t, 1)
-	f.AsAdmin(t, "CREATE INDEX CONCURRENTLY ON "+indexed+" (id)")
-	require.Empty(t, done)
+	thief, err := f.Admin.Begin()
+	require.NoError(t, err)
+	defer thief.Rollback()
+	var pid int
+	require.NoError(t, thief.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+	stolen := make(chan error, 1)
+	go func() {
+		_, err := thief.Exec("LOCK TABLE " + f.slots + " IN EXCLUSIVE MODE") // its wait has no snapshot
+		stolen <- err
+	}()
+	eventually.True(t, "the thief waits", func() bool {
+		return f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND pid = %d", pid)) > 0
+	})
+	require.NoError(t, testbed.Receive(t, f.index(t)))
+	require.NoError(t, testbed.Receive(t, stolen))
 	f.Waiters(t, 1)
-	require.NoError(t, stranger.Rollback())
+	require.Empty(t, done, "Within has bounded its first wait")
+	require.NoError(t, thief.Rollback())
+	eventually.True(t, "the statements run again", func() bool { return f.ran(t) == 2 })
+
+	held, err := f.Locks.Mutex(f.Key("b")).Lock(background)
+	require.NoError(t, err)
+	sentinel := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := f.Locks.Mutex(f.Key("b")).Lock(background)
+		if err == nil {
+			sentinel <- lock
+		}
+	}()
+	since := "SELECT (extract(epoch from max(xact_start)) * 1e6)::bigint FROM pg_stat_activity WHERE " +
+		"wait_event_type = 'Lock' AND split_part(application_name, '#', 1) = '" + f.Label + "'"
+	f.Waiters(t, 2)
+	began := f.Total(t, since)
+	indexed := f.index(t)
+	eventually.True(t, "another wait gives way", func() bool { return f.Waiting(t) == 2 && f.Total(t, since) > began })
+	require.Equal(t, 2, f.ran(t))
+	require.Empty(t, done)
+	require.NoError(t, f.stranger.Rollback())
 	require.NoError(t, testbed.Receive(t, done))
-	require.Equal(t, 2, f.Total(t, "SELECT SUM(n) FROM "+table))
+	require.NoError(t, testbed.Receive(t, indexed))
+	require.Equal(t, 2, f.Total(t, "SELECT SUM(n) FROM "+f.table))
+	require.Equal(t, 2, f.ran(t))
+	require.NoError(t, held.Unlock(background))
+	require.NoError(t, testbed.Receive(t, sentinel).Unlock(background))
+}
+
+// In the work of a Do they give way as well, and what was done before them stays.
+func TestNestedExecGivesWay(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		nestedGivesWay(t, e, testbed.PostgresPgx[0])
+		nestedGivesWay(t, e, testbed.PostgresSQL[0])
+	})
+}
+
+func nestedGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := newSlow(t, e, c)
+	var indexed <-chan error
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+f.table+" VALUES (3, 3)"))
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.Locks.Mutex(f.Key("a")).Within(2*time.Second).Exec(ctx, f.statements...)
+			done <- err
+		}()
+		f.Waiters(t, 1)
+		indexed = f.index(t)
+		eventually.True(t, "the statements run again", func() bool { return f.ran(t) == 2 })
+		f.Waiters(t, 1)
+		require.NoError(t, f.stranger.Rollback())
+		return testbed.Receive(t, done)
+	}))
+	require.NoError(t, testbed.Receive(t, indexed))
+	require.Equal(t, 5, f.Total(t, "SELECT SUM(n) FROM "+f.table))
+	require.Equal(t, 2, f.ran(t))
+}
+
+// The types of arguments are asked for once, and may be others later. What the server cannot count,
+// and what only pgx can send, takes the way of a Do.
+func TestNestedExecOfOtherTypes(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		otherTypes(t, e, testbed.PostgresPgx[0])
+		otherTypes(t, e, testbed.PostgresSQL[0])
+	})
+}
+
+func otherTypes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 1, e.Address())
+	table := f.MakeTable(t, "id int, n int, note text")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0, '')")
+	count := 0
+	exec := func(statement txlock.Statement) (failed error) {
+		t.Helper()
+		statement.Rows = 1
+		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2, 0, '')"))
+			_, failed = f.Locks.Mutex(f.Key("a")).Exec(ctx, statement)
+			return nil
+		}))
+		count++
+		require.Equal(t, count, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 2"))
+		return failed
+	}
+	set := func(value any) error {
+		t.Helper()
+		return exec(txlock.Statement{SQL: "UPDATE " + table + " SET n = $1 WHERE id = $2", Args: []any{value, 1}})
+	}
+	require.NoError(t, set(1))
+	require.NoError(t, set(2))
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE text")
+	require.ErrorContains(t, set("x"), "invalid input syntax", "it is sent as an int, as pgx would")
+	require.NoError(t, set("x"))
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE int USING 0")
+	require.NoError(t, set(nil), "the server refuses it as a text")
+	require.NoError(t, set(3))
+	require.NoError(t, set("4"))
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE bool USING true")
+	require.NoError(t, set(true), "pgx refuses it as an int")
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE int USING 3")
+	require.NoError(t, exec(txlock.Statement{
+		SQL: "UPDATE " + table + " SET n = @n WHERE id = 1", Args: []any{pgx.NamedArgs{"n": 4}},
+	}))
+	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+table+" WHERE id = 1"))
+	f.AsAdmin(t, "CREATE RULE r AS ON UPDATE TO "+table+" DO ALSO INSERT INTO "+table+" VALUES (9, 0, '')")
+	require.NoError(t, set(5))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 9"))
 }

@@ -189,7 +189,7 @@ func countExec[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, 
 		one = "$1"
 	}
 	update := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = " + one, Args: []any{1}, Rows: 1}
-	text := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1 WHERE id = 1"}
+	text := txlock.Statement{SQL: "-- name: Add :exec\nUPDATE " + table + " SET n = n + 1 WHERE id = 1"}
 	var n int
 	read := txlock.Statement{SQL: "SELECT n FROM " + table + " WHERE id = " + one, Args: []any{1}, Into: []any{&n}}
 	none := update

@@ -17,8 +17,8 @@ import (
 // A statement of the caller's that travels with a savepoint in front must fail behind it. pgx would
 // prepare one that it does not know ahead of all. So it is sent past pgx, as the library's own are,
 // with its arguments as pgx encodes them. For their types the server is asked once, behind the
-// savepoint. When they have changed since, the statement fails as one of pgx's own does that was
-// prepared before.
+// savepoint. When they have changed since, the statement may fail once, as one of pgx's own does
+// that was prepared before.
 type described map[string][]uint32
 
 var errRewritten = errors.New("an argument rewrites the text, which pgx alone does")
@@ -55,12 +55,21 @@ func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, sa
 		}
 	}
 	further, err := sendWith(ctx, conn.PgConn(), s, sent, safe)
-	if strings.HasPrefix(server.State(err), server.BadText) { // the same
+	if mayBeOutdated(err) {
 		for _, statement := range s {
 			delete(d, statement.SQL)
 		}
 	}
 	return append(columns, further...), err
+}
+
+// mayBeOutdated tells whether an error of the server may come from types that have changed. A
+// verdict of ours does not.
+func mayBeOutdated(err error) bool {
+	const data = "22" // a class
+	state := server.State(err)
+	return strings.HasPrefix(state, server.BadText) || strings.HasPrefix(state, data) &&
+		!strings.Contains(err.Error(), `"txlock: `)
 }
 
 // describe runs the first statement, and asks for the types of those behind it.
