@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	if err := m.locker.ready(); err != nil {
 		return nil, nil, err
 	}
-	if m.err != nil {
-		return nil, nil, m.err
+	if err := cmp.Or(m.err, m.locker.suits(m.beside)); err != nil {
+		return nil, nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, err)
@@ -111,7 +112,7 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(verb+" "+m.target.String(), err)
+	return wrap(verb+" "+m.target.String()+besides(m.beside), err)
 }
 
 // asLost is reason as the loss of a session.
