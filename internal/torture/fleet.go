@@ -101,60 +101,65 @@ func (l *oldLock) close() error  { return l.db.Close() }
 
 func (l *oldLock) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
 	o.Keys = o.Keys[:1]
-	o.Outcome = failed
+	end := failed // said when it has ended: until then nobody knows
 	conn, err := l.db.Conn(ctx)
+	if err == nil {
+		end, err = l.work(ctx, conn, o, random, tell)
+		if err != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the session ends, and the lock with it
+		}
+		_ = conn.Close()
+	}
+	o.Outcome = end
 	if err != nil {
 		o.Error = err.Error()
-		return
 	}
-	if err = l.work(ctx, conn, o, random, tell); err != nil {
-		o.Error = err.Error()
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the session ends, and the lock with it
-	}
-	_ = conn.Close()
 }
 
-func (l *oldLock) work(ctx context.Context, conn *sql.Conn, o *operation, random *rand.Rand, tell func()) error {
+func (l *oldLock) work(ctx context.Context, conn *sql.Conn, o *operation, random *rand.Rand, tell func()) (
+	end outcome, err error,
+) {
 	take, give := "SELECT GET_LOCK(%s, 1000000)", "SELECT RELEASE_LOCK(%s)"
 	if isPostgres(l.plan.Kind) {
 		take, give = "SELECT pg_advisory_lock(%s)", "SELECT pg_advisory_unlock(%s)"
 	}
 	var answer sql.NullString
 	if err := conn.QueryRowContext(ctx, fmt.Sprintf(take, oldArguments(l.plan, o.Keys[0]))).Scan(&answer); err != nil {
-		return err
+		return failed, err
 	}
 	if answer.String == "0" || !answer.Valid {
-		return fmt.Errorf("the old lock was not granted: %q", answer.String)
+		return failed, fmt.Errorf("the old lock was not granted: %q", answer.String)
 	}
 	o.Granted = now()
 	tell()
-	err := l.commit(ctx, conn, o, random)
+	end, err = l.commit(ctx, conn, o, random)
 	o.Released = now()
 	tell()
 	if err != nil {
-		return err
+		return end, err
 	}
-	o.Outcome = done
-	return conn.QueryRowContext(ctx, fmt.Sprintf(give, oldArguments(l.plan, o.Keys[0]))).Scan(&answer)
+	return end, conn.QueryRowContext(ctx, fmt.Sprintf(give, oldArguments(l.plan, o.Keys[0]))).Scan(&answer)
 }
 
-func (l *oldLock) commit(ctx context.Context, conn *sql.Conn, o *operation, random *rand.Rand) error {
+func (l *oldLock) commit(ctx context.Context, conn *sql.Conn, o *operation, random *rand.Rand) (outcome, error) {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return failed, err
 	}
 	defer tx.Rollback()
 	value, err := readCounter(ctx, tx, o.Keys[0])
 	if err != nil {
-		return err
+		return failed, err
 	}
 	o.Reads = []int64{value}
 	time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond)))) // the work
-	if err = writeCounter(ctx, tx, o, o.Keys[0], value+1); err == nil {
-		o.Outcome = unknown
-		err = tx.Commit()
+	if err = writeCounter(ctx, tx, o, o.Keys[0], value+1); err != nil {
+		return failed, err
 	}
-	return err
+	if err = tx.Commit(); err != nil {
+		return unknown, err
+	}
+	return done, nil
 }
 
 // oldFree checks that nobody has kept an old lock, while all rest.
