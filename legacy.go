@@ -21,14 +21,15 @@ const maxLegacy = 32
 //
 //   - Within, ctx and a try bound the wait for all of them together. Who waits for one of them has
 //     no place in the queue of the rows yet: order is kept in each queue.
-//   - In a session that ctx carries, a lock that the session has is not asked for again. One that it
-//     has not comes behind the rows that it holds already. PostgreSQL sees a circle of such waits.
-//     MySQL and MariaDB do not see one of a name and a row: bound these waits, or take the names with
-//     the first lock of the session.
+//   - In a session that ctx carries, a lock that the session has is not asked for again. One that
+//     it has not comes behind the rows that it holds already. PostgreSQL sees a circle of such
+//     waits. MySQL and MariaDB do not see one of a name and a row: bound these waits, or take the
+//     names with the first lock of the session.
 //   - [Mutex.Shared] shares them, too, on PostgreSQL. MySQL and MariaDB cannot share a name, and
 //     refuse.
 //   - LockTx and TryLockTx take them on PostgreSQL, until the transaction ends. MySQL and MariaDB
-//     refuse: a name stays with the session behind the caller's COMMIT, and nobody would give it back.
+//     refuse: a name stays with the session behind the caller's COMMIT, and nobody would give it
+//     back.
 //   - Inspect and Break know the rows alone. They do not show who waits for a lock beside them.
 //   - A Locker's queue and hand-over are apart for each set of locks beside the same rows.
 //

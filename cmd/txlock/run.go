@@ -123,7 +123,8 @@ func newRun(o *options) *cobra.Command {
 	}
 	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
-	c.Flags().StringArrayVar(&j.old, "beside", nil, "also hold the advisory `LOCK` of PostgreSQL, or the name of GET_LOCK")
+	c.Flags().StringArrayVar(&j.old, "beside", nil,
+		"also hold the advisory `LOCK` of PostgreSQL, or the name of GET_LOCK")
 	c.Flags().BoolVar(&j.claim, "claim", false, "take the claim KEY, which needs no connection, and extend it")
 	c.Flags().DurationVar(&j.span, "for", 0, "with --claim: how long it lasts without an answer of the database")
 	c.Flags().StringVar(&j.by, "as", "", "with --claim: who takes it: any `NAME` (default: this process)")

@@ -24,8 +24,8 @@ type locker interface {
 	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
 	Break(ctx context.Context, holding txlock.Holding) error
 	Close() error
-	// lock waits for what is wanted, for at most within; 0 means no limit. With try it does not wait
-	// at all.
+	// lock waits for what is wanted, for at most within; 0 means no limit. With try it does not
+	// wait at all.
 	lock(ctx context.Context, wanted wanted, within time.Duration, try bool) (*txlock.Lock, error)
 	once(key string, per time.Duration) once
 	// take takes the claim on a key for d, as lock takes a lock.

@@ -31,8 +31,8 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 		}
 		return nil
 	case len(s.names) > 0 && s.conn.Several && server.Interrupted(err):
-		err = fmt.Errorf("%w: a KILL QUERY has hit COMMIT, or the release of a lock beside it, and whether COMMIT took "+
-			"place is unknown: %w", dialects.ErrLost, err)
+		err = fmt.Errorf("%w: a KILL QUERY has hit COMMIT, or the release of a lock beside it, and whether COMMIT "+
+			"took place is unknown: %w", dialects.ErrLost, err)
 	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
 	case server.Number(err) == 0 && !errors.Is(err, dialects.ErrLost):

@@ -11,7 +11,7 @@ import (
 
 // Advisory is the lock of pg_advisory_lock(key) and pg_advisory_xact_lock(key), for Mutex.Beside of
 // package txlock. Programs that hold one of these in the same database, and the copy that Beside
-// returns, exclude each other. Where Shared shares the Mutex, it is that of pg_advisory_lock_shared.
+// returns, exclude each other. Where Shared shares the Mutex, it is pg_advisory_lock_shared's.
 //
 // It is taken until the end of the transaction. So it serves behind a pooler of transactions, where
 // pg_advisory_lock itself does not: a program there takes it in one transaction, on a session that
@@ -82,12 +82,12 @@ func (s *session[Tx]) legacyOf(function string) (calls []string) {
 func (s *session[Tx]) legacyKept() (calls []string) {
 	for _, request := range s.renewal.locked {
 		for _, lock := range request.Beside {
-			where := "objsubid = 1 and (classid::bigint << 32) | objid::bigint = " + sqltext.Literal(lock.Name) + "::bigint"
-			if first, second, pair := strings.Cut(lock.Name, ","); pair {
-				where = fmt.Sprintf("objsubid = 2 and classid = '%s'::int::oid and objid = '%s'::int::oid", first, second)
+			where := fmt.Sprintf("objsubid = 1 and (classid::bigint << 32) | objid::bigint = '%s'::bigint", lock.Name)
+			if a, b, pair := strings.Cut(lock.Name, ","); pair {
+				where = fmt.Sprintf("objsubid = 2 and classid = '%s'::int::oid and objid = '%s'::int::oid", a, b)
 			}
-			calls = append(calls, "select 1 / (count(*) > 0)::int from pg_locks where locktype = 'advisory' and granted "+
-				"and pid = pg_backend_pid() and "+where)
+			calls = append(calls, "select 1 / (count(*) > 0)::int from pg_locks where locktype = 'advisory' and "+
+				"granted and pid = pg_backend_pid() and "+where)
 		}
 	}
 	return calls

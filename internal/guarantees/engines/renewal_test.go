@@ -358,8 +358,8 @@ func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	const lease = 4 * time.Second
 	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(lease), txlock.WithSlots(64))
 	require.NoError(t, f.Locks.Install(background))
-	number := int64(-1) << 40 // a negative one, of more than 32 bits
-	beside := []dialects.Legacy{postgres.AdvisoryPair(int32(len(block)), -2), postgres.Advisory(number - int64(len(block)))}
+	own := int64(len(block)) // tests of several blocks run at once
+	beside := []dialects.Legacy{postgres.AdvisoryPair(int32(own), -2), postgres.Advisory(-1<<40 - own)}
 	lock, err := f.Locks.Mutex("a").Beside(beside...).Lock(background)
 	require.NoError(t, err)
 	holds := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "'"
