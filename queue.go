@@ -185,6 +185,13 @@ func (s *session[Tx]) inStreak() bool {
 		(s.first.Fence == "" || s.streak.tokens > 0)
 }
 
+// isSince tells whether the session has had one owner since before that time.
+func (s *session[Tx]) isSince(before time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streak.times == 0 && s.streak.since.Before(before)
+}
+
 // breakStreak says that the session may hold rows of which its next owner would know nothing.
 func (s *session[Tx]) breakStreak() {
 	s.mu.Lock()
