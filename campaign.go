@@ -96,7 +96,7 @@ func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], rows diale
 	request := rows.Part(dialects.Seat)
 	// The term comes with the seat: a candidate that is stopped in between must not draw a later
 	// one than its successor has.
-	request.Lease, request.Fence = l.config.lease, table
+	request.Lease, request.Fence, request.Beside = l.config.lease, table, e.beside
 	g, err = l.begin(ctx, wait, seat{e.name}, request, entered.Place)
 	return g, rows, err
 }

@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ type Election[Tx any] struct {
 	locker         *Locker[Tx]
 	name, identity string
 	key            string // a hash of the name, as the database has it
+	beside         []dialects.Legacy
 	err            error
 }
 
@@ -157,7 +159,7 @@ func (e *Election[Tx]) ready() error {
 	if err := e.locker.ready(); err != nil {
 		return err
 	}
-	return e.err
+	return cmp.Or(e.err, e.locker.suits(e.beside))
 }
 
 func (e *Election[Tx]) wrap(verb string, err error) error {

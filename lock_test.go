@@ -679,6 +679,28 @@ var sideBySide = []guarantee{
 	},
 	{"Sweep deletes claims that ended", guarantees.ClaimsSwept[pgx.Tx], guarantees.ClaimsSwept[*sql.Tx]},
 
+	// Locks beside a Mutex
+	{
+		"Beside excludes those who hold the old lock, and gives it back on every way out",
+		guarantees.BesideExcludes[pgx.Tx], guarantees.BesideExcludes[*sql.Tx],
+	},
+	{
+		"LockTx takes locks beside the rows, or refuses where nobody would give them back",
+		guarantees.BesideInTransaction[pgx.Tx], guarantees.BesideInTransaction[*sql.Tx],
+	},
+	{
+		"a nested call, and a session that is handed over, have the locks beside their rows",
+		guarantees.BesideNested[pgx.Tx], guarantees.BesideNested[*sql.Tx],
+	},
+	{
+		"locks of another database, and what cannot be beside, are refused",
+		guarantees.BesideRefused[pgx.Tx], guarantees.BesideRefused[*sql.Tx],
+	},
+	{
+		"a leader has the lock beside its seat",
+		guarantees.BesideLeader[pgx.Tx], guarantees.BesideLeader[*sql.Tx],
+	},
+
 	// Inspection of elections
 	{
 		"Inspect shows who leads an election and who campaigns, and Break ends the leader",

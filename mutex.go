@@ -17,6 +17,7 @@ type Mutex[Tx any] struct {
 	target  target[Tx]
 	within  time.Duration // 0 without a limit
 	shared  bool
+	beside  []dialects.Legacy
 	retries int // how often a call may run again
 	err     error
 
@@ -116,7 +117,7 @@ type described interface {
 // request is what the driver is asked for.
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
-	request.Try, request.Shared, request.Exec = try, m.shared, m.statements
+	request.Try, request.Shared, request.Exec, request.Beside = try, m.shared, m.statements, m.beside
 	return request, err
 }
 

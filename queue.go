@@ -18,10 +18,12 @@ type (
 	place[Tx any] = queue.Place[lineName, grant[Tx]]
 )
 
-// lineName names a set of rows. Two sets have different names: a session is handed over by them.
+// lineName names a set of rows, and of locks beside them. Two sets have different names: a session
+// is handed over by them.
 type lineName struct {
 	table, column string
 	values        list
+	beside        string
 }
 
 // list is a list of values that is quickly compared with another, however long they are.
@@ -35,7 +37,7 @@ func lineOf(table, column string, values ...dialects.Value) lineName {
 	for _, value := range slices.Backward(values[1:]) {
 		more = unique.Make(list{value, more})
 	}
-	return lineName{table, column, list{values[0], more}}
+	return lineName{table: table, column: column, values: list{values[0], more}}
 }
 
 // waitingHere is how many callers of this Locker wait for each row, without a session.
@@ -99,6 +101,7 @@ func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 		return l.begin(ctx, wait, of, request, nil)
 	}
 	name := lineOf(request.Table, request.Column, request.Values...)
+	name.beside = besides(request.Beside)
 	if request.Try {
 		place, ok, err := l.lines().Try(name)
 		if err == nil && !ok {
@@ -180,6 +183,13 @@ func (s *session[Tx]) inStreak() bool {
 	defer s.mu.Unlock()
 	return !s.streak.broken && s.streak.times < limit.times && time.Since(s.streak.since) < limit.atMost &&
 		(s.first.Fence == "" || s.streak.tokens > 0)
+}
+
+// isSince tells whether the session has had one owner since before that time.
+func (s *session[Tx]) isSince(before time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streak.times == 0 && s.streak.since.Before(before)
 }
 
 // breakStreak says that the session may hold rows of which its next owner would know nothing.

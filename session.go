@@ -75,6 +75,9 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 	var request dialects.Request
 	err = m.retryOutdated(func() error {
 		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
+			if !try {
+				defer m.locker.warnOfOwn(m.target, request)()
+			}
 			g, err = m.target.queueAndBegin(ctx, wait, request)
 		}
 		return err

@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	if err := m.locker.ready(); err != nil {
 		return nil, nil, err
 	}
-	if m.err != nil {
-		return nil, nil, m.err
+	if err := cmp.Or(m.err, m.locker.suits(m.beside)); err != nil {
+		return nil, nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, err)
@@ -84,19 +85,45 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 // Locker was begun for the same rows. Who waits for himself learns it so: no database sees that
 // circle.
 func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
-	if wait.Err() == nil || !errors.Is(err, ErrNotAcquired) || len(request.Values) == 0 || request.Permit != nil {
+	if wait.Err() == nil || !errors.Is(err, ErrNotAcquired) || !l.isHeldHere(request, time.Time{}) {
 		return err
+	}
+	return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
+}
+
+// isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is
+// not zero, before that time, and without a hand-over since.
+func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
+	if len(request.Values) == 0 || request.Permit != nil {
+		return false
 	}
 	wanted := lineOf(request.Table, request.Column, request.Values...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.sessions {
 		first := s.first
-		if s.life.Lost() == nil && lineOf(first.Table, first.Column, first.Values...) == wanted {
-			return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
+		if s.life.Lost() == nil && (before.IsZero() || s.isSince(before)) &&
+			lineOf(first.Table, first.Column, first.Values...) == wanted {
+			return true
 		}
 	}
-	return err
+	return false
+}
+
+// longWait is how long a call waits before the log says that the process itself holds the lock.
+const longWait = 5 * time.Second
+
+// warnOfOwn says in the log, while the wait for request lasts for long, that a call of this Locker
+// has held the lock from the begin of the wait on. The one may wait for the other.
+func (l *Locker[Tx]) warnOfOwn(of fmt.Stringer, request dialects.Request) (over func() bool) {
+	begun := time.Now()
+	return time.AfterFunc(longWait, func() {
+		if l.isHeldHere(request, begun) {
+			l.config.logger.Warn("txlock: a call waits for a lock that another call of this Locker holds; if that one "+
+				"waits for this one, neither ends: give it the context of that Lock or Do", "lock", of.String(),
+				"waiting", longWait.String())
+		}
+	}).Stop
 }
 
 // wrap says where an error comes from.
@@ -111,7 +138,7 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(verb+" "+m.target.String(), err)
+	return wrap(verb+" "+m.target.String()+besides(m.beside), err)
 }
 
 // asLost is reason as the loss of a session.

@@ -57,9 +57,10 @@
 //
 // A span covers a critical section, from the call to the release or the loss, and is named by the
 // call and the table ("Do txlock_slots"). It is the parent of what is done with the context of the
-// work, or with Lock.Context, nested locks included. The grant is an event, txlock.acquired, with
-// the seconds that the call waited in txlock.waited. The span of a LockTx is the wait alone. The
-// kind is internal: a section is not one request to the server.
+// work, or with Lock.Context, nested locks included. Each attempt of Mutex.Retry has a span of its
+// own; txlock.attempt says how many were before, unless it is the first. The grant is an event,
+// txlock.acquired, with the seconds that the call waited in txlock.waited. The span of a LockTx is
+// the wait alone. The kind is internal: a section is not one request to the server.
 //
 // The status is Error with the outcomes that are errors, and else unset: a missed try is an answer,
 // and who cancels a call does not want it any more. error.type is the name of the error in package

@@ -85,6 +85,25 @@ func TestSpanOfASection(t *testing.T) {
 	})
 }
 
+// Each attempt of a Retry has a span, and says how many were before.
+func TestSpansOfAttempts(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, e *engine) {
+		f := newFixture(t, e)
+		runs := 0
+		require.NoError(t, f.locks.Mutex(f.key).Retry(3).Do(background, func(ctx context.Context, _ *sql.Tx) error {
+			if runs++; runs == 1 {
+				f.killSessions(t)
+				<-ctx.Done()
+			}
+			return context.Cause(ctx)
+		}))
+		spans := f.spans.Ended()
+		require.Len(t, spans, 2)
+		require.Empty(t, value(spans[0], "txlock.attempt"))
+		require.Equal(t, "1", value(spans[1], "txlock.attempt"))
+	})
+}
+
 // The span of a LockTx is its wait: it ends while the transaction goes on.
 func TestSpanOfLockTx(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {

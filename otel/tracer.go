@@ -25,6 +25,7 @@ const (
 	kindKey       = attribute.Key("txlock.kind")
 	keysKey       = attribute.Key("txlock.keys")
 	waitedKey     = attribute.Key("txlock.waited")
+	attemptKey    = attribute.Key("txlock.attempt")
 	acquiredEvent = "txlock.acquired"
 )
 
@@ -130,6 +131,9 @@ func (t *Tracer) Asked(ctx context.Context, call txlock.Call) context.Context {
 	options := []trace.SpanStartOption{trace.WithTimestamp(s.since), trace.WithAttributes(known.attributes...)}
 	if t.keys {
 		options = append(options, trace.WithAttributes(keysKey.StringSlice(call.Names)))
+	}
+	if call.Attempt > 0 {
+		options = append(options, trace.WithAttributes(attemptKey.Int(call.Attempt)))
 	}
 	ctx, s.span = t.spans.Start(ctx, call.Name+" "+call.Table, options...)
 	t.waiting.Add(ctx, 1, known.add...)

@@ -175,7 +175,7 @@ func (o *options) holding(ctx context.Context, locks locker, key, session string
 			return *claim, nil
 		}
 		err = o.ask(ctx, "break "+key, o.server.Timeout, func(ctx context.Context) error {
-			lock, err := locks.lock(ctx, []string{key}, 0, 0, true)
+			lock, err := locks.lock(ctx, wanted{keys: []string{key}}, 0, true)
 			if err == nil {
 				_ = lock.Unlock(ctx)
 				return &ending{code: exitNotHeld, text: "nobody holds " + key}

@@ -26,12 +26,12 @@ import (
 // job is a command to run under locks.
 type job struct {
 	*options
-	keys     []string
+	wanted
 	command  []string
 	path     string
 	wait     time.Duration
 	try      bool
-	permits  int // of the semaphore that the only key names; 0: it names a lock
+	old      []string // locks beside the keys, as they were typed
 	claim    bool
 	span     time.Duration // of the claim
 	by       string        // who takes it
@@ -76,6 +76,11 @@ lost, or cannot be extended until a third of --for is left, COMMAND is ended as
 when a lock is lost. A machine that dies leaves it until --for is over. A KEY as
 a claim is not the lock of that KEY.
 
+With --beside, txlock also holds a lock of the server's own, as programs did
+before: of pg_advisory_lock, by its number or its two numbers (4711, or 1,2), or
+of GET_LOCK on MySQL and MariaDB, by its name. It is for the time in which some
+programs hold that one and others the KEY. Give it again for a further lock.
+
 That is also how to run a COMMAND of which one must run at a time, with others
 standing by: start it so on each machine. The one that holds the lock leads,
 TXLOCK_TOKEN is its term, and the next takes over when it ends or dies.
@@ -118,6 +123,8 @@ func newRun(o *options) *cobra.Command {
 	}
 	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
+	c.Flags().StringArrayVar(&j.old, "beside", nil,
+		"also hold the advisory `LOCK` of PostgreSQL, or the name of GET_LOCK")
 	c.Flags().BoolVar(&j.claim, "claim", false, "take the claim KEY, which needs no connection, and extend it")
 	c.Flags().DurationVar(&j.span, "for", 0, "with --claim: how long it lasts without an answer of the database")
 	c.Flags().StringVar(&j.by, "as", "", "with --claim: who takes it: any `NAME` (default: this process)")
@@ -158,8 +165,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	switch {
 	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
 		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
-	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced):
-		return usage("--claim takes one KEY, and no --permits, --lease or --no-token")
+	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced || j.old != nil):
+		return usage("--claim takes one KEY, and no --permits, --lease, --beside or --no-token")
+	case j.permits > 0 && j.old != nil:
+		return usage("--permits and --beside exclude each other")
 	case j.claim && (j.span < 3*time.Second || j.span < 3*j.grace):
 		return usage("--for %v: it must be at least 3s, and three times --grace, which is %v, so that COMMAND has "+
 			"ended before the claim has", j.span, j.grace)
@@ -184,6 +193,13 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	if least := leastLease(j.server.System); j.lease != 0 && (j.lease < least || j.lease > mostLease) {
 		return usage("--lease %v: it must be from %v to %v", j.lease, least, mostLease)
 	}
+	for _, text := range j.old {
+		lock, err := legacyOf(j.server.System, text)
+		if err != nil {
+			return usage("--beside %s: %v", text, err)
+		}
+		j.beside = append(j.beside, lock)
+	}
 	path, code, err := child.Find(j.command[0])
 	j.path = path
 	if err != nil {
@@ -204,6 +220,28 @@ func leastLease(system dsn.System) time.Duration {
 		return (*postgres.Driver)(nil).MinLease()
 	}
 	return (*mysql.Driver)(nil).MinLease()
+}
+
+// legacyOf is the lock that the text names on a system.
+func legacyOf(system dsn.System, text string) (dialects.Legacy, error) {
+	if system != dsn.Postgres {
+		lock := mysql.Named(text)
+		return lock, lock.Err
+	}
+	first, second, pair := strings.Cut(text, ",")
+	if !pair {
+		key, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return dialects.Legacy{}, errors.New("it must be a number of pg_advisory_lock, or two: 1,2")
+		}
+		return postgres.Advisory(key), nil
+	}
+	a, failed := strconv.ParseInt(first, 10, 32)
+	b, err := strconv.ParseInt(second, 10, 32)
+	if failed != nil || err != nil {
+		return dialects.Legacy{}, errors.New("each of two numbers must be from -2147483648 to 2147483647: 1,2")
+	}
+	return postgres.AdvisoryPair(int32(a), int32(b)), nil
 }
 
 // run waits for the lock, runs the command, and releases.
@@ -323,7 +361,7 @@ func (j *job) holds(locks locker, lock held) bool {
 	}
 	ctx, cancel := context.WithTimeout(lock.Context(), settling)
 	defer cancel()
-	again, err := locks.lock(ctx, j.keys, j.permits, 0, true)
+	again, err := locks.lock(ctx, j.wanted, 0, true)
 	if err == nil {
 		_ = again.Unlock(ctx)
 	}
@@ -418,7 +456,7 @@ func (j *job) acquire(ctx context.Context, locks locker) (held, error) {
 func (j *job) lock(ctx context.Context, locks locker) (held, error) {
 	take := func(ctx context.Context) (held, error) {
 		if !j.claim {
-			return locks.lock(ctx, j.keys, j.permits, j.wait, j.try)
+			return locks.lock(ctx, j.wanted, j.wait, j.try)
 		}
 		held, err := locks.take(ctx, j.keys[0], cmp.Or(j.by, runner()), j.span, j.wait, j.try)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 )
@@ -23,9 +24,9 @@ type locker interface {
 	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
 	Break(ctx context.Context, holding txlock.Holding) error
 	Close() error
-	// lock waits for the keys, for at most within; 0 means no limit. With try it does not wait at
-	// all. With permits the only key is that of a semaphore.
-	lock(ctx context.Context, keys []string, permits int, within time.Duration, try bool) (*txlock.Lock, error)
+	// lock waits for what is wanted, for at most within; 0 means no limit. With try it does not
+	// wait at all.
+	lock(ctx context.Context, wanted wanted, within time.Duration, try bool) (*txlock.Lock, error)
 	once(key string, per time.Duration) once
 	// take takes the claim on a key for d, as lock takes a lock.
 	take(ctx context.Context, key, by string, d, within time.Duration, try bool) (claimed, error)
@@ -33,15 +34,23 @@ type locker interface {
 	leader(ctx context.Context, election string) (txlock.Leader, error)
 }
 
+// wanted is what is to be locked.
+type wanted struct {
+	keys    []string
+	permits int // of the semaphore that the only key names; 0: it names a lock
+	beside  []dialects.Legacy
+}
+
 // lockerOf is the Locker of a database whose transactions are Tx.
 type lockerOf[Tx any] struct{ *txlock.Locker[Tx] }
 
-func (l lockerOf[Tx]) lock(ctx context.Context, keys []string, permits int, within time.Duration, try bool) (
-	*txlock.Lock, error,
-) {
-	m := l.Mutex(keys...)
-	if permits > 0 {
-		m = l.Semaphore(keys[0], permits)
+func (l lockerOf[Tx]) lock(ctx context.Context, wanted wanted, within time.Duration, try bool) (*txlock.Lock, error) {
+	m := l.Mutex(wanted.keys...)
+	if wanted.permits > 0 {
+		m = l.Semaphore(wanted.keys[0], wanted.permits)
+	}
+	if wanted.beside != nil {
+		m = m.Beside(wanted.beside...)
 	}
 	if try {
 		return m.TryLock(ctx)

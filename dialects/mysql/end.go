@@ -26,7 +26,13 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	err = s.commit(ctx)
 	switch {
 	case err == nil:
+		if s.giveNamesBack(ctx) != nil {
+			s.destroy()
+		}
 		return nil
+	case len(s.names) > 0 && s.conn.Several && server.Interrupted(err):
+		err = fmt.Errorf("%w: a KILL QUERY has hit COMMIT, or the release of a lock beside it, and whether COMMIT "+
+			"took place is unknown: %w", dialects.ErrLost, err)
 	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
 	case server.Number(err) == 0 && !errors.Is(err, dialects.ErrLost):
@@ -39,8 +45,7 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 func (s *session) commit(ctx context.Context) error {
 	switch {
 	case s.conn.Owned != nil: // ownedTx.Commit does both in one trip
-		s.conn.Owned.EndIn(ctx)
-		return s.tx.Commit()
+		return s.endTx(ctx, s.tx.Commit)
 	case s.conn.Several: // as well: where the release fails, the server does not run the statement behind it
 		return s.restore(ctx, client.Release+"; SET "+commits)
 	}
@@ -89,11 +94,13 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	case s.conn.Owned != nil:
 		err = sql.ErrTxDone
 		if s.tx != nil {
-			s.conn.Owned.EndIn(ctx)
-			err = s.tx.Rollback()
+			err = s.endTx(ctx, s.tx.Rollback)
 		}
 		if errors.Is(err, sql.ErrTxDone) { // no work ran, the work closed the handle, or a commit failed
-			_, err = s.conn.ExecContext(ctx, "ROLLBACK")
+			_, err = s.conn.ExecContext(ctx, s.withRelease("ROLLBACK"))
+		}
+		if err == nil {
+			s.names = nil
 		}
 	case s.loan == nil: // and nothing was written
 		err = s.restore(ctx, "SET "+commits)
@@ -104,8 +111,21 @@ func (s *session) rollback(ctx context.Context) (err error) {
 			err = s.restore(ctx, "SET ")
 		}
 	}
+	if err == nil {
+		err = s.giveNamesBack(ctx)
+	}
 	if err != nil || s.readOnly {
 		s.destroy()
+	}
+	return err
+}
+
+// endTx ends the transaction of a connection of Open, and gives the session's names back behind it.
+func (s *session) endTx(ctx context.Context, end func() error) error {
+	s.conn.Owned.EndIn(ctx, s.withRelease(""))
+	err := end()
+	if err == nil {
+		s.names = nil
 	}
 	return err
 }

@@ -81,19 +81,25 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, err
 	}
+	names := namesSQL(request, limit, sqltext.Comment(labelOf(request), tag))
+	if at.several {
+		front, names = joined(append([]string{front}, names...)...), nil
+	}
 	var locked []string
 	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
+		for _, name := range names {
+			if _, err := at.ExecContext(ctx, name); err != nil {
+				return err
+			}
+		}
 		locked, err = send(ctx, at, joined(front, query))
 		return err
 	})
-	if ours && ctx.Err() == nil {
-		switch server.Number(err) {
-		case server.StatementTimeout, server.QueryTimeout:
-			return got, errPatience
-		}
+	if ours && ctx.Err() == nil && isLimit(err, request) {
+		return got, errPatience
 	}
 	if err != nil {
-		return got, server.Classify(err, request)
+		return got, server.Classify(refusedName(request, err), request)
 	}
 	var claim []string
 	if request.Claim != nil && at.marks && len(locked) > 0 {
@@ -140,14 +146,25 @@ func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request
 // max_execution_time, max_statement_time, or innodb_lock_wait_timeout, 50 s by default. Once one of
 // the first two has, each wait brings a limit of its own in its place.
 func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err error) bool {
-	switch server.Number(err) {
-	case server.QueryTimeout, server.StatementTimeout:
+	switch {
+	case isLimit(err, request):
 		d.limited.Store(true)
-	case server.LockWaitTimeout:
-	default:
+	case server.Number(err) != server.LockWaitTimeout:
 		return false
 	}
 	return !request.Try && !ended(ctx)
+}
+
+// isLimit tells whether a limit of statements has ended the wait of request. In the wait for a name
+// that is no other error than that of a name which another session has: see namesSQL.
+func isLimit(err error, request dialects.Request) bool {
+	switch server.Number(err) {
+	case server.StatementTimeout, server.QueryTimeout:
+		return true
+	case server.OutOfRange:
+		return len(request.Beside) > 0
+	}
+	return false
 }
 
 // lockScript is what lock sends, and how: send returns what lockSQL does.

@@ -86,13 +86,18 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 }
 
 // System implements dialects.Driver.
-func (d *Driver) System() string { return "mysql" }
+func (d *Driver) System() string { return system }
+
+const system = "mysql"
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
 	dialects.Grant, error,
 ) {
 	var got dialects.Grant
+	if err := takesNames(request, owner); err != nil {
+		return nil, got, err
+	}
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, got, err
@@ -166,6 +171,9 @@ func ended(ctx context.Context) bool {
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if tx == nil {
 		return errors.New("nil transaction")
+	}
+	if err := takesNames(request, foreign); err != nil {
+		return err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := d.pool.Identify(clean, tx)

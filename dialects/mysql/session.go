@@ -32,6 +32,7 @@ type session struct {
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
+	names      []dialects.Legacy // that it has, or may have
 }
 
 // start is begin. When the client library panics, as an argument of the caller's may have it do,
@@ -70,6 +71,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	at := s.place(owner)
 	at.flight = s.flightOf(request, "")
+	s.nameLocks(&request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
 	if errors.Is(err, errNoFlight) {
 		at.flight = nil
@@ -218,6 +220,9 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (got diale
 }
 
 func (s *session) join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	if err := takesNames(request, guest); err != nil {
+		return got, err
+	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
 	front, name := "", ""
@@ -234,7 +239,11 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		if err != nil || !locks && at.flight == nil {
 			return got, err
 		}
-		got, err = s.driver.guestLock(ctx, at, request, front)
+		asked := request
+		undo := s.nameLocks(&asked)
+		if got, err = s.driver.guestLock(ctx, at, asked, front); err != nil {
+			undo(ctx)
+		}
 		switch {
 		case err == nil && at.flight != nil:
 			got.Affected = at.flight.affected

@@ -78,7 +78,7 @@ func (s *session) restore(ctx context.Context, end string) error {
 	if !s.settled {
 		return nil
 	}
-	err := s.exec(ctx, end+restored)
+	err := s.endWith(ctx, end+restored)
 	s.settled = err != nil
 	return err
 }

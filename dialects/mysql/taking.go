@@ -134,9 +134,9 @@ func (t *taking) anySQL(into string, rows []string, condition string) string {
 
 // oneSQL waits for a row as long as the head does.
 func (t *taking) oneSQL(row string) string {
-	return sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", lookEvery.Seconds())) +
-		fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %s "+
-			"AND %s FOR UPDATE", lookEvery.Milliseconds(), t.comment, t.locks, t.table, row, t.ours())
+	return sqltext.OnMariaDB(maxTime(lookEvery)) + "SELECT " + maxTimeHint(lookEvery) +
+		fmt.Sprintf("%s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %s AND %s FOR UPDATE", t.comment, t.locks,
+			t.table, row, t.ours())
 }
 
 func (t *taking) unqueueSQL() string { return "DO RELEASE_LOCK('" + t.permit.Queue + "')" }
@@ -229,8 +229,7 @@ func (t *taking) queue(ctx context.Context) error {
 		tag = client.NewTag()
 	}
 	if limit > 0 {
-		prefix = sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
-		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
+		prefix, hint = sqltext.OnMariaDB(maxTime(limit)), maxTimeHint(limit)
 	}
 	query := prefix + "SELECT " + hint + sqltext.Comment(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue +
 		"', 100000000)"

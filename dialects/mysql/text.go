@@ -45,8 +45,8 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		settings = append(settings, sqltext.LongWait)
 	}
 	if limit > 0 {
-		settings = append(settings, fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
-		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
+		settings = append(settings, maxTime(limit))
+		hint = maxTimeHint(limit)
 	}
 	if settings != nil {
 		prefix = sqltext.OnMariaDB(settings...)
@@ -65,6 +65,15 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		hint = ""
 	}
 	return b.String(), nil
+}
+
+// maxTime is the limit of a statement on MariaDB, and maxTimeHint the hint for MySQL.
+func maxTime(limit time.Duration) string {
+	return fmt.Sprintf("max_statement_time=%.3f", limit.Seconds())
+}
+
+func maxTimeHint(limit time.Duration) string {
+	return fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -144,6 +145,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	if state == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
 		return q.explainMove(ctx, err)
 	}
+	if state == server.DeadlockDetected {
+		return q.explainDeadlock(ctx, err)
+	}
 	if !errors.Is(err, missing.ErrRows) {
 		return q.explainStandby(ctx, request, err)
 	}
@@ -156,6 +160,23 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		return server.Classify(err, request)
 	}
 	return missing.Rows(request, columns[0])
+}
+
+// explainDeadlock adds who waited for whom, as the server says it, and what the others are, as they
+// say it themselves: by the names of their applications, in which sessions of txlock show what they
+// lock. One that has ended its transaction since does not say it any more.
+func (q querier) explainDeadlock(ctx context.Context, failed error) error {
+	detail := server.Detail(failed)
+	if detail == "" {
+		return failed
+	}
+	ask := sqltext.With("select pid || ' is ' || application_name from pg_stat_activity where pid <> pg_backend_pid() "+
+		"and pid = any(array(select m[1]::int from regexp_matches($1, ' ([0-9]+)[.]', 'g') m))", detail)
+	text := strings.ReplaceAll(detail, "\n", " ")
+	if columns, err := q.Run(ctx, sqltext.Script{ask}); err == nil && len(columns[0]) > 0 {
+		text += " " + strings.Join(columns[0], ", ")
+	}
+	return fmt.Errorf("%w (%s)", failed, text)
 }
 
 // explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED

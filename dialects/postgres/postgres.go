@@ -112,7 +112,9 @@ func (d *driver[Tx]) Appoint(ctx context.Context, election dialects.Rows, identi
 }
 
 // System implements dialects.Driver.
-func (d *driver[Tx]) System() string { return "postgresql" }
+func (d *driver[Tx]) System() string { return system }
+
+const system = "postgresql"
 
 // Begin implements dialects.Driver.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,

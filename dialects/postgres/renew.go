@@ -141,8 +141,8 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 // transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
 	begin := []string{renewSavepoint, "set local lock_timeout = '" + sqltext.Milliseconds(gateWait) + "'"}
-	return strings.Join(slices.Concat(begin, s.gates(sqltext.Keeping), s.turnstiles(sqltext.Keeping),
-		[]string{renewChain}, s.relock(shown), s.unkeep()), "; ")
+	return strings.Join(slices.Concat(begin, s.gates(sqltext.Keeping), s.legacyOf(sqltext.Keeping),
+		s.turnstiles(sqltext.Keeping), []string{renewChain}, s.relock(shown), s.unkeep()), "; ")
 }
 
 // renewChain begins the next transaction in the act of ending the last, so there is no moment
@@ -165,7 +165,7 @@ func (s *session[Tx]) relock(shown string) []string {
 		set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
 			sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)), true)
 	}
-	calls := append([]string{set}, s.turnstiles(sqltext.Passing)...)
+	calls := slices.Concat([]string{set}, s.legacyOf(sqltext.Passing), s.turnstiles(sqltext.Passing))
 	for _, request := range s.renewal.locked {
 		if !locksRows(request) {
 			continue
@@ -187,12 +187,14 @@ func (s *session[Tx]) relock(shown string) []string {
 // unkeep gives up what the session keeps for itself, and releases the savepoint.
 func (s *session[Tx]) unkeep() []string {
 	release := []string{"release " + renewSavepoint}
-	return slices.Concat(s.turnstiles(sqltext.Unkeeping), s.gates(sqltext.Unkeeping), release)
+	return slices.Concat(s.legacyOf(sqltext.Unkeeping), s.turnstiles(sqltext.Unkeeping), s.gates(sqltext.Unkeeping),
+		release)
 }
 
 // kept fails by a division by zero unless the session keeps all turnstiles, and the gates, for
 // itself. The transaction must have none.
-func (s *session[Tx]) kept() (calls []string) {
+func (s *session[Tx]) kept() []string {
+	calls := s.legacyKept()
 	for _, request := range s.renewal.locked {
 		numbers := turnstilesOf(request)
 		if locksRows(request) {

@@ -90,6 +90,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		if err != nil {
 			return p, err
 		}
+		p.add(legacyStatement(request, on.as))
 		p.add(gateStatement(request))
 		p.turnstiles = p.add(turnstileStatement(request, on.as))
 		p.add(rowStatement(request, rows, on))
@@ -151,9 +152,9 @@ func (t terms) isShort(request dialects.Request) bool {
 }
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
-// other row.
+// other row. Who waits for a lock beside the row must show its label before that.
 func isShort(request dialects.Request) bool {
-	return len(request.Values) == 1 && !request.Try && request.Permit == nil
+	return len(request.Values) == 1 && !request.Try && request.Permit == nil && len(request.Beside) == 0
 }
 
 // shortScript passes the turnstile of the only row and locks that row, a slot in the same
@@ -251,8 +252,11 @@ func turnstileStatement(request dialects.Request, as role) sqltext.Statement {
 	}
 	pass := "count(" + sqltext.Pass(request, sqltext.Passing, "t") + ")" // in the order of the list
 	if request.Try {
-		pass = "set_config('" + passedSetting + "', bool_and(" + sqltext.Pass(request, sqltext.Trying, "t") +
-			")::text, true)"
+		all := "bool_and(" + sqltext.Pass(request, sqltext.Trying, "t") + ")"
+		if len(request.Beside) > 0 { // which it may have missed
+			all = "coalesce(" + all + " filter (where current_setting('" + passedSetting + "') = 'true'), false)"
+		}
+		pass = "set_config('" + passedSetting + "', " + all + "::text, true)"
 	}
 	return sqltext.With("select "+pass+", "+note+" from unnest($1::"+numberType(request)+"[]) t"+where+
 		" having count(*) > 0", append([]string{sqltext.ArrayOf(numbers)}, args...)...)

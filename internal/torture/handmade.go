@@ -33,8 +33,8 @@ func openHandmade(p plan, db *sql.DB) (subject, error) {
 	case lockLookFirst:
 		return &lookFirst{db: db, keys: p.Keys}, nil
 	}
-	return nil, fmt.Errorf("no lock %q: there are %s, %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow, lockSwallowed,
-		lockLookFirst)
+	return nil, fmt.Errorf("no lock %q: there are %s, %s, %s and %s, and the fleets", p.Lock, lockTxlock, lockLeaseRow,
+		lockSwallowed, lockLookFirst)
 }
 
 // clockOf is an SQL expression for the server's clock in milliseconds.

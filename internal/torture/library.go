@@ -42,7 +42,9 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 	}
 	store.SetMaxIdleConns(2 * p.Goroutines)
 	switch {
-	case p.Lock != lockTxlock:
+	case p.part() == holdsOld:
+		return &oldLock{p, store}, nil
+	case !isTxlock(p.Lock):
 		return openHandmade(p, store)
 	case isPostgres(p.Kind):
 		driver, err := persist(func() (*postgres.Driver, error) {
@@ -103,6 +105,9 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 }
 
 func (l *library[Tx]) verbs() []verb {
+	if fleets[l.plan.Lock] != nil {
+		return fleetVerbs
+	}
 	return []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
 		verbExec, verbExec, verbExec, verbTryExec,
@@ -202,7 +207,7 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 			return err
 		}
 		if len(o.Keys) == 2 {
-			inner := l.locks.Mutex(keyName(o.Keys[1]))
+			inner := beside(l.plan, l.locks.Mutex(keyName(o.Keys[1])), o.Keys[1])
 			err = inner.Do(ctx, func(ctx context.Context,
 				tx Tx,
 			) error {

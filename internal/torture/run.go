@@ -159,6 +159,10 @@ func (t *trial) faultKinds() []faultKind {
 	case lockSwallowed, lockLookFirst:
 		return nil // deadlocks and races come by themselves
 	}
+	kinds := faultKinds
+	if fleets[t.Lock] != nil {
+		kinds = fleetKinds
+	}
 	switch {
 	case isCluster(t.Pair):
 		return switchKinds
@@ -167,10 +171,10 @@ func (t *trial) faultKinds() []faultKind {
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)
-		return slices.DeleteFunc(slices.Clone(faultKinds),
+		return slices.DeleteFunc(slices.Clone(kinds),
 			func(k faultKind) bool { return k == killServer || k == pauseServer })
 	}
-	return faultKinds
+	return kinds
 }
 
 func (t *trial) close() error {
@@ -330,6 +334,9 @@ func (t *trial) check(e *epoch) []violation {
 			violations = append(violations, e.checkFenced(key)...)
 			violations = append(violations, t.tokens.check(key, holds[key])...)
 		}
+		if fleets[t.Lock] != nil { // who waits for the old lock is in another queue
+			continue
+		}
 		most, found := e.checkQueue(key, holds[key])
 		violations = append(violations, found...)
 		t.result.Overtaken = max(t.result.Overtaken, most)
@@ -339,8 +346,11 @@ func (t *trial) check(e *epoch) []violation {
 
 // free checks that all keys can be locked while nobody holds them, and that nobody leads.
 func (t *trial) free(ctx context.Context) error {
-	if t.Lock != lockTxlock {
+	if !isTxlock(t.Lock) {
 		return nil
+	}
+	if err := t.oldFree(ctx); err != nil {
+		return err
 	}
 	locks, err := t.data.locker(ctx, t.lease)
 	if err != nil {

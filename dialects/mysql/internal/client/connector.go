@@ -106,14 +106,21 @@ type Owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
 	socket net.Conn      // nil when it cannot be seen
-	ending atomic.Pointer[context.Context]
+	ending atomic.Pointer[ending]
 	puts   bool // as connector has it
 	works  bool // statements of the work may come
 	strays bool // in the session, names may mean other tables
 }
 
-// EndIn gives COMMIT or ROLLBACK of the transaction a context.
-func (c *Owned) EndIn(ctx context.Context) { c.ending.Store(&ctx) }
+// ending is how COMMIT or ROLLBACK is sent.
+type ending struct {
+	ctx    context.Context
+	behind string
+}
+
+// EndIn gives COMMIT or ROLLBACK of the transaction a context, and a statement that follows it in
+// the same query, if that is not empty.
+func (c *Owned) EndIn(ctx context.Context, behind string) { c.ending.Store(&ending{ctx, behind}) }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the
 // connection while it was idle.
@@ -219,7 +226,10 @@ func (t ownedTx) end(query string) error {
 	t.conn.works = false
 	ctx := context.Background()
 	if ending := t.conn.ending.Load(); ending != nil {
-		ctx = *ending
+		ctx = ending.ctx
+		if ending.behind != "" {
+			query += "; " + ending.behind
+		}
 	}
 	_, err := t.conn.ExecContext(ctx, query, nil)
 	return err

@@ -99,6 +99,15 @@ func Said(err error) error {
 	return err
 }
 
+// Detail is what the server says besides the message of an error, where pgx has received it.
+func Detail(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Detail
+	}
+	return ""
+}
+
 // IsTrue reads a boolean in text, in binary, or as database/sql prints it.
 func IsTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
 

@@ -1,0 +1,402 @@
+package guarantees
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"hash/crc32"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/guarantees/testbed"
+)
+
+// oldProgram holds locks of the server's own, as programs did before they came to txlock: on a
+// connection that goes to the server itself.
+type oldProgram struct {
+	conn            *sql.Conn
+	take, try, give string // with %s for the lock
+}
+
+// oldLock is one of them, as SQL and as txlock have it.
+type oldLock struct {
+	arguments string
+	beside    dialects.Legacy
+}
+
+func oldProgramOf[Tx any](t *testing.T, f *testbed.Fixture[Tx]) *oldProgram {
+	t.Helper()
+	conn, err := f.Admin.Conn(background)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	if f.Postgres {
+		return &oldProgram{conn, "pg_advisory_lock(", "pg_try_advisory_lock(", "pg_advisory_unlock("}
+	}
+	return &oldProgram{conn, "GET_LOCK(", "GET_LOCK(", "RELEASE_LOCK("}
+}
+
+// oldLocks are two locks that no other test uses.
+func oldLocks[Tx any](f *testbed.Fixture[Tx]) (a, b oldLock) {
+	number := int32(crc32.ChecksumIEEE([]byte(f.Label)))
+	if f.Postgres {
+		text := strconv.Itoa(int(number))
+		return oldLock{text, postgres.Advisory(int64(number))},
+			oldLock{text + ", -7", postgres.AdvisoryPair(number, -7)}
+	}
+	return oldLock{"'" + f.Label + " é'", mysql.Named(f.Label + " é")},
+		oldLock{"'" + f.Label + "'", mysql.Named(f.Label)}
+}
+
+func (p *oldProgram) ask(t *testing.T, function, arguments string) (granted bool) {
+	t.Helper()
+	var answer sql.NullString
+	require.NoError(t, p.conn.QueryRowContext(background, "SELECT "+function+arguments+")").Scan(&answer))
+	return answer.String == "1" || answer.String == "true"
+}
+
+func (p *oldProgram) tries(t *testing.T, l oldLock) (granted bool) {
+	t.Helper()
+	arguments := l.arguments
+	if p.take == p.try {
+		arguments += ", 0"
+	}
+	return p.ask(t, p.try, arguments)
+}
+
+func (p *oldProgram) leaves(t *testing.T, l oldLock) {
+	t.Helper()
+	require.True(t, p.ask(t, p.give, l.arguments), "the old program has not got the lock")
+}
+
+// free fails the test unless the old program can have the locks at once. A session that has ended
+// with its connection may have them for a moment longer.
+func (p *oldProgram) free(t *testing.T, locks ...oldLock) {
+	t.Helper()
+	for _, l := range locks {
+		eventually.True(t, "the lock "+l.arguments+" is free", func() bool { return p.tries(t, l) })
+		p.leaves(t, l)
+	}
+}
+
+func (p *oldProgram) misses(t *testing.T, locks ...oldLock) {
+	t.Helper()
+	for _, l := range locks {
+		require.False(t, p.tries(t, l), "the old program has got %s", l.arguments)
+	}
+}
+
+// waitsBeside waits until n sessions of the fixture wait, for a row or for a lock beside one.
+func waitsBeside[Tx any](t *testing.T, f *testbed.Fixture[Tx], n int) {
+	t.Helper()
+	if f.Postgres {
+		f.Waiters(t, n)
+		return
+	}
+	eventually.Every(t, "sessions wait for a name", testbed.PollEvery, func() bool {
+		return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+
+			"' AND state = 'User lock'") == n
+	})
+}
+
+// BesideExcludes shows that who holds a lock beside a Mutex, and who holds the Mutex, exclude each
+// other, and that each verb gives it back with the lock, on every way out.
+func BesideExcludes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	old := oldProgramOf(t, f)
+	a, b := oldLocks(f)
+	key := f.Key("dual")
+	m := f.Locks.Mutex(key).Beside(b.beside).Beside(a.beside)
+	none := func(context.Context, Tx) error { return errors.New("the work has run") }
+	held := func(ctx context.Context) {
+		t.Helper()
+		old.misses(t, a, b)
+		f.Taken(t, key)
+		_, err := m.TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	}
+	released := func() {
+		t.Helper()
+		old.free(t, a, b)
+		f.Free(t, key)
+	}
+
+	for _, call := range []func(context.Context) (*txlock.Lock, error){m.Lock, m.TryLock} {
+		lock, err := call(background)
+		require.NoError(t, err)
+		held(lock.Context())
+		require.NoError(t, lock.Unlock(background))
+		released()
+	}
+	table := f.MakeTable(t, "id int primary key")
+	refused := errors.New("refused")
+	for _, call := range []func(context.Context, func(context.Context, Tx) error) error{m.Do, m.TryDo} {
+		for _, end := range []error{nil, refused} {
+			require.ErrorIs(t, call(background, func(ctx context.Context, tx Tx) error {
+				held(ctx)
+				require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+				return end
+			}), end)
+			require.Equal(t, map[bool]int{true: 1, false: 0}[end == nil], f.Total(t, "SELECT COUNT(*) FROM "+table))
+			released()
+			f.AsAdmin(t, "DELETE FROM "+table)
+		}
+	}
+	require.PanicsWithValue(t, "work", func() {
+		_ = m.Do(background, func(context.Context, Tx) error { panic("work") })
+	})
+	released()
+	affected, err := m.Exec(background, txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (7)", Rows: 1})
+	require.NoError(t, err)
+	require.Equal(t, []int64{1}, affected)
+	released()
+
+	// The old program has one of them: the first, or the last that is asked for.
+	for _, l := range []oldLock{a, b} {
+		require.True(t, old.tries(t, l))
+		_, err := m.TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, m.TryDo(background, none), txlock.ErrNotAcquired)
+		_, err = m.Within(50 * time.Millisecond).Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, " beside ")
+		ctx, cancel := context.WithCancel(background)
+		failed := make(chan error, 1)
+		go func() { failed <- m.Do(ctx, none) }()
+		waitsBeside(t, f, 1)
+		f.Free(t, key) // who waits for the lock beside the row has not got that
+		cancel()
+		require.ErrorIs(t, testbed.Receive(t, failed), context.Canceled)
+		got := make(chan error, 1)
+		go func() {
+			lock, err := m.Lock(background)
+			if err == nil {
+				err = lock.Unlock(background)
+			}
+			got <- err
+		}()
+		waitsBeside(t, f, 1)
+		old.leaves(t, l)
+		require.NoError(t, testbed.Receive(t, got))
+		released()
+	}
+	// Somebody has the row: a wait for it that is broken off, and a try, give both locks back.
+	row, err := f.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	_, err = m.Within(50 * time.Millisecond).Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	old.free(t, a, b)
+	_, err = m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	old.free(t, a, b)
+	require.NoError(t, row.Unlock(background))
+
+	// A session that is killed.
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	f.KillSessions(t)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	released()
+}
+
+// BesideInTransaction shows that LockTx takes locks beside the rows until the caller's transaction
+// ends, or refuses where nobody could give them back.
+func BesideInTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	old := oldProgramOf(t, f)
+	a, b := oldLocks(f)
+	m := f.Locks.Mutex(f.Key("dual")).Beside(a.beside, b.beside)
+	f.Free(t, f.Key("dual"))
+	tx := f.Guest(t)
+	if !f.Postgres {
+		require.ErrorContains(t, m.LockTx(background, tx), "nobody would give it back")
+		require.ErrorContains(t, m.TryLockTx(background, tx), "nobody would give it back")
+		old.free(t, a, b)
+		require.NoError(t, f.End(background, tx, true))
+		return
+	}
+	for _, call := range []func(context.Context, Tx) error{m.LockTx, m.TryLockTx} {
+		for _, commit := range []bool{true, false} {
+			tx := f.Guest(t)
+			require.NoError(t, call(background, tx))
+			old.misses(t, a, b)
+			require.NoError(t, f.End(background, tx, commit))
+			old.free(t, a, b)
+		}
+	}
+	// A miss of the second one, or of the row, takes nothing.
+	require.True(t, old.tries(t, b))
+	require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrNotAcquired)
+	require.ErrorIs(t, m.Within(30*time.Millisecond).LockTx(background, tx), txlock.ErrNotAcquired)
+	old.free(t, a)
+	old.leaves(t, b)
+	row, err := f.Locks.Mutex(f.Key("dual")).Lock(background)
+	require.NoError(t, err)
+	require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrNotAcquired)
+	old.free(t, a, b)
+	require.NoError(t, row.Unlock(background))
+	require.NoError(t, m.LockTx(background, tx))
+	old.misses(t, a, b)
+	require.NoError(t, f.End(background, tx, true))
+	old.free(t, a, b)
+
+	strict := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelSerializable)
+	require.ErrorIs(t, m.LockTx(background, strict), txlock.ErrIsolation)
+	old.free(t, a, b)
+	require.NoError(t, f.End(background, strict, false))
+}
+
+// BesideNested shows that a session takes locks beside the rows with a nested call, keeps them
+// until it ends, and asks for none of them twice.
+func BesideNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithHandOff(10, time.Hour))
+	old := oldProgramOf(t, f)
+	a, b := oldLocks(f)
+	plain := f.Locks.Mutex(f.Key("dual"))
+	dual := plain.Beside(a.beside)
+	lock, err := plain.Lock(background)
+	require.NoError(t, err)
+	old.free(t, a)
+	require.True(t, old.tries(t, a))
+	_, err = dual.TryLock(lock.Context())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired, "the row is held, the lock beside it is not")
+	old.leaves(t, a)
+	nested, err := dual.Lock(lock.Context())
+	require.NoError(t, err)
+	again, err := dual.TryLock(nested.Context())
+	require.NoError(t, err)
+	both, err := dual.Beside(b.beside).TryLock(again.Context())
+	require.NoError(t, err)
+	for _, held := range []*txlock.Lock{nested, again, both} {
+		old.misses(t, a, b)
+		require.NoError(t, held.Unlock(background))
+	}
+	old.misses(t, a, b)
+	require.NoError(t, lock.Unlock(background))
+	old.free(t, a, b)
+
+	// In the work of a Do, and of a Do in it.
+	require.True(t, old.tries(t, b))
+	require.NoError(t, dual.Do(background, func(ctx context.Context, _ Tx) error {
+		require.ErrorIs(t, plain.Beside(b.beside).TryDo(ctx, func(context.Context, Tx) error { return nil }),
+			txlock.ErrNotAcquired)
+		old.leaves(t, b)
+		require.Error(t, f.Locks.Mutex(f.Key("inner")).Beside(b.beside).Do(ctx, func(context.Context, Tx) error {
+			old.misses(t, a, b)
+			return errors.New("undone")
+		}))
+		old.misses(t, a)
+		return plain.Beside(b.beside).Do(ctx, func(context.Context, Tx) error {
+			old.misses(t, a, b)
+			return nil
+		})
+	}))
+	old.free(t, a, b)
+
+	// A session is handed over to who asks for the same locks alone.
+	holder, err := dual.Lock(background)
+	require.NoError(t, err)
+	next, others := make(chan *txlock.Lock, 1), make(chan *txlock.Lock, 1)
+	wait := func(m *txlock.Mutex[Tx], to chan<- *txlock.Lock) {
+		lock, err := m.Lock(background)
+		if err != nil {
+			t.Error(err)
+		}
+		to <- lock
+	}
+	go wait(plain, others)
+	f.Waiters(t, 1) // at the server, for it is no caller of the same line
+	go wait(dual, next)
+	eventually.True(t, "a caller waits in the process", func() bool {
+		held := f.Look(t, f.Key("dual"))
+		return len(held) == 1 && len(held[0].Waiters) == 1 && held[0].Behind == 1
+	})
+	require.NoError(t, holder.Unlock(background))
+	handed := testbed.Receive(t, next)
+	old.misses(t, a)
+	require.Empty(t, others)
+	require.NoError(t, handed.Unlock(background))
+	require.NoError(t, testbed.Receive(t, others).Unlock(background))
+	old.free(t, a)
+}
+
+// BesideRefused shows that locks of another database, and locks that are none, are errors that
+// change nothing.
+func BesideRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	a, _ := oldLocks(f)
+	other := postgres.Advisory(1)
+	if f.Postgres {
+		other = mysql.Named("job")
+	}
+	m := f.Locks.Mutex(f.Key("dual"))
+	tx := f.Guest(t)
+	for what, m := range map[string]*txlock.Mutex[Tx]{
+		"this Locker's database":  m.Beside(other),
+		"names no lock":           m.Beside(),
+		"a semaphore several":     f.Locks.Semaphore(f.Key("api"), 2).Beside(a.beside),
+		"the name is empty":       m.Beside(mysql.Named("")),
+		"at most 32 are possible": m.Beside(many(33)...),
+		"must be positive":        m.Within(-1).Beside(a.beside),
+	} {
+		_, err := m.Lock(background)
+		require.ErrorContains(t, err, what)
+		require.ErrorContains(t, m.LockTx(background, tx), what)
+	}
+	require.NoError(t, f.End(background, tx, true))
+	err := f.Locks.Election(f.Key("jobs"), "me").Beside(other).Lead(background, nil)
+	require.ErrorContains(t, err, "this Locker's database")
+	if !f.Postgres {
+		_, err := m.Shared().Beside(a.beside).Lock(background)
+		require.ErrorContains(t, err, "no shared form")
+		f.Free(t, f.Key("dual"))
+		return
+	}
+	old := oldProgramOf(t, f)
+	readers := m.Beside(a.beside).Shared()
+	first, err := readers.Lock(background)
+	require.NoError(t, err)
+	second, err := readers.TryLock(background)
+	require.NoError(t, err)
+	old.misses(t, a)
+	require.NoError(t, first.Unlock(background))
+	old.misses(t, a)
+	require.NoError(t, second.Unlock(background))
+	old.free(t, a)
+}
+
+func many(n int) (locks []dialects.Legacy) {
+	for i := range n {
+		locks = append(locks, postgres.Advisory(int64(i)))
+	}
+	return locks
+}
+
+// BesideLeader shows that a leader has the lock beside its seat as long as it leads.
+func BesideLeader[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	old := oldProgramOf(t, f)
+	a, _ := oldLocks(f)
+	require.True(t, old.tries(t, a), "the old program leads")
+	fresh := candidacy(t, f.Locks.Election(f.Key("jobs"), "new").Beside(a.beside))
+	waitsBeside(t, f, 1)
+	require.Empty(t, fresh.terms)
+	old.leaves(t, a)
+	leads := testbed.Receive(t, fresh.terms)
+	old.misses(t, a)
+	f.KillSessions(t)
+	testbed.Receive(t, leads.ctx.Done())
+	leads = testbed.Receive(t, fresh.terms)
+	old.misses(t, a)
+	leads.end <- nil
+	require.NoError(t, testbed.Receive(t, fresh.over))
+	old.free(t, a)
+}
