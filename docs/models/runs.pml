@@ -97,6 +97,7 @@ active proctype world() {
 		last = 100;
 		if
 		:: setBack = true; clock = CLOCKS
+		:: setBack = true; clock = 2
 		:: clock = 2
 		fi;
 		starts(0);
