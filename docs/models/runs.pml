@@ -97,6 +97,7 @@ active proctype world() {
 		last = 100;
 		if
 		:: setBack = true; clock = CLOCKS
+		:: setBack = true; clock = 2
 		:: clock = 2
 		fi;
 		starts(0);
@@ -108,7 +109,8 @@ end:
 	do
 	:: atomic { clock < CLOCKS -> clock++ }
 	:: atomic { setBack && !back -> back = true; clock-- }
-	:: atomic { changes < (setBack -> 1 : 2) -> changes++; primary = 1 - primary }
+	/* one server shows what a clock that is set back does */
+	:: atomic { changes < (setBack -> 0 : 2) -> changes++; primary = 1 - primary }
 	:: atomic { restarts == 0 ->
 		restarts = 1;
 		again[primary] = true;

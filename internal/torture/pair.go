@@ -24,7 +24,9 @@ const (
 func byHosts(way string) bool { return way == pairHosts || way == pairPatroniHosts }
 
 // isCluster says whether the servers are three that choose a primary themselves.
-func isCluster(way string) bool { return way == pairGroup || way == pairPatroni || way == pairPatroniHosts }
+func isCluster(way string) bool {
+	return way == pairGroup || way == pairPatroni || way == pairPatroniHosts
+}
 
 // site is a pair, or a cluster of three, and the way to its primary.
 type site struct {
