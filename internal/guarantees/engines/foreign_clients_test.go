@@ -77,7 +77,7 @@ print("done", flush=True)
 `
 
 const rubyRest = `
-address, key, times = ARGV[0], ARGV[1].force_encoding("UTF-8"), ARGV[2].to_i
+address, key, times = ARGV[0], ARGV[1].dup.force_encoding("UTF-8"), ARGV[2].to_i
 $stdout.sync = true
 %s
 if times == 0
@@ -151,7 +151,8 @@ var foreignMySQL = []foreign{
 var fullForeignPostgres = []foreign{
 	{
 		name: "Ruby", tool: ruby, heading: "### Ruby, pg", language: "ruby", file: "client.rb",
-		rest: fmt.Sprintf(rubyRest, "conn = PG.connect(address)", `work.exec("select n from COUNTER")[0]["n"].to_i`, "exec"),
+		rest: fmt.Sprintf(rubyRest, "conn = PG.connect(address)", `work.exec("select n from COUNTER")[0]["n"].to_i`,
+			"exec"),
 	},
 	{
 		name: "Java", tool: java, heading: "### Java, JDBC", language: "java", file: "Main.java", rest: javaRest,
@@ -209,7 +210,6 @@ func (s *stage) play(t *testing.T, key string, times int) *player {
 	p := &player{}
 	if s.file == "" {
 		p.Cmd = tool.Command(background, append(s.flags[:len(s.flags):len(s.flags)], s.flagsOf(t)...)...)
-		p.Cmd.Env = append(p.Cmd.Env, "PGCLIENTENCODING=UTF8")
 	} else {
 		program := filepath.Join(s.folder, s.file)
 		if rest := strings.ReplaceAll(s.rest, "COUNTER", s.counter); s.language == "java" {
@@ -221,6 +221,7 @@ func (s *stage) play(t *testing.T, key string, times int) *player {
 		require.NoError(t, os.WriteFile(program, []byte(text), 0o600))
 		p.Cmd = tool.Command(background, program, s.addressOf(t), key, strconv.Itoa(times))
 	}
+	p.Cmd.Env = append(p.Cmd.Env, "LC_ALL=C.UTF-8", "PGCLIENTENCODING=UTF8") // the key is typed, or an argument
 	p.Cmd.Stderr = &p.errors
 	p.input, err = p.Cmd.StdinPipe()
 	require.NoError(t, err)
