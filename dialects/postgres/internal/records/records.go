@@ -48,13 +48,13 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	}
 	kind, count := kinds[of.Kind], strconv.Itoa(n)
 	table = beside(kind.table)
-	parts, own := kind.parts+" with ordinality parts(part, place)", "own.hash = $1 and own."+kind.column+" = part"
+	parts, own := kind.parts+" with ordinality parts(part, place)", "own.hash = $1 and own."+kind.column+" = parts.part"
 	find := sqltext.With("select id::text from "+parts+" join "+table+" own on "+own+" order by place", of.Hash, count)
 	insert := func(id, first string) sqltext.Script {
 		return sqltext.Script{
 			client.Begin,
 			sqltext.Silent("insert into "+table+" ("+id+"hash, name, "+kind.column+") "+first+"$1, nullif($3, ''), "+
-				"part from "+parts+" where not exists (select from "+table+" own where "+own+") order by place "+
+				"parts.part from "+parts+" where not exists (select from "+table+" own where "+own+") order by place "+
 				"on conflict do nothing", of.Hash, count, of.Name),
 			client.Commit,
 			find,
