@@ -7,14 +7,20 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/amacneil/dbmate/v2/pkg/dbmate"
+	_ "github.com/amacneil/dbmate/v2/pkg/driver/postgres"
 	"github.com/golang-migrate/migrate/v4"
 	_ "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	_ "github.com/golang-migrate/migrate/v4/source/file"
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	tern "github.com/jackc/tern/v2/migrate"
 	"github.com/pressly/goose/v3"
 )
 
@@ -73,6 +79,54 @@ var tools = []tool{
 			return fmt.Sprintf("%06d_step.up.sql", version), text
 		},
 		version: "SELECT version FROM schema_migrations WHERE NOT dirty",
+	},
+	{
+		// The command dbmate takes no lock. Its database/sql driver is lib/pq.
+		name: "dbmate",
+		up: func(dsn, folder string) error {
+			u, err := url.Parse(dsn)
+			if err != nil {
+				return err
+			}
+			db := dbmate.New(u)
+			db.FS, db.MigrationsDir, db.AutoDumpSchema, db.Log = os.DirFS(folder), []string{"."}, false, io.Discard
+			return db.Migrate()
+		},
+		file: func(version int, text string) (string, string) {
+			head := "-- migrate:up"
+			if strings.Contains(text, "CONCURRENTLY") {
+				head += " transaction:false"
+			}
+			return fmt.Sprintf("%d_step.sql", version), head + "\n" + text
+		},
+		version: "SELECT COUNT(*) FROM schema_migrations",
+	},
+	{
+		// The command tern takes an advisory lock for the session, in a statement that waits.
+		name: "tern",
+		up: func(dsn, folder string) error {
+			ctx := context.Background()
+			conn, err := pgx.Connect(ctx, dsn)
+			if err != nil {
+				return err
+			}
+			defer conn.Close(ctx)
+			m, err := tern.NewMigrator(ctx, conn, "public.schema_version")
+			if err == nil {
+				err = m.LoadMigrations(os.DirFS(folder))
+			}
+			if err == nil {
+				err = m.Migrate(ctx)
+			}
+			return err
+		},
+		file: func(version int, text string) (string, string) {
+			if strings.Contains(text, "CONCURRENTLY") {
+				text = "---- tern: disable-tx ----\n" + text
+			}
+			return fmt.Sprintf("%03d_step.sql", version), text
+		},
+		version: "SELECT version FROM schema_version",
 	},
 }
 

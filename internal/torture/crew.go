@@ -20,7 +20,7 @@ type crew struct {
 	dsns      []string
 	workers   []*process // one for each number; a restarted worker takes the place of the old
 	abandoned sync.WaitGroup
-	former    string   // the program of every other worker; empty: this one
+	fleet     *settings
 	refusals  refusals // guarded by mu
 
 	mu       sync.Mutex
@@ -39,8 +39,8 @@ type process struct {
 	killed        int64         // when the parent killed it; guarded by crew.mu
 }
 
-func newCrew(p plan, dsns []string) *crew {
-	return &crew{plan: p, dsns: dsns, workers: make([]*process, len(dsns)), history: map[operationID]*operation{}}
+func newCrew(p plan, dsns []string, fleet *settings, refused refusals) *crew {
+	return &crew{fleet: fleet, refusals: refused, plan: p, dsns: dsns, workers: make([]*process, len(dsns)), history: map[operationID]*operation{}}
 }
 
 // startAll starts the workers and waits until they are connected.

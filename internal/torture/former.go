@@ -23,12 +23,12 @@ import (
 type refusals map[string]int
 
 // isFormer tells whether a worker is one of the other version.
-func (c *crew) isFormer(number int) bool { return c.former != "" && number%2 == 1 }
+func (s *settings) isFormer(process int) bool { return s.Former != "" && process%2 == 1 }
 
 // program is what a worker runs.
 func (c *crew) program(number int) (string, error) {
-	if c.isFormer(number) {
-		return c.former, nil
+	if c.fleet.isFormer(number) {
+		return c.fleet.Former, nil
 	}
 	return os.Executable()
 }
@@ -36,19 +36,34 @@ func (c *crew) program(number int) (string, error) {
 // excuse notes a refusal, and what the last release is known to get wrong on a busy machine. mu is
 // held.
 func (c *crew) excuse(o *operation) {
-	if c.isFormer(o.Process) && strings.Contains(o.Error, "the number of slots was not read yet") {
+	if c.fleet.isFormer(o.Process) && strings.Contains(o.Error, "the number of slots was not read yet") {
 		o.Expected = true // it gives a look beside a caller's transaction 1 s; CHANGELOG.md: 3 s since
 	}
-	if c.former == "" || o.Granted != 0 || o.Outcome != failed ||
+	if !c.fleet.compares() && o.Fence != nil && o.Fence.Outcome == failed {
+		o.Fence = nil // the store compares tokens of both
+	}
+	if c.fleet.Former == "" || o.Granted != 0 || o.Outcome != failed ||
 		!strings.Contains(o.Error, txlock.ErrNotInstalled.Error()) {
 		return
 	}
 	o.Expected = true
 	version := "this"
-	if c.isFormer(o.Process) {
+	if c.fleet.isFormer(o.Process) {
 		version = "former"
 	}
 	c.refusals[version+" "+string(o.Verb)]++
+}
+
+// compares tells whether the tokens of both versions are compared. On MySQL and MariaDB those of
+// 0.1.0 rest on another table: "all clients whose tokens are compared must be of this version".
+func (s *settings) compares() bool { return s.Former == "" || isPostgres(s.Kind) }
+
+// comparable leaves out the holds whose tokens are not compared with those of this version.
+func (s *settings) comparable(holds []hold) []hold {
+	if s.compares() {
+		return holds
+	}
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return s.isFormer(h.Process) })
 }
 
 func (r refusals) String() string {

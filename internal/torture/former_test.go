@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -81,17 +79,20 @@ func TestThisVersionOnFormerTables(t *testing.T) {
 			server, err := servers.Start(ctx, kind, servers.Options{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, server.Stop()) })
-			other := formerCommand{t, command, urlOf(server.DSN)}
+			data, err := openDatabase(kind, server.DSN)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, data.db.Close()) })
+			other := formerCommand{t, command, urlOf(server.DSN), data}
 			require.NoError(t, other.start("install").Wait())
 			if isPostgres(kind) {
 				driver, err := postgres.Open(ctx, server.DSN)
 				require.NoError(t, err)
-				onFormerTables[pgx.Tx](t, other, driver)
+				onFormerTables(t, other, driver)
 				return
 			}
 			driver, err := mysql.Open(ctx, server.DSN)
 			require.NoError(t, err)
-			onFormerTables[*sql.Tx](t, other, driver)
+			onFormerTables(t, other, driver)
 		})
 	}
 }
@@ -100,6 +101,7 @@ func TestThisVersionOnFormerTables(t *testing.T) {
 type formerCommand struct {
 	*testing.T
 	path, url string
+	data      *database
 }
 
 func (f formerCommand) start(arguments ...string) *exec.Cmd {
@@ -111,7 +113,7 @@ func (f formerCommand) start(arguments ...string) *exec.Cmd {
 	return c
 }
 
-// onFormerTables tries everything, while the last release holds a lock.
+// onFormerTables tries everything, upgrades the tables, and goes back.
 func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.Driver[Tx]) {
 	ctx := context.Background()
 	locks, fenced := txlock.New(driver), txlock.New(driver, txlock.WithFencing())
@@ -157,13 +159,16 @@ func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.D
 	again := other.start("once", "once", "--", "false")
 	require.NoError(t, again.Wait(), "the other version finds it marked")
 
-	for name, err := range map[string]error{
-		"Lead":      locks.Election("e", "me").Lead(ctx, func(context.Context, int64) error { return nil }),
-		"Semaphore": unlocked(locks.Semaphore("s", 2).TryLock(ctx)),
-		"Claim":     func() error { _, err := locks.Claim("c").TryTake(ctx, "me", time.Minute); return err }(),
-		"Inspect":   func() error { _, err := locks.Inspect(ctx); return err }(),
-		"Install":   locks.Install(ctx),
-	} {
+	further := func() map[string]error {
+		return map[string]error{
+			"Lead":      locks.Election("e", "me").Lead(ctx, func(context.Context, int64) error { return nil }),
+			"Semaphore": unlocked(locks.Semaphore("s", 2).TryLock(ctx)),
+			"Claim":     func() error { _, err := locks.Claim("c").TryTake(ctx, "me", time.Minute); return err }(),
+			"Inspect":   func() error { _, err := locks.Inspect(ctx); return err }(),
+			"Install":   locks.Install(ctx),
+		}
+	}
+	for name, err := range further() {
 		require.ErrorIs(t, err, txlock.ErrNotInstalled, name)
 	}
 	if err := unlocked(fenced.Mutex("t").TryLock(ctx)); strings.HasPrefix(other.url, "postgres") {
@@ -171,4 +176,22 @@ func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.D
 	} else {
 		require.NoError(t, err, "a token")
 	}
+
+	drop := func() {
+		_, err := other.data.db.ExecContext(ctx, "DROP TABLE txlock_slots_leaders, txlock_slots_permits")
+		require.NoError(t, err)
+	}
+	drop()
+	require.NoError(t, locks.Install(ctx))
+	for name, err := range further() {
+		require.NoError(t, err, name)
+	}
+	require.NoError(t, unlocked(fenced.Mutex("t").TryLock(ctx)), "a token")
+	require.NoError(t, other.start("run", "key", "--", "true").Wait(), "the other version goes on, with a token")
+	require.Error(t, other.start("run", "--permits", "2", "key", "--", "true").Wait(), "it has no permits")
+
+	drop()
+	require.NoError(t, other.start("install").Wait(), "the way back")
+	require.NoError(t, other.start("run", "--permits", "2", "key", "--", "true").Wait())
+	require.NoError(t, other.start("status").Wait())
 }

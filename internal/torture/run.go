@@ -98,8 +98,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 	t.crew = newCrew(plan{
 		Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys,
 		Seed: t.Seed,
-	}, dsns)
-	t.crew.former, t.crew.refusals = t.Former, t.result.Refusals
+	}, dsns, &t.settings, t.result.Refusals)
 	t.enemy = &adversary{
 		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
 		server: t.server, data: t.data, network: t.network, crew: t.crew,
@@ -331,8 +330,10 @@ func (t *trial) check(e *epoch) []violation {
 			violations = append(violations, e.checkMutex(key, holds[key])...)
 			violations = append(violations, e.checkDo(key)...)
 			violations = append(violations, e.checkClaims(key)...)
-			violations = append(violations, e.checkFenced(key)...)
-			violations = append(violations, t.tokens.check(key, holds[key])...)
+			if t.compares() {
+				violations = append(violations, e.checkFenced(key)...)
+			}
+			violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
 		}
 		if fleets[t.Lock] != nil { // who waits for the old lock is in another queue
 			continue
