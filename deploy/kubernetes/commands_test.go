@@ -29,7 +29,9 @@ type image struct {
 func newImage(t *testing.T, s *servers.Server) image {
 	i := image{t, t.TempDir(), s}
 	require.NoError(t, os.Symlink(command, filepath.Join(i.folder, "txlock")))
-	script := "#!/bin/sh\necho begin >>\"$0.log\"; until [ -e \"$0.door\" ]; do sleep 0.01; done; echo end >>\"$0.log\"\n"
+	script := `#!/bin/sh
+echo begin >>"$0.log"; until [ -e "$0.door" ]; do sleep 0.01; done; echo end >>"$0.log"
+`
 	for _, name := range []string{"import.sh", "report.sh", "goose"} {
 		require.NoError(t, os.WriteFile(filepath.Join(i.folder, name), []byte(script), 0o755))
 	}

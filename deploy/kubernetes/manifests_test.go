@@ -46,7 +46,8 @@ func decode(t *testing.T, file string, into ...any) {
 
 func TestManifests(t *testing.T) {
 	m := read(t)
-	require.Error(t, yaml.UnmarshalStrict([]byte("spec: {replica: 3}"), &apps.Deployment{}), "it would find a misspelt field")
+	misspelt := []byte("spec: {replica: 3}")
+	require.Error(t, yaml.UnmarshalStrict(misspelt, &apps.Deployment{}))
 
 	template := m.deployment.Spec.Template
 	for _, selector := range []map[string]string{

@@ -31,8 +31,8 @@ type pod struct {
 }
 
 func main() {
-	// The kubelet sends SIGTERM: the context ends, and with it the leadership. That is all that there
-	// is to do at the end, so no preStop hook is needed.
+	// The kubelet sends SIGTERM: the context ends, and with it the leadership. Nothing else has to
+	// be done at the end, so no preStop hook is needed.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {

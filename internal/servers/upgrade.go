@@ -46,8 +46,8 @@ func Upgrade(ctx context.Context, former, later *Server) error {
 		return err
 	}
 	if err := to.setUp(ctx, []string{
-		filepath.Join(bin, "pg_upgrade"), "-b", formerBin, "-B", bin, "-d", dataIn(from.folder), "-D", dataIn(to.folder),
-		"-U", "postgres", "--socketdir", to.folder, "--no-sync",
+		filepath.Join(bin, "pg_upgrade"), "-b", formerBin, "-B", bin, "-d", dataIn(from.folder), "-D",
+		dataIn(to.folder), "-U", "postgres", "--socketdir", to.folder, "--no-sync",
 	}); err != nil {
 		return err
 	}

@@ -40,7 +40,10 @@ type process struct {
 }
 
 func newCrew(p plan, dsns []string, fleet *settings, refused refusals) *crew {
-	return &crew{fleet: fleet, refusals: refused, plan: p, dsns: dsns, workers: make([]*process, len(dsns)), history: map[operationID]*operation{}}
+	return &crew{
+		plan: p, dsns: dsns, fleet: fleet, refusals: refused,
+		workers: make([]*process, len(dsns)), history: map[operationID]*operation{},
+	}
 }
 
 // startAll starts the workers and waits until they are connected.
