@@ -97,7 +97,7 @@ var tools = []tool{
 			if strings.Contains(text, "CONCURRENTLY") {
 				head += " transaction:false"
 			}
-			return fmt.Sprintf("%d_step.sql", version), head + "\n" + text
+			return fmt.Sprintf("%d_step.sql", version), head + "\n" + text + "\n-- migrate:down\n"
 		},
 		version: "SELECT COUNT(*) FROM schema_migrations",
 	},

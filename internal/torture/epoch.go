@@ -16,6 +16,7 @@ type epoch struct {
 	Faults     []fault      `json:"faults"`
 	Stalls     []fault      `json:"stalls,omitempty"` // in the order in which they began
 
+	seenEarly     bool // InnoDB: see takenBack
 	lease         time.Duration
 	workers       int   // processes times goroutines
 	keys          int   // of locks, before those of elections and semaphores

@@ -66,6 +66,36 @@ func TestCheckersAcceptTheKindsOfLocks(t *testing.T) {
 	require.Empty(t, checked(worked(false, nil, missed)))
 }
 
+// What a kill of the server took back before its COMMIT was answered may have been seen in InnoDB,
+// and only then.
+func TestCheckersAllowWhatInnoDBTakesBack(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		early        bool
+		kind         faultKind
+		killed       int64
+		mayBeMissing bool
+	}{
+		{"while the COMMIT was under way", true, killServer, 30e6, true},
+		{"on PostgreSQL", false, killServer, 30e6, false},
+		{"before it was seen", true, killServer, 11e6, false},
+		{"after the COMMIT was answered", true, killServer, 60e6, false},
+		{"of another kind", true, pauseServer, 30e6, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			by := once(1, 10, true)
+			by.Outcome, by.Return = unknown, 50
+			e := worked(false, nil, by, once(2, 12, false))
+			e.seenEarly, e.Faults = test.early, []fault{{test.kind, everybody, test.killed, test.killed + 1}}
+			if test.mayBeMissing {
+				require.NotContains(t, checked(e), ruleOnce)
+				return
+			}
+			require.Contains(t, checked(e), ruleOnce)
+		})
+	}
+}
+
 func TestCheckersFindWhatIsWrongWithTheKindsOfLocks(t *testing.T) {
 	changed := read(1, 10, 0)
 	changed.Again = []int64{1}

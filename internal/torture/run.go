@@ -214,7 +214,7 @@ func (t *trial) run(ctx context.Context) error {
 			left = epochLength
 		}
 		e := &epoch{
-			Number: number, Seed: t.Seed, Start: now(), lease: t.lease,
+			Number: number, Seed: t.Seed, Start: now(), lease: t.lease, seenEarly: !isPostgres(t.Kind),
 			workers: t.Processes * t.Goroutines, keys: t.Keys, before: before,
 		}
 		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
