@@ -153,7 +153,7 @@ func (c *crew) kill(number int) error {
 	defer c.mu.Unlock()
 	for _, o := range c.history {
 		if o.Return == 0 && o.Process == number && o.Died == 0 {
-			o.Died = p.killed
+			o.Died, o.Outcome = p.killed, open // whatever it said on its way
 		}
 	}
 	return err
