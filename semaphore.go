@@ -77,7 +77,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
 	p.locker.invalidate(err)
-	return p.locker.forgetRows(dialects.KindSemaphore, hashOf(p.key), err) && errors.Is(err, ErrNoRow)
+	return err != nil && p.locker.forgetRows(dialects.KindSemaphore, hashOf(p.key), err) && errors.Is(err, ErrNoRow)
 }
 
 // queueAndBegin lets one caller of each semaphore go on at the server at a time. It leaves its
