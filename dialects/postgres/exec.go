@@ -92,7 +92,8 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 // none for others: they run behind a savepoint that was set before.
 func (s *session[Tx]) flightInside(request dialects.Request) *flight {
 	if request.Exec == nil || !s.conn.CarriesWork(true) ||
-		slices.ContainsFunc(request.Exec.Statements, mayEnd) || slices.ContainsFunc(request.Exec.Statements, isUncounted) {
+		slices.ContainsFunc(request.Exec.Statements, mayEnd) ||
+		slices.ContainsFunc(request.Exec.Statements, isUncounted) {
 		return nil
 	}
 	return &flight{statements: request.Exec.Statements, counted: true, inside: true, status: s.conn.Status}
@@ -156,9 +157,9 @@ func (f *flight) read(columns [][]string, err error) error {
 	return nil
 }
 
-// result is the error of the statements, or else that of the lock. Interrupted statements run behind
-// a lock that is there before they come, and are not interrupted then. Within has bounded its first
-// wait.
+// result is the error of the statements, or else that of the lock. Interrupted statements run
+// behind a lock that is there before they come, and are not interrupted then. Within has bounded
+// its first wait.
 func (f *flight) result(ctx context.Context, lock error) error {
 	ended := ctx.Err()
 	switch {

@@ -56,7 +56,8 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		s.statement("UPDATE stock SET n = @", make(chan int)),
 	}
 	if s.Postgres {
-		failing = append(failing, s.statement("UPDATE stock SET n = 1 / @::int", 0), s.statement("UPDATE stock SET n = @", "x"))
+		failing = append(failing, s.statement("UPDATE stock SET n = 1 / @::int", 0),
+			s.statement("UPDATE stock SET n = @", "x"))
 	}
 	require.NoError(t, s.Locks.Mutex(outer).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))

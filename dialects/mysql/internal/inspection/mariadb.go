@@ -18,8 +18,8 @@ import (
 // mariadb shows a row lock, in InnoDB's views, only while somebody waits for it. Other held rows
 // are found by trying, and their holders by waiting for them for a moment: see findHolders.
 //
-// Within 100 ms of a reading the server serves the same picture again, so readings are spaced out. A
-// reader leaves after each picture, so that a long search does not keep others waiting.
+// Within 100 ms of a reading the server serves the same picture again, so readings are spaced out.
+// A reader leaves after each picture, so that a long search does not keep others waiting.
 type mariadb struct {
 	control *sql.DB
 	reader  chan struct{} // has room for one, to whom the fields below belong
