@@ -12,8 +12,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
-// startUp is how long a server may take to answer.
-const startUp = 60 * time.Second
+// startUp is how long a server may take to answer, on a machine that others keep busy.
+const startUp = 2 * time.Minute
 
 // probe is a request that fails until the server is ready for it.
 type probe func(context.Context) error

@@ -99,7 +99,7 @@ func (g *Group) join(ctx context.Context, server *Server) error {
 	if err := server.running(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*startUp) // START waits for a minute itself, and may fail
+	ctx, cancel := context.WithTimeout(ctx, 2*startUp) // START waits for a minute itself, and may fail
 	defer cancel()
 	return on(server, func(a asks) error {
 		uuid, err := a.text(ctx, "SELECT @@server_uuid")

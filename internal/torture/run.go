@@ -215,7 +215,7 @@ func (t *trial) run(ctx context.Context) error {
 		}
 		e := &epoch{
 			Number: number, Seed: t.Seed, Start: now(), lease: t.lease, seenEarly: !isPostgres(t.Kind),
-			workers: t.Processes * t.Goroutines, keys: t.Keys, before: before,
+			workers: t.Processes * t.Goroutines, keys: t.Keys, unfenced: t.Pair == pairPatroniHosts, before: before,
 		}
 		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
 			return err
