@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"strconv"
 	"testing"
@@ -74,6 +75,29 @@ func (p *oldProgram) tries(t *testing.T, l oldLock) (granted bool) {
 func (p *oldProgram) leaves(t *testing.T, l oldLock) {
 	t.Helper()
 	require.True(t, p.ask(t, p.give, l.arguments), "the old program has not got the lock")
+}
+
+// counts waits for the lock, and counts the rows of a table under it.
+func (p *oldProgram) counts(t *testing.T, l oldLock, table string) <-chan int {
+	t.Helper()
+	arguments := l.arguments
+	if p.take == p.try {
+		arguments += ", 60"
+	}
+	counted := make(chan int, 1)
+	go func() {
+		var answer sql.NullString
+		n := -1
+		err := p.conn.QueryRowContext(background, "SELECT "+p.take+arguments+")").Scan(&answer)
+		if err == nil {
+			err = p.conn.QueryRowContext(background, "SELECT COUNT(*) FROM "+table).Scan(&n)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		counted <- n
+	}()
+	return counted
 }
 
 // free fails the test unless the old program can have the locks at once. A session that has ended
@@ -149,6 +173,16 @@ func BesideExcludes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			f.AsAdmin(t, "DELETE FROM "+table)
 		}
 	}
+	for want := 1; want <= 20; want++ { // it is given back behind the COMMIT, and not before
+		var counted <-chan int
+		require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+			counted = old.counts(t, a, table)
+			return f.Exec(ctx, tx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, want))
+		}))
+		require.Equal(t, want, testbed.Receive(t, counted))
+		old.leaves(t, a)
+	}
+	f.AsAdmin(t, "DELETE FROM "+table)
 	require.PanicsWithValue(t, "work", func() {
 		_ = m.Do(background, func(context.Context, Tx) error { panic("work") })
 	})
