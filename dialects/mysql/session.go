@@ -31,7 +31,7 @@ type session struct {
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
-	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
+	nested     string            // the savepoint that the last Join has set for the Nest behind it; empty: none
 	names      []dialects.Legacy // that it has, or may have
 }
 
