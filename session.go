@@ -197,8 +197,8 @@ func (g *grant[Tx]) lock(ctx context.Context, request dialects.Request) error {
 	if err = g.handle.Err(); err == nil {
 		g.Grant, err = g.lockMissing(ctx, request, turn.Scope)
 	}
-	// The session, or the scope of this call, may have ended meanwhile. The end of an outlived session
-	// waits for this turn, and may commit what statements have done.
+	// The session, or the scope of this call, may have ended meanwhile. The end of an outlived
+	// session waits for this turn, and may commit what statements have done.
 	if ended := g.handle.Err(); ended != nil && (g.Affected == nil || !errors.Is(ended, errOutlived)) {
 		err = ended
 	}

@@ -20,8 +20,8 @@ import (
 )
 
 // flight is the statements of a request, which travel in one query with the lock, and the COMMIT or
-// the end of their savepoint. An error of one of them, and a number of rows that is not the one that
-// is asked for, ends the query.
+// the end of their savepoint. An error of one of them, and a number of rows that is not the one
+// that is asked for, ends the query.
 type flight struct {
 	conn       client.Conn
 	statements []dialects.Statement
@@ -217,8 +217,8 @@ func judged(rows int) string {
 	return fmt.Sprintf("SET "+reached+" = IF("+judgedRows+" = %d, "+reached+", (SELECT 1 UNION ALL SELECT 2))", rows)
 }
 
-// undone rolls back to the savepoint of statements that have failed, in the work of a Do. It returns
-// why they have.
+// undone rolls back to the savepoint of statements that have failed, in the work of a Do. It
+// returns why they have.
 func (s *session) undone(ctx, running context.Context, failed error, savepoint string) error {
 	if failed == nil || errors.Is(failed, dialects.ErrLost) {
 		return failed

@@ -241,8 +241,8 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		_, err = q.Run(clean, sqltext.Script{client.ReleaseWait})
 		return got, dialects.Lost(err)
 	}
-	// This gives back also what was locked, and every setting its value, unless it was a statement of
-	// the caller's that has failed. It takes two trips: before the rollback, nothing else can be
+	// This gives back also what was locked, and every setting its value, unless it was a statement
+	// of the caller's that has failed. It takes two trips: before the rollback, nothing else can be
 	// prepared. The last statement has no snapshot; see dropSnapshot.
 	undo := client.UndoWait
 	var work *dialects.StatementError

@@ -24,8 +24,8 @@ type described map[string][]uint32
 var errRewritten = errors.New("an argument rewrites the text, which pgx alone does")
 
 // fly is sendUnnamed for a script with statements of the caller's. It takes two trips when the
-// server has to tell types. A statement that the server does not know, or whose arguments do not fit
-// it, is refused.
+// server has to tell types. A statement that the server does not know, or whose arguments do not
+// fit it, is refused.
 func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, safe func()) (
 	columns [][]string, err error,
 ) {
