@@ -20,8 +20,8 @@ import (
 )
 
 // flight is the statements of a request, which travel in one query with the lock, and the COMMIT or
-// the end of their savepoint. An error of one of them ends the query, and so does a number of rows
-// that is not the one that is asked for.
+// the end of their savepoint. An error of one of them, and a number of rows that is not the one
+// that is asked for, ends the query.
 type flight struct {
 	conn       client.Conn
 	statements []dialects.Statement

@@ -91,12 +91,14 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 // flightInside is for statements in the work of a Do, where the server can judge them all. There is
 // none for others: they run behind a savepoint that was set before.
 func (s *session[Tx]) flightInside(request dialects.Request) *flight {
-	if request.Exec == nil || !s.conn.CarriesWork(true) ||
-		slices.ContainsFunc(request.Exec.Statements, mayEnd) ||
-		slices.ContainsFunc(request.Exec.Statements, isUncounted) {
+	if request.Exec == nil || !s.conn.CarriesWork(true) {
 		return nil
 	}
-	return &flight{statements: request.Exec.Statements, counted: true, inside: true, status: s.conn.Status}
+	list := request.Exec.Statements
+	if slices.ContainsFunc(list, mayEnd) || slices.ContainsFunc(list, isUncounted) {
+		return nil
+	}
+	return &flight{statements: list, counted: true, inside: true, status: s.conn.Status}
 }
 
 // behind is the script that has the statements behind a lock, and what ends them. A mark is proved:
