@@ -154,6 +154,9 @@ func addedUp[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
 // A client that believes in another number of slots locks nothing, and says so.
 func TestForeignClientsCheckTheSlots(t *testing.T) {
 	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
+		if client.name == bareSQL {
+			return
+		}
 		if e.Postgres {
 			noSlot(t, e, testbed.PgxOpened(), client)
 		} else {
@@ -168,6 +171,57 @@ func noSlot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], clien
 	s := stageOf(t, f, client, table)
 	const key = "sku:42" // its slot is there, with another number beside it
 	s.play(t, key, 0).fails(t)
+	f.Free(t, key)
+}
+
+// The statements of the page that try, and those that share, do what TryLock and Shared do in Go.
+func TestForeignTriesAndReaders(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { triesAndReads(t, e, testbed.PgxOpened(), 0, 2) })
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) { triesAndReads(t, e, testbed.MySQLOpened(), 1, 3) })
+}
+
+func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], try, share int) {
+	f := testbed.NewFixture(t, e, c)
+	key := f.Key("tried")
+	_, section, found := strings.Cut(page, "\n## Shared, and without a wait\n")
+	require.True(t, found)
+	blocks := strings.Split(section, "```sql\n")[1:]
+	require.Len(t, blocks, 4)
+	ask := func(block int) (tx Tx, err error) {
+		statement, _, _ := strings.Cut(blocks[block], ";")
+		statement = strings.ReplaceAll(withSlot(statement, key), "txlock_slots", f.Table())
+		if f.MariaDB {
+			statement = strings.Replace(statement, "for share", "lock in share mode", 1)
+		}
+		tx = f.Guest(t)
+		_, err = f.Query(background, tx, statement)
+		return tx, err
+	}
+	end := func(tx Tx) { require.NoError(t, f.End(background, tx, false)) }
+
+	held, err := f.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	tx, err := ask(try)
+	require.ErrorContains(t, err, "no rows")
+	end(tx)
+	require.NoError(t, held.Unlock(background))
+	tx, err = ask(try)
+	require.NoError(t, err)
+	f.Taken(t, key)
+	end(tx)
+	f.Free(t, key)
+
+	reader, err := f.Locks.Mutex(key).Shared().Lock(background)
+	require.NoError(t, err)
+	tx, err = ask(share)
+	require.NoError(t, err)
+	require.NoError(t, reader.Unlock(background))
+	f.Taken(t, key)
+	another, err := f.Locks.Mutex(key).Shared().TryLock(background)
+	require.NoError(t, err)
+	require.NoError(t, another.Unlock(background))
+	end(tx)
 	f.Free(t, key)
 }
 
