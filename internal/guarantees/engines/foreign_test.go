@@ -155,7 +155,7 @@ func addedUp[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
 func TestForeignClientsCheckTheSlots(t *testing.T) {
 	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
 		if client.name == bareSQL {
-			return
+			return // who types it looks
 		}
 		if e.Postgres {
 			noSlot(t, e, testbed.PgxOpened(), client)
@@ -228,29 +228,36 @@ func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // A client in another language that waits for a lock in Go, or holds one that Go waits for, is no
 // trouble for renewals: the holder goes on, and nobody gets in.
 func TestForeignClientsAndRenewals(t *testing.T) {
-	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
-		if !e.Postgres {
-			return
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		for _, client := range foreignClients(e) {
+			t.Run(client.name, func(t *testing.T) {
+				t.Parallel()
+				besideRenewals(t, e, client)
+			})
 		}
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		impatient := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 8, "", txlock.WithLease(shortLease))
-		key := f.Key("renewed")
-		lock, err := impatient.Locks.Mutex(key).Lock(background)
-		require.NoError(t, err)
-		session := f.Look(t, key)[0].Holder.ID
-		before := horizonOf(t, impatient, session).xid
-		s := stageOf(t, f, client, f.Table())
-		waiter := s.play(t, key, 0)
-		f.Waiters(t, 1)
-		eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
-			now := horizonOf(t, impatient, session).xid
-			return now != "" && now != before
-		})
-		require.NoError(t, context.Cause(lock.Context()))
-		f.Waiters(t, 1)
-		require.NoError(t, lock.Unlock(background))
-		waiter.says(t, "holds")
-		f.Taken(t, key)
-		waiter.release(t)
 	})
+}
+
+func besideRenewals(t *testing.T, e *testbed.Engine, client foreign) {
+	f := testbed.NewFixture(t, e, testbed.PgxOpened())
+	impatient := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 8, "", txlock.WithLease(shortLease))
+	key := f.Key("renewed")
+	lock, err := impatient.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	session := f.Look(t, key)[0].Holder.ID
+	before := horizonOf(t, impatient, session).xid
+	s := stageOf(t, f, client, f.Table())
+	waiter := s.play(t, key, 0)
+	f.Waiters(t, 1)
+	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
+		now := horizonOf(t, impatient, session).xid
+		return now != "" && now != before
+	})
+	require.NoError(t, context.Cause(lock.Context()))
+	f.Waiters(t, 1)
+	require.NoError(t, lock.Unlock(background))
+	waiter.says(t, "holds")
+	f.Taken(t, key)
+	waiter.release(t)
 }
