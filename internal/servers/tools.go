@@ -100,7 +100,13 @@ func Ruby(ctx context.Context) (Tool, error) {
 		}
 		folders = append(folders, found...)
 	}
-	tool.Environment = []string{"RUBYLIB=" + strings.Join(folders, ":")}
+	plugins, err := filepath.Glob(filepath.Join(root, "usr/lib/*-linux-gnu*/libmariadb3/plugin"))
+	if err != nil {
+		return Tool{}, err
+	}
+	tool.Environment = []string{
+		"RUBYLIB=" + strings.Join(folders, ":"), "MARIADB_PLUGIN_DIR=" + strings.Join(plugins, ":"),
+	}
 	tool.Line = append(tool.Line, "--disable-gems")
 	return tool, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/tier"
@@ -41,6 +42,11 @@ func block(t *testing.T, heading, language string) string {
 	require.True(t, found, "%s: %s", heading, language)
 	code, _, _ = strings.Cut(code, "\n```")
 	return code + "\n"
+}
+
+// withSlot has the slot of a key where the page has that of sku:42.
+func withSlot(text, key string) string {
+	return strings.ReplaceAll(text, "2575", fmt.Sprint(testbed.SlotOf(key, dialects.DefaultSlots)))
 }
 
 // foreign is a client that stands on the page.
@@ -129,10 +135,17 @@ var foreignPostgres = []foreign{
 	},
 	{
 		name: "psql", tool: psql, heading: "Then psql, or any program that can call a function:", language: "sql",
-		flags: []string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"},
-		rest:  "select n from COUNTER \\gset\nupdate COUNTER set n = :n + 1;\n",
+		rest: addByPsql, flags: psqlFlags,
 	},
+	{name: bareSQL, tool: psql, heading: "## PostgreSQL", language: "sql", rest: addByPsql, flags: psqlFlags},
 }
+
+const (
+	bareSQL   = "statements" // whose reader looks whether the row came back
+	addByPsql = "select n from COUNTER \\gset\nupdate COUNTER set n = :n + 1;\n"
+)
+
+var psqlFlags = []string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"}
 
 var foreignMySQL = []foreign{
 	{
@@ -173,7 +186,7 @@ var fullForeignMySQL = []foreign{
 
 func foreignClients(e *testbed.Engine) []foreign {
 	if e.Postgres {
-		return append(foreignPostgres[:2:2], tier.Pick(nil, nil, fullForeignPostgres)...)
+		return append(foreignPostgres[:3:3], tier.Pick(nil, nil, fullForeignPostgres)...)
 	}
 	return append(foreignMySQL[:2:2], tier.Pick(nil, nil, fullForeignMySQL)...)
 }
@@ -206,7 +219,7 @@ func (s *stage) play(t *testing.T, key string, times int) *player {
 	tool, err := find()
 	require.NoError(t, err)
 	text := strings.ReplaceAll(block(t, s.heading, s.language), "[sku:42]", "["+escaped(key)+"]")
-	text = s.names.Replace(strings.ReplaceAll(text, "sku:42", key))
+	text = s.names.Replace(strings.ReplaceAll(withSlot(text, key), "sku:42", key))
 	p := &player{}
 	if s.file == "" {
 		p.Cmd = tool.Command(background, append(s.flags[:len(s.flags):len(s.flags)], s.flagsOf(t)...)...)

@@ -154,6 +154,9 @@ func addedUp[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
 // A client that believes in another number of slots locks nothing, and says so.
 func TestForeignClientsCheckTheSlots(t *testing.T) {
 	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
+		if client.name == bareSQL {
+			return // who types it looks
+		}
 		if e.Postgres {
 			noSlot(t, e, testbed.PgxOpened(), client)
 		} else {
@@ -171,32 +174,90 @@ func noSlot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], clien
 	f.Free(t, key)
 }
 
+// The statements of the page that try, and those that share, do what TryLock and Shared do in Go.
+func TestForeignTriesAndReaders(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { triesAndReads(t, e, testbed.PgxOpened(), 0, 2) })
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) { triesAndReads(t, e, testbed.MySQLOpened(), 1, 3) })
+}
+
+func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], try, share int) {
+	f := testbed.NewFixture(t, e, c)
+	key := f.Key("tried")
+	_, section, found := strings.Cut(page, "\n## Shared, and without a wait\n")
+	require.True(t, found)
+	blocks := strings.Split(section, "```sql\n")[1:]
+	require.Len(t, blocks, 4)
+	ask := func(block int) (tx Tx, err error) {
+		statement, _, _ := strings.Cut(blocks[block], ";")
+		statement = strings.ReplaceAll(withSlot(statement, key), "txlock_slots", f.Table())
+		if f.MariaDB {
+			statement = strings.Replace(statement, "for share", "lock in share mode", 1)
+		}
+		tx = f.Guest(t)
+		_, err = f.Query(background, tx, statement)
+		return tx, err
+	}
+	end := func(tx Tx) { require.NoError(t, f.End(background, tx, false)) }
+
+	held, err := f.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	tx, err := ask(try)
+	require.ErrorContains(t, err, "no rows")
+	end(tx)
+	require.NoError(t, held.Unlock(background))
+	tx, err = ask(try)
+	require.NoError(t, err)
+	f.Taken(t, key)
+	end(tx)
+	f.Free(t, key)
+
+	reader, err := f.Locks.Mutex(key).Shared().Lock(background)
+	require.NoError(t, err)
+	tx, err = ask(share)
+	require.NoError(t, err)
+	require.NoError(t, reader.Unlock(background))
+	f.Taken(t, key)
+	another, err := f.Locks.Mutex(key).Shared().TryLock(background)
+	require.NoError(t, err)
+	require.NoError(t, another.Unlock(background))
+	end(tx)
+	f.Free(t, key)
+}
+
 // A client in another language that waits for a lock in Go, or holds one that Go waits for, is no
 // trouble for renewals: the holder goes on, and nobody gets in.
 func TestForeignClientsAndRenewals(t *testing.T) {
-	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
-		if !e.Postgres {
-			return
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		for _, client := range foreignClients(e) {
+			t.Run(client.name, func(t *testing.T) {
+				t.Parallel()
+				besideRenewals(t, e, client)
+			})
 		}
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		impatient := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 8, "", txlock.WithLease(shortLease))
-		key := f.Key("renewed")
-		lock, err := impatient.Locks.Mutex(key).Lock(background)
-		require.NoError(t, err)
-		session := f.Look(t, key)[0].Holder.ID
-		before := horizonOf(t, impatient, session).xid
-		s := stageOf(t, f, client, f.Table())
-		waiter := s.play(t, key, 0)
-		f.Waiters(t, 1)
-		eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
-			now := horizonOf(t, impatient, session).xid
-			return now != "" && now != before
-		})
-		require.NoError(t, context.Cause(lock.Context()))
-		f.Waiters(t, 1)
-		require.NoError(t, lock.Unlock(background))
-		waiter.says(t, "holds")
-		f.Taken(t, key)
-		waiter.release(t)
 	})
+}
+
+func besideRenewals(t *testing.T, e *testbed.Engine, client foreign) {
+	f := testbed.NewFixture(t, e, testbed.PgxOpened())
+	impatient := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 8, "", txlock.WithLease(shortLease))
+	key := f.Key("renewed")
+	lock, err := impatient.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	session := f.Look(t, key)[0].Holder.ID
+	before := horizonOf(t, impatient, session).xid
+	s := stageOf(t, f, client, f.Table())
+	waiter := s.play(t, key, 0)
+	f.Waiters(t, 1)
+	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
+		now := horizonOf(t, impatient, session).xid
+		return now != "" && now != before
+	})
+	require.NoError(t, context.Cause(lock.Context()))
+	f.Waiters(t, 1)
+	require.NoError(t, lock.Unlock(background))
+	waiter.says(t, "holds")
+	f.Taken(t, key)
+	waiter.release(t)
 }
