@@ -73,8 +73,8 @@ func takesNames(request dialects.Request, as role) error {
 	case request.Shared:
 		return errors.New("a lock beside rows that are shared: GET_LOCK has no shared form")
 	case as == foreign:
-		return errors.New("a lock beside rows in LockTx: GET_LOCK stays with the session behind the caller's COMMIT, and nobody " +
-			"would give it back; use Do, whose work has a transaction of its own")
+		return errors.New("a lock beside rows in LockTx: GET_LOCK stays with the session behind the caller's COMMIT, " +
+			"and nobody would give it back; use Do, whose work has a transaction of its own")
 	}
 	return nil
 }

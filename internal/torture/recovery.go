@@ -142,8 +142,8 @@ func (e *epoch) assess(damages map[faultKind]*damage, holds map[int][]hold) []vi
 			d.Belief = max(d.Belief, belief)
 			// If the server ends the session by its timer, WithLease promises that the holder
 			// learns of the loss a tenth of the lease earlier. A process that did not run at that
-			// time learns of it when it runs again. A primary that was stopped grants locks to who is
-			// not kept from it, until it has learned that another leads.
+			// time learns of it when it runs again. A primary that was stopped grants locks to who
+			// is not kept from it, until it has learned that another leads.
 			told := f.Kind.tellsFirst() && !(e.unfenced && f.Kind == switchStopped)
 			if belief > 0 && told && belief > e.excused(h.operation, other, f.Kind) {
 				violations = append(violations, violation{
