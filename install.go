@@ -77,8 +77,8 @@ func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, relea
 // refused with the exact error, must skip the row, and must get it when it is free. The same goes
 // for a slot that is shared. Anything else is [ErrUnsafeEngine]: some engines take the syntax and
 // lock nothing. So is a node of a cluster whose nodes all take writes, because each node locks for
-// itself: Galera, a replication group in multi-primary mode, pgactive, BDR, Spock, and a lock table
-// that PostgreSQL's subscriptions bring in and publications carry out.
+// itself: Galera of MySQL, a replication group in multi-primary mode, pgactive, BDR, Spock, and a
+// lock table that PostgreSQL's subscriptions bring in and publications carry out.
 //
 // Install ends with the same proof. Call Check at start where Install is not called. It takes two
 // connections. For a readiness probe there is [Locker.Ping].

@@ -35,9 +35,9 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 			"took place is unknown: %w", dialects.ErrLost, err)
 	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
-	case server.Number(err) == 0 && !errors.Is(err, dialects.ErrLost):
-		err = fmt.Errorf("%w: the connection broke before or during COMMIT, and whether it took place is unknown: %w",
-			dialects.ErrLost, err)
+	case (server.Number(err) == 0 || s.driver.unsure(err)) && !errors.Is(err, dialects.ErrLost):
+		err = fmt.Errorf("%w: the connection, or the cluster, broke before or during COMMIT, and whether it took place is "+
+			"unknown: %w", dialects.ErrLost, err)
 	}
 	return errors.Join(err, s.rollback(ctx))
 }

@@ -60,6 +60,11 @@ func joined(statements ...string) string {
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
 	got dialects.Grant, err error,
 ) {
+	if d.pool.Galera() {
+		if err := keepsOnGalera(request); err != nil {
+			return got, err
+		}
+	}
 	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptible(), at.cut); err != nil {
 		return got, err
 	}
@@ -113,6 +118,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
 	}
+	if d.pool.Galera() {
+		if err := d.certify(ctx, at, request); err != nil {
+			return got, server.Classify(err, request)
+		}
+	}
 	switch {
 	case request.Claim != nil && at.marks:
 		got.Claim, err = claims.Changed(claim, *request.Claim)
@@ -147,6 +157,9 @@ func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request
 // the first two has, each wait brings a limit of its own in its place.
 func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err error) bool {
 	switch {
+	case errors.Is(err, errOvertaken) && !request.Try && !ended(ctx):
+		breather()
+		return true
 	case isLimit(err, request):
 		d.limited.Store(true)
 	case server.Number(err) != server.LockWaitTimeout:
@@ -235,10 +248,14 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request, front string) (
 	got dialects.Grant, err error,
 ) {
-	got, err = d.lock(ctx, at, request, front)
+	lock := d.lock
+	if d.pool.Galera() {
+		lock = d.lockInTries
+	}
+	got, err = lock(ctx, at, request, front)
 	for at.role == guest && d.cutShort(ctx, request, err) && !(server.Number(err) == server.LockWaitTimeout &&
 		rollsBackOnTimeout(context.WithoutCancel(ctx), at)) {
-		got, err = d.lock(ctx, at, request, front)
+		got, err = lock(ctx, at, request, front)
 	}
 	if server.Number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
 		errors.Is(err, client.ErrUnreached) || server.Broken(err) || server.Aborted(err) {

@@ -114,7 +114,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		}
 	}
 	if format := d.pool.ByStatement.Load(); format != nil { // else done asks for it
-		s.marks = s.conn.Several && !*format // see records.MarkSQL
+		s.marks = s.conn.Several && !*format && !d.pool.Galera() // see records.MarkSQL
 	}
 	if request.Marker != nil && !s.marks {
 		if at, err := records.DoneOn(ctx, d.pool, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
@@ -136,7 +136,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return nil, got, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
-		err = s.explain(clean, request, err)
+		err = d.overtaken(s.explain(clean, request, err))
 		broken := s.rollback(clean)
 		cancel()
 		if errors.Is(err, fencing.ErrNoRun) && numbered < 3 && broken == nil { // each may be spent in the next wait

@@ -33,6 +33,7 @@ type session struct {
 	savepoints savepoint.Stack
 	nested     string            // the savepoint that the last Join has set for the Nest behind it; empty: none
 	names      []dialects.Legacy // that it has, or may have
+	certified  *dialects.Request // by a cluster of Galera; nil elsewhere
 }
 
 // start is begin. When the client library panics, as an argument of the caller's may have it do,
@@ -85,6 +86,9 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 			s.settle(request)
 		}
 		return got, err
+	}
+	if s.driver.pool.Galera() && len(request.Values) > 0 {
+		s.certified = &request
 	}
 	if settings != "" {
 		s.settle(request)
@@ -169,6 +173,9 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	}
 	err := s.proveInTransaction(ctx, show)
 	if err == nil {
+		err = s.provesItself(ctx)
+	}
+	if err == nil {
 		s.behind = behind
 	}
 	return err
@@ -226,7 +233,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
 	front, name := "", ""
-	if s.nested = ""; request.Work && at.several && request.Permit == nil {
+	if s.nested = ""; request.Work && at.several && request.Permit == nil && !s.driver.pool.Galera() {
 		name = s.savepoints.Name() // which a miss leaves behind, and that does no harm
 		front = "SAVEPOINT " + name
 		at.flight = s.flightOf(request, name)

@@ -30,7 +30,7 @@ func andWritable(request dialects.Request) string {
 // refusesWrites says whether err is that of a server which is read only, as a former primary is.
 func refusesWrites(err error) bool {
 	switch server.Number(err) {
-	case server.OnlyReads, server.ReadOnlyMode:
+	case server.OnlyReads, server.ReadOnlyMode, server.NodeNotReady:
 		return true
 	}
 	return errors.Is(err, dialects.ErrUnsafeEngine)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // StartNode starts a cluster of one node in which every node takes writes: a Galera cluster of
@@ -28,28 +29,38 @@ func StartNode(ctx context.Context, kind Kind) (*Server, error) {
 	settings := append(memberSettings(1, at, at), "--loose-group-replication-bootstrap-group=ON",
 		"--loose-group-replication-single-primary-mode=OFF")
 	if kind == MariaDB {
-		provider, err := found.galera()
-		if err != nil { // this MariaDB was installed without it
-			if found, err = unpackedPrograms(ctx, kind); err == nil {
-				provider, err = found.galera()
-			}
-		}
-		if err != nil {
+		var provider string
+		if found, provider, err = galeraPrograms(ctx, kind); err != nil {
 			return nil, err
 		}
-		settings = galeraNode(provider, at)
+		settings = galeraNode(provider, at, "")
 	}
 	return found.start(ctx, kind, Options{Settings: settings})
 }
 
-// galeraNode returns settings of a MariaDB that founds a Galera cluster.
-func galeraNode(provider, at string) []string {
+// galeraNode returns settings of a MariaDB that is a node of a Galera cluster, which it founds if
+// no others are named.
+func galeraNode(provider, at, others string, options ...string) []string {
+	options = append(options, "gmcast.listen_addr=tcp://"+at, "gcache.size=16M")
 	return []string{
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-provider=" + provider,
 		"--wsrep-cluster-name=txlock",
-		"--wsrep-cluster-address=gcomm://", "--wsrep-node-address=" + at,
-		"--wsrep-provider-options=gmcast.listen_addr=tcp://" + at + ";gcache.size=16M",
+		"--wsrep-cluster-address=gcomm://" + others, "--wsrep-node-address=" + at,
+		"--wsrep-provider-options=" + strings.Join(options, ";"),
 	}
+}
+
+// galeraPrograms finds programs, and the library of Galera with them.
+func galeraPrograms(ctx context.Context, kind Kind) (found programs, provider string, err error) {
+	if found, err = privatePrograms(ctx, kind); err != nil {
+		return found, "", err
+	}
+	if provider, err = found.galera(); err != nil { // this MariaDB was installed without it
+		if found, err = unpackedPrograms(ctx, kind); err == nil {
+			provider, err = found.galera()
+		}
+	}
+	return found, provider, err
 }
 
 // galera finds the library of Galera.

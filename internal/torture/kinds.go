@@ -117,7 +117,8 @@ func (l *library[Tx]) once(ctx context.Context, o *operation, random *rand.Rand,
 	}
 	if o.Verb == verbOnceTx {
 		err := l.onceTx(ctx, once, o, random, tell)
-		o.Expected = errors.Is(err, errUnwilling) || limited && errors.Is(err, txlock.ErrNotAcquired)
+		o.Expected = errors.Is(err, errUnwilling) || limited && errors.Is(err, txlock.ErrNotAcquired) ||
+			l.plan.Galera && errors.Is(err, txlock.ErrDeadlock) // another node was first
 		return err
 	}
 	call, worked := once.Do, false

@@ -58,8 +58,8 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 			return nil, err
 		}
 		return &library[pgx.Tx]{
-			plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execPgx,
-			value: valuePgx, begin: beginsPgx(pool), pool: pool,
+			plan: p, locks: txlock.New(driver, append(options(p.Lease, p.Galera), handOff)...), store: store,
+			exec: execPgx, value: valuePgx, begin: beginsPgx(pool), pool: pool,
 		}, nil
 	}
 	driver, err := persist(func() (*mysql.Driver, error) {
@@ -69,7 +69,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		return nil, err
 	}
 	return &library[*sql.Tx]{
-		plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execSQL,
+		plan: p, locks: txlock.New(driver, append(options(p.Lease, p.Galera), handOff)...), store: store, exec: execSQL,
 		value: valueSQL, begin: beginsSQL(store),
 	}, nil
 }
@@ -107,6 +107,12 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 func (l *library[Tx]) verbs() []verb {
 	if fleets[l.plan.Lock] != nil {
 		return fleetVerbs
+	}
+	if l.plan.Galera {
+		return []verb{
+			verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock, verbExec,
+			verbExec, verbTryExec, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
+		}
 	}
 	return []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
@@ -300,7 +306,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 			lost.Store(now())
 		}
 	})
-	if o.Verb.fences() {
+	if o.Verb.fences() && !l.plan.Galera {
 		l.writeFenced(lock.Context(), o)
 	}
 	var nested error

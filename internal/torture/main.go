@@ -8,7 +8,8 @@
 //
 //	go run ./internal/torture -pair haproxy -switches 50 -engine mysql
 //
-// With -pair patroni, patroni-hosts or group, on a cluster of three.
+// With -pair patroni, patroni-hosts or group, on a cluster of three; with -pair galera on one whose
+// nodes all take writes, each those of another worker.
 //
 // With -lock it tortures locks that people make by hand, to show that it finds violations.
 package main
@@ -60,7 +61,8 @@ func command(ctx context.Context, args []string) error {
 		"look-first; or a fleet that changes to txlock: old+dual, dual, dual+new, and old+new, which is wrong")
 	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy; on "+
 		"PostgreSQL, by hosts: a connection string with both; or on three servers: patroni and "+
-		"patroni-hosts on PostgreSQL, group (Group Replication) on MySQL")
+		"patroni-hosts on PostgreSQL, group (Group Replication) on MySQL, galera on MariaDB, "+
+		"whose nodes all take writes")
 	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
 	flags.BoolVar(&s.Asynchronous, "asynchronous", false, "with -pair, commits do not wait for the standby: "+
 		"acknowledged work will be lost")
@@ -112,6 +114,8 @@ func (s *settings) check(kinds []servers.Kind) error {
 			possible = append(possible, pairHosts, pairPatroni, pairPatroniHosts)
 		case kind == servers.MySQL:
 			possible = append(possible, pairGroup)
+		case kind == servers.MariaDB:
+			possible = append(possible, pairGalera)
 		}
 		if !slices.Contains(possible, s.Pair) {
 			return fmt.Errorf("no pair by %q on %v", s.Pair, kind)

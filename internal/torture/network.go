@@ -9,15 +9,13 @@ import (
 // network is a proxy for each worker, between it and the server.
 type network []*wire.Proxy
 
-func openNetwork(workers int, server string) (n network, err error) {
-	for range workers {
-		proxy, err := wire.Listen(server)
-		if err != nil {
-			return nil, errors.Join(err, n.close())
-		}
-		n = append(n, proxy)
+// open adds a proxy to a server.
+func (n *network) open(server string) error {
+	proxy, err := wire.Listen(server)
+	if err == nil {
+		*n = append(*n, proxy)
 	}
-	return n, nil
+	return err
 }
 
 func (n network) close() (err error) {

@@ -16,6 +16,7 @@ const (
 	pairHosts   = "hosts" // both are in the connection string
 	pairGroup   = "group" // a replication group, by HAProxy
 	pairPatroni = "patroni"
+	pairGalera  = "galera" // each worker has a node
 
 	pairPatroniHosts = "patroni-hosts" // all three are in the connection string
 )
@@ -23,16 +24,16 @@ const (
 // byHosts says whether a connection string with all servers leads to the primary, and no proxy.
 func byHosts(way string) bool { return way == pairHosts || way == pairPatroniHosts }
 
-// isCluster says whether the servers are three that choose a primary themselves.
+// isCluster says whether the servers are three that look after themselves.
 func isCluster(way string) bool {
-	return way == pairGroup || way == pairPatroni || way == pairPatroniHosts
+	return way == pairGroup || way == pairPatroni || way == pairPatroniHosts || way == pairGalera
 }
 
 // site is a pair, or a cluster of three, and the way to its primary.
 type site struct {
 	servers servers.Fleet
 	proxy   *servers.Server // or nil
-	dsn     string          // for clients
+	dsns    []string        // for clients, in turns
 }
 
 func startSite(ctx context.Context, kind servers.Kind, way string, synchronous bool) (*site, error) {
@@ -41,6 +42,12 @@ func startSite(ctx context.Context, kind servers.Kind, way string, synchronous b
 		return nil, err
 	}
 	switch {
+	case way == pairGalera:
+		s := &site{servers: fleet}
+		for _, node := range fleet.Servers() {
+			s.dsns = append(s.dsns, node.DSN)
+		}
+		return s, nil
 	case isCluster(way) && !byHosts(way):
 		return behindProxy(ctx, fleet, patientCheck)
 	case !byHosts(way):
@@ -56,8 +63,8 @@ func startSite(ctx context.Context, kind servers.Kind, way string, synchronous b
 		hosts = append(hosts, host)
 	}
 	// A host that is frozen accepts connections, and is silent.
-	s.dsn = strings.Replace(fleet.Servers()[0].DSN, hosts[0], strings.Join(hosts, ","), 1) +
-		"&target_session_attrs=read-write&connect_timeout=5"
+	s.dsns = []string{strings.Replace(fleet.Servers()[0].DSN, hosts[0], strings.Join(hosts, ","), 1) +
+		"&target_session_attrs=read-write&connect_timeout=5"}
 	return s, nil
 }
 
@@ -67,6 +74,8 @@ func startFleet(ctx context.Context, kind servers.Kind, way string, synchronous 
 		return servers.StartGroup(ctx)
 	case pairPatroni, pairPatroniHosts:
 		return servers.StartPatroni(ctx, kind)
+	case pairGalera:
+		return servers.StartGalera(ctx, kind)
 	}
 	return servers.StartPair(ctx, kind, synchronous)
 }
@@ -79,7 +88,7 @@ func behindProxy(ctx context.Context, fleet servers.Fleet, settings ...string) (
 	if s.proxy, err = servers.StartHAProxy(ctx, fleet, settings...); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.dsn = s.proxy.DSN
+	s.dsns = []string{s.proxy.DSN}
 	return s, nil
 }
 
@@ -88,6 +97,16 @@ func (s *site) close() (err error) {
 		err = s.proxy.Stop()
 	}
 	return errors.Join(err, s.servers.Stop())
+}
+
+// administrator is the way to the primary. What is asked at a node of Galera waits until that has
+// caught up with the others.
+func administrator(fleet servers.Fleet) string {
+	dsn := fleet.Primary().DSN
+	if _, ok := fleet.(*servers.Galera); ok {
+		dsn += "?wsrep_sync_wait=15"
+	}
+	return dsn
 }
 
 // changePlaces makes another server the primary, and returns when that took writes.
@@ -104,7 +123,7 @@ func (a *adversary) changePlaces(ctx context.Context, kind faultKind) (opened in
 		return 0, err
 	}
 	opened = now()
-	err = errors.Join(a.fleet.Rejoin(ctx), a.data.redirect(a.fleet.Primary().DSN))
+	err = errors.Join(a.fleet.Rejoin(ctx), a.data.redirect(administrator(a.fleet)))
 	return opened, err
 }
 

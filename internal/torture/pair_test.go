@@ -39,6 +39,12 @@ func TestPairsChangePlaces(t *testing.T) {
 				require.Empty(t, result.Violations)
 			})
 		}
+		if kind == servers.MariaDB {
+			t.Run("Galera", func(t *testing.T) {
+				result := switched(t, settings{Kind: kind, Pair: pairGalera, Switches: 8})
+				require.Empty(t, result.Violations)
+			})
+		}
 		if kind == servers.Postgres() {
 			for _, way := range []string{pairPatroni, pairPatroniHosts} {
 				t.Run(way, func(t *testing.T) {

@@ -75,13 +75,14 @@ func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
 }
 
 func (t *trial) open(ctx context.Context) (err error) {
-	administrator, clients, err := t.start(ctx)
+	dsn, clients, err := t.start(ctx)
 	if err != nil {
 		return err
 	}
-	if t.data, err = openDatabase(t.Kind, administrator); err != nil {
+	if t.data, err = openDatabase(t.Kind, dsn); err != nil {
 		return err
 	}
+	t.data.galera = t.Pair == pairGalera
 	if t.result.Version, err = t.data.version(ctx); err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 	}
 	t.crew = newCrew(plan{
 		Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys,
-		Seed: t.Seed,
+		Seed: t.Seed, Galera: t.Pair == pairGalera,
 	}, dsns, &t.settings, t.result.Refusals)
 	t.enemy = &adversary{
 		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
@@ -109,40 +110,41 @@ func (t *trial) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// start starts the server or the pair. It returns the address for the administrator, and that for
-// the workers.
-func (t *trial) start(ctx context.Context) (administrator, clients string, err error) {
+// start starts the server or the pair. It returns the address for the administrator, and those that
+// the workers have in turns.
+func (t *trial) start(ctx context.Context) (dsn string, clients []string, err error) {
 	if t.Pair != "" {
 		if t.pair, err = startSite(ctx, t.Kind, t.Pair, !t.Asynchronous); err != nil {
-			return "", "", err
+			return "", nil, err
 		}
-		return t.pair.servers.Primary().DSN, t.pair.dsn, nil
+		return administrator(t.pair.servers), t.pair.dsns, nil
 	}
 	// Acknowledged changes must outlive a kill of the server, so it has to flush.
 	if t.server, err = servers.Start(ctx, t.Kind, servers.Options{Durable: true}); err != nil {
-		return "", "", err
+		return "", nil, err
 	}
-	return t.server.DSN, t.server.DSN, nil
+	return t.server.DSN, []string{t.server.DSN}, nil
 }
 
 // connect gives each worker a proxy and an address.
-func (t *trial) connect(clients string) ([]string, error) {
+func (t *trial) connect(clients []string) ([]string, error) {
 	dsns := make([]string, t.Processes)
 	if byHosts(t.Pair) { // a proxy stands before one server
 		for process := range dsns {
-			dsns[process] = clients + fmt.Sprintf("&application_name=torture-%d", process)
+			dsns[process] = clients[0] + fmt.Sprintf("&application_name=torture-%d", process)
 		}
 		return dsns, nil
 	}
-	address, err := addressOf(t.Kind, clients)
-	if err != nil {
-		return nil, err
-	}
-	if t.network, err = openNetwork(t.Processes, address); err != nil {
-		return nil, err
-	}
 	for process := range dsns {
-		if dsns[process], err = workerDSN(t.Kind, clients, t.network[process].Addr(), process); err != nil {
+		own := clients[process%len(clients)]
+		address, err := addressOf(t.Kind, own)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.network.open(address); err != nil {
+			return nil, err
+		}
+		if dsns[process], err = workerDSN(t.Kind, own, t.network[process].Addr(), process); err != nil {
 			return nil, err
 		}
 	}
@@ -330,16 +332,20 @@ func (t *trial) check(e *epoch) []violation {
 			violations = append(violations, e.checkMutex(key, holds[key])...)
 			violations = append(violations, e.checkDo(key)...)
 			violations = append(violations, e.checkClaims(key)...)
-			if t.compares() {
+			if t.compares() && t.Pair != pairGalera {
 				violations = append(violations, e.checkFenced(key)...)
 			}
-			violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
+			if t.Pair != pairGalera {
+				violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
+			}
 		}
 		if fleets[t.Lock] != nil { // who waits for the old lock is in another queue
 			continue
 		}
 		most, found := e.checkQueue(key, holds[key])
-		violations = append(violations, found...)
+		if t.Pair != pairGalera { // where nobody keeps an order among nodes
+			violations = append(violations, found...)
+		}
 		t.result.Overtaken = max(t.result.Overtaken, most)
 	}
 	return violations
@@ -366,6 +372,9 @@ func (t *trial) free(ctx context.Context) error {
 		err = lock.Unlock(ctx)
 	} else {
 		err = fmt.Errorf("nobody works, and yet a key is not free: %w", err)
+	}
+	if t.Pair == pairGalera {
+		return errors.Join(err, locks.close())
 	}
 	for key := t.Keys; key < t.Keys+elections; key++ {
 		if leader, asked := locks.leader(ctx, electionName(key)); !errors.Is(asked, txlock.ErrNoLeader) {

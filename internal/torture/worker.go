@@ -34,6 +34,7 @@ type plan struct {
 	Goroutines int           `json:"goroutines"`
 	Keys       int           `json:"keys"`
 	Seed       int64         `json:"seed"`
+	Galera     bool          `json:"galera,omitempty"` // which keeps fewer kinds of locks
 }
 
 // subject is the lock that is tortured.

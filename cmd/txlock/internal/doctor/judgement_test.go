@@ -70,7 +70,10 @@ func TestClusters(t *testing.T) {
 		found     string
 	}{
 		{"none", map[string]string{"wsrep_on": "OFF"}, OK, "no cluster"},
-		{"Galera", map[string]string{"wsrep_on": "ON", "wsrep_cluster_name": "shop"}, Failure, `Galera cluster "shop"`},
+		{"Galera", map[string]string{
+			"wsrep_on": "ON", "wsrep_cluster_name": "shop", "version": "10.11.18-MariaDB",
+		}, Note, `Galera cluster "shop"`},
+		{"Galera of MySQL", map[string]string{"wsrep_on": "ON", "version": "8.0.42-33"}, Failure, "Galera"},
 		{"group, one primary", map[string]string{
 			"group_replication_single_primary_mode": "ON",
 			"group_replication_group_name":          "g",

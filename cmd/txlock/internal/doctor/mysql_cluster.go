@@ -77,11 +77,7 @@ func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
 	const why = "row locks exclude the sessions of one server only; a conflict with another shows when one of both " +
 		"commits, and rolls it back"
 	if m.session["wsrep_on"] == "ON" || m.global["wsrep_on"] == "ON" {
-		return one(Finding{
-			Severity: Failure, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s",
-				m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]), Why: why,
-			Fix: advice("keep locks on a server that is no node of a cluster"),
-		}), nil
+		return one(m.lookAtGalera(why)), nil
 	}
 	if group := m.global["group_replication_group_name"]; group != "" { // without a name the plugin is in no group
 		if m.global["group_replication_single_primary_mode"] == "OFF" {
@@ -95,6 +91,29 @@ func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
 		return m.lookAtGroup(group), nil
 	}
 	return one(Finding{Severity: OK, Found: "the server is in no cluster whose servers all take writes"}), nil
+}
+
+// lookAtGalera says what of txlock works on a node of Galera.
+func (m *mysqlServer) lookAtGalera(why string) Finding {
+	found := Finding{
+		Severity: Note, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s",
+			m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]),
+		Why: "locks of keys reach all nodes; Shared, Semaphore, Rows, claims, elections and tokens are refused. The " +
+			"holder of a Lock on a node that is cut off is told in time only with a lease below evs.suspect_timeout",
+	}
+	_, suspect, _ := strings.Cut(m.global["wsrep_provider_options"], "evs.suspect_timeout = ")
+	if suspect, _, known := strings.Cut(suspect, ";"); known {
+		found.Why += ", here " + suspect
+	}
+	switch {
+	case !strings.Contains(m.global["version"], "MariaDB"):
+		found.Severity, found.Why = Failure, why
+		found.Fix = advice("keep locks on a Galera cluster of MariaDB, or on a server that is no node of a cluster")
+	case m.session["wsrep_on"] != "ON":
+		found.Severity, found.Why = Failure, "the session has wsrep_on = OFF, and keeps its writes from the other nodes"
+		found.Fix = advice("leave wsrep_on = ON in the sessions of txlock's user")
+	}
+	return found
 }
 
 // What a member of a group does when others are gone.

@@ -29,6 +29,10 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 		return err
 	}
 	p.mute.Store(identity["performance_schema"] == "OFF")
+	p.galera.Store(isGalera(identity))
+	if err := keepsToItself(ctx, q, identity); err != nil {
+		return err
+	}
 	if err := refuse(identity); err != nil {
 		return err
 	}
@@ -41,6 +45,32 @@ func (p *Pool) Forget() { p.identified.Store(false) }
 
 // Mute says that no variable is set, because the server shows them to nobody.
 func (p *Pool) Mute() bool { return p.mute.Load() }
+
+// Galera says that the server is a node of a Galera cluster of MariaDB.
+func (p *Pool) Galera() bool { return p.galera.Load() }
+
+func isGalera(identity map[string]string) bool {
+	return identity["wsrep_on"] == "ON" && provided(identity)
+}
+
+func provided(identity map[string]string) bool {
+	provider := identity["wsrep_provider"]
+	return provider != "" && provider != "none"
+}
+
+// keepsToItself is an error for a session of a node of Galera whose writes do not reach the other
+// nodes.
+func keepsToItself(ctx context.Context, q server.Querier, identity map[string]string) error {
+	if identity["wsrep_on"] != "OFF" || !provided(identity) {
+		return nil
+	}
+	global, err := server.Column(ctx, q, "SELECT @@global.wsrep_on")
+	if err == nil && len(global) == 1 && global[0] == "1" {
+		err = fmt.Errorf("%w: this is a node of a Galera cluster, and the session has wsrep_on = OFF: its locks would "+
+			"not reach the other nodes", dialects.ErrUnsafeEngine)
+	}
+	return err
+}
 
 // identityOf is what the server answers. One that does not take the question is an unknown one.
 func identityOf(ctx context.Context, q server.Querier) (map[string]string, error) {
@@ -72,7 +102,6 @@ func identityOf(ctx context.Context, q server.Querier) (map[string]string, error
 // writes, row locks do not reach the other nodes.
 func refuse(identity map[string]string) error {
 	const oneNode = "where row locks exclude the sessions of one node only"
-	provider := identity["wsrep_provider"]
 	switch {
 	case strings.Contains(identity["version"], "TiDB"):
 		return fmt.Errorf("%w: this is TiDB (%s), which ignores FOR UPDATE in a statement with SKIP LOCKED",
@@ -80,8 +109,9 @@ func refuse(identity map[string]string) error {
 	case identity["version_comment"] == "Dolt":
 		return fmt.Errorf("%w: this is Dolt or go-mysql-server (%s), which takes FOR UPDATE and locks nothing",
 			dialects.ErrUnsafeEngine, identity["version"])
-	case identity["wsrep_on"] == "ON" && provider != "" && provider != "none":
-		return fmt.Errorf("%w: this is a node of a Galera cluster, %s", dialects.ErrUnsafeEngine, oneNode)
+	case isGalera(identity) && !strings.Contains(identity["version"], "MariaDB"):
+		return fmt.Errorf("%w: this is a node of a Galera cluster of MySQL, %s: txlock knows that of MariaDB only",
+			dialects.ErrUnsafeEngine, oneNode)
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
 		return fmt.Errorf("%w: this is a node of a replication group in multi-primary mode, %s",
 			dialects.ErrUnsafeEngine, oneNode)

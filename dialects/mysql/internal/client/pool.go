@@ -25,6 +25,7 @@ type Pool struct {
 	ByStatement atomic.Pointer[bool]
 
 	mute       atomic.Bool // see Mute
+	galera     atomic.Bool // see Galera
 	identified atomic.Bool // the server was asked who it is, and was not refused
 }
 

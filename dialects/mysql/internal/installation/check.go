@@ -37,7 +37,8 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 			defer cancel()
 			return leased(proof, holder, lease, func() error {
 				return leased(proof, rival, lease, func() error {
-					return exclusion.Prove(proof, slots, checkConn{holder, quoted}, checkConn{rival, quoted})
+					return exclusion.Prove(proof, slots, checkConn{holder, quoted, i.pool.Galera()},
+						checkConn{rival, quoted, i.pool.Galera()}, !i.pool.Galera())
 				})
 			})
 		})
@@ -52,12 +53,18 @@ func leased(ctx context.Context, conn *sql.Conn, lease time.Duration, work func(
 
 // checkConn is a connection of Check.
 type checkConn struct {
-	conn  *sql.Conn
-	table string
+	conn   *sql.Conn
+	table  string
+	galera bool
 }
 
 // TryLock implements exclusion.Conn. Nothing stands in front of a row here.
 func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool) (int, bool, error) {
+	if c.galera { // what another node has locked or released is so here, too
+		if err := caughtUp(ctx, c.conn); err != nil {
+			return 0, false, exclusion.NoVerdict(err)
+		}
+	}
 	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return 0, false, exclusion.NoVerdict(err)
 	}
@@ -70,7 +77,23 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool)
 	case server.LockNowait, server.LockWaitTimeout: // MySQL's answer, MariaDB's
 		return 0, true, nil
 	}
+	if c.galera && err == nil && len(column) == 1 {
+		_, err = c.conn.ExecContext(ctx, sqltext.CertifySQL(c.table, "", []dialects.Value{{Text: column[0]}}))
+		if server.IsDeadlock(err) { // another client was first
+			return 0, true, nil
+		}
+	}
 	return len(column), false, verdict(err)
+}
+
+// caughtUp returns when the node of Galera has applied what others have done. Inside of a
+// transaction it would not wait.
+func caughtUp(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "ROLLBACK")
+	if err == nil {
+		_, err = server.Column(ctx, conn, sqltext.OnMariaDB("wsrep_sync_wait=1")+"SELECT 1")
+	}
+	return err
 }
 
 // TryShare implements exclusion.Conn.

@@ -28,6 +28,11 @@ func New(pool *client.Pool) Installer { return Installer{pool} }
 // Find does what dialects.Driver promises.
 func (i Installer) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
 	err = i.pool.With(ctx, func(conn *sql.Conn) (err error) {
+		if i.pool.Galera() { // else it may not have the rows of an Install on another node
+			if err := caughtUp(ctx, conn); err != nil {
+				return server.Ours(err, table)
+			}
+		}
 		edges, err := census(ctx, conn, table, true)
 		if err != nil {
 			return err
@@ -55,7 +60,8 @@ func withDatabase(ctx context.Context, conn *sql.Conn, table string) (string, er
 // the rows follow in one statement. When these are refused, the tables that this call has created
 // are dropped, unless there were slots before, and somebody may use the tables beside. Where the
 // connection is lost, by a crash or a ctx that ends in the middle, empty tables stay, and the next
-// Install completes them.
+// Install completes them. On Galera, a lock of one node's keeps nobody out on another: of two
+// replicas that seed at once, one finds in a second try that all is there.
 func (i Installer) Install(ctx context.Context, layout dialects.Layout) error {
 	tables, err := tablesOf(layout.Table)
 	if err != nil {
@@ -76,9 +82,19 @@ func (i Installer) Install(ctx context.Context, layout dialects.Layout) error {
 					server.Destroy(conn) // which releases it
 				}
 			}()
-			return complete(ctx, conn, layout, tables)
+			for again := 0; ; again++ {
+				err := complete(ctx, conn, layout, tables)
+				if !overtaken(err) || again == 3 {
+					return err
+				}
+			}
 		})
 	})
+}
+
+// overtaken says that the replica that runs Install on another node of Galera has seeded meanwhile.
+func overtaken(err error) bool {
+	return server.IsDeadlock(err) || server.Number(err) == server.DuplicateKey
 }
 
 // complete creates and seeds what is missing.
@@ -109,7 +125,7 @@ func complete(ctx context.Context, conn *sql.Conn, layout dialects.Layout, table
 		_, err = slotsOf(ctx, conn, layout.Table)
 		return err
 	}
-	if len(made) > 0 && before.Rows == 0 {
+	if len(made) > 0 && before.Rows == 0 && !overtaken(err) {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		_, failed := conn.ExecContext(clean, "DROP TABLE "+strings.Join(made, ", "))

@@ -22,10 +22,11 @@ func tablesOf(locks string) (tables []table, err error) {
 // all has what is put behind the lock table's name in the place of names.
 var all = []table{
 	// The lock table. Every row states the number of slots: missing rows show, and a client with an
-	// old number finds no row to lock instead of a wrong one.
+	// old number finds no row to lock instead of a wrong one. On Galera a lock changes taken.
 	{"", "slot", ` (
     slot INT NOT NULL PRIMARY KEY,
     slots INT NOT NULL,
+    taken BIGINT NOT NULL DEFAULT 0,
     CHECK (slot >= 0 AND slot < slots)
 ) ENGINE=InnoDB`},
 

@@ -27,6 +27,7 @@ const (
 	TableExists         = 1050
 	ServerShutdown      = 1053
 	UnknownColumn       = 1054
+	DuplicateKey        = 1062
 	NoSuchThread        = 1094
 	KillDenied          = 1095
 	UnknownError        = 1105
@@ -141,6 +142,9 @@ func Classify(err error, request dialects.Request) error {
 	switch Number(err) {
 	case LockWaitTimeout, QueryInterrupted, StatementTimeout, QueryTimeout, LockNowait:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
+	case NodeNotReady:
+		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority of "+
+			"the nodes, or has not caught up with them: connect to another: %w", err)
 	case OnlyStatements:
 		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ: %w",
 			dialects.ErrIsolation, err)

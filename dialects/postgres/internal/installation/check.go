@@ -39,7 +39,7 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 			conn := func(q client.Querier) *checkConn {
 				return &checkConn{Querier: q, table: table, quoted: quoted, lease: lease}
 			}
-			return exclusion.Prove(proof, slots, conn(holder), conn(rival))
+			return exclusion.Prove(proof, slots, conn(holder), conn(rival), true)
 		})
 	})
 }
