@@ -10,7 +10,7 @@ MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser internal/c
 	examples/sqlc examples/ent bench
 
 # What .ci/width.go checks besides Go code.
-PAGES = README.md docs/models/README.md
+PAGES = README.md docs/models/README.md docs/models/steps.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \

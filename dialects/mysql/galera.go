@@ -88,8 +88,8 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 
 func certified(err error, request dialects.Request) error {
 	if server.Number(err) == server.UnknownColumn {
-		return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: "+
-			"ALTER TABLE %s ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
+		return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: ALTER TABLE %s "+
+			"ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
 	}
 	return err
 }

@@ -49,10 +49,10 @@ const (
 
 // Prove shows that the server locks rows. A slot that holder has must be refused to rival with the
 // exact error, skipped by SKIP LOCKED, and free for rival afterwards. One that holder shares must
-// be refused to rival alone, and not shared, where sharing is asked for. Otherwise the error is dialects.ErrUnsafeEngine. Slots
-// that others hold prove nothing, and are an error without that name. "An error came back" would be
-// no proof: some engines answer NOWAIT with a syntax error, and without
-// it wait for nobody.
+// be refused to rival alone, and not shared, where sharing is asked for. Otherwise the error is
+// dialects.ErrUnsafeEngine. Slots that others hold prove nothing, and are an error without that
+// name. "An error came back" would be no proof: some engines answer NOWAIT with a syntax error, and
+// without it wait for nobody.
 func Prove(ctx context.Context, slots int, holder, rival Conn, sharing bool) error {
 	const attempts = 10 // another client of the same table may hold a slot
 	var reason error

@@ -143,8 +143,8 @@ func Classify(err error, request dialects.Request) error {
 	case LockWaitTimeout, QueryInterrupted, StatementTimeout, QueryTimeout, LockNowait:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case NodeNotReady:
-		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority of "+
-			"the nodes, or has not caught up with them: connect to another: %w", err)
+		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority "+
+			"of the nodes, or has not caught up with them: connect to another: %w", err)
 	case OnlyStatements:
 		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ: %w",
 			dialects.ErrIsolation, err)
