@@ -36,8 +36,8 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
 	case (server.Number(err) == 0 || s.driver.unsure(err)) && !errors.Is(err, dialects.ErrLost):
-		err = fmt.Errorf("%w: the connection, or the cluster, broke before or during COMMIT, and whether it took place "+
-			"is unknown: %w", dialects.ErrLost, err)
+		err = fmt.Errorf("%w: the connection, or the cluster, broke before or during COMMIT, and whether it took "+
+			"place is unknown: %w", dialects.ErrLost, err)
 	}
 	return errors.Join(err, s.rollback(ctx))
 }
