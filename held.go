@@ -77,7 +77,9 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 			}
 		}
 	}
-	request.Values = rest
+	if request.Values = rest; len(rest) == 0 { // for an Exec, which has all
+		request.Permit, request.Beside = nil, nil
+	}
 	for _, one := range []dialects.Request{exclusive, request} {
 		if len(one.Values) > 0 || one.Exec != nil {
 			missing = append(missing, one)

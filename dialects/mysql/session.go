@@ -231,7 +231,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		front = "SAVEPOINT " + name
 		at.flight = s.flightOf(request, name)
 	}
-	locks := len(request.Values) > 0 || request.Permit != nil
+	locks := len(request.Values) > 0
 	if locks {
 		err = s.currentReads(ctx)
 	}

@@ -185,7 +185,7 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 		on.flight = s.flightInside(request)
 	}
 	for {
-		if on.flight == nil && len(request.Values) == 0 && request.Permit == nil { // only statements are left
+		if on.flight == nil && len(request.Values) == 0 { // only statements are left
 			return dialects.Grant{}, nil
 		}
 		got, err := s.tryGuestLock(ctx, request, on)

@@ -65,7 +65,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	if on.as != owner {
 		p.add(client.WaitSavepoint)
 	}
-	if len(request.Values) == 0 && request.Permit == nil {
+	if len(request.Values) == 0 { // all is held
 		p.add(sqltext.Silent(on.nest))
 		return p, nil
 	}
