@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock"
@@ -108,7 +109,7 @@ func (m Metrics) byKey() []exposition.Gauge {
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(m.Keys))) {
 		var found tally
 		for _, h := range m.Holdings {
-			if h.Key == key {
+			if isOf(h, key) {
 				found.add(h)
 			}
 		}
@@ -117,6 +118,13 @@ func (m Metrics) byKey() []exposition.Gauge {
 		}
 	}
 	return gauges
+}
+
+// isOf tells whether a lock is that of a key, as far as the server shows: where it shows a beginning
+// only, that of another key may be the same.
+func isOf(h txlock.Holding, key string) bool {
+	beginning, short := strings.CutSuffix(h.Key, "…")
+	return h.Key == key || short && beginning != "" && strings.HasPrefix(key, beginning)
 }
 
 func (m Metrics) byElection() []exposition.Gauge {

@@ -21,7 +21,8 @@ func TestMetrics(t *testing.T) {
 	locks := &still{}
 	claim := held("seat", "")
 	claim.Column, claim.Holder = "claim", &txlock.Session{By: "cart", For: time.Hour}
-	locks.show([]txlock.Holding{held("sku:42", "1", "2", "3"), held("a\nsecret", "4"), claim}, nil)
+	locks.show([]txlock.Holding{held("sku:42", "1", "2", "3"), held("a\nsecret", "4"), claim,
+		held("tenant:4711/nig…", "5", "6"), held("…", "7")}, nil)
 	leader := func(context.Context) (txlock.Leader, error) {
 		return txlock.Leader{Identity: "me", Term: 7, Since: time.Unix(1000, 0)}, nil
 	}
@@ -31,7 +32,7 @@ func TestMetrics(t *testing.T) {
 	p := pageOf(t, locks, Every(leastEvery), Token(token), Leads("reports", leader), Leads("mails", nobody),
 		Leads("others", unknown))
 	ask := func(given string) (int, string) {
-		r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics?key=sku:42&key=a%22b", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics?key=sku:42&key=a%22b&key=tenant:4711/nightly", nil)
 		r.Header.Set("Authorization", "Bearer "+given)
 		answer := httptest.NewRecorder()
 		p.ServeHTTP(answer, r)
@@ -44,13 +45,15 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, 200, code)
 	for _, line := range []string{
 		"txlock_status_up 1",
-		`txlock_status_held{table="txlock_slots",kind="lock"} 2`,
-		`txlock_status_waiting_sessions{table="txlock_slots",kind="lock"} 2`,
+		`txlock_status_held{table="txlock_slots",kind="lock"} 4`,
+		`txlock_status_waiting_sessions{table="txlock_slots",kind="lock"} 3`,
 		`txlock_status_oldest_hold_seconds{table="txlock_slots",kind="lock"} 60`,
 		`txlock_status_oldest_hold_seconds{table="txlock_slots",kind="claim"} 3600`,
 		`txlock_status_oldest_wait_seconds{table="txlock_slots",kind="lock"} 2`,
 		`txlock_status_key_hold_seconds{key="sku:42"} 60`,
 		`txlock_status_key_held{key="a\"b"} 0`,
+		`txlock_status_key_held{key="tenant:4711/nightly"} 1`,
+		`txlock_status_key_wait_seconds{key="tenant:4711/nightly"} 1`,
 		`txlock_status_leader{election="reports"} 1`,
 		`txlock_status_leader{election="mails"} 0`,
 		`txlock_status_leader_term{election="reports"} 7`,

@@ -202,6 +202,18 @@ func (k *kubelet) rollOut(pods []*pod) {
 // nobody led, in order of length.
 func (k *kubelet) gaps() (gaps []time.Duration) {
 	k.t.Helper()
+	// What a pod has written is read by a goroutine of its own: the later term may be noted first.
+	eventually.True(k.t, "all terms but one have ended", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		led := 0
+		for _, t := range k.terms {
+			if t.end.IsZero() {
+				led++
+			}
+		}
+		return led <= 1
+	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	slices.SortFunc(k.terms, func(a, b *term) int { return a.from.Compare(b.from) })

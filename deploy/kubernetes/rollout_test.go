@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/tier"
 	"github.com/txlock/txlock/internal/wire"
@@ -108,9 +109,13 @@ func TestRollingUpdate(t *testing.T) {
 		require.GreaterOrEqual(t, len(gaps), rollouts)
 		t.Logf("%d rollouts, %d leaders: nobody led for %v (median), %v (p99), %v (longest)", rollouts, len(k.terms),
 			percentile(gaps, 50), percentile(gaps, 99), gaps[len(gaps)-1])
-		require.Less(t, percentile(gaps, 50), time.Second) // a loaded machine is no reason to be red
+		require.Less(t, percentile(gaps, 50), atOnce)
 	})
 }
+
+// atOnce is far below a lease of 30 s. A loaded machine is no reason to be red: the figures are in
+// the log.
+const atOnce = 5 * time.Second
 
 // percentile is of what is in order, by nearest rank.
 func percentile(sorted []time.Duration, p int) time.Duration {
@@ -136,7 +141,7 @@ func TestKilled(t *testing.T) {
 		}
 		gaps := k.gaps()
 		t.Logf("%d kills: nobody led for %v (median), %v (longest)", len(gaps), percentile(gaps, 50), gaps[len(gaps)-1])
-		require.Less(t, percentile(gaps, 50), 2*time.Second)
+		require.Less(t, percentile(gaps, 50), atOnce)
 	})
 }
 
@@ -156,8 +161,10 @@ func TestLostNode(t *testing.T) {
 		was := k.leading()
 		k.start()
 		silent := time.Now()
-		nodes[was.pod.number].Behave(wire.Network{Drop: true})
-		require.Equal(t, http.StatusOK, k.probe(was.pod, "/livez"))
+		node := nodes[was.pod.number]
+		node.Behave(wire.Network{Drop: true}) // the pod's new connections
+		require.NoError(t, node.Silence())    // those it has: not even a close is heard
+		eventually.True(t, "the pod is alive", func() bool { return k.probe(was.pod, "/livez") == http.StatusOK })
 		require.False(t, k.ready(was.pod))
 		now := k.next(was)
 		gap := k.gaps()[0]
