@@ -4,6 +4,7 @@ package kubernetes_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +65,21 @@ func TestManifests(t *testing.T) {
 	require.Equal(t, []string{"apps/v1 Deployment", "policy/v1 PodDisruptionBudget"}, []string{
 		m.deployment.APIVersion + " " + m.deployment.Kind, m.budget.APIVersion + " " + m.budget.Kind,
 	})
+	restricted(t, template.Spec)
 	for name, job := range m.jobs {
 		require.Equal(t, "batch/v1 CronJob", job.APIVersion+" "+job.Kind, name)
+		restricted(t, job.Spec.JobTemplate.Spec.Template.Spec)
+	}
+}
+
+// restricted requires what the Pod Security Standard of that name does, and no token.
+func restricted(t *testing.T, pod core.PodSpec) {
+	t.Helper()
+	require.False(t, *pod.AutomountServiceAccountToken)
+	require.True(t, *pod.SecurityContext.RunAsNonRoot)
+	require.Equal(t, core.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		require.False(t, *container.SecurityContext.AllowPrivilegeEscalation, container.Name)
+		require.Equal(t, []core.Capability{"ALL"}, container.SecurityContext.Capabilities.Drop, container.Name)
 	}
 }
