@@ -130,7 +130,15 @@ class Main {
 var foreignPostgres = []foreign{
 	{
 		name: "psycopg", tool: python, heading: "### Python, psycopg", language: "python", file: "client.py",
-		rest: fmt.Sprintf(pythonRest, "conn = psycopg.connect(address)",
+		rest: fmt.Sprintf(pythonRest, `conn = psycopg.connect(address)
+conn.execute("select 1")
+try:
+    with locked(conn, key):
+        pass
+except psycopg.ProgrammingError:
+    pass
+assert conn.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS, "the caller's transaction has ended"
+conn.rollback()`,
 			`(n,) = work.execute("select n from COUNTER").fetchone()`),
 	},
 	{
@@ -164,7 +172,14 @@ var foreignMySQL = []foreign{
 var fullForeignPostgres = []foreign{
 	{
 		name: "Ruby", tool: ruby, heading: "### Ruby, pg", language: "ruby", file: "client.rb",
-		rest: fmt.Sprintf(rubyRest, "conn = PG.connect(address)", `work.exec("select n from COUNTER")[0]["n"].to_i`,
+		rest: fmt.Sprintf(rubyRest, `conn = PG.connect(address)
+conn.exec("begin")
+begin
+  locked(conn, key) {}
+rescue RuntimeError
+end
+raise "the caller's transaction has ended" unless conn.transaction_status == PG::PQTRANS_INTRANS
+conn.exec("rollback")`, `work.exec("select n from COUNTER")[0]["n"].to_i`,
 			"exec"),
 	},
 	{
