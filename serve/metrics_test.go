@@ -21,8 +21,10 @@ func TestMetrics(t *testing.T) {
 	locks := &still{}
 	claim := held("seat", "")
 	claim.Column, claim.Holder = "claim", &txlock.Session{By: "cart", For: time.Hour}
-	locks.show([]txlock.Holding{held("sku:42", "1", "2", "3"), held("a\nsecret", "4"), claim,
-		held("tenant:4711/nig…", "5", "6"), held("…", "7")}, nil)
+	locks.show([]txlock.Holding{
+		held("sku:42", "1", "2", "3"), held("a\nsecret", "4"), claim,
+		held("tenant:4711/nig…", "5", "6"), held("…", "7"),
+	}, nil)
 	leader := func(context.Context) (txlock.Leader, error) {
 		return txlock.Leader{Identity: "me", Term: 7, Since: time.Unix(1000, 0)}, nil
 	}
