@@ -120,8 +120,8 @@ func (m Metrics) byKey() []exposition.Gauge {
 	return gauges
 }
 
-// isOf tells whether a lock is that of a key, as far as the server shows: where it shows a beginning
-// only, that of another key may be the same.
+// isOf tells whether a lock is that of a key, as far as the server shows it. Where it shows the
+// beginning only, another key may have the same one.
 func isOf(h txlock.Holding, key string) bool {
 	beginning, short := strings.CutSuffix(h.Key, "…")
 	return h.Key == key || short && beginning != "" && strings.HasPrefix(key, beginning)

@@ -34,7 +34,8 @@ func TestMetrics(t *testing.T) {
 	p := pageOf(t, locks, Every(leastEvery), Token(token), Leads("reports", leader), Leads("mails", nobody),
 		Leads("others", unknown))
 	ask := func(given string) (int, string) {
-		r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics?key=sku:42&key=a%22b&key=tenant:4711/nightly", nil)
+		r := httptest.NewRequest(http.MethodGet,
+			"http://localhost/metrics?key=sku:42&key=a%22b&key=tenant:4711/nightly", nil)
 		r.Header.Set("Authorization", "Bearer "+given)
 		answer := httptest.NewRecorder()
 		p.ServeHTTP(answer, r)
