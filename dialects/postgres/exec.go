@@ -133,12 +133,13 @@ func (f *flight) read(columns [][]string, err error) error {
 	_, refused := client.Refused(err)
 	f.affected, f.failed = nil, nil
 	if f.inside {
-		f.unsent = refused || err != nil && state == "" && f.status() != client.Closed
+		f.unsent = refused && len(columns) < f.first ||
+			err != nil && !refused && state == "" && f.status() != client.Closed
 	} else {
 		f.unsent = err != nil && state == "" && len(columns) == 0 && f.status() == client.Idle
 	}
 	switch {
-	case f.unsent && !(f.inside && refused): // pgx refuses its text, say
+	case f.unsent: // pgx refuses its text, say
 		f.failed = errUncounted
 	case !f.inside && f.counted && f.isBroken(err) && (state == "" || f.failedAt(columns, err) >= len(f.Script)-1):
 		// The server's last words may come behind a COMMIT that took place.

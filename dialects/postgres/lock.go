@@ -225,7 +225,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		unsent = f.unsent
 	}
 	switch state := server.State(failed); {
-	case state == server.NoTransaction, !unsent && server.Broken(failed):
+	case state == server.NoTransaction, !unsent && (flight{}).isBroken(failed):
 		return got, dialects.Lost(err)
 	case state == server.AbortedBefore, failed != nil && state == "" && answered == 0: // no savepoint is set
 		return got, err

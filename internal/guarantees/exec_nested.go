@@ -78,6 +78,7 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 					require.NotErrorIs(t, err, txlock.ErrNotAcquired, one.SQL)
 					require.Equal(t, i < 3, errors.Is(err, txlock.ErrRows), "%s: %v", one.SQL, err)
 					s.Taken(t, outer)
+					s.Taken(t, key)
 				}
 			}
 		}

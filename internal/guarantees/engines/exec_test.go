@@ -313,7 +313,57 @@ func otherTypes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		SQL: "UPDATE " + table + " SET n = @n WHERE id = 1", Args: []any{pgx.NamedArgs{"n": 4}},
 	}))
 	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+table+" WHERE id = 1"))
+	mood := table + "_mood"
+	f.AsAdmin(t, "CREATE TYPE "+mood+" AS ENUM ('x')")
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE "+mood+" USING 'x'")
+	require.Error(t, set("x"), "it is sent as a number")
+	require.NoError(t, set("x"))
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE int USING 4")
+	f.AsAdmin(t, "DROP TYPE "+mood)
+	_ = set(4)
+	require.NoError(t, set(4), "the type that was told is gone")
 	f.AsAdmin(t, "CREATE RULE r AS ON UPDATE TO "+table+" DO ALSO INSERT INTO "+table+" VALUES (9, 0, '')")
 	require.NoError(t, set(5))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 9"))
+}
+
+// The types of arguments are asked for behind the lock. The server locks the tables of a statement
+// that it reads: a holder that then wants one for itself would be in a circle with who waits for
+// its lock. And where it has one, a try that reads first would wait.
+func TestNestedExecReadsBehindTheLock(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		readsBehind(t, e, testbed.PostgresPgx[0])
+		readsBehind(t, e, testbed.PgxOnPool("cache describe"))
+		readsBehind(t, e, testbed.PostgresSQL[0])
+	})
+}
+
+func readsBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	holder, f := testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int, n int")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0)")
+	add := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + $1", Args: []any{1}, Rows: 1}
+	done := make(chan error, 1)
+	require.NoError(t, holder.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
+		go func() {
+			done <- f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+				_, err := f.Locks.Mutex(f.Key("a")).Exec(ctx, add)
+				return err
+			})
+		}()
+		f.Waiters(t, 1)
+		require.NoError(t, holder.Exec(ctx, tx, "LOCK TABLE "+table))
+		return f.Locks.Mutex(f.Key("further")).Do(background, func(ctx context.Context, _ Tx) error {
+			brief, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			_, err := f.Locks.Mutex(f.Key("a")).TryExec(brief, add)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired)
+			_, err = f.Locks.Mutex(f.Key("a")).Within(50*time.Millisecond).Exec(brief, add)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired)
+			return brief.Err()
+		})
+	}))
+	require.NoError(t, testbed.Receive(t, done))
+	require.Equal(t, 1, f.Total(t, "SELECT n FROM "+table))
 }

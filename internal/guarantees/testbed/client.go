@@ -117,7 +117,7 @@ func sqlClient(open func(dsn string) (*sql.DB, error)) Client[*sql.Tx] {
 	}
 }
 
-// PgxOnPool is pgx on the caller's pool, in its usual mode or with the simple protocol.
+// PgxOnPool is pgx on the caller's pool, in its usual mode or in another.
 func PgxOnPool(mode string) Client[pgx.Tx] {
 	c := pgxClient
 	c.Name = "pgxpool"
@@ -130,8 +130,11 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 		if size > 0 {
 			config.MaxConns = int32(size)
 		}
-		if mode != "" {
+		switch mode {
+		case "simple protocol":
 			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		case "cache describe":
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		}
 		p, err := pgxpool.NewWithConfig(context.Background(), config)
 		require.NoError(t, err)

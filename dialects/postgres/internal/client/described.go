@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,22 +18,24 @@ import (
 // A statement of the caller's that travels with a savepoint in front must fail behind it. pgx would
 // prepare one that it does not know ahead of all. So it is sent past pgx, as the library's own are,
 // with its arguments as pgx encodes them. For their types the server is asked once, behind the
-// savepoint. When they have changed since, the statement may fail once, as one of pgx's own does
-// that was prepared before.
+// lock: to read a statement, it locks the tables in it, which the lock's holder may want next. When
+// they have changed since, the statement may fail once, as one of pgx's own does that was prepared
+// before.
 type described map[string][]uint32
 
 var errRewritten = errors.New("an argument rewrites the text, which pgx alone does")
 
 // fly is sendUnnamed for a script with statements of the caller's. It takes two trips when the
 // server has to tell types. A statement that the server does not know, or whose arguments do not
-// fit it, is refused.
+// fit it, is refused when all in front of the caller's has run.
 func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, safe func()) (
 	columns [][]string, err error,
 ) {
 	if len(d) > maxPrepared {
 		clear(d)
 	}
-	ask, sent := s[:1:1], make([]arguments, len(s))
+	var ask sqltext.Script
+	sent := make([]arguments, len(s))
 	for i, statement := range s {
 		if work := statement.Work; work != nil && len(work.Args) > 0 {
 			if _, rewrites := work.Args[0].(pgx.QueryRewriter); rewrites {
@@ -43,11 +46,12 @@ func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, sa
 			ask = append(ask, statement)
 		}
 	}
-	if len(ask) > 1 {
-		if columns, err = d.describe(ctx, conn.PgConn(), ask, safe); err != nil {
+	if len(ask) > 0 {
+		first := s.FirstWork()
+		if columns, err = d.describe(ctx, conn.PgConn(), s[:first], sent[:first], ask, safe); err != nil {
 			return columns, err
 		}
-		s, sent = s[1:], sent[1:]
+		s, sent = s[first:], sent[first:]
 		for i, statement := range s {
 			if sent[i], err = d.encode(conn, statement); err != nil {
 				return columns, refused{statement.Work, err}
@@ -63,31 +67,33 @@ func (d described) fly(ctx context.Context, conn *pgx.Conn, s sqltext.Script, sa
 	return append(columns, further...), err
 }
 
-// mayBeOutdated tells whether an error of the server may come from types that have changed. A
-// verdict of ours does not.
+// mayBeOutdated tells whether an error of the server may come from types that have changed, or are
+// gone. A verdict of ours does not.
 func mayBeOutdated(err error) bool {
-	const data = "22" // a class
+	const data, internal = "22", "XX" // classes
 	state := server.State(err)
-	return strings.HasPrefix(state, server.BadText) || strings.HasPrefix(state, data) &&
-		!strings.Contains(err.Error(), `"txlock: `)
+	return strings.HasPrefix(state, server.BadText) || strings.HasPrefix(state, internal) ||
+		strings.HasPrefix(state, data) && !strings.Contains(err.Error(), `"txlock: `)
 }
 
-// describe runs the first statement, and asks for the types of those behind it.
-func (d described) describe(ctx context.Context, conn *pgconn.PgConn, s sqltext.Script, safe func()) (
-	columns [][]string, err error,
-) {
-	sent := make([]arguments, len(s))
-	for i := range s {
-		sent[i].asked = i > 0
+// describe runs what is in front, and asks for the types of the statements of the caller's.
+func (d described) describe(ctx context.Context, conn *pgconn.PgConn, front sqltext.Script, sent []arguments,
+	ask sqltext.Script, safe func(),
+) (columns [][]string, err error) {
+	s := slices.Concat(front, ask)
+	sent = slices.Concat(sent, make([]arguments, len(ask)))
+	first := len(front)
+	for i := range ask {
+		sent[first+i].asked = true
 	}
 	columns, err = sendWith(ctx, conn, s, sent, safe)
-	for i := 1; i < len(columns); i++ {
+	for i := first; i < len(columns); i++ {
 		d[s[i].SQL] = sent[i].types
 	}
-	if at := len(columns); err != nil && at > 0 && at < len(s) {
+	if at := len(columns); err != nil && at >= first && at < len(s) {
 		err = refused{s[at].Work, err}
 	}
-	return columns[:min(1, len(columns))], err
+	return columns[:min(first, len(columns))], err
 }
 
 func (d described) encode(conn *pgx.Conn, s sqltext.Statement) (arguments, error) {

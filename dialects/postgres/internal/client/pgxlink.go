@@ -15,6 +15,7 @@ type pgxLink struct {
 	use     func(work func(*pgx.Conn) error) error
 	past    bool     // see sendsPast
 	byText  bool     // statements travel as one text, which the server reads before it runs any
+	ahead   bool     // pgx has the server read statements of the caller's before it runs those in front
 	backend *backend // nil: cancel requests interrupt
 	described
 }
@@ -30,7 +31,9 @@ func (l pgxLink) querier(pool elsewhere) (q Querier, err error) {
 		return nil
 	})
 	q.Run, q.Flight = l.Run, inTwo(l.Run)
-	if l.past && l.backend == nil {
+	if l.ahead {
+		q.Flight = inTwo(behindLock(l.Run))
+	} else if l.past {
 		q.Flight = func(ctx context.Context, s sqltext.Script, safe func()) (columns [][]string, err error) {
 			err = l.use(func(conn *pgx.Conn) (err error) {
 				columns, err = l.fly(ctx, conn, s, safe)

@@ -146,11 +146,12 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 	data := conn.PgConn().CustomData()
 	k, known := data[key].(*kept)
 	if !known {
+		mode, past, b := conn.Config().DefaultQueryExecMode, sendsPast(conn), backendOf(conn)
+		byText := mode == pgx.QueryExecModeSimpleProtocol
 		k = &kept{link: pgxLink{
-			use:     func(work func(*pgx.Conn) error) error { return work(conn) },
-			past:    sendsPast(conn),
-			byText:  conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol,
-			backend: backendOf(conn), described: make(described),
+			use:  func(work func(*pgx.Conn) error) error { return work(conn) },
+			past: past, byText: byText, ahead: (!past || b != nil) && !byText && mode != pgx.QueryExecModeExec,
+			backend: b, described: make(described),
 		}}
 		if k.link.past {
 			k.prepared = &prepared{names: make(map[string]string)}

@@ -51,3 +51,21 @@ func inTwo(run func(context.Context, sqltext.Script) ([][]string, error)) func(c
 		return append(columns, further...), err
 	}
 }
+
+// behindLock sends statements of the caller's when what is in front of them has run. To read them,
+// the server locks their tables.
+func behindLock(run func(context.Context, sqltext.Script) ([][]string, error)) func(context.Context, sqltext.Script) (
+	[][]string, error) {
+	return func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+		first := s.FirstWork()
+		if first <= 0 {
+			return run(ctx, s)
+		}
+		columns, err := run(ctx, s[:first])
+		if err != nil {
+			return columns, err
+		}
+		further, err := run(ctx, s[first:])
+		return append(columns, further...), err
+	}
+}

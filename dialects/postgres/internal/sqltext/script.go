@@ -42,8 +42,11 @@ type Work struct {
 
 // Works tells whether a statement of the caller's is among them. Only the client library knows how
 // its arguments travel.
-func (s Script) Works() bool {
-	return slices.ContainsFunc(s, func(statement Statement) bool { return statement.Work != nil })
+func (s Script) Works() bool { return s.FirstWork() >= 0 }
+
+// FirstWork is the position of the first statement of the caller's, or -1.
+func (s Script) FirstWork() int {
+	return slices.IndexFunc(s, func(statement Statement) bool { return statement.Work != nil })
 }
 
 // With is a statement with arguments.
