@@ -80,14 +80,22 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 		}
 		if changed, err := result.RowsAffected(); err != nil || changed != int64(len(request.Values)) {
 			return errors.Join(err, fmt.Errorf("%w: of the cluster's %d rows the session has changed %d: "+
-				"its wsrep_on must be ON", dialects.ErrUnsafeEngine, len(request.Values), changed))
+				"its wsrep_on must be ON, and its binlog_format ROW, on this node of Galera", dialects.ErrUnsafeEngine,
+				len(request.Values), changed))
 		}
 		return nil
 	})
 }
 
 func certified(err error, request dialects.Request) error {
-	if server.Number(err) == server.UnknownColumn {
+	switch server.Number(err) {
+	case server.WrongValue:
+		return fmt.Errorf("%w: the session does not send its changes to the other nodes of the Galera cluster: its "+
+			"wsrep_on must be ON: %w", dialects.ErrUnsafeEngine, err)
+	case server.WrongArguments:
+		return fmt.Errorf("%w: the transaction has sent fragments of another wsrep_trx_fragment_unit to the Galera "+
+			"cluster, and cannot change it: take the lock first: %w", dialects.ErrUnsafeEngine, err)
+	case server.UnknownColumn:
 		return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: ALTER TABLE %s "+
 			"ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
 	}

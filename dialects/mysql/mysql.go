@@ -105,7 +105,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	s := &session{driver: d, conn: conn, lease: request.Lease, behind: request.Behind}
 	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		s.close()
-		return nil, got, err
+		return nil, got, server.Classify(err, request)
 	}
 	if request.Claim != nil && s.conn.Several {
 		if _, err := s.byStatement(ctx); err != nil {
@@ -179,7 +179,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	err := d.pool.Identify(clean, tx)
 	cancel()
 	if err != nil {
-		return err
+		return server.Classify(err, request)
 	}
 	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request, "")
 	return err

@@ -55,6 +55,7 @@ func TestGalera(t *testing.T) {
 		{"one holder on all nodes", oneHolderOnAllNodes},
 		{"waits end", waitsEnd},
 		{"what cannot be kept is refused", whatCannotBeKeptIsRefused},
+		{"the first question has no answer", theFirstQuestionHasNoAnswer},
 		{"a node cut off", aNodeCutOff}, // last
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, g) })
@@ -271,12 +272,49 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	defer alone.Close()
 	_, err = txlock.New(mysql.New(alone)).Mutex("k").TryLock(background)
 	refused(err)
+	conn, err := g.db[0].Conn(background)
+	require.NoError(t, err)
+	defer conn.Close()
+	for _, first := range []string{
+		"SET wsrep_on = OFF", "SET binlog_format = 'STATEMENT'",
+		"SET wsrep_trx_fragment_unit = 'bytes', wsrep_trx_fragment_size = 1",
+	} {
+		_, err = conn.ExecContext(background, first)
+		require.NoError(t, err)
+		tx, err := conn.BeginTx(background, nil)
+		require.NoError(t, err)
+		_, err = tx.Exec("UPDATE counters SET value = value + 1 WHERE k = 4")
+		require.NoError(t, err)
+		refused(locks.Mutex("k").LockTx(background, tx))
+		require.NoError(t, tx.Rollback())
+		_, err = conn.ExecContext(background, "SET wsrep_on = DEFAULT, binlog_format = DEFAULT, "+
+			"wsrep_trx_fragment_unit = DEFAULT, wsrep_trx_fragment_size = DEFAULT")
+		require.NoError(t, err)
+	}
 	g.exec(t, 0, "CREATE TABLE old LIKE txlock_slots", "ALTER TABLE old DROP COLUMN taken",
 		"INSERT INTO old VALUES (0, 1)")
 	_, err = txlock.New(mysql.New(g.db[0]), txlock.WithTable("old")).Mutex("k").TryLock(background)
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)
 	require.ErrorContains(t, err, "ADD COLUMN taken")
 	refused(locks.Election("e", "me").Lead(background, func(context.Context, int64) error { return nil }))
+}
+
+// A Locker that meets the server first in a transaction that another node has ended does not take
+// it for a server that is no node.
+func theFirstQuestionHasNoAnswer(t *testing.T, g *cluster) {
+	locks := txlock.New(mysql.New(g.db[0]))
+	tx, err := g.db[0].Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	require.NoError(t, increment(background, tx, 5))
+	g.exec(t, 1, "UPDATE counters SET value = 10 WHERE k = 5")
+	require.EqualValues(t, 10, g.value(t, 0, 5))
+	require.ErrorIs(t, locks.Mutex("first").LockTx(background, tx), txlock.ErrDeadlock)
+	require.NoError(t, locks.Mutex("first").Do(background, func(context.Context, *sql.Tx) error {
+		_, err := g.locks[1].Mutex("first").TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		return nil
+	}))
 }
 
 // A node that is cut off from the others commits nothing, and the holder there is told. The others

@@ -22,10 +22,7 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 		return nil
 	}
 	identity, err := identityOf(ctx, q)
-	switch {
-	case server.Interrupted(err): // the next call asks again
-		return nil
-	case err != nil:
+	if err != nil { // without an answer, a lock on Galera would be one of its node alone
 		return err
 	}
 	p.mute.Store(identity["performance_schema"] == "OFF")
@@ -72,12 +69,16 @@ func keepsToItself(ctx context.Context, q server.Querier, identity map[string]st
 	return err
 }
 
-// identityOf is what the server answers. One that does not take the question is an unknown one.
+// identityOf is what the server answers. One that does not take the question is an unknown one. A
+// question that came in a bad moment, as in a transaction that another has ended, has no answer.
 func identityOf(ctx context.Context, q server.Querier) (map[string]string, error) {
 	identity := map[string]string{}
 	rows, err := q.QueryContext(ctx, identitySQL)
+	if server.Interrupted(err) { // once, by what was meant for the statement before
+		rows, err = q.QueryContext(ctx, identitySQL)
+	}
 	switch {
-	case server.Number(err) != 0 && !server.Interrupted(err):
+	case server.Number(err) != 0 && !server.Passing(err):
 		return identity, nil
 	case err != nil:
 		return nil, err

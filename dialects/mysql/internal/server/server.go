@@ -37,8 +37,10 @@ const (
 	TooManyOfUser       = 1203 // connections
 	LockWaitTimeout     = 1205 // on MariaDB also NOWAIT
 	LockDeadlock        = 1213 // the transaction is rolled back
+	WrongArguments      = 1210
 	TooManyOfAccount    = 1226
 	NoGlobalPrivilege   = 1227
+	WrongValue          = 1231 // of a variable
 	SeveralRows         = 1242 // of a subquery that must have one
 	OnlyReads           = 1290 // read_only
 	NoSuchSavepoint     = 1305
