@@ -40,8 +40,8 @@ test: ## everything that protects the promise, on every engine: about 12 minutes
 	@echo "the root's guarantees; a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee"
 	@echo "with the other of two clients of an engine, most of internal/anydriver, 800 of 1000 races between a"
 	@echo "cancel and the grant, switchovers in the torture program, pairs by themselves, a strict umask,"
-	@echo "a fleet with the last release, a PostgreSQL 15 that becomes an 18, most rollouts of deploy/kubernetes, whether"
-	@echo "bench tells a lock from none, and each guarantee alone, with a look at what goroutines it leaves"
+	@echo "a fleet with the last release, a PostgreSQL 15 that becomes an 18, most rollouts of deploy/kubernetes,"
+	@echo "drizzle-kit, whether bench tells a lock from none, and each guarantee alone, with a look at what goroutines it leaves"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes

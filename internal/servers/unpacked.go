@@ -20,11 +20,11 @@ var unpackScript string
 //go:embed unpack_npm.sh
 var unpackNPMScript string
 
-// Packages are packages of Debian, or one of npm.
+// Packages are packages of Debian, or of npm.
 type Packages struct {
-	Suite     string // of Debian; or "npm-" and the version of the package
-	Names     []string
-	Libraries bool // with all libraries that they need, so that they run on other releases too
+	Suite     string   // of Debian; or "npm-" and a version or a day, which names the folder in the cache
+	Names     []string // those of npm with @ and the version
+	Libraries bool     // with all libraries that they need, so that they run on other releases too
 }
 
 // packages are the packages with a database of this kind.
@@ -53,25 +53,24 @@ const ofNPM = "npm-"
 // postgresOfNPM is a PostgreSQL that Debian's releases do not have.
 func postgresOfNPM(version string) Packages {
 	architecture := map[string]string{"amd64": "x64"}[runtime.GOARCH]
-	return Packages{ofNPM + version, []string{"@embedded-postgres/linux-" + cmp.Or(architecture, runtime.GOARCH)}, true}
+	name := "@embedded-postgres/linux-" + cmp.Or(architecture, runtime.GOARCH) + "@" + version
+	return Packages{ofNPM + version, []string{name}, false} // what it needs is in it
 }
 
 // unpack is the command that unpacks them below root.
 func (p Packages) unpack(ctx context.Context, root string) (*exec.Cmd, error) {
-	needs, why := []string{"bash", "apt-get", "dpkg-deb", "tar"}, "this needs Debian or a release made of it"
-	arguments := append([]string{
-		"-c", unpackScript, "unpack", p.Suite, root, strconv.FormatBool(p.Libraries),
-	}, p.Names...)
-	if version, npm := strings.CutPrefix(p.Suite, ofNPM); npm {
-		needs, why = []string{"bash", "npm", "node", "tar"}, "this needs npm"
-		arguments = []string{"-c", unpackNPMScript, "unpack", p.Names[0] + "@" + version, root}
+	script, needs, why := unpackScript, []string{"bash", "apt-get", "dpkg-deb", "tar"},
+		"this needs Debian or a release made of it"
+	if strings.HasPrefix(p.Suite, ofNPM) {
+		script, needs, why = unpackNPMScript, []string{"bash", "npm", "node", "tar"}, "this needs npm"
 	}
 	for _, tool := range needs {
 		if _, err := exec.LookPath(tool); err != nil {
 			return nil, fmt.Errorf("%s: %w", why, err)
 		}
 	}
-	return exec.CommandContext(ctx, "bash", arguments...), nil
+	arguments := []string{"-c", script, "unpack", p.Suite, root, strconv.FormatBool(p.Libraries)}
+	return exec.CommandContext(ctx, "bash", append(arguments, p.Names...)...), nil
 }
 
 // unpacked downloads and unpacks packages, unless the cache has them. It returns the root of their
