@@ -67,7 +67,7 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 		}
 	}
 	ended := ctx.Err()
-	if deadline, ok := wait.Deadline(); ended == nil && ok && !time.Now().Before(deadline) {
+	if ended == nil && isOver(wait) {
 		ended = context.DeadlineExceeded
 	}
 	switch {
@@ -81,11 +81,18 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
 }
 
+// isOver tells whether a wait has ended. The server's clock, or a busy machine, may be ahead of the
+// timer of its context.
+func isOver(wait context.Context) bool {
+	deadline, limited := wait.Deadline()
+	return wait.Err() != nil || limited && !time.Now().Before(deadline)
+}
+
 // heldHere adds to the error of a wait in a new session that has ended that another session of the
 // Locker was begun for the same rows. Who waits for himself learns it so: no database sees that
 // circle.
 func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
-	if wait.Err() == nil || !errors.Is(err, ErrNotAcquired) || !l.isHeldHere(request, time.Time{}) {
+	if !isOver(wait) || !errors.Is(err, ErrNotAcquired) || !l.isHeldHere(request, time.Time{}) {
 		return err
 	}
 	return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
