@@ -81,8 +81,8 @@ func Literal(value dialects.Value) (string, error) {
 
 // CertifySQL changes the rows of a lock table with these numbers, and has a Galera cluster take the
 // change at once. In a session that keeps its writes to itself it changes no row: with wsrep_on =
-// OFF, and with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ,
-// and says nothing of it.
+// OFF, and with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE
+// READ, and says nothing of it.
 func CertifySQL(quoted, comment string, values []dialects.Value) string {
 	numbers := make([]string, len(values))
 	for i, value := range values {
