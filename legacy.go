@@ -89,7 +89,8 @@ func (l *Locker[Tx]) suits(beside []dialects.Legacy) error {
 	return nil
 }
 
-// besideLine tells lines with different locks beside the same rows apart: it has every name in full.
+// besideLine tells lines with different locks beside the same rows apart: it has every name in
+// full.
 func besideLine(locks []dialects.Legacy) string {
 	var all strings.Builder
 	for _, lock := range locks {

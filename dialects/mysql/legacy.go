@@ -16,10 +16,10 @@ import (
 )
 
 // Named is the lock of GET_LOCK(name, …), for Mutex.Beside of package txlock. Programs that hold it
-// on the same server, and the copy that Beside returns, exclude each other. MySQL does not know case
-// in names, MariaDB does. MySQL refuses a name of more than 64 characters, or with one outside the
-// Basic Multilingual Plane, and MariaDB one of more than 192 bytes (10.11). Work in such
-// a lock must not take or release the same name itself.
+// on the same server, and the copy that Beside returns, exclude each other. MySQL does not know
+// case in names, MariaDB does. MySQL refuses a name of more than 64 characters, or with one outside
+// the Basic Multilingual Plane, and MariaDB one of more than 192 bytes (10.11). Work in such a lock
+// must not take or release the same name itself.
 //
 // A name is one server's: not that of a whole Galera cluster, nor of a replication group.
 func Named(name string) dialects.Legacy {
