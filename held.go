@@ -93,7 +93,7 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 func (s *session[Tx]) lacksBeside(request dialects.Request) bool {
 	return slices.ContainsFunc(request.Beside, func(lock dialects.Legacy) bool {
 		held, known := s.held[besideOf(lock)]
-		return !known || held.scope != nil || held.shared && !request.Shared
+		return !known || held.scope != nil || held.shared && !request.SharesBeside
 	})
 }
 
@@ -112,8 +112,8 @@ func (s *session[Tx]) addHeld(request dialects.Request, got dialects.Grant, scop
 // takes nothing of what was locked before it. Another permit than before is another row.
 func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
 	for _, lock := range request.Beside {
-		if held, known := s.held[besideOf(lock)]; !known || held.shared && !request.Shared {
-			s.held[besideOf(lock)] = heldLock{shared: request.Shared, scope: scope}
+		if held, known := s.held[besideOf(lock)]; !known || held.shared && !request.SharesBeside {
+			s.held[besideOf(lock)] = heldLock{shared: request.SharesBeside, scope: scope}
 		}
 	}
 	for _, value := range request.Values {

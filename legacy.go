@@ -59,7 +59,7 @@ func (e *Election[Tx]) Beside(locks ...dialects.Legacy) *Election[Tx] {
 }
 
 // withLegacy is both lists in the order in which every client takes them. MySQL's names do not know
-// case.
+// case; MariaDB's do.
 func withLegacy(before, more []dialects.Legacy) ([]dialects.Legacy, error) {
 	all := slices.Concat(before, more)
 	slices.SortFunc(all, func(a, b dialects.Legacy) int {
@@ -89,7 +89,17 @@ func (l *Locker[Tx]) suits(beside []dialects.Legacy) error {
 	return nil
 }
 
-// besides is what errors, and the names of lines, say of locks beside rows.
+// besideLine tells lines with different locks beside the same rows apart: it has every name in
+// full.
+func besideLine(locks []dialects.Legacy) string {
+	var all strings.Builder
+	for _, lock := range locks {
+		fmt.Fprintf(&all, "%q", lock.Name)
+	}
+	return all.String()
+}
+
+// besides is what errors say of locks beside rows.
 func besides(locks []dialects.Legacy) string {
 	if len(locks) == 0 {
 		return ""

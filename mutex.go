@@ -118,6 +118,7 @@ type described interface {
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
 	request.Try, request.Shared, request.Exec, request.Beside = try, m.shared, m.statements, m.beside
+	request.SharesBeside = m.shared
 	return request, err
 }
 

@@ -101,7 +101,7 @@ func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 		return l.begin(ctx, wait, of, request, nil)
 	}
 	name := lineOf(request.Table, request.Column, request.Values...)
-	name.beside = besides(request.Beside)
+	name.beside = besideLine(request.Beside)
 	if request.Try {
 		place, ok, err := l.lines().Try(name)
 		if err == nil && !ok {

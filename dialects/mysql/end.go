@@ -100,7 +100,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 			_, err = s.conn.ExecContext(ctx, s.withRelease("ROLLBACK"))
 		}
 		if err == nil {
-			s.names = nil
+			s.released()
 		}
 	case s.loan == nil: // and nothing was written
 		err = s.restore(ctx, "SET "+commits)
@@ -125,7 +125,7 @@ func (s *session) endTx(ctx context.Context, end func() error) error {
 	s.conn.Owned.EndIn(ctx, s.withRelease(""))
 	err := end()
 	if err == nil {
-		s.names = nil
+		s.released()
 	}
 	return err
 }

@@ -16,9 +16,10 @@ import (
 )
 
 // Named is the lock of GET_LOCK(name, …), for Mutex.Beside of package txlock. Programs that hold it
-// on the same server, and the copy that Beside returns, exclude each other. The server does not
-// know case in names. It refuses one of more than 64 characters (MySQL), or of more than 192 bytes
-// (MariaDB 10.11). Work in such a lock must not take or release the same name itself.
+// on the same server, and the copy that Beside returns, exclude each other. MySQL does not know
+// case in names, MariaDB does. MySQL refuses a name of more than 64 characters, or with one outside
+// the Basic Multilingual Plane, and MariaDB one of more than 192 bytes (10.11). Work in such a lock
+// must not take or release the same name itself.
 //
 // A name is one server's: not that of a whole Galera cluster, nor of a replication group.
 func Named(name string) dialects.Legacy {
@@ -70,7 +71,7 @@ func nameSQL(lock dialects.Legacy) (string, error) {
 func takesNames(request dialects.Request, as role) error {
 	switch {
 	case len(request.Beside) == 0:
-	case request.Shared:
+	case request.SharesBeside:
 		return errors.New("a lock beside rows that are shared: GET_LOCK has no shared form")
 	case as == foreign:
 		return errors.New("a lock beside rows in LockTx: GET_LOCK stays with the session behind the caller's COMMIT, " +
@@ -93,24 +94,33 @@ func refusedName(request dialects.Request, err error) error {
 	return err
 }
 
-// nameLocks notes the names that the session is about to ask for, and takes those out of request
-// that it has. After an error undo gives the noted ones back.
-func (s *session) nameLocks(request *dialects.Request) (undo func(context.Context)) {
-	had := len(s.names)
-	request.Beside = slices.DeleteFunc(slices.Clone(request.Beside), func(lock dialects.Legacy) bool {
-		return slices.Contains(s.names, lock)
-	})
-	s.names = append(s.names, request.Beside...)
+// nameLocks notes the names that the session is about to ask for. After an error undo gives back
+// those that it had in no spelling before: RELEASE_LOCK of another spelling takes the lock away. A
+// name that the server refuses to take it also refuses to release. What may not be sent behind a
+// COMMIT then, whose answer its error would be, is sent apart.
+func (s *session) nameLocks(request dialects.Request) (undo func(context.Context)) {
+	had := slices.Clone(s.names)
+	var fresh []dialects.Legacy
+	for _, lock := range request.Beside {
+		lower := strings.ToLower(lock.Name) // as the server does; EqualFold knows fewer letters
+		if !slices.ContainsFunc(had, func(other dialects.Legacy) bool { return strings.ToLower(other.Name) == lower }) {
+			fresh = append(fresh, lock)
+		}
+		if !slices.Contains(had, lock) {
+			s.names = append(s.names, lock)
+		}
+	}
 	return func(ctx context.Context) {
-		fresh := s.names[had:]
 		if len(fresh) == 0 {
 			return
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		if s.exec(clean, releaseSQL(fresh)) == nil { // else they go with the session
-			s.names = s.names[:had]
+		if s.exec(clean, releaseSQL(fresh)) != nil {
+			s.apart = true
+			return
 		}
+		s.names = slices.DeleteFunc(s.names, func(lock dialects.Legacy) bool { return slices.Contains(fresh, lock) })
 	}
 }
 
@@ -128,14 +138,21 @@ func releaseSQL(names []dialects.Legacy) string {
 // both travel in one query.
 func (s *session) endWith(ctx context.Context, end string) error {
 	err := s.exec(ctx, s.withRelease(end))
-	if err == nil && s.conn.Several {
-		s.names = nil
+	if err == nil {
+		s.released()
 	}
 	return err
 }
 
+// released notes that the query of withRelease has succeeded.
+func (s *session) released() {
+	if s.conn.Several && !s.apart {
+		s.names = nil
+	}
+}
+
 func (s *session) withRelease(end string) string {
-	if len(s.names) == 0 || !s.conn.Several {
+	if len(s.names) == 0 || !s.conn.Several || s.apart {
 		return end
 	}
 	return joined(end, releaseSQL(s.names))

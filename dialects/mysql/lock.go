@@ -157,15 +157,16 @@ func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request
 // the first two has, each wait brings a limit of its own in its place.
 func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err error) bool {
 	switch {
-	case errors.Is(err, errOvertaken) && !request.Try && !ended(ctx):
+	case request.Try || ended(ctx):
+		return false
+	case errors.Is(err, errOvertaken):
 		breather()
 		return true
 	case isLimit(err, request):
 		d.limited.Store(true)
-	case server.Number(err) != server.LockWaitTimeout:
-		return false
+		return true
 	}
-	return !request.Try && !ended(ctx)
+	return server.Number(err) == server.LockWaitTimeout
 }
 
 // isLimit tells whether a limit of statements has ended the wait of request. In the wait for a name

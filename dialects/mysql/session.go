@@ -34,6 +34,7 @@ type session struct {
 	nested     string            // the savepoint that the last Join has set for the Nest behind it; empty: none
 	names      []dialects.Legacy // that it has, or may have
 	certified  *dialects.Request // by a cluster of Galera; nil elsewhere
+	apart      bool              // their release may be refused: see nameLocks
 }
 
 // start is begin. When the client library panics, as an argument of the caller's may have it do,
@@ -72,7 +73,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	at := s.place(owner)
 	at.flight = s.flightOf(request, "")
-	s.nameLocks(&request) // an end of the session gives them back
+	s.nameLocks(request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
 	if errors.Is(err, errNoFlight) {
 		at.flight = nil
@@ -242,15 +243,17 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	if locks {
 		err = s.currentReads(ctx)
 	}
+	undo := s.nameLocks(request)
+	defer func() { // not before another try: it may have rows by then, for which others wait with the name
+		if err != nil {
+			undo(ctx)
+		}
+	}()
 	for numbered := 0; ; {
 		if err != nil || !locks && at.flight == nil {
 			return got, err
 		}
-		asked := request
-		undo := s.nameLocks(&asked)
-		if got, err = s.driver.guestLock(ctx, at, asked, front); err != nil {
-			undo(ctx)
-		}
+		got, err = s.driver.guestLock(ctx, at, request, front)
 		switch {
 		case err == nil && at.flight != nil:
 			got.Affected = at.flight.affected

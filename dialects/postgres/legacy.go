@@ -37,7 +37,7 @@ func legacy(numbers ...int64) dialects.Legacy {
 // legacyCalls call function for the locks beside the rows of request. Argument is how a number
 // stands in the text.
 func legacyCalls(request dialects.Request, function string, argument func(number string) string) (calls []string) {
-	if request.Shared {
+	if request.SharesBeside {
 		function += "_shared"
 	}
 	for _, lock := range request.Beside {

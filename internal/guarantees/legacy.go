@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -359,6 +360,90 @@ func BesideNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Empty(t, others)
 	require.NoError(t, handed.Unlock(background))
 	require.NoError(t, testbed.Receive(t, others).Unlock(background))
+	old.free(t, a)
+	besideMany(t, f, old)
+	if f.Postgres {
+		besideSharing(t, f, old)
+	} else {
+		besideNames(t, f, old)
+	}
+}
+
+// besideMany shows that a session is not handed over to who asks for one more lock of many.
+func besideMany[Tx any](t *testing.T, f *testbed.Fixture[Tx], old *oldProgram) {
+	t.Helper()
+	a, b := oldLocks(f)
+	var more []dialects.Legacy
+	for i := range int32(3) {
+		more = append(more, postgres.AdvisoryPair(-1<<31, i))
+		if !f.Postgres {
+			more[i] = mysql.Named(fmt.Sprint(" ", f.Label, i))
+		}
+	}
+	few := f.Locks.Mutex(f.Key("dual")).Beside(more...)
+	holder, err := few.Beside(a.beside).Lock(background)
+	require.NoError(t, err)
+	next := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := few.Beside(b.beside).Lock(background)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- lock
+	}()
+	waitsBeside(t, f, 1) // at the server
+	require.NoError(t, holder.Unlock(background))
+	lock := testbed.Receive(t, next)
+	old.misses(t, b)
+	require.NoError(t, lock.Unlock(background))
+	old.free(t, a, b)
+}
+
+// besideSharing shows that a nested call with Shared shares the lock beside a row that its session
+// has alone.
+func besideSharing[Tx any](t *testing.T, f *testbed.Fixture[Tx], old *oldProgram) {
+	t.Helper()
+	a, _ := oldLocks(f)
+	plain := f.Locks.Mutex(f.Key("dual"))
+	lock, err := plain.Lock(background)
+	require.NoError(t, err)
+	_, err = old.conn.ExecContext(background, "SELECT pg_advisory_lock_shared("+a.arguments+")")
+	require.NoError(t, err)
+	nested, err := plain.Beside(a.beside).Shared().TryLock(lock.Context())
+	require.NoError(t, err)
+	_, err = old.conn.ExecContext(background, "SELECT pg_advisory_unlock_shared("+a.arguments+")")
+	require.NoError(t, err)
+	old.misses(t, a)
+	require.NoError(t, nested.Unlock(background))
+	require.NoError(t, lock.Unlock(background))
+	old.free(t, a)
+}
+
+// besideNames shows what becomes of names in another spelling, and of those that the server
+// refuses.
+func besideNames[Tx any](t *testing.T, f *testbed.Fixture[Tx], old *oldProgram) {
+	t.Helper()
+	a, _ := oldLocks(f)
+	plain, other := f.Locks.Mutex(f.Key("dual")), f.Locks.Mutex(f.Key("other"))
+	job := oldLock{"'" + f.Label + " Job'", mysql.Named(f.Label + " Job")}
+	lock, err := plain.Beside(job.beside).Lock(background)
+	require.NoError(t, err)
+	row, err := other.Lock(background)
+	require.NoError(t, err)
+	_, err = other.Beside(mysql.Named(f.Label + " job")).TryLock(lock.Context())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	old.misses(t, job)
+	require.NoError(t, row.Unlock(background))
+	require.NoError(t, lock.Unlock(background))
+	old.free(t, job)
+
+	table := f.MakeTable(t, "id int primary key")
+	tooLong := mysql.Named(strings.Repeat("é", 97))
+	require.NoError(t, plain.Do(background, func(ctx context.Context, tx Tx) error {
+		require.Error(t, other.Beside(a.beside, tooLong).TryDo(ctx, func(context.Context, Tx) error { return nil }))
+		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+	}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	old.free(t, a)
 }
 
