@@ -116,7 +116,7 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 	asked := time.Now()
 	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
-		return g, err
+		return g, sharedSlots(err, request, nil)
 	}
 	place.Granted()
 	if inner == nil { // the statements were run, and committed
@@ -235,6 +235,9 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	got, err = s.inner.Join(ctx, request)
+	if err != nil {
+		err = sharedSlots(err, request, s.heldKeys(request))
+	}
 	if errors.Is(err, ErrLost) {
 		s.lose(err)
 		return got, err

@@ -72,15 +72,9 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return d.takePermit(ctx, at, request, front)
 	}
 	limit, told, ours := d.limitOf(ctx, at, request)
-	tag := "" // names the statement in the process list
-	if ctx.Done() != nil {
-		tag = client.NewTag()
-	}
-	running := ctx
+	tag, running := client.NewTag(), ctx
 	if at.flight != nil { // the limit of the wait is the server's to keep
-		if running = request.Exec.Context; running.Done() != nil {
-			tag = client.NewTag()
-		}
+		running = request.Exec.Context
 	}
 	query, send, err := d.lockScript(at, request, limit, tag)
 	if err != nil {
@@ -104,7 +98,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, errPatience
 	}
 	if err != nil {
-		return got, server.Classify(refusedName(request, err), request)
+		return got, d.explainDeadlock(ctx, tag, server.Classify(refusedName(request, err), request))
 	}
 	var claim []string
 	if request.Claim != nil && at.marks && len(locked) > 0 {

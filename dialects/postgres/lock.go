@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // querier runs scripts on one connection.
@@ -172,11 +173,15 @@ func (q querier) explainDeadlock(ctx context.Context, failed error) error {
 	}
 	ask := sqltext.With("select pid || ' is ' || application_name from pg_stat_activity where pid <> pg_backend_pid() "+
 		"and pid = any(array(select m[1]::int from regexp_matches($1, ' ([0-9]+)[.]', 'g') m))", detail)
-	text := strings.ReplaceAll(detail, "\n", " ")
+	deadlock := dialects.DeadlockError{Err: failed, Told: strings.ReplaceAll(detail, "\n", " ")}
 	if columns, err := q.Run(ctx, sqltext.Script{ask}); err == nil && len(columns[0]) > 0 {
-		text += " " + strings.Join(columns[0], ", ")
+		deadlock.Told += " " + strings.Join(columns[0], ", ")
+		for _, other := range columns[0] {
+			_, _, claims := label.Read(other)
+			deadlock.Claims = append(deadlock.Claims, claims...)
+		}
 	}
-	return fmt.Errorf("%w (%s)", failed, text)
+	return deadlock
 }
 
 // explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED

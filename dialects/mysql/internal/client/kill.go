@@ -21,7 +21,7 @@ var (
 	tags    atomic.Uint64
 )
 
-// NewTag names a statement in the process list. No tag is part of another.
+// NewTag names a statement in what the server shows of it. No tag is part of another.
 func NewTag() string { return process + "-" + strconv.FormatUint(tags.Add(1), 10) + " " }
 
 // ErrUnreached says that only closing its connection could end the wait.
@@ -61,6 +61,18 @@ func (p *Pool) kill(ctx context.Context, tag string, patience time.Duration) err
 	}
 	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
 	return err
+}
+
+// Ask runs a query beside all sessions. It does not wait for long on a pool that is full.
+func (p *Pool) Ask(ctx context.Context, query string) ([][]string, error) {
+	brief, cancel := context.WithTimeout(ctx, interrupt.PatienceWith(p.Control))
+	defer cancel()
+	conn, err := p.Control.Conn(brief)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return server.Grid(ctx, conn, query)
 }
 
 // threadOf finds the thread whose statement carries tag. Every user sees at least its own threads.
