@@ -32,6 +32,8 @@ type locker interface {
 	take(ctx context.Context, key, by string, d, within time.Duration, try bool) (claimed, error)
 	claimed(text string) (claimed, error)
 	leader(ctx context.Context, election string) (txlock.Leader, error)
+	// slots is how many slots the lock table has.
+	slots(ctx context.Context) (int, error)
 }
 
 // wanted is what is to be locked.
@@ -42,7 +44,16 @@ type wanted struct {
 }
 
 // lockerOf is the Locker of a database whose transactions are Tx.
-type lockerOf[Tx any] struct{ *txlock.Locker[Tx] }
+type lockerOf[Tx any] struct {
+	*txlock.Locker[Tx]
+	driver dialects.Driver[Tx]
+	table  string
+}
+
+func (l lockerOf[Tx]) slots(ctx context.Context) (int, error) {
+	found, err := l.driver.Find(ctx, l.table)
+	return found.Slots, err
+}
 
 func (l lockerOf[Tx]) lock(ctx context.Context, wanted wanted, within time.Duration, try bool) (*txlock.Lock, error) {
 	m := l.Mutex(wanted.keys...)
@@ -147,12 +158,12 @@ func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, 
 	if o.server.System == dsn.Postgres {
 		var driver *postgres.Driver
 		if driver, err = postgres.Open(bounded, o.server.Driver); err == nil {
-			l = lockerOf[pgx.Tx]{txlock.New(driver, settings...)}
+			l = lockerOf[pgx.Tx]{txlock.New(driver, settings...), driver, o.table}
 		}
 	} else {
 		var driver *mysql.Driver
 		if driver, err = mysql.Open(bounded, o.server.Driver); err == nil {
-			l = lockerOf[*sql.Tx]{txlock.New(driver, settings...)}
+			l = lockerOf[*sql.Tx]{txlock.New(driver, settings...), driver, o.table}
 		}
 	}
 	return l, o.failed(ctx, "connect to "+o.server.Address, overdue(ctx, bounded, o.server.Timeout, err))

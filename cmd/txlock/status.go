@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+	"github.com/txlock/txlock/dialects"
 )
 
 const statusHelp = `Shows which locks are held, by whom and since when, and below each who waits for
@@ -165,38 +167,21 @@ type view struct {
 	asked    map[string][]string // KEYs of the command line by slot, as far as the slots are known
 }
 
-// viewOf finds the slots of the KEYs. If there are several KEYs, it asks the server about each KEY
-// that no session names.
+// viewOf finds the slots of the KEYs. Without an answer of the server they stay unknown.
 func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Holding) view {
 	v := view{holdings: holdings, asked: map[string][]string{}}
-	if len(holdings) == 0 {
+	if len(holdings) == 0 || len(s.keys) == 0 {
 		return v
-	}
-	if len(s.keys) == 1 {
-		v.asked[holdings[0].Row] = s.keys
-		return v
-	}
-	named := map[string]string{}
-	for _, h := range holdings {
-		for _, other := range slices.Concat(h.Waiters, h.Readers) {
-			named[other.Key] = h.Row
-		}
-		if h.Holder != nil {
-			named[h.Holder.Key] = h.Row
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
+	slots, err := locks.slots(ctx)
+	if err != nil {
+		return v
+	}
 	for _, key := range s.keys {
-		slot := named[key]
-		if slot == "" {
-			if found, err := locks.Inspect(ctx, key); err == nil && len(found) > 0 {
-				slot = found[0].Row
-			}
-		}
-		if slot != "" {
-			v.asked[slot] = append(v.asked[slot], key)
-		}
+		slot := strconv.Itoa(dialects.SlotOf(key, slots))
+		v.asked[slot] = append(v.asked[slot], key)
 	}
 	return v
 }
