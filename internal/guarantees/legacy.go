@@ -82,8 +82,8 @@ func (p *oldProgram) leaves(t *testing.T, l oldLock) {
 func (p *oldProgram) endsHolder(t *testing.T, l oldLock) {
 	t.Helper()
 	if p.take != p.try { // PostgreSQL
-		require.True(t, p.ask(t, "pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND granted "+
-			"AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint IN (", l.arguments))
+		require.True(t, p.ask(t, "pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND "+
+			"granted AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint IN (", l.arguments))
 		return
 	}
 	var session int
