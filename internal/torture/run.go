@@ -207,6 +207,15 @@ func (t *trial) run(ctx context.Context) error {
 	stop := make(chan struct{})
 	defer close(stop)
 	go t.clock.run(stop)
+	if t.pair == nil {
+		watched, err := openDatabase(t.Kind, t.data.dsn)
+		if err != nil {
+			return err
+		}
+		go watchServer(watched.db, func(from, to int64) {
+			t.crew.stall(fault{serverStalled, everybody, from, to})
+		}, stop)
+	}
 	if err := t.crew.startAll(ctx); err != nil {
 		return err
 	}

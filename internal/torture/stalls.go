@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"database/sql"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,29 @@ import (
 // lock cannot prevent the consequences, and no fixed tolerance fits every machine. So every process
 // measures its stalls.
 const processStalled faultKind = "process not run by the machine"
+
+// serverStalled is not caused on purpose either: the machine, or its disk, did not run the server.
+// It explains the end of a session, as a fault does, and nothing else.
+const serverStalled faultKind = "server not run by the machine"
+
+// watchServer asks the server again and again until stop is closed, past all proxies, and reports
+// answers that came late. An error is none: somebody has ended the server.
+func watchServer(db *sql.DB, report func(from, to int64), stop <-chan struct{}) {
+	ticker := time.NewTicker(5 * tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			from := now()
+			if _, err := db.Exec("SELECT 1"); err == nil && now()-from > int64(shortestStall) {
+				report(from, now())
+			}
+		case <-stop:
+			_ = db.Close()
+			return
+		}
+	}
+}
 
 const (
 	tick = 10 * time.Millisecond
@@ -66,7 +90,7 @@ func inOrder(stalls []fault) []fault {
 // because its proxies carry all traffic.
 func (e *epoch) stalled(process int, from, to int64) (total int64) {
 	for _, s := range e.Stalls {
-		if s.Victim != process && s.Victim != everybody {
+		if s.Kind != processStalled || s.Victim != process && s.Victim != everybody {
 			continue
 		}
 		if begin, end := max(s.Start, from), min(s.Healed, to); end > begin {
@@ -81,7 +105,7 @@ func (e *epoch) stalled(process int, from, to int64) (total int64) {
 // stopped on purpose.
 func (e *epoch) unprovoked() (total time.Duration) {
 	for _, s := range e.Stalls {
-		if !slices.ContainsFunc(e.Faults, func(f fault) bool {
+		if s.Kind == processStalled && !slices.ContainsFunc(e.Faults, func(f fault) bool {
 			return f.Kind == stopWorker && f.Victim == s.Victim && f.Start < s.Healed && s.Start < f.Healed
 		}) {
 			total += time.Duration(s.Healed - s.Start)

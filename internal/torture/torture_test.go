@@ -396,6 +396,8 @@ func TestCheckersAllowWhatStallsExplain(t *testing.T) {
 			require.Empty(t, with(fault{processStalled, 1, test.from, test.to}))
 			require.Empty(t, with(fault{processStalled, everybody, test.from, test.to}))
 			require.Contains(t, with(), test.rule)
+			ends := test.rule == ruleErrors // of sessions, which is all that a server does that was not run
+			require.Equal(t, ends, len(with(fault{serverStalled, everybody, test.from, test.to})) == 0)
 			require.Contains(t, with(fault{processStalled, 1, test.from, test.short}), test.rule)
 			require.Contains(t, with(fault{processStalled, 7, test.from, test.to}), test.rule)
 			require.Contains(t, with(fault{processStalled, 1, 9000e6, 9900e6}), test.rule)
