@@ -2,7 +2,6 @@ package peer
 
 import (
 	"encoding/binary"
-	"net"
 	"syscall"
 	"time"
 )
@@ -12,12 +11,12 @@ import (
 // gives up the connection.
 const tcpUserTimeout = 18
 
-// KeepAlive makes the kernel give up conn when the peer's kernel has not answered for about
+// KeepAlive makes the kernel give up c when the peer's kernel has not answered for about
 // silence. It uses TCP keep-alive, which the programs on both sides do not notice. The kernel's
 // timers take whole seconds, so a silence below 3 s is not exact. restore resets the connection to
 // its former settings.
-func KeepAlive(conn net.Conn, silence time.Duration) (restore func()) {
-	_, socket := socketOf(conn)
+func (c Conn) KeepAlive(silence time.Duration) (restore func()) {
+	_, socket := socketOf(c.Conn)
 	if socket == nil {
 		return func() {}
 	}
@@ -49,9 +48,9 @@ func KeepAlive(conn net.Conn, silence time.Duration) (restore func()) {
 	}
 }
 
-// Gone reports whether the peer has closed conn, or the kernel has given it up.
-func Gone(conn net.Conn) bool {
-	_, socket := socketOf(conn)
+// Gone reports whether the peer has closed the connection, or the kernel has given it up.
+func (c Conn) Gone() bool {
+	_, socket := socketOf(c.Conn)
 	if socket == nil {
 		return false
 	}
@@ -72,8 +71,8 @@ func Gone(conn net.Conn) bool {
 // Unread tells whether bytes have come that nobody has read. On a connection on which nothing was
 // asked, they are a notice, or the server's last words: it may send these, and let go of all that
 // the session held, some time before it closes the connection.
-func Unread(conn net.Conn) bool {
-	_, socket := socketOf(conn)
+func (c Conn) Unread() bool {
+	_, socket := socketOf(c.Conn)
 	if socket == nil {
 		return false
 	}

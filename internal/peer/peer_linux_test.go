@@ -49,18 +49,18 @@ func TestWatch(t *testing.T) {
 			}
 			conn, other := pair(t, network, address)
 			gone := make(chan struct{}, 2)
-			defer Watch(tls.Client(conn, &tls.Config{}), func() { gone <- struct{}{} })()
+			defer Conn{tls.Client(conn, &tls.Config{})}.Watch(func() { gone <- struct{}{} })()
 			_, err := other.Write([]byte("notice"))
 			require.NoError(t, err)
-			require.False(t, Gone(conn), "bytes to read are no hang-up")
-			require.True(t, Unread(conn))
-			require.False(t, Unread(other))
+			require.False(t, Conn{conn}.Gone(), "bytes to read are no hang-up")
+			require.True(t, Conn{conn}.Unread())
+			require.False(t, Conn{other}.Unread())
 			require.Empty(t, gone)
 			require.NoError(t, other.Close())
 			<-gone
-			require.True(t, Gone(conn), "though there are bytes to read")
+			require.True(t, Conn{conn}.Gone(), "though there are bytes to read")
 			again := make(chan struct{})
-			defer Watch(conn, func() { close(again) })() // the connection is already gone
+			defer Conn{conn}.Watch(func() { close(again) })() // the connection is already gone
 			<-again
 			require.Empty(t, gone, "it calls once")
 		})
@@ -74,14 +74,14 @@ func TestWatchEnds(t *testing.T) {
 	call := func() { called.Add(1) }
 	for range 50 {
 		stopped, other := pair(t, "tcp", "127.0.0.1:0")
-		Watch(stopped, call)()
+		Conn{stopped}.Watch(call)()
 		require.NoError(t, other.Close())
 		closed, _ := pair(t, "tcp", "127.0.0.1:0")
-		stop := Watch(closed, call)
+		stop := Conn{closed}.Watch(call)
 		require.NoError(t, closed.Close())
 		reused, peer := pair(t, "tcp", "127.0.0.1:0")
 		gone := make(chan struct{})
-		stopReused := Watch(reused, func() { close(gone) })
+		stopReused := Conn{reused}.Watch(func() { close(gone) })
 		stop() // must not end the watch of the connection that now has the number
 		require.NoError(t, peer.Close())
 		<-gone
@@ -97,8 +97,8 @@ func TestOneWatcher(t *testing.T) {
 	for range 200 {
 		conn, other := pair(t, "tcp", "127.0.0.1:0")
 		defer other.Close()
-		Watch(conn, func() { called.Add(1) })
-		defer Watch(conn, func() { called.Add(1) })() // replaces the first watch
+		Conn{conn}.Watch(func() { called.Add(1) })
+		defer Conn{conn}.Watch(func() { called.Add(1) })() // replaces the first watch
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 	require.Zero(t, called.Load())
@@ -106,11 +106,11 @@ func TestOneWatcher(t *testing.T) {
 
 func TestKeepAliveRestores(t *testing.T) {
 	conn, _ := pair(t, "tcp", "127.0.0.1:0")
-	restore := KeepAlive(conn, time.Minute)
-	again := KeepAlive(conn, time.Minute) // its former settings are those of the first KeepAlive
+	restore := Conn{conn}.KeepAlive(time.Minute)
+	again := Conn{conn}.KeepAlive(time.Minute) // its former settings are those of the first KeepAlive
 	again()
 	restore()
-	restore = KeepAlive(conn, 2*time.Second)
+	restore = Conn{conn}.KeepAlive(2 * time.Second)
 	restore()
 }
 
@@ -122,7 +122,7 @@ func BenchmarkWatch(b *testing.B) {
 	require.NoError(b, err)
 	defer conn.Close()
 	for b.Loop() {
-		Watch(conn, func() {})()
+		Conn{conn}.Watch(func() {})()
 	}
 }
 
@@ -138,9 +138,9 @@ func TestWatchersLeaveNothing(t *testing.T) {
 	for range 3 {
 		eventually.True(t, "the watcher rests", rests)
 		for range 10 {
-			Watch(conn, func() {})()
+			Conn{conn}.Watch(func() {})()
 		}
-		last := Watch(conn, func() {})
+		last := Conn{conn}.Watch(func() {})
 		running, registered := look()
 		require.True(t, running)
 		require.Equal(t, 1, registered)
@@ -150,13 +150,13 @@ func TestWatchersLeaveNothing(t *testing.T) {
 
 func TestSilence(t *testing.T) {
 	conn, other := pair(t, "tcp", "127.0.0.1:0")
-	silence, known := Silence(conn)
+	silence, known := Conn{conn}.Silence()
 	if !known {
 		t.Log("this system does not tell")
 		return
 	}
 	eventually.True(t, "50 ms of silence", func() bool {
-		silence, known = Silence(conn)
+		silence, known = Conn{conn}.Silence()
 		return known && silence > 50*time.Millisecond
 	})
 	// Each try sends data, because a stall of the machine would be silence again.
@@ -168,11 +168,11 @@ func TestSilence(t *testing.T) {
 		require.NoError(t, err)
 		_, err = conn.Write(buffer)
 		require.NoError(t, err)
-		silence, known = Silence(conn)
+		silence, known = Conn{conn}.Silence()
 		return known && silence < 50*time.Millisecond
 	})
 	require.NoError(t, conn.Close())
-	_, known = Silence(conn)
+	_, known = Conn{conn}.Silence()
 	require.False(t, known)
-	require.True(t, Gone(conn))
+	require.True(t, Conn{conn}.Gone())
 }

@@ -3,18 +3,17 @@
 package peer
 
 import (
-	"net"
 	"time"
 )
 
 // Watch never calls gone on this system.
-func Watch(net.Conn, func()) (stop func()) { return func() {} }
+func (Conn) Watch(func()) (stop func()) { return func() {} }
 
 // KeepAlive does nothing on this system.
-func KeepAlive(net.Conn, time.Duration) (restore func()) { return func() {} }
+func (Conn) KeepAlive(time.Duration) (restore func()) { return func() {} }
 
 // Unread is always false on this system.
-func Unread(net.Conn) bool { return false }
+func (Conn) Unread() bool { return false }
 
 // Gone is always false on this system.
-func Gone(net.Conn) bool { return false }
+func (Conn) Gone() bool { return false }

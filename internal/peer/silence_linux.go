@@ -3,21 +3,20 @@
 package peer
 
 import (
-	"net"
 	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
 )
 
-// Silence is the time since the peer's kernel was last heard. known is false if conn is not a TCP
+// Silence is the time since the peer's kernel was last heard. known is false if c is not a TCP
 // connection.
-func Silence(conn net.Conn) (silence time.Duration, known bool) {
-	_, socket := socketOf(conn)
+func (c Conn) Silence() (silence time.Duration, known bool) {
+	_, socket := socketOf(c.Conn)
 	if socket == nil {
 		return 0, false
 	}
-	defer runtime.KeepAlive(conn)
+	defer runtime.KeepAlive(c.Conn)
 	var info syscall.TCPInfo
 	size := uint32(unsafe.Sizeof(info))
 	var errno syscall.Errno

@@ -3,9 +3,8 @@
 package peer
 
 import (
-	"net"
 	"time"
 )
 
 // Silence is not known on this system.
-func Silence(net.Conn) (silence time.Duration, known bool) { return 0, false }
+func (Conn) Silence() (silence time.Duration, known bool) { return 0, false }

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -49,16 +48,16 @@ type registration struct {
 
 var shared watcher
 
-// Watch calls gone when the peer closes conn, or the kernel gives it up. If that has already
-// happened, it calls at once. It calls once, in a goroutine of its own. It does not call when conn
+// Watch calls gone when the peer closes c, or the kernel gives it up. If that has already
+// happened, it calls at once. It calls once, in a goroutine of its own. It does not call when c
 // is closed on this side. If stop runs at the same time, the call may begin after stop has
 // returned. A connection has one watch at a time: a new one ends the old.
-func Watch(conn net.Conn, gone func()) (stop func()) {
-	pointer, socket := socketOf(conn)
+func (c Conn) Watch(gone func()) (stop func()) {
+	pointer, socket := socketOf(c.Conn)
 	if socket == nil {
 		return func() {}
 	}
-	defer runtime.KeepAlive(conn)
+	defer runtime.KeepAlive(c.Conn)
 	return shared.watch(pointer, socket, gone)
 }
 

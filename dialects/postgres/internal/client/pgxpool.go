@@ -55,7 +55,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], Querier, error) {
 			kept.lasting = &Lasting{pid: kept.told}
 		}
 		c := &pgxConn{pgxLink: kept.link, pooled: conn, Conn: conn.Conn(), kept: kept}
-		if kept.prepared.isFresh() || !peer.Gone(kept.querier.Socket) {
+		if kept.prepared.isFresh() || !(peer.Conn{Conn: kept.querier.Socket}).Gone() {
 			return c, kept.querier, nil
 		}
 		c.Destroy()

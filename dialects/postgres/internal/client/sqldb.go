@@ -51,7 +51,7 @@ func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], Querier, error) {
 		}
 		c := &sqlConn{pooled: conn, conn: conn}
 		q, err := p.link(ctx, c)
-		gone := peer.Gone(q.Socket)
+		gone := peer.Conn{Conn: q.Socket}.Gone()
 		if err == nil && !gone {
 			return c, q, nil
 		}
