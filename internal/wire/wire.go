@@ -34,7 +34,7 @@ type Network struct {
 	Delay  time.Duration // from the arrival of each piece of data until it is forwarded
 	Jitter time.Duration // Delay varies by up to this, up and down
 	Rate   int           // bytes a second; 0 for no limit
-	Drop   bool          // nothing arrives; a new connection is accepted, and gets no answer
+	Drop   bool          // nothing arrives, no close either; a new connection is accepted, and gets no answer
 	Reset  bool          // a connection is reset after Delay as soon as data arrives on it
 }
 
@@ -195,9 +195,13 @@ func (p *Proxy) forward(pair *pair, to, from net.Conn, asks bool) {
 }
 
 // deliver forwards pieces in their order. At the end it closes the connection, which also ends its
-// reader.
+// reader. While the network drops everything, the other end does not learn of it.
 func (p *Proxy) deliver(pair *pair, to net.Conn, pieces <-chan piece) {
-	defer pair.close()
+	defer func() {
+		if !p.network.Load().Drop {
+			pair.close()
+		}
+	}()
 	for piece := range pieces {
 		if !p.pass(pair, to, piece) {
 			return

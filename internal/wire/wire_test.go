@@ -84,6 +84,29 @@ func TestNetworkDropsEverythingAndThenCloses(t *testing.T) {
 	require.NoError(t, ask(dial(t, proxy), []byte("b"), enough))
 }
 
+func TestNetworkDropsACloseAsWell(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	proxy, err := Listen(listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	near := dial(t, proxy)
+	far, err := listener.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+
+	proxy.Behave(Network{Drop: true})
+	require.NoError(t, near.Close())
+	require.NoError(t, far.SetDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err = far.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	proxy.Behave(Network{})
+	require.NoError(t, far.SetDeadline(time.Now().Add(enough)))
+	_, err = far.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
 func TestNetworkResets(t *testing.T) {
 	proxy := echo(t)
 	open := dial(t, proxy)
