@@ -35,12 +35,22 @@ func (c *sqlConn) CarriesWork(counted bool) bool {
 	return counted || !c.kept.link.byText
 }
 
-// alone runs work while nobody else uses the connection.
+// alone runs work while nobody else uses the connection. A panic of work, as of an argument's
+// Value, goes on behind Raw, which would close the connection, and wait with that for the end of
+// the transaction that is open on it: for ever.
 func (c *sqlConn) alone(work func() error) (workErr error) {
+	var value any
+	panicked := false
 	rawErr := c.conn.Raw(func(any) error {
+		panicked = true
+		defer func() { value = recover() }()
 		workErr = work() // not returned: database/sql would retry on what looks like a bad connection
+		panicked = false
 		return nil
 	})
+	if panicked {
+		panic(value)
+	}
 	return errors.Join(rawErr, workErr)
 }
 
