@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/queue"
 )
 
 // officeTimeout bounds what a candidate does before it waits for the seat, and a new leader before
@@ -25,24 +23,27 @@ const gracePeriod = 200 * time.Millisecond
 // campaign is one candidacy, which a Tracer is told of. worked says that Lead returns, and with
 // which error. Otherwise err is why another candidacy is needed.
 func (e *Election[Tx]) campaign(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	ctx, trace := e.locker.startTrace(ctx, "Lead", seat{e.name}, Call{}, false)
+	ctx, trace := e.mutex.startTrace(ctx, "Lead", false)
 	err = traced(trace, work, func(work func(context.Context, int64) error) (err error) {
 		worked, err = e.leadTerm(ctx, work)
 		return err
 	})
-	e.locker.invalidate(err)
+	e.mutex.locker.invalidate(err)
 	return worked, err
 }
 
 // leadTerm waits for the seat, takes office, works and resigns. It returns what campaign does.
 func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	g, rows, err := e.acquireSeat(ctx)
+	// Without ownership: the seat is locked in a session of its own, and so is what a Do of the work
+	// locks. A transaction of the seat's session would have to be committed by the resigning.
+	ctx = Apart(ctx)
+	m, taken := *e.mutex, e.seat // of this candidacy
+	m.target = &taken
+	g, err := m.acquireUntilClose(ctx, false)
 	if err != nil {
 		return false, err
 	}
-	// Without ownership, so that a Do of the work is one of its own: a transaction of the seat's
-	// session would have to be committed by the resigning.
-	leading := g.handle.Context(Apart(ctx))
+	leading := g.handle.Context(ctx)
 	returned := false
 	defer func() {
 		if !returned { // work panicked, or called runtime.Goexit
@@ -50,7 +51,7 @@ func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, 
 		}
 	}()
 	var failed error
-	if err = e.takeOffice(leading, g, rows); err == nil {
+	if err = e.takeOffice(leading, g, taken.rows); err == nil {
 		worked = true
 		failed = work(leading, g.Token)
 		g.heartbeat.Check() // it may have failed for what has also ended the session, and nobody has noticed yet
@@ -64,55 +65,11 @@ func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, 
 	case failed == nil && ended != nil:
 		return true, nil
 	case ended != nil:
-		return true, joinErrors(failed, e.wrap("Lead", ended))
+		return true, joinErrors(failed, e.mutex.wrap("Lead", ended))
 	case lost != nil:
 		return false, lost
 	}
 	return true, failed
-}
-
-// acquireSeat waits for the seat: first in the process, where one candidate of each election at a
-// time goes on, and then at the server.
-func (e *Election[Tx]) acquireSeat(ctx context.Context) (g grant[Tx], rows dialects.Rows, err error) {
-	l := e.locker
-	entered, err := l.awaitAdmission(ctx, ctx, l.candidates,
-		lineOf(l.config.table, electionColumn, dialects.Value{Text: e.key}), queue.Wait{})
-	if err != nil {
-		return g, rows, err
-	}
-	found := false
-	defer func() {
-		if !found { // also when the client library panicked
-			entered.Place.Leave()
-		}
-	}()
-	wait, done := l.untilClose(ctx)
-	defer done()
-	table, rows, err := e.rows(wait)
-	if err != nil {
-		return g, rows, err
-	}
-	found = true // and begin leaves the place
-	request := rows.Part(dialects.Seat)
-	// The term comes with the seat: a candidate that is stopped in between must not draw a later
-	// one than its successor has.
-	request.Lease, request.Fence, request.Beside = l.config.lease, table, e.beside
-	g, err = l.begin(ctx, wait, seat{e.name}, request, entered.Place)
-	return g, rows, err
-}
-
-// rows finds the rows of the election, or makes them, and the lock table. It does not remember the
-// rows: their table may have been made anew, and the seat be another's.
-func (e *Election[Tx]) rows(ctx context.Context) (table string, rows dialects.Rows, err error) {
-	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
-	defer cancel()
-	found, err := e.locker.find(ctx, false)
-	if err != nil {
-		return "", rows, err
-	}
-	rows, err = e.locker.driver.Rows(ctx, found.Name, e.locker.config.named(dialects.KindElection, e.name),
-		dialects.Parts, true)
-	return found.Name, rows, err
 }
 
 // takeOffice begins a term. The record is written in another session, so that others see it. The
@@ -121,7 +78,7 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], rows dialect
 	graceOver := time.After(gracePeriod)
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	err := e.locker.driver.Appoint(ctx, rows, e.identity, g.Token)
+	err := e.mutex.locker.driver.Appoint(ctx, rows, e.identity, g.Token)
 	if err == nil {
 		office := g // whose token is that of the seat
 		err = office.lock(ctx, rows.Part(dialects.Office))
@@ -140,15 +97,6 @@ func (e *Election[Tx]) takeOffice(ctx context.Context, g grant[Tx], rows dialect
 	return err
 }
 
-// seat is the seat of an election, as people are told.
-type seat struct{ election string }
-
-func (s seat) String() string { return "the election " + strconv.Quote(truncate(s.election)) }
-func (s seat) call() Call     { return Call{Column: electionColumn, Names: []string{s.election}} }
-
-// electionColumn stands where locks of rows have the name of a column.
-const electionColumn = "election"
-
 // mayRetry tells whether another candidacy may succeed after the error of one: that of a session
 // that was lost, of rows that have gone, or one that may pass by itself.
 func (e *Election[Tx]) mayRetry(err error) bool {
@@ -157,7 +105,7 @@ func (e *Election[Tx]) mayRetry(err error) bool {
 			return true
 		}
 	}
-	return e.locker.driver.Passing(err)
+	return e.mutex.locker.driver.Passing(err)
 }
 
 // backoff is how long to wait between two candidacies that fail soon.

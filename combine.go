@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+
+	"github.com/txlock/txlock/internal/combine"
 )
 
 // Combined does the work of many callers at once: their orders share one transaction, one lock and
 // one commit. It is safe for use by many goroutines, and a program needs one for each kind of work:
 // what is not called on the same Combined is not combined. Combine and AtMost make one.
 type Combined[Tx, In, Out any] struct {
-	lock func(in []In) *Mutex[Tx]
-	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error)
-	most int
-	err  error // a bad argument
-
-	mu    sync.Mutex
-	queue []*order[In, Out] // those that no batch has taken, in the order of arrival
-	gone  int               // of them have left
-	led   bool              // somebody makes batches of them
+	lock  func(in []In) *Mutex[Tx]
+	work  func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error)
+	err   error // a bad argument
+	queue *combine.Queue[In, Result[Out]]
 }
 
 // Result is what work says of one order.
@@ -65,23 +61,27 @@ const defaultBatch = 256
 func Combine[Tx, In, Out any](lock func(in []In) *Mutex[Tx],
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error),
 ) *Combined[Tx, In, Out] {
-	c := &Combined[Tx, In, Out]{lock: lock, work: work, most: defaultBatch}
+	c := &Combined[Tx, In, Out]{lock: lock, work: work}
 	switch {
 	case lock == nil:
 		c.err = errors.New("nil lock")
 	case work == nil:
 		c.err = errors.New("nil work")
 	}
-	return c
+	return c.AtMost(defaultBatch)
 }
 
 // AtMost returns a copy that has a queue of its own, with batches of at most n orders, 256 by
 // default. n is at least 1.
 func (c *Combined[Tx, In, Out]) AtMost(n int) *Combined[Tx, In, Out] {
-	limited := &Combined[Tx, In, Out]{lock: c.lock, work: c.work, most: n, err: c.err}
+	limited := &Combined[Tx, In, Out]{lock: c.lock, work: c.work, err: c.err}
 	if n < 1 && c.err == nil {
 		limited.err = fmt.Errorf("AtMost(%d): a batch has at least one order", n)
 	}
+	limited.queue = combine.New(combine.Config[In, Result[Out]]{
+		Most: n, Begin: limited.begin, Left: leftQueue, Pause: jitter,
+		Panicked: fmt.Errorf("txlock: Combine: naming the lock in another caller's goroutine: %w", ErrPanicked),
+	})
 	return limited
 }
 
@@ -107,13 +107,11 @@ func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err err
 			return c.nest(ctx, m, in)
 		}
 	}
-	o := &order[In, Out]{
-		ctx: ctx, in: in, most: c.most, calls: make(chan func(), 1), result: make(chan Result[Out], 1),
+	result, err := c.queue.Do(ctx, in)
+	if err != nil {
+		return out, err
 	}
-	if c.enqueue(o) {
-		c.lead()
-	}
-	return c.await(o)
+	return result.Value, result.Err
 }
 
 // nest does one order in the session that ctx carries.

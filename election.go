@@ -1,26 +1,20 @@
 package txlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/txlock/txlock/dialects"
 )
 
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
 // process. It holds no state: many goroutines may use one value.
 type Election[Tx any] struct {
-	locker         *Locker[Tx]
-	name, identity string
-	key            string // a hash of the name, as the database has it
-	beside         []dialects.Legacy
-	err            error
+	mutex    *Mutex[Tx] // of seat
+	seat     seat[Tx]
+	identity string
 }
 
 // Leader is who leads an election.
@@ -41,16 +35,17 @@ const maxIdentity = 255
 // Every election that is led or awaited takes a connection of the process, and another for a moment
 // when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
-	e := &Election[Tx]{locker: l, name: name, identity: identity, key: hashOf(name)}
+	e := &Election[Tx]{seat: seat[Tx]{locker: l, election: name, hash: hashOf(name)}, identity: identity}
+	e.mutex = &Mutex[Tx]{locker: l, target: &e.seat}
 	switch {
 	case name == "":
-		e.err = errors.New("the name of the election is empty")
+		e.mutex.err = errors.New("the name of the election is empty")
 	case identity == "":
-		e.err = errors.New("the identity is empty")
+		e.mutex.err = errors.New("the identity is empty")
 	case len(identity) > maxIdentity:
-		e.err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
+		e.mutex.err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
 	case !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		e.err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
+		e.mutex.err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
 	}
 	return e
 }
@@ -83,14 +78,15 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // Whoever campaigns in the same process waits in it, without a connection. Order is as for any
 // lock, whatever [WithQueue] says.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
-	if err := e.ready(); err != nil {
-		return e.wrap("Lead", err)
+	l := e.mutex.locker
+	if err := e.mutex.ready(); err != nil {
+		return e.mutex.wrap("Lead", err)
 	}
 	if work == nil {
-		return e.wrap("Lead", errors.New("nil work"))
+		return e.mutex.wrap("Lead", errors.New("nil work"))
 	}
-	if e.locker.driver.PoolSize() == 1 {
-		return e.wrap("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
+	if l.driver.PoolSize() == 1 {
+		return e.mutex.wrap("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
 			"begins"))
 	}
 	var backoff backoff
@@ -100,26 +96,26 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		if worked {
 			return err
 		}
-		if e.locker.closed.Load() {
-			return e.wrap("Lead", ErrClosed)
+		if l.closed.Load() {
+			return e.mutex.wrap("Lead", ErrClosed)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if !e.mayRetry(err) {
-			return e.wrap("Lead", err)
+			return e.mutex.wrap("Lead", err)
 		}
 		pause := backoff.after(time.Since(begun), err)
-		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
+		l.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.seat.election,
 			"pause", pause, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-		case <-e.locker.closing.Done():
-			return e.wrap("Lead", ErrClosed)
+		case <-l.closing.Done():
+			return e.mutex.wrap("Lead", ErrClosed)
 		}
 	}
-	return e.wrap("Lead", ctx.Err())
+	return e.mutex.wrap("Lead", ctx.Err())
 }
 
 // Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at
@@ -129,42 +125,10 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 // Nobody leads from the death of a leader until its successor's term is written, which takes some
 // round trips. A server that only reads does not know who leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
-	if err := e.ready(); err != nil {
-		return Leader{}, e.wrap("Leader", err)
+	if err := e.mutex.ready(); err != nil {
+		return Leader{}, e.mutex.wrap("Leader", err)
 	}
-	leader, err := e.locker.leaderOf(ctx, e.key)
-	e.locker.invalidate(err)
-	return Leader(leader), e.wrap("Leader", err)
-}
-
-func (l *Locker[Tx]) leaderOf(ctx context.Context, election string) (leader dialects.Leader, err error) {
-	of := dialects.Named{Kind: dialects.KindElection, Hash: election}
-	for range 2 { // it may be installed anew
-		var rows dialects.Rows
-		rows, err = l.rowsOf(ctx, false, of, dialects.Parts)
-		switch {
-		case err != nil:
-			return leader, err
-		case len(rows.Numbers) == 0:
-			return leader, ErrNoLeader
-		}
-		if leader, err = l.driver.Leader(ctx, rows); !l.forgetRows(of.Kind, of.Hash, err) {
-			break
-		}
-	}
-	return leader, err
-}
-
-func (e *Election[Tx]) ready() error {
-	if err := e.locker.ready(); err != nil {
-		return err
-	}
-	return cmp.Or(e.err, e.locker.suits(e.beside))
-}
-
-func (e *Election[Tx]) wrap(verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return wrap(verb+" "+strconv.Quote(truncate(e.name)), err)
+	leader, err := e.seat.leader(ctx)
+	e.mutex.locker.invalidate(err)
+	return Leader(leader), e.mutex.wrap("Leader", err)
 }

@@ -52,9 +52,7 @@ func (m *Mutex[Tx]) Beside(locks ...dialects.Legacy) *Mutex[Tx] {
 // takes them before the seat, and has them as long as it leads.
 func (e *Election[Tx]) Beside(locks ...dialects.Legacy) *Election[Tx] {
 	beside := *e
-	var err error
-	beside.beside, err = withLegacy(e.beside, locks)
-	beside.err = cmp.Or(e.err, err)
+	beside.mutex = e.mutex.Beside(locks...)
 	return &beside
 }
 

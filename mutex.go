@@ -91,27 +91,22 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 }
 
 // target is what a Mutex locks: slots, for keys, rows of a caller's table, a permit of a semaphore,
-// or the key of a Once.
+// the seat of an election, or the key of a Once or a Claim.
 type target[Tx any] interface {
-	described
+	String() string // for errors and the log
+	call() Call     // what a Tracer is told: the table, unless it is the lock table, the column and the names
 
 	// request is what the driver is asked for. Connected says that the caller already has a
 	// connection.
 	request(ctx context.Context, connected bool) (dialects.Request, error)
 
 	// queueAndBegin waits in the process until request may be asked for, and asks for it in a new
-	// session, or has one that was handed over.
-	queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error)
+	// session, or has one that was handed over. The log names the session after of.
+	queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx], error)
 
 	// invalidate drops what request has looked up, if err says that it is outdated. It tells
 	// whether to look it up again.
 	invalidate(err error) (retry bool)
-}
-
-// described is what people are told of what is locked.
-type described interface {
-	String() string // for errors and the log
-	call() Call     // what a Tracer is told: the table, unless it is the lock table, the column and the names
 }
 
 // request is what the driver is asked for.

@@ -92,6 +92,12 @@ func (l *Locker[Tx]) awaitAdmission(ctx, wait context.Context, in *lines[Tx], na
 	return entered, err
 }
 
+// awaitCandidacy waits until the caller may go on at the server, as the only one of its line.
+func (l *Locker[Tx]) awaitCandidacy(ctx, wait context.Context, name lineName) (*place[Tx], error) {
+	entered, err := l.awaitAdmission(ctx, wait, l.candidates, name, queue.Wait{})
+	return entered.Place, err
+}
+
 // queueAndBegin waits in the process until the rows of request may be asked for, and asks for them,
 // or has a session that was handed over.
 func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],

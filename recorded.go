@@ -2,6 +2,7 @@ package txlock
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -28,25 +29,27 @@ func (r *recorded[Tx]) request(ctx context.Context, connected bool) (dialects.Re
 
 // queueAndBegin finds what was done without waiting: in the flight of the lock, where that may be
 // asked for at once, else in one of its own.
-func (r *recorded[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+func (r *recorded[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (
+	g grant[Tx], err error,
+) {
 	if request.Marker == nil {
-		return r.locker.queueAndBegin(ctx, wait, r, request)
+		return r.slots.queueAndBegin(ctx, wait, of, request)
 	}
 	if !request.Try {
-		place, free, err := r.locker.lines().Try(lineOf(request.Table, request.Column, request.Values...))
+		place, free, err := r.lines().Try(lineOf(request.Table, request.Column, request.Values...))
 		if err != nil {
 			return g, err
 		}
 		if free {
-			return r.locker.begin(ctx, wait, r, request, place)
+			return r.begin(ctx, wait, of, request, place)
 		}
 	}
-	at, err := r.locker.driver.Done(wait, request.Table, *request.Marker)
+	at, err := r.driver.Done(wait, request.Table, *request.Marker)
 	switch {
 	case err != nil:
 		return g, err
 	case !at.IsZero():
 		return g, dialects.ErrDone
 	}
-	return r.locker.queueAndBegin(ctx, wait, r, request)
+	return r.slots.queueAndBegin(ctx, wait, of, request)
 }

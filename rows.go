@@ -22,13 +22,13 @@ import (
 // Table and column are spelled as in SQL: schema.table, and in quotes where SQL needs them. Spell
 // them the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
-	r := &rows[Tx]{locker: l, name: nameOfRows(table, column, values), table: table, column: column}
+	r := &rows[Tx]{Locker: l, name: nameOfRows(table, column, values), table: table, column: column}
 	return &Mutex[Tx]{locker: l, target: r, err: r.convert(values)}
 }
 
 // rows are rows of a table of the caller's.
 type rows[Tx any] struct {
-	locker              *Locker[Tx]
+	*Locker[Tx]         // in whose lines callers wait
 	name, table, column string
 	values              []dialects.Value // each once, in the order in which they are locked
 }
@@ -51,7 +51,7 @@ func (r *rows[Tx]) convert(values []any) error {
 	}
 	slices.SortFunc(r.values, func(a, b dialects.Value) int { return cmp.Compare(a.Text, b.Text) })
 	r.values = slices.Compact(r.values)
-	if strings.EqualFold(r.table, r.locker.config.table) {
+	if strings.EqualFold(r.table, r.config.table) {
 		return fmt.Errorf("Rows of %s: that is the lock table, whose rows belong to Mutex", r.table)
 	}
 	return tooMany(len(r.values))
@@ -69,15 +69,9 @@ func (r *rows[Tx]) call() Call {
 
 func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
 	return dialects.Request{
-		Table: r.table, Column: r.column, Values: r.values, Hidden: r.locker.config.hidden,
+		Table: r.table, Column: r.column, Values: r.values, Hidden: r.config.hidden,
 	}, nil
 }
-
-func (r *rows[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
-	return r.locker.queueAndBegin(ctx, wait, r, request)
-}
-
-func (r *rows[Tx]) invalidate(err error) bool { return r.locker.invalidate(err) }
 
 // valueOf gives a value the text that the database compares with the column. Equal values have
 // equal texts.

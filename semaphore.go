@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/queue"
 )
 
 // maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
@@ -83,20 +82,21 @@ func (p *permit[Tx]) invalidate(err error) (retry bool) {
 // queueAndBegin lets one caller of each semaphore go on at the server at a time. It leaves its
 // place to the next when it has a permit. A try passes by when nobody waits: several at once may
 // each get a permit.
-func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
-	l := p.locker
-	name := lineOf(l.config.table, semaphoreColumn, request.Values...)
-	var entered queue.Admission[lineName, grant[Tx]]
+func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
+	err error,
+) {
+	name := lineOf(p.locker.config.table, semaphoreColumn, request.Values...)
+	var first *place[Tx]
 	switch {
 	case !request.Try:
-		entered, err = l.awaitAdmission(ctx, wait, l.candidates, name, queue.Wait{})
-	case l.candidates.Waiting(name) > 0:
+		first, err = p.locker.awaitCandidacy(ctx, wait, name)
+	case p.locker.candidates.Waiting(name) > 0:
 		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}
 	if err != nil {
 		return g, err
 	}
-	g, err = l.begin(ctx, wait, p, request, entered.Place)
-	entered.Place.Leave()
+	g, err = p.locker.begin(ctx, wait, of, request, first)
+	first.Leave()
 	return g, err
 }

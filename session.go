@@ -78,7 +78,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 			if !try {
 				defer m.locker.warnOfOwn(m.target, request)()
 			}
-			g, err = m.target.queueAndBegin(ctx, wait, request)
+			g, err = m.target.queueAndBegin(ctx, wait, m.target, request)
 		}
 		return err
 	})

@@ -10,30 +10,24 @@ import (
 
 // slots are rows of the lock table, which keys hash to once the number of slots is known.
 type slots[Tx any] struct {
-	locker *Locker[Tx]
-	keys   []string
+	*Locker[Tx] // in whose lines callers wait
+	keys        []string
 }
 
 func (s *slots[Tx]) String() string { return nameOf(s.keys) }
 func (s *slots[Tx]) call() Call     { return Call{Names: s.keys} }
 
 func (s *slots[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	found, err := s.locker.find(ctx, connected)
+	found, err := s.find(ctx, connected)
 	if err != nil {
 		return dialects.Request{}, err
 	}
 	values := slotsOf(s.keys, found.Slots)
 	return dialects.Request{
 		Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
-		Keys: s.locker.config.shownSlots(s.keys, values),
+		Keys: s.config.shownSlots(s.keys, values),
 	}, nil
 }
-
-func (s *slots[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (grant[Tx], error) {
-	return s.locker.queueAndBegin(ctx, wait, s, request)
-}
-
-func (s *slots[Tx]) invalidate(err error) bool { return s.locker.invalidate(err) }
 
 // slotColumn is the lock table's primary key.
 const slotColumn = "slot"

@@ -95,17 +95,12 @@ type trace struct {
 // startTrace begins the trace of a call, and returns the context that the call goes on with. joins
 // says that the call would join a session that ctx carries.
 func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
-	return m.locker.startTrace(ctx, verb, m.target, Call{Shared: m.shared, Attempt: m.attempt}, joins)
-}
-
-func (l *Locker[Tx]) startTrace(ctx context.Context, verb string, of described, how Call, joins bool) (
-	context.Context, *trace,
-) {
+	l := m.locker
 	if l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
-	call := of.call()
-	call.Name, call.System, call.Shared, call.Attempt = verb, l.driver.System(), how.Shared, how.Attempt
+	call := m.target.call()
+	call.Name, call.System, call.Shared, call.Attempt = verb, l.driver.System(), m.shared, m.attempt
 	call.Table = cmp.Or(call.Table, l.config.table)
 	call.Nested = joins && l.carriesOpen(ctx)
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}

@@ -10,12 +10,17 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
+// ready is an error for what is wrong without a look at the database.
+func (m *Mutex[Tx]) ready() error {
+	if err := m.locker.ready(); err != nil {
+		return err
+	}
+	return cmp.Or(m.err, m.locker.suits(m.beside))
+}
+
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
 func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
-	if err := m.locker.ready(); err != nil {
-		return nil, nil, err
-	}
-	if err := cmp.Or(m.err, m.locker.suits(m.beside)); err != nil {
+	if err := m.ready(); err != nil {
 		return nil, nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -47,6 +52,18 @@ func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done
 			l.atServer.Done()
 		}
 	}
+}
+
+// acquireUntilClose is acquire for a wait that Close ends: other callers, whose own contexts say
+// nothing of it, queue behind a batch, and a candidate may wait for ever.
+func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[Tx], err error) {
+	wait, done := m.locker.untilClose(ctx)
+	defer done()
+	g, err = m.acquire(wait, false, work)
+	if err != nil && m.locker.closing.Err() != nil {
+		err = ErrClosed
+	}
+	return g, err
 }
 
 // waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or
