@@ -87,7 +87,7 @@ func (b *batch[Tx, In, Out]) Run(in []In, outcome *combine.Outcome[Result[Out]])
 	}
 	outcome.Err = b.mutex.wrap(combineVerb, fmt.Errorf("%w in another caller's goroutine", ErrPanicked))
 	_ = traced(b.trace, work, func(work func(context.Context, Tx) error) error {
-		failed, err := b.grant.perform(b.ctx, work)
+		failed, err := b.grant.performAndEnd(b.ctx, work)
 		final = final || errors.Is(err, ErrLost)
 		outcome.Err = joinErrors(failed, b.mutex.wrap(combineVerb, err))
 		return outcome.Err

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Claim is something that one holder at a time has for a while, without a connection: a seat in a
@@ -100,12 +101,7 @@ func (c *Claim[Tx]) read(ctx context.Context) (dialects.ClaimState, error) {
 	}
 	defer cancel()
 	hash := claimOf(c.key)
-	var states map[[32]byte]dialects.ClaimState
-	found, err := c.locker.find(wait, false)
-	if err == nil {
-		states, err = c.locker.driver.Claims(wait, found.Name, hash)
-	}
-	m.target.invalidate(err)
+	states, err := c.locker.readClaims(wait, hash)
 	return states[hash], m.waitError(ctx, wait, err)
 }
 
@@ -140,7 +136,7 @@ func (c *Claim[Tx]) taking(ctx context.Context, verb, by string, d time.Duration
 	}
 	change := dialects.ClaimChange{Verb: dialects.TakeClaim, Hash: claimOf(c.key), By: by, For: d}
 	if !c.locker.config.hidden {
-		change.Name = asciiKey(c.key)
+		change.Name = label.ASCII(c.key)
 	}
 	ctx, trace := c.mutex(change).startTrace(ctx, verb, true)
 	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
@@ -269,9 +265,9 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, table string, keys []string
 			continue
 		}
 		hash := hex.EncodeToString(claim[:])
-		key := cmp.Or(named[claim], knownName(dialects.Named{Hash: hash, Name: state.Name}))
+		key := cmp.Or(named[claim], label.Known(dialects.Named{Hash: hash, Name: state.Name}))
 		holdings = append(holdings, Holding{
-			Table: l.config.table, Column: claimColumn, Row: hash, Key: key, Behind: l.lookout.count(claim),
+			Table: l.config.table, Column: claimColumn, Row: hash, Key: key, Behind: l.lookout.Count(claim),
 			Holder: &Session{
 				Key: key, By: state.By, Since: state.Since, For: state.Until.Add(-state.Left).Sub(state.Since),
 				Until: state.Until, token: state.Token,
@@ -292,7 +288,7 @@ func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
 	case errors.Is(err, dialects.ErrClaimEnded):
 		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)
 	case err == nil:
-		l.lookout.wake(claim)
+		l.lookout.Wake(claim)
 		l.config.logger.WarnContext(ctx, "txlock: ended a claim", "lock", h.name(), "by", h.Holder.By)
 	}
 	return err

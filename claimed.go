@@ -141,7 +141,7 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	state, err := h.claim.change(ctx, "Claimed.Release", h.to(dialects.ReleaseClaim), nil)
 	if err == nil && !h.claim.locker.carriesOpen(ctx) {
 		h.until.Store(state.Until.UnixMicro())
-		h.claim.locker.lookout.wake(claimOf(h.Key()))
+		h.claim.locker.lookout.Wake(claimOf(h.Key()))
 	}
 	return err
 }

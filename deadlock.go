@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // sharedSlots adds to the error of a deadlock that a key of this session and one of another in it
@@ -17,9 +18,9 @@ func sharedSlots(err error, request dialects.Request, held []string) error {
 	if request.Slots == 0 || !errors.As(err, &deadlock) {
 		return err
 	}
-	ours, theirs := slices.Concat(request.Keys, held), wholeKeys(deadlock.Claims)
+	ours, theirs := slices.Concat(request.Keys, held), label.WholeKeys(deadlock.Claims)
 	for _, our := range ours {
-		if strings.HasPrefix(our, hiddenPrefix) || slices.Contains(theirs, our) {
+		if strings.HasPrefix(our, label.HiddenPrefix) || slices.Contains(theirs, our) {
 			continue
 		}
 		slot := dialects.SlotOf(our, request.Slots)
@@ -31,21 +32,6 @@ func sharedSlots(err error, request dialects.Request, held []string) error {
 		}
 	}
 	return err
-}
-
-// wholeKeys are the keys of slots in claims that are neither cut nor hidden.
-func wholeKeys(claims []dialects.Claim) (keys []string) {
-	for _, claim := range claims {
-		if claim.Table != "" || claim.Permits > 0 {
-			continue
-		}
-		for i, item := range claim.Items {
-			if !strings.HasPrefix(item, hiddenPrefix) && !(claim.Cut && i == len(claim.Items)-1) {
-				keys = append(keys, item)
-			}
-		}
-	}
-	return keys
 }
 
 // heldKeys are the keys of the slots that the session holds of the table of request.

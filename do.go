@@ -57,7 +57,7 @@ func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work f
 
 // perform runs work in the session, or in a savepoint if work of another Do runs there.
 func (m *Mutex[Tx]) perform(ctx context.Context, verb string, g grant[Tx], work func(context.Context, Tx) error) error {
-	perform := g.perform
+	perform := g.performAndEnd
 	if g.turn != nil {
 		perform = g.nest
 	}
@@ -65,9 +65,9 @@ func (m *Mutex[Tx]) perform(ctx context.Context, verb string, g grant[Tx], work 
 	return joinErrors(failed, m.wrap(verb, err))
 }
 
-// perform runs the work of a Do that began the session, and ends the session. failed is the error
+// performAndEnd runs the work of a Do that began the session, and ends the session. failed is the error
 // of work, err any other.
-func (g grant[Tx]) perform(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
+func (g grant[Tx]) performAndEnd(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	returned := false
 	defer func() {
 		if !returned { // work panicked, or called runtime.Goexit

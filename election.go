@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
@@ -35,7 +37,7 @@ const maxIdentity = 255
 // Every election that is led or awaited takes a connection of the process, and another for a moment
 // when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
-	e := &Election[Tx]{seat: seat[Tx]{locker: l, election: name, hash: hashOf(name)}, identity: identity}
+	e := &Election[Tx]{seat: seat[Tx]{locker: l, election: name, hash: label.Hash(name)}, identity: identity}
 	e.mutex = &Mutex[Tx]{locker: l, target: &e.seat}
 	switch {
 	case name == "":

@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/holders"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Holding is a row that a session holds, or that sessions wait for.
@@ -46,8 +45,6 @@ type Holding struct {
 	// count of each process, added up. Two clients that show the same host and process number count
 	// as one. Session.Behind says how old a count is. That of this Locker is as of now.
 	Behind int
-
-	known string // of a semaphore or an election: its name in the table, or what stands for that
 }
 
 // Session is a session of the server, as the server shows it. What the server does not show to this
@@ -123,25 +120,14 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		}
 		only = append(only, dialects.SlotOf(key, found.Slots))
 	}
-	holdings := []Holding{}
-	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
-		states, err := l.driver.Inspect(ctx, dialects.Inspection{
-			Kind: kind, Table: *found, Slots: only, Names: hashesOf(keys),
-		})
-		if err != nil {
-			return nil, err
-		}
-		here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
-		for _, state := range states {
-			if only == nil || kind != dialects.KindRow || state.Column == "" && slices.ContainsFunc(
-				only, func(slot int) bool { return strconv.Itoa(slot) == state.Value }) {
-				holdings = append(holdings, l.holdingOf(state, found.Slots, here))
-			}
-		}
+	states, err := l.rowStates(ctx, *found, only, keys)
+	if err != nil {
+		return nil, err
 	}
-	blankAmbiguous(holdings)
-	for i := range holdings {
-		holdings[i].nameKey(keys)
+	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
+	holdings := make([]Holding, 0, len(states))
+	for _, row := range holders.Of(states, found.Slots, keys) {
+		holdings = append(holdings, l.holdingOf(row, here))
 	}
 	claims, err := l.heldClaims(ctx, found.Name, keys)
 	if err != nil {
@@ -155,183 +141,67 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	return holdings, nil
 }
 
-// kindColumns stand where locks of rows have the name of a column.
-var kindColumns = map[dialects.Kind]string{
-	dialects.KindSemaphore: semaphoreColumn, dialects.KindElection: electionColumn,
+// rowStates are what the server shows of rows, or of these slots, and of semaphores and elections,
+// or of those with these names.
+func (l *Locker[Tx]) rowStates(ctx context.Context, table dialects.LockTable, slots []int, names []string) (
+	all []dialects.RowState, err error,
+) {
+	var hashes []string
+	for _, name := range names {
+		hashes = append(hashes, label.Hash(name))
+	}
+	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
+		states, err := l.driver.Inspect(ctx, dialects.Inspection{Kind: kind, Table: table, Slots: slots, Names: hashes})
+		if err != nil {
+			return nil, err
+		}
+		if slots != nil && kind == dialects.KindRow {
+			states = slices.DeleteFunc(states, func(state dialects.RowState) bool {
+				return state.Column != "" ||
+					!slices.ContainsFunc(slots, func(slot int) bool { return strconv.Itoa(slot) == state.Value })
+			})
+		}
+		all = append(all, states...)
+	}
+	return all, nil
 }
 
-// holdingOf puts together what the server shows and what this Locker knows: here is how many
-// callers wait in it.
-func (l *Locker[Tx]) holdingOf(state dialects.RowState, slots int, here map[row]int) Holding {
-	h := Holding{Table: l.config.table, Column: state.Column, Row: state.Value}
-	locked := row{state.Table, cmp.Or(state.Column, slotColumn), state.Value}
-	if column, named := kindColumns[state.Named.Kind]; named {
-		h.Column, h.Row, h.known = column, state.Named.Hash, knownName(state.Named)
+// holdingOf adds to what the server shows how many callers wait here.
+func (l *Locker[Tx]) holdingOf(r holders.Row, here map[row]int) Holding {
+	h := Holding{
+		Table: l.config.table, Column: r.Column, Row: r.Value, Key: r.Key, Readers: sessionsOf(r.Readers),
+		Permits: sessionsOf(r.Permits), Waiters: sessionsOf(r.Waiters),
+	}
+	locked := row{r.Table, cmp.Or(r.Column, slotColumn), r.Value}
+	switch r.Named.Kind {
+	case dialects.KindSemaphore:
+		h.Column, h.Row = semaphoreColumn, r.Named.Hash
 		locked = row{h.Table, h.Column, h.Row}
-	} else if state.Column != "" {
-		h.Table = state.Table
-	}
-	holders := func(parties []dialects.Party) (sessions []Session) {
-		for _, party := range parties {
-			holder, claim := sessionOf(party, state, slots)
-			holder.grantedBy(claim)
-			sessions = append(sessions, holder)
+	case dialects.KindElection:
+		h.Column, h.Row = electionColumn, r.Named.Hash
+		locked = row{h.Table, h.Column, h.Row}
+	case dialects.KindRow:
+		if r.Column != "" {
+			h.Table = r.Table
 		}
-		return sessions
 	}
-	if state.Holder != nil {
-		h.Holder = &holders([]dialects.Party{*state.Holder})[0]
+	if r.Holder != nil {
+		h.Holder = &sessionsOf([]holders.Party{*r.Holder})[0]
 	}
-	unknown := slices.Repeat([]Session{{Shared: true}}, state.Sharing)
-	h.Readers, h.Permits = append(holders(state.Readers), unknown...), holders(state.Permits)
-	for _, party := range state.Waiters {
-		waiter, _ := sessionOf(party, state, slots)
-		h.Waiters = append(h.Waiters, waiter)
-	}
-	h.addUp()
-	h.Behind = max(h.Behind, here[locked])
+	h.Readers = append(h.Readers, slices.Repeat([]Session{{Shared: true}}, r.Sharing)...)
+	h.Behind = max(r.Behind, here[locked])
 	return h
 }
 
-// addUp counts those who wait in processes. The sessions of one process tell of the same callers.
-func (h *Holding) addUp() {
-	type process struct {
-		host   string
-		number int
+func sessionsOf(parties []holders.Party) (sessions []Session) {
+	for _, p := range parties {
+		sessions = append(sessions, Session{
+			ID: p.Session, Permit: p.Permit, Key: p.Key, Application: p.Application, Host: p.Host, Process: p.Process,
+			User: p.User, Database: p.Database, Shared: p.Shared, Since: p.Since, For: p.For, Idle: p.Idle,
+			Statement: p.Statement, Behind: p.Behind, party: p.Party,
+		})
 	}
-	most := map[process]int{}
-	note := func(s Session) {
-		host, _, err := net.SplitHostPort(s.Host)
-		if err != nil {
-			host = s.Host
-		}
-		p := process{host, s.Process}
-		h.Behind += max(s.Behind-most[p], 0)
-		most[p] = max(most[p], s.Behind)
-	}
-	for s := range h.sessions() {
-		note(*s)
-	}
-}
-
-// sessions are the holders and the waiters.
-func (h *Holding) sessions() iter.Seq[*Session] {
-	return func(yield func(*Session) bool) {
-		if h.Holder != nil && !yield(h.Holder) {
-			return
-		}
-		for _, some := range [][]Session{h.Readers, h.Permits, h.Waiters} {
-			for i := range some {
-				if !yield(&some[i]) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func sessionOf(party dialects.Party, row dialects.RowState, slots int) (s Session, granted *dialects.Claim) {
-	key, claim := claimed(party.Claims, row, slots)
-	s = Session{
-		ID: party.Session, Key: key, Application: party.Application, Host: party.Host, Process: party.Process,
-		User:     party.User,
-		Database: party.Database, Since: party.Since, For: party.For, Idle: party.Idle, Statement: party.Statement,
-		Permit: party.Permit, Shared: party.Shared, party: party,
-	}
-	if claim != nil {
-		s.Behind = claim.Behind
-	}
-	return s, claim
-}
-
-// blankAmbiguous blanks the beginning of a key that one session shows for several slots: nobody
-// knows which of them it belongs to.
-func blankAmbiguous(holdings []Holding) {
-	type shown struct{ session, key string }
-	count := map[shown]int{}
-	each := func(visit func(key *string, by shown)) {
-		for i := range holdings {
-			for s := range holdings[i].sessions() {
-				visit(&s.Key, shown{s.ID, s.Key})
-			}
-		}
-	}
-	each(func(_ *string, by shown) { count[by]++ })
-	each(func(key *string, by shown) {
-		if strings.HasSuffix(*key, "…") && count[by] > 1 {
-			*key = ""
-		}
-	})
-}
-
-// isSemaphore and isElection look at the key as well: rows may have columns of these names.
-func (h *Holding) isSemaphore() bool { return h.Column == semaphoreColumn && h.Key != "" }
-func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Key != "" }
-
-// nameKey is what the holder named, else the first other session that says so. A semaphore and an
-// election have the name that the caller of Inspect named, else that in their table.
-func (h *Holding) nameKey(keys []string) {
-	h.Key = h.known
-	if h.known != "" {
-		for _, key := range keys {
-			if hashOf(key) == h.Row {
-				h.Key = key
-			}
-		}
-		return
-	}
-	for s := range h.sessions() {
-		h.Key = cmp.Or(h.Key, s.Key)
-	}
-}
-
-// grantedBy moves Since from the begin of the transaction to the grant of the lock.
-func (s *Session) grantedBy(claim *dialects.Claim) {
-	if claim == nil || !claim.Granted || s.Since.IsZero() {
-		return
-	}
-	begun := s.Since
-	if s.Since = claim.At; s.Since.IsZero() {
-		s.Since = begun.Add(claim.After)
-	}
-	s.For = max(s.For-s.Since.Sub(begun), 0)
-}
-
-// claimed finds the claim that names the row, and the key in it that hashes to the row's slot. The
-// beginning of a key may belong to any slot: it counts when nothing else does. A key that is hidden
-// is empty.
-func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key string, of *dialects.Claim) {
-	for i := range claims {
-		claim := &claims[i]
-		for j, item := range claim.Items {
-			cut := claim.Cut && j == len(claim.Items)-1
-			switch {
-			case row.Named.Kind == dialects.KindSemaphore:
-				hash, name := row.Named.Hash, keyOf(row.Named.Name)
-				if claim.Permits > 0 && (hashOf(item) == hash || cut && name != "" && strings.HasPrefix(name, item)) {
-					return cmp.Or(name, item), claim
-				}
-				if claim.Permits > 0 && item == hiddenHash(hash) {
-					return "", claim
-				}
-			case claim.Permits > 0:
-			case row.Column != "":
-				if claim.Table == row.Table && claim.Column == row.Column && item == row.Value {
-					return "", claim
-				}
-			case claim.Table != "" || item == "":
-			case cut:
-				if key, of = "", claim; !strings.HasPrefix(item, hiddenPrefix) {
-					key = item + "…"
-				}
-			case strconv.Itoa(dialects.SlotOf(item, slots)) == row.Value:
-				return item, claim
-			case item == hiddenPrefix+row.Value:
-				return "", claim
-			}
-		}
-	}
-	return key, of
+	return sessions
 }
 
 // Break ends the session of the Holder. The server undoes what the session has not committed, and
@@ -400,6 +270,10 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	}
 	return err
 }
+
+// isSemaphore and isElection look at the key as well: rows may have columns of these names.
+func (h *Holding) isSemaphore() bool { return h.Column == semaphoreColumn && h.Key != "" }
+func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Key != "" }
 
 // name says what is locked, for errors.
 func (h Holding) name() string {

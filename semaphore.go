@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
@@ -76,7 +77,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
 	p.locker.invalidate(err)
-	return err != nil && p.locker.forgetRows(dialects.KindSemaphore, hashOf(p.key), err) && errors.Is(err, ErrNoRow)
+	return err != nil && p.locker.forgetRows(dialects.KindSemaphore, label.Hash(p.key), err) && errors.Is(err, ErrNoRow)
 }
 
 // queueAndBegin lets one caller of each semaphore go on at the server at a time. It leaves its

@@ -152,8 +152,15 @@ func (l *Locker[Tx]) open(name fmt.Stringer, inner dialects.Session[Tx], request
 	}
 	s.heartbeat = lifecycle.NewHeartbeat(l.config.lease, peer.Conn{Conn: inner.Socket()}, ping, turns, life, s.lose,
 		asked)
-	return grant[Tx]{session: s, handle: handle, Grant: got}, l.register(s)
+	g := grant[Tx]{session: s, handle: handle, Grant: got}
+	if !l.sessions.Add(s) {
+		return g, ErrClosed
+	}
+	return g, nil
 }
+
+// Look is that of the heartbeat.
+func (s *session[Tx]) Look() { s.heartbeat.Look() }
 
 // ping is a heartbeat's. It tells others how many callers wait behind the session now.
 func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx, s.place.Waiting()) }
@@ -348,43 +355,7 @@ func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
 
 // unregister takes the session off the Locker's list: its connection was given back.
 func (s *session[Tx]) unregister() {
-	s.locker.mu.Lock()
-	delete(s.locker.sessions, s)
-	s.locker.mu.Unlock()
+	s.locker.sessions.Remove(s)
 	s.place.Leave()
 	s.life.MarkEnded()
-}
-
-// register puts the session on the Locker's list, and has it looked after. One timer serves all
-// sessions of a Locker, so that a lock that is held briefly costs nothing for it.
-func (l *Locker[Tx]) register(s *session[Tx]) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sessions[s] = struct{}{}
-	if !l.beating {
-		l.beating = true
-		every := lifecycle.Beat(l.config.lease)
-		if l.beat == nil {
-			l.beat = time.AfterFunc(every, l.lookAfter)
-		} else {
-			l.beat.Reset(every)
-		}
-	}
-	if l.closed.Load() { // and Close has not seen the session
-		return ErrClosed
-	}
-	return nil
-}
-
-// lookAfter looks after all sessions, and comes again as long as there are some.
-func (l *Locker[Tx]) lookAfter() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.beating = len(l.sessions) > 0; !l.beating {
-		return
-	}
-	l.beat.Reset(lifecycle.Beat(l.config.lease))
-	for s := range l.sessions {
-		go s.heartbeat.Look()
-	}
 }

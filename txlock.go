@@ -99,6 +99,8 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/lookout"
 	"github.com/txlock/txlock/internal/queue"
 )
 
@@ -183,27 +185,25 @@ type Locker[Tx any] struct {
 	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
 	rows       sync.Map   // dialects.Rows: see rowsOf
 
-	lookout *lookout[Tx]
+	lookout *lookout.Lookout[[32]byte] // for claims
 
-	closing  context.Context // ends with Close
-	close    context.CancelFunc
-	atServer sync.WaitGroup // waits there that Close ends
-
-	closed   atomic.Bool // set with mu held
+	closing  context.Context // ends with Close, which is its cause
+	close    context.CancelCauseFunc
+	atServer sync.WaitGroup // waits there that Close ends; added to with mu held
 	mu       sync.Mutex
-	sessions map[*session[Tx]]struct{} // open ones
-	beat     *time.Timer               // calls lookAfter; nil before the first session
-	beating  bool                      // beat is set
+	closed   atomic.Bool // set with mu held
+	sessions *lifecycle.Sessions[*session[Tx]]
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
-	l := &Locker[Tx]{driver: driver, config: newConfig(options), sessions: make(map[*session[Tx]]struct{})}
+	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
+	l.sessions = lifecycle.NewSessions[*session[Tx]](l.config.lease)
 	l.lines = sync.OnceValue(l.newLines)
 	l.candidates = queue.New[lineName](1, giveBack[Tx])
-	l.lookout = newLookout(l)
-	l.closing, l.close = context.WithCancel(context.Background())
+	l.closing, l.close = context.WithCancelCause(context.Background())
+	l.lookout = lookout.New(l.closing, l.lookAtClaims)
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
 	}
@@ -220,12 +220,9 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
-	open := make([]*session[Tx], 0, len(l.sessions))
-	for s := range l.sessions {
-		open = append(open, s)
-	}
 	l.mu.Unlock()
-	l.close()
+	open := l.sessions.Close()
+	l.close(ErrClosed)
 	if l.config.err == nil {
 		l.lines().Close(ErrClosed)
 		l.candidates.Close(ErrClosed)

@@ -33,34 +33,26 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	return wait, cancel, nil
 }
 
-// untilClose derives the context of a wait at the server that ends with Close. done says that the
-// wait is over. Close leaves the driver open until then, since ending a wait may take another
-// connection.
-func (l *Locker[Tx]) untilClose(ctx context.Context) (wait context.Context, done func()) {
+// acquireUntilClose is acquire for a wait that Close ends: other callers, whose own contexts say
+// nothing of it, queue behind a batch, and a candidate may wait for ever. Close leaves the driver
+// open until then, since ending a wait may take another connection.
+func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[Tx], err error) {
+	l := m.locker
 	l.mu.Lock()
-	counted := !l.closed.Load() // else Close may have waited for all already
-	if counted {
+	closed := l.closed.Load() // and Close may have waited for all already
+	if !closed {
 		l.atServer.Add(1)
 	}
 	l.mu.Unlock()
-	wait, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(l.closing, cancel)
-	return wait, func() {
-		stop()
-		cancel()
-		if counted {
-			l.atServer.Done()
-		}
+	if closed {
+		return g, ErrClosed
 	}
-}
-
-// acquireUntilClose is acquire for a wait that Close ends: other callers, whose own contexts say
-// nothing of it, queue behind a batch, and a candidate may wait for ever.
-func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[Tx], err error) {
-	wait, done := m.locker.untilClose(ctx)
-	defer done()
+	defer l.atServer.Done()
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
 	g, err = m.acquire(wait, false, work)
-	if err != nil && m.locker.closing.Err() != nil {
+	if err != nil && l.closing.Err() != nil {
 		err = ErrClosed
 	}
 	return g, err
@@ -122,16 +114,10 @@ func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool
 		return false
 	}
 	wanted := lineOf(request.Table, request.Column, request.Values...)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for s := range l.sessions {
-		first := s.first
-		if s.life.Lost() == nil && (before.IsZero() || s.isSince(before)) &&
-			lineOf(first.Table, first.Column, first.Values...) == wanted {
-			return true
-		}
-	}
-	return false
+	return l.sessions.Any(func(s *session[Tx]) bool {
+		return s.life.Lost() == nil && (before.IsZero() || s.isSince(before)) &&
+			lineOf(s.first.Table, s.first.Column, s.first.Values...) == wanted
+	})
 }
 
 // longWait is how long a call waits before the log says that the process itself holds the lock.

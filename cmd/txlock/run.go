@@ -7,46 +7,16 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
-	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/dialects/postgres"
 )
-
-// job is a command to run under locks.
-type job struct {
-	*options
-	wanted
-	command  []string
-	path     string
-	wait     time.Duration
-	try      bool
-	old      []string // locks beside the keys, as they were typed
-	claim    bool
-	span     time.Duration // of the claim
-	by       string        // who takes it
-	lease    time.Duration
-	grace    time.Duration
-	unfenced bool
-	verbose  bool
-	conflict int // exit code when the lock is not acquired
-	asked    time.Time
-
-	// needless is asked under the lock whether the command need not run, and succeeded is called
-	// under the lock when it has exited with 0. Both may be nil.
-	needless  func(context.Context) (bool, error)
-	succeeded func() error
-}
 
 const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them,
 and exits as COMMAND does.
@@ -132,118 +102,6 @@ func newRun(o *options) *cobra.Command {
 	return c
 }
 
-// flags are those of a command that runs another.
-func (j *job) flags(c *cobra.Command) {
-	f := c.Flags()
-	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
-	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
-	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
-	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
-	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
-		"`code` when the lock is not acquired; 0 is silent")
-	f.BoolVar(&j.hide, "hide-keys", false, "show no KEY on the server, in its views and its log")
-	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
-}
-
-// read checks the command line, before anything is done.
-func (j *job) read(c *cobra.Command, arguments []string) error {
-	dash := c.ArgsLenAtDash()
-	switch {
-	case dash < 0 && len(arguments) >= 2:
-		return usage(`put -- between the keys and the command: txlock %s %s -- %s`, c.Name(), arguments[0],
-			strings.Join(arguments[1:], " "))
-	case dash < 0, dash == 0, dash == len(arguments):
-		return usage(`a key or the command is missing: txlock %s KEY -- COMMAND; see "txlock %[1]s --help"`, c.Name())
-	}
-	j.keys, j.command = arguments[:dash], arguments[dash:]
-	for _, key := range j.keys {
-		if key == "" {
-			return usage("a key is empty")
-		}
-	}
-	waits := c.Flags().Changed("wait")
-	switch {
-	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
-		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
-	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced || j.old != nil):
-		return usage("--claim takes one KEY, and no --permits, --lease, --beside or --no-token")
-	case j.permits > 0 && j.old != nil:
-		return usage("--permits and --beside exclude each other")
-	case j.claim && (j.span < 3*time.Second || j.span < 3*j.grace):
-		return usage("--for %v: it must be at least 3s, and three times --grace, which is %v, so that COMMAND has "+
-			"ended before the claim has", j.span, j.grace)
-	case !j.claim && (c.Flags().Changed("for") || j.by != ""):
-		return usage("--for and --as belong to --claim")
-	case j.permits > 0 && len(j.keys) > 1:
-		return usage("--permits takes one KEY")
-	case waits && j.try:
-		return usage("--wait and --try exclude each other")
-	case waits && j.wait <= 0:
-		return usage("--wait %v: it must be positive; use --try in order not to wait", j.wait)
-	case c.Flags().Changed("lease") && j.lease <= 0:
-		return usage("--lease %v: it must be positive", j.lease)
-	case j.grace < 0:
-		return usage("--grace %v: it must not be negative", j.grace)
-	case j.conflict < 0 || j.conflict > 255:
-		return usage("--conflict-exit-code %d: it must be from 0 to 255", j.conflict)
-	}
-	if err := j.find(); err != nil {
-		return err
-	}
-	if least := leastLease(j.server.System); j.lease != 0 && (j.lease < least || j.lease > mostLease) {
-		return usage("--lease %v: it must be from %v to %v", j.lease, least, mostLease)
-	}
-	for _, text := range j.old {
-		lock, err := legacyOf(j.server.System, text)
-		if err != nil {
-			return usage("--beside %s: %v", text, err)
-		}
-		j.beside = append(j.beside, lock)
-	}
-	path, code, err := child.Find(j.command[0])
-	j.path = path
-	if err != nil {
-		return &ending{code: code, text: cannotRun(err)}
-	}
-	return nil
-}
-
-// mostPermits is what a semaphore may have.
-const mostPermits = 1000
-
-// mostLease is the longest lease that the servers' timers support.
-const mostLease = 24 * 24 * time.Hour
-
-// leastLease is the resolution of a system's timers.
-func leastLease(system dsn.System) time.Duration {
-	if system == dsn.Postgres {
-		return (*postgres.Driver)(nil).MinLease()
-	}
-	return (*mysql.Driver)(nil).MinLease()
-}
-
-// legacyOf is the lock that the text names on a system.
-func legacyOf(system dsn.System, text string) (dialects.Legacy, error) {
-	if system != dsn.Postgres {
-		lock := mysql.Named(text)
-		return lock, lock.Err
-	}
-	first, second, pair := strings.Cut(text, ",")
-	if !pair {
-		key, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return dialects.Legacy{}, errors.New("it must be a number of pg_advisory_lock, or two: 1,2")
-		}
-		return postgres.Advisory(key), nil
-	}
-	a, failed := strconv.ParseInt(first, 10, 32)
-	b, err := strconv.ParseInt(second, 10, 32)
-	if failed != nil || err != nil {
-		return dialects.Legacy{}, errors.New("each of two numbers must be from -2147483648 to 2147483647: 1,2")
-	}
-	return postgres.AdvisoryPair(int32(a), int32(b)), nil
-}
-
 // run waits for the lock, runs the command, and releases.
 func (j *job) run(ctx context.Context) error {
 	locks, err := j.open(ctx, j.settings()...)
@@ -252,16 +110,6 @@ func (j *job) run(ctx context.Context) error {
 	}
 	defer leave(locks)
 	return j.runWith(ctx, locks)
-}
-
-func (j *job) settings() (settings []txlock.Option) {
-	if j.lease > 0 {
-		settings = append(settings, txlock.WithLease(j.lease))
-	}
-	if !j.unfenced {
-		settings = append(settings, txlock.WithFencing())
-	}
-	return settings
 }
 
 func (j *job) runWith(ctx context.Context, locks locker) error {
@@ -395,118 +243,4 @@ func cannotRun(err error) string {
 		text += "; is it a script without a #! line, or made for another machine?"
 	}
 	return text
-}
-
-// environment returns the environment of the command, without the key, token and permit of a txlock
-// above this one.
-func (j *job) environment(lock held) []string {
-	var environment []string
-	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
-		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" && name != "TXLOCK_PERMIT" {
-			environment = append(environment, entry)
-		}
-	}
-	environment = append(environment, "TXLOCK_KEY="+strings.Join(j.keys, "\n"))
-	if lock == nil {
-		return environment
-	}
-	if !j.unfenced {
-		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10))
-	}
-	if j.permits > 0 {
-		environment = append(environment, "TXLOCK_PERMIT="+strconv.Itoa(lock.Permit()))
-	}
-	return environment
-}
-
-// name returns the keys, for messages.
-func (j *job) name() string { return strings.Join(j.keys, " ") }
-
-// acquire waits for the lock. After a second it says who holds it.
-func (j *job) acquire(ctx context.Context, locks locker) (held, error) {
-	j.asked = time.Now()
-	notice := j.announce(ctx, locks)
-	lock, err := j.lock(ctx, locks)
-	announced := notice.end()
-	switch {
-	case err == nil:
-		if announced {
-			j.sayBriefly("%s is ours after %v", j.name(), round(time.Since(j.asked)))
-		}
-		return lock, nil
-	case ctx.Err() != nil:
-		return nil, j.failed(ctx, "waiting for "+j.name(), err)
-	case errors.Is(err, txlock.ErrNotAcquired) && j.cut(err):
-		_, reason, _ := strings.Cut(err.Error(), txlock.ErrNotAcquired.Error()+": ")
-		return nil, &ending{code: exitError, text: fmt.Sprintf(
-			`waiting for %s: the server ended the wait: %s; see "txlock doctor"`, j.name(), reason)}
-	case errors.Is(err, txlock.ErrNotAcquired):
-		return nil, j.missed(ctx, locks)
-	case errors.Is(err, txlock.ErrNotInstalled) && !homeless(err) && !j.unfenced:
-		return nil, &ending{code: exitNotSetUp, text: fmt.Sprintf(
-			`%s: %s; run "txlock install" once%s, or --no-token if only tokens are missing`,
-			j.name(), reasonOf(err), j.tableFlag())}
-	}
-	return nil, j.failed(ctx, "waiting for "+j.name(), err)
-}
-
-// lock waits as --wait and --try say. A try does not wait for holders, so it gives the server only
-// as much time as connecting may take.
-func (j *job) lock(ctx context.Context, locks locker) (held, error) {
-	take := func(ctx context.Context) (held, error) {
-		if !j.claim {
-			return locks.lock(ctx, j.wanted, j.wait, j.try)
-		}
-		held, err := locks.take(ctx, j.keys[0], cmp.Or(j.by, runner()), j.span, j.wait, j.try)
-		if err != nil {
-			return nil, err
-		}
-		asked := time.Now() // when a wait has ended nobody here knows
-		if _, err = held.Extend(ctx, j.span); err != nil {
-			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
-			defer cancel()
-			_ = held.Release(clean)
-			return nil, err
-		}
-		return keep(held, asked, j.span), nil
-	}
-	if !j.try {
-		return take(ctx)
-	}
-	bounded, cancel := context.WithTimeout(ctx, j.server.Timeout)
-	defer cancel()
-	lock, err := take(bounded)
-	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
-		err = &ending{code: exitUnreachable, text: fmt.Sprintf(
-			"trying %s: no answer within %v: %s is silent, or somebody has locked the whole table %s",
-			j.name(), j.server.Timeout, j.server.Address, j.table)}
-	}
-	return lock, err
-}
-
-// cut reports whether the server ended the wait too early, by a limit of its own or by its
-// administrator.
-func (j *job) cut(err error) bool {
-	if j.try {
-		var pg *pgconn.PgError
-		return errors.As(err, &pg) && pg.Code == "57014" // statement_timeout, among others
-	}
-	return !errors.Is(err, context.DeadlineExceeded)
-}
-
-// missed says that the lock was not acquired, and who holds it.
-func (j *job) missed(ctx context.Context, locks locker) error {
-	end := &ending{code: j.conflict, own: true}
-	if j.conflict == 0 && !j.verbose {
-		return end
-	}
-	end.text = j.name() + " was not acquired"
-	if !j.try {
-		end.text += " within " + j.wait.String()
-	}
-	if holders := j.holders(ctx, locks, 2*patience); holders != "" {
-		end.text += ": " + holders
-	}
-	return end
 }

@@ -168,6 +168,22 @@ func newSlow[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) slow
 
 func (s slow[Tx]) ran(t *testing.T) int { return s.Total(t, "SELECT last_value FROM "+s.runs) }
 
+// exec begins an Exec of the statements, and returns when they wait.
+func (s slow[Tx]) exec(ctx context.Context, t *testing.T) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Locks.Mutex(s.Key("a")).Within(2*time.Second).Exec(ctx, s.statements...)
+		done <- err
+	}()
+	s.Waiters(t, 1)
+	return done
+}
+
+// runAgain waits until the statements run for the second time.
+func (s slow[Tx]) runAgain(t *testing.T) {
+	eventually.True(t, "the statements run again", func() bool { return s.ran(t) == 2 })
+}
+
 // index makes an index, which waits for the snapshots of others.
 func (s slow[Tx]) index(t *testing.T) <-chan error {
 	done := make(chan error, 1)
@@ -180,12 +196,7 @@ func (s slow[Tx]) index(t *testing.T) <-chan error {
 
 func execGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newSlow(t, e, c)
-	done := make(chan error, 1)
-	go func() {
-		_, err := f.Locks.Mutex(f.Key("a")).Within(2*time.Second).Exec(background, f.statements...)
-		done <- err
-	}()
-	f.Waiters(t, 1)
+	done := f.exec(background, t)
 	thief, err := f.Admin.Begin()
 	require.NoError(t, err)
 	defer thief.Rollback()
@@ -207,7 +218,7 @@ func execGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f.Waiters(t, 1)
 	require.Empty(t, done, "Within has bounded its first wait")
 	require.NoError(t, thief.Rollback())
-	eventually.True(t, "the statements run again", func() bool { return f.ran(t) == 2 })
+	f.runAgain(t)
 
 	held, err := f.Locks.Mutex(f.Key("b")).Lock(background)
 	require.NoError(t, err)
@@ -249,14 +260,9 @@ func nestedGivesWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	var indexed <-chan error
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+f.table+" VALUES (3, 3)"))
-		done := make(chan error, 1)
-		go func() {
-			_, err := f.Locks.Mutex(f.Key("a")).Within(2*time.Second).Exec(ctx, f.statements...)
-			done <- err
-		}()
-		f.Waiters(t, 1)
+		done := f.exec(ctx, t)
 		indexed = f.index(t)
-		eventually.True(t, "the statements run again", func() bool { return f.ran(t) == 2 })
+		f.runAgain(t)
 		f.Waiters(t, 1)
 		require.NoError(t, f.stranger.Rollback())
 		return testbed.Receive(t, done)

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/child"
+	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+)
+
+// job is a command to run under locks.
+type job struct {
+	*options
+	wanted
+	command  []string
+	path     string
+	wait     time.Duration
+	try      bool
+	old      []string // locks beside the keys, as they were typed
+	claim    bool
+	span     time.Duration // of the claim
+	by       string        // who takes it
+	lease    time.Duration
+	grace    time.Duration
+	unfenced bool
+	verbose  bool
+	conflict int // exit code when the lock is not acquired
+	asked    time.Time
+
+	// needless is asked under the lock whether the command need not run, and succeeded is called
+	// under the lock when it has exited with 0. Both may be nil.
+	needless  func(context.Context) (bool, error)
+	succeeded func() error
+}
+
+// flags are those of a command that runs another.
+func (j *job) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
+	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
+	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
+	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
+	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
+		"`code` when the lock is not acquired; 0 is silent")
+	f.BoolVar(&j.hide, "hide-keys", false, "show no KEY on the server, in its views and its log")
+	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
+}
+
+// read checks the command line, before anything is done.
+func (j *job) read(c *cobra.Command, arguments []string) error {
+	dash := c.ArgsLenAtDash()
+	switch {
+	case dash < 0 && len(arguments) >= 2:
+		return usage(`put -- between the keys and the command: txlock %s %s -- %s`, c.Name(), arguments[0],
+			strings.Join(arguments[1:], " "))
+	case dash < 0, dash == 0, dash == len(arguments):
+		return usage(`a key or the command is missing: txlock %s KEY -- COMMAND; see "txlock %[1]s --help"`, c.Name())
+	}
+	j.keys, j.command = arguments[:dash], arguments[dash:]
+	for _, key := range j.keys {
+		if key == "" {
+			return usage("a key is empty")
+		}
+	}
+	waits := c.Flags().Changed("wait")
+	switch {
+	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
+		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
+	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced || j.old != nil):
+		return usage("--claim takes one KEY, and no --permits, --lease, --beside or --no-token")
+	case j.permits > 0 && j.old != nil:
+		return usage("--permits and --beside exclude each other")
+	case j.claim && (j.span < 3*time.Second || j.span < 3*j.grace):
+		return usage("--for %v: it must be at least 3s, and three times --grace, which is %v, so that COMMAND has "+
+			"ended before the claim has", j.span, j.grace)
+	case !j.claim && (c.Flags().Changed("for") || j.by != ""):
+		return usage("--for and --as belong to --claim")
+	case j.permits > 0 && len(j.keys) > 1:
+		return usage("--permits takes one KEY")
+	case waits && j.try:
+		return usage("--wait and --try exclude each other")
+	case waits && j.wait <= 0:
+		return usage("--wait %v: it must be positive; use --try in order not to wait", j.wait)
+	case c.Flags().Changed("lease") && j.lease <= 0:
+		return usage("--lease %v: it must be positive", j.lease)
+	case j.grace < 0:
+		return usage("--grace %v: it must not be negative", j.grace)
+	case j.conflict < 0 || j.conflict > 255:
+		return usage("--conflict-exit-code %d: it must be from 0 to 255", j.conflict)
+	}
+	if err := j.find(); err != nil {
+		return err
+	}
+	if least := leastLease(j.server.System); j.lease != 0 && (j.lease < least || j.lease > mostLease) {
+		return usage("--lease %v: it must be from %v to %v", j.lease, least, mostLease)
+	}
+	for _, text := range j.old {
+		lock, err := legacyOf(j.server.System, text)
+		if err != nil {
+			return usage("--beside %s: %v", text, err)
+		}
+		j.beside = append(j.beside, lock)
+	}
+	path, code, err := child.Find(j.command[0])
+	j.path = path
+	if err != nil {
+		return &ending{code: code, text: cannotRun(err)}
+	}
+	return nil
+}
+
+// mostPermits is what a semaphore may have.
+const mostPermits = 1000
+
+// mostLease is the longest lease that the servers' timers support.
+const mostLease = 24 * 24 * time.Hour
+
+// leastLease is the resolution of a system's timers.
+func leastLease(system dsn.System) time.Duration {
+	if system == dsn.Postgres {
+		return (*postgres.Driver)(nil).MinLease()
+	}
+	return (*mysql.Driver)(nil).MinLease()
+}
+
+// legacyOf is the lock that the text names on a system.
+func legacyOf(system dsn.System, text string) (dialects.Legacy, error) {
+	if system != dsn.Postgres {
+		lock := mysql.Named(text)
+		return lock, lock.Err
+	}
+	first, second, pair := strings.Cut(text, ",")
+	if !pair {
+		key, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return dialects.Legacy{}, errors.New("it must be a number of pg_advisory_lock, or two: 1,2")
+		}
+		return postgres.Advisory(key), nil
+	}
+	a, failed := strconv.ParseInt(first, 10, 32)
+	b, err := strconv.ParseInt(second, 10, 32)
+	if failed != nil || err != nil {
+		return dialects.Legacy{}, errors.New("each of two numbers must be from -2147483648 to 2147483647: 1,2")
+	}
+	return postgres.AdvisoryPair(int32(a), int32(b)), nil
+}
+
+func (j *job) settings() (settings []txlock.Option) {
+	if j.lease > 0 {
+		settings = append(settings, txlock.WithLease(j.lease))
+	}
+	if !j.unfenced {
+		settings = append(settings, txlock.WithFencing())
+	}
+	return settings
+}
+
+// environment returns the environment of the command, without the key, token and permit of a txlock
+// above this one.
+func (j *job) environment(lock held) []string {
+	var environment []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if name != "TXLOCK_KEY" && name != "TXLOCK_TOKEN" && name != "TXLOCK_PERMIT" {
+			environment = append(environment, entry)
+		}
+	}
+	environment = append(environment, "TXLOCK_KEY="+strings.Join(j.keys, "\n"))
+	if lock == nil {
+		return environment
+	}
+	if !j.unfenced {
+		environment = append(environment, "TXLOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10))
+	}
+	if j.permits > 0 {
+		environment = append(environment, "TXLOCK_PERMIT="+strconv.Itoa(lock.Permit()))
+	}
+	return environment
+}
+
+// name returns the keys, for messages.
+func (j *job) name() string { return strings.Join(j.keys, " ") }
