@@ -134,9 +134,13 @@ func (h *Heartbeat) Look() {
 		}
 	}
 	defer turn.Give()
-	if !h.life.held() {
-		return
+	if h.life.held() {
+		h.pingIfDue()
 	}
+}
+
+// pingIfDue is called with the turn taken.
+func (h *Heartbeat) pingIfDue() {
 	h.mu.Lock()
 	if !h.due() {
 		h.mu.Unlock()

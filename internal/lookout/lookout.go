@@ -121,11 +121,9 @@ func (o *Lookout[K]) lookBy(due time.Time) {
 		return
 	}
 	o.due = due
-	switch {
-	case o.looking: // run sets the timer
-	case o.timer == nil:
+	if o.timer == nil {
 		o.timer = time.AfterFunc(time.Until(due), o.run)
-	default:
+	} else {
 		o.timer.Reset(time.Until(due))
 	}
 }
@@ -163,7 +161,7 @@ func (o *Lookout[K]) begin() (claims []K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.looking:
+	case o.looking: // and run sets the timer at the end
 	case time.Now().Before(o.due):
 	case len(o.waiting) == 0 || o.closing.Err() != nil:
 		o.due = time.Time{}
