@@ -22,7 +22,9 @@ type batch[Tx, In, Out any] struct {
 }
 
 // begin names the lock of a batch.
-func (c *Combined[Tx, In, Out]) begin(ctx context.Context, in []In, attempt int) (combine.Work[In, Result[Out]], error) {
+func (c *Combined[Tx, In, Out]) begin(ctx context.Context, in []In, attempt int) (combine.Work[In, Result[Out]],
+	error,
+) {
 	m := c.lock(in)
 	if m == nil {
 		return nil, errors.New("txlock: Combine: lock returned a nil Mutex")

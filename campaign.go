@@ -34,8 +34,8 @@ func (e *Election[Tx]) campaign(ctx context.Context, work func(context.Context, 
 
 // leadTerm waits for the seat, takes office, works and resigns. It returns what campaign does.
 func (e *Election[Tx]) leadTerm(ctx context.Context, work func(context.Context, int64) error) (worked bool, err error) {
-	// Without ownership: the seat is locked in a session of its own, and so is what a Do of the work
-	// locks. A transaction of the seat's session would have to be committed by the resigning.
+	// Without ownership: the seat is locked in a session of its own, and so is what a Do of the
+	// work locks. A transaction of the seat's session would have to be committed by the resigning.
 	ctx = Apart(ctx)
 	m, taken := *e.mutex, e.seat // of this candidacy
 	m.target = &taken

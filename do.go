@@ -65,8 +65,8 @@ func (m *Mutex[Tx]) perform(ctx context.Context, verb string, g grant[Tx], work 
 	return joinErrors(failed, m.wrap(verb, err))
 }
 
-// performAndEnd runs the work of a Do that began the session, and ends the session. failed is the error
-// of work, err any other.
+// performAndEnd runs the work of a Do that began the session, and ends the session. failed is the
+// error of work, err any other.
 func (g grant[Tx]) performAndEnd(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	returned := false
 	defer func() {

@@ -162,10 +162,11 @@ func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key str
 			switch {
 			case row.Named.Kind == dialects.KindSemaphore:
 				hash, name := row.Named.Hash, label.FromASCII(row.Named.Name)
-				if claim.Permits > 0 && (label.Hash(item) == hash || cut && name != "" && strings.HasPrefix(name, item)) {
+				switch {
+				case claim.Permits == 0:
+				case label.Hash(item) == hash, cut && name != "" && strings.HasPrefix(name, item):
 					return cmp.Or(name, item), claim
-				}
-				if claim.Permits > 0 && item == label.Hidden(hash) {
+				case item == label.Hidden(hash):
 					return "", claim
 				}
 			case claim.Permits > 0:

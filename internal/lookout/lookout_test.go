@@ -53,7 +53,8 @@ func TestLooks(t *testing.T) {
 		at := func(after time.Duration) time.Time { return begun.Add(after) }
 		c := table{ends: map[string]time.Time{"a": at(2500 * time.Millisecond), "b": at(2510 * time.Millisecond)}}
 		o := lookout.New(context.Background(), c.look)
-		a, b, own := wait(o, "a", time.Hour, false), wait(o, "b", time.Hour, false), wait(o, "a", 40*time.Millisecond, true)
+		a, b := wait(o, "a", time.Hour, false), wait(o, "b", time.Hour, false)
+		own := wait(o, "a", 40*time.Millisecond, true)
 		require.Equal(t, at(40*time.Millisecond), <-own, "whose claim it is waits for no look")
 		synctest.Wait()
 		require.Equal(t, 1, o.Count("a"))
@@ -100,6 +101,7 @@ func TestEnds(t *testing.T) {
 		c := table{unknown: true}
 		o := lookout.New(closing, c.look)
 		woken := wait(o, "a", 0, false)
+		synctest.Wait()
 		_, err := o.Wait(func() context.Context {
 			ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 			t.Cleanup(cancel)
