@@ -103,7 +103,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, got, err
 	}
-	s := &session{driver: d, conn: conn, lease: request.Lease, behind: request.Behind}
+	s := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease, behind: request.Behind}
 	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		s.close()
 		return nil, got, server.Classify(err, request)
@@ -182,7 +182,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if err != nil {
 		return server.Classify(err, request)
 	}
-	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request, "")
+	_, err = d.guestLock(ctx, place{Link: client.Link{Querier: tx}, role: foreign}, request, nil)
 	return err
 }
 

@@ -66,28 +66,11 @@ func (s *session) settings(request dialects.Request) string {
 	return text
 }
 
-// settle notes that the session has the settings of request.
-func (s *session) settle(request dialects.Request) {
-	if s.conn.Owned != nil {
-		s.conn.Owned.Lease = request.Lease
-	}
-}
-
-// restore gives a connection of the caller's its settings back, in a query that begins with end.
-func (s *session) restore(ctx context.Context, end string) error {
-	if !s.settled {
-		return nil
-	}
-	err := s.endWith(ctx, end+restored)
-	s.settled = err != nil
-	return err
-}
-
 // currentReads fails where work has a snapshot, and might read what is older than a lock that the
 // session takes now. No lock could renew the snapshot, and the server does not tell whether there
 // is one yet.
 func (s *session) currentReads(ctx context.Context) error {
-	if s.tx == nil { // no work reads anything
+	if !s.work { // no work reads anything
 		return nil
 	}
 	statements, err := s.byStatement(ctx)
@@ -109,7 +92,7 @@ func (s *session) byStatement(ctx context.Context) (bool, error) {
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	answer, err := server.Column(clean, s.statements(), "SELECT "+sqltext.ByStatement)
+	answer, err := server.Column(clean, s.conn, "SELECT "+sqltext.ByStatement)
 	if err != nil {
 		return false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,9 @@ type Pool struct {
 	Owned   bool    // it is one of Open
 	// ByStatement is what sqltext.ByStatement has told; nil until somebody asks.
 	ByStatement atomic.Pointer[bool]
+
+	mu    sync.Mutex
+	loans *sql.DB // see lender; nil until the first
 
 	mute       atomic.Bool // see Mute
 	galera     atomic.Bool // see Galera
@@ -64,6 +68,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 
 // Close closes a pool of Open.
 func (p *Pool) Close() error {
+	p.closeLender()
 	if !p.Owned {
 		return nil
 	}
