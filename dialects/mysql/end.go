@@ -47,7 +47,7 @@ func (s *session) commit(ctx context.Context) error {
 	if s.conn.Owned != nil {
 		return s.end(ctx, client.Release, "COMMIT")
 	}
-	return s.end(ctx, client.Release, "SET "+commits+restored)
+	return s.end(ctx, client.Release, "SET "+commits+s.restored())
 }
 
 // Rollback implements dialects.Session.
@@ -85,9 +85,9 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	case s.conn.Owned != nil:
 		err = s.end(ctx, "ROLLBACK")
 	case !s.work: // and nothing was written
-		err = s.end(ctx, "SET "+commits+restored)
+		err = s.end(ctx, "SET "+commits+s.restored())
 	default:
-		err = s.end(ctx, "ROLLBACK", "SET "+restored)
+		err = s.end(ctx, "ROLLBACK", "SET "+s.restored())
 	}
 	if err == nil {
 		err = s.giveNamesBack(ctx)

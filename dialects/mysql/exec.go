@@ -52,6 +52,7 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 			return nil
 		}
 	}
+	s.scripted = true
 	f := &flight{
 		conn: s.conn, request: request, statements: request.Exec.Statements, inside: savepoint != "",
 		end: []string{client.Release, "COMMIT"},
@@ -60,7 +61,7 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 	case f.inside:
 		f.end = []string{"RELEASE SAVEPOINT " + savepoint}
 	case s.conn.Owned == nil:
-		f.end[1] = "SET " + commits + restored
+		f.end[1] = "SET " + commits + s.restored()
 	}
 	return f
 }

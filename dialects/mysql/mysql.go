@@ -108,17 +108,9 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		s.close()
 		return nil, got, server.Classify(err, request)
 	}
-	if request.Claim != nil && s.conn.Several {
-		if _, err := s.byStatement(ctx); err != nil {
-			s.close()
-			return nil, got, err
-		}
-	}
-	if format := d.pool.ByStatement.Load(); format != nil { // else done asks for it
-		s.marks = s.conn.Several && !*format && !d.pool.Galera() // see records.MarkSQL
-	}
+	s.marks = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.MarkSQL
 	if request.Marker != nil && !s.marks {
-		if at, err := records.DoneOn(ctx, d.pool, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
+		if at, err := records.DoneOn(ctx, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}

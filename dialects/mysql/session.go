@@ -28,6 +28,7 @@ type session struct {
 	settled    bool         // on a caller's pool: its settings have changed, or may have
 	readOnly   bool         // the server was, at a heartbeat
 	committed  bool         // by the flight of its statements
+	scripted   bool         // the statements of a script have variables of the session: see restored
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
@@ -61,6 +62,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	if request.Work && (request.Marker == nil && request.Claim == nil || !s.marks) { // else see onceScript, claimScript
 		front = append(front, client.Save)
 	}
+	s.scripted = s.marks && (request.Marker != nil || request.Claim != nil)
 	at := s.place(owner)
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
@@ -196,7 +198,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	}
 	locks := len(request.Values) > 0
 	if locks {
-		err = s.currentReads(ctx)
+		err = s.currentReads()
 	}
 	undo := s.nameLocks(request)
 	defer func() { // not before another try: it may have rows by then, for which others wait with the name
