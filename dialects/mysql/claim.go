@@ -13,7 +13,7 @@ const drawn = "txlock_drawn"
 // claimScript puts the change of a claim behind the statement that locks, which puts what it locks
 // into variables of the session. What stands behind does nothing unless it did. The first line of
 // the answer is the row that is locked, if there is one; the second is the claim.
-func claimScript(request dialects.Request, lock string) (query string, err error) {
+func claimScript(request dialects.Request, lock string) (script []string, err error) {
 	row, token, condition := "'"+request.Values[0].Text+"'", "0", granted
 	if request.Fence != "" {
 		row = "@" + drawn
@@ -22,5 +22,5 @@ func claimScript(request dialects.Request, lock string) (query string, err error
 	write, read, err := records.ClaimSQL(request.Table, *request.Claim, token, condition)
 	forget := "SET @" + sqltext.Variable + " = NULL, @" + drawn + " = NULL"
 	answer := "(SELECT " + row + " FROM DUAL WHERE " + granted + ") UNION ALL (" + read + ")"
-	return joined(forget, client.Save, lock, write, answer), err
+	return []string{forget, client.Save, lock, write, answer}, err
 }

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -33,8 +32,10 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	case len(s.names) > 0 && s.conn.Several && server.Interrupted(err):
 		err = fmt.Errorf("%w: a KILL QUERY has hit COMMIT, or the release of a lock beside it, and whether COMMIT "+
 			"took place is unknown: %w", dialects.ErrLost, err)
-	case errors.Is(err, sql.ErrTxDone), server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
+	case server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
+	case server.Number(err) == 0 && errors.Is(err, client.ErrUnsent):
+		err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
 	case (server.Number(err) == 0 || s.driver.unsure(err)) && !errors.Is(err, dialects.ErrLost):
 		err = fmt.Errorf("%w: the connection, or the cluster, broke before or during COMMIT, and whether it took "+
 			"place is unknown: %w", dialects.ErrLost, err)
@@ -43,20 +44,10 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 }
 
 func (s *session) commit(ctx context.Context) error {
-	switch {
-	case s.conn.Owned != nil: // ownedTx.Commit does both in one trip
-		return s.endTx(ctx, s.tx.Commit)
-	case s.conn.Several: // as well: where the release fails, the server does not run the statement behind it
-		return s.restore(ctx, client.Release+"; SET "+commits)
+	if s.conn.Owned != nil {
+		return s.end(ctx, client.Release, "COMMIT")
 	}
-	if err := s.exec(ctx, client.Release); err != nil {
-		if server.Number(err) == 0 {
-			err = fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost,
-				err)
-		}
-		return err
-	}
-	return s.restore(ctx, "SET "+commits)
+	return s.end(ctx, client.Release, "SET "+commits+s.restored())
 }
 
 // Rollback implements dialects.Session.
@@ -92,24 +83,11 @@ func (s *session) endLoan() {
 func (s *session) rollback(ctx context.Context) (err error) {
 	switch {
 	case s.conn.Owned != nil:
-		err = sql.ErrTxDone
-		if s.tx != nil {
-			err = s.endTx(ctx, s.tx.Rollback)
-		}
-		if errors.Is(err, sql.ErrTxDone) { // no work ran, the work closed the handle, or a commit failed
-			_, err = s.conn.ExecContext(ctx, s.withRelease("ROLLBACK"))
-		}
-		if err == nil {
-			s.released()
-		}
-	case s.loan == nil: // and nothing was written
-		err = s.restore(ctx, "SET "+commits)
-	case s.conn.Several:
-		err = s.restore(ctx, "ROLLBACK; SET ")
+		err = s.end(ctx, "ROLLBACK")
+	case !s.work: // and nothing was written
+		err = s.end(ctx, "SET "+commits+s.restored())
 	default:
-		if err = s.exec(ctx, "ROLLBACK"); err == nil {
-			err = s.restore(ctx, "SET ")
-		}
+		err = s.end(ctx, "ROLLBACK", "SET "+s.restored())
 	}
 	if err == nil {
 		err = s.giveNamesBack(ctx)
@@ -120,12 +98,22 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// endTx ends the transaction of a connection of Open, and gives the session's names back behind it.
-func (s *session) endTx(ctx context.Context, end func() error) error {
-	s.conn.Owned.EndIn(ctx, s.withRelease(""))
-	err := end()
+// end sends what ends the transaction, and gives a connection of the caller's its settings back,
+// with the release of the session's names behind it where they travel together.
+func (s *session) end(ctx context.Context, statements ...string) error {
+	if s.conn.Owned == nil && !s.settled {
+		return nil
+	}
+	travels := s.conn.Several && !s.apart
+	if travels {
+		statements = append(statements, releaseSQL(s.names))
+	}
+	err := s.exec(ctx, statements...)
 	if err == nil {
-		s.released()
+		s.settled = false
+		if travels {
+			s.names = nil
+		}
 	}
 	return err
 }

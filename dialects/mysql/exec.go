@@ -24,9 +24,11 @@ import (
 // that is asked for, ends the query.
 type flight struct {
 	conn       client.Conn
+	request    dialects.Request
 	statements []dialects.Statement
-	inside     bool   // the work of a Do
-	end        string // releases the savepoint, and commits unless inside
+	inside     bool     // the work of a Do
+	end        []string // releases the savepoint, and commits unless inside
+	places     []int    // of the statements in the script, from its end
 	affected   []int64
 	failed     error // of the statements, or of what comes behind them
 }
@@ -50,14 +52,16 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 			return nil
 		}
 	}
+	s.scripted = true
 	f := &flight{
-		conn: s.conn, statements: request.Exec.Statements, inside: savepoint != "", end: client.Release + "; COMMIT",
+		conn: s.conn, request: request, statements: request.Exec.Statements, inside: savepoint != "",
+		end: []string{client.Release, "COMMIT"},
 	}
 	switch {
 	case f.inside:
-		f.end = "RELEASE SAVEPOINT " + savepoint
+		f.end = []string{"RELEASE SAVEPOINT " + savepoint}
 	case s.conn.Owned == nil:
-		f.end = client.Release + "; SET " + commits + restored
+		f.end[1] = "SET " + commits + s.restored()
 	}
 	return f
 }
@@ -82,38 +86,44 @@ var (
 
 func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
 
-// send runs the query that locks, and the statements behind it. It returns the values of request
-// when all of them are locked.
-func (f *flight) send(ctx context.Context, q server.Querier, request dialects.Request, lock, comment string) (
-	[]string, error,
-) {
-	f.affected, f.failed = nil, nil
-	start := "SET " + reached + " = 0"
+// script has the statements behind the one that locks.
+func (f *flight) script(lock, comment string) (texts []string) {
+	texts = []string{"SET " + reached + " = 0"}
 	if f.conn.Prepares() {
-		start = readable
+		texts = []string{unreadable, readable}
 	}
-	texts := []string{start, lock}
-	if len(request.Values) > 0 {
-		texts = append(texts, "SET "+judgedRows+" = FOUND_ROWS()", judged(len(request.Values)))
+	if wanted := len(f.request.Values); wanted > 0 { // else all is held
+		texts = append(texts, lock, "SET "+judgedRows+" = FOUND_ROWS()", judged(wanted))
 	}
-	var args []any
-	places := make([]int, len(f.statements))
+	f.places = make([]int, len(f.statements))
 	for i, statement := range f.statements {
-		places[i] = len(texts) + 1
-		texts = append(texts, "SET "+reached+" = "+strconv.Itoa(i+1)+", "+judgedRows+" = NULL",
-			comment+trimmed(statement.SQL))
+		texts = append(texts, "SET "+reached+" = "+strconv.Itoa(i+1)+", "+judgedRows+" = NULL")
+		f.places[i] = len(texts)
+		texts = append(texts, comment+trimmed(statement.SQL))
 		if statement.Rows > 0 {
 			texts = append(texts, "SET "+judgedRows+" = ROW_COUNT()", judged(statement.Rows))
 		}
+	}
+	texts = append(append(texts, "SET "+reached+" = "+strconv.Itoa(len(f.statements)+1)), f.end...)
+	for i, place := range f.places {
+		f.places[i] = len(texts) - place
+	}
+	return texts
+}
+
+// send runs the script in one query. It returns the values of the request when all of them are
+// locked.
+func (f *flight) send(ctx context.Context, script ...string) ([]string, error) {
+	f.affected, f.failed = nil, nil
+	var args []any
+	for _, statement := range f.statements {
 		args = append(args, statement.Args...)
 	}
-	texts = append(texts, "SET "+reached+" = "+strconv.Itoa(len(f.statements)+1), f.end)
-	all, err := f.conn.Fly(ctx, joined(texts...), args)
+	all, err := f.conn.Fly(ctx, client.Joined(script...), args)
 	if err != nil {
-		return f.explain(ctx, q, err, request)
+		return f.explain(ctx, err)
 	}
-	last := len(all) - strings.Count(f.end, ";") - len(texts)
-	if last < 0 {
+	if len(all) < len(script) {
 		f.failed = fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
 			dialects.ErrLost, len(all))
 		if !f.inside { // what runs there has the connection
@@ -121,10 +131,10 @@ func (f *flight) send(ctx context.Context, q server.Querier, request dialects.Re
 		}
 		return nil, f.failed
 	}
-	for _, place := range places {
-		f.affected = append(f.affected, all[last+place])
+	for _, place := range f.places {
+		f.affected = append(f.affected, all[len(all)-place])
 	}
-	return textsOf(request), nil
+	return textsOf(f.request), nil
 }
 
 func textsOf(request dialects.Request) []string {
@@ -139,9 +149,7 @@ func textsOf(request dialects.Request) []string {
 }
 
 // explain returns an error of the lock, and notes any other.
-func (f *flight) explain(ctx context.Context, q server.Querier, failed error, request dialects.Request) (
-	[]string, error,
-) {
+func (f *flight) explain(ctx context.Context, failed error) ([]string, error) {
 	number := server.Number(failed)
 	switch {
 	case errors.Is(failed, driver.ErrSkip):
@@ -152,7 +160,7 @@ func (f *flight) explain(ctx context.Context, q server.Querier, failed error, re
 	at, rows := 0, ""
 	if number != 0 {
 		var err error
-		if at, rows, err = position(ctx, q); err != nil {
+		if at, rows, err = position(ctx, f.conn.Link()); err != nil {
 			number = 0
 		}
 	}
@@ -180,18 +188,18 @@ func (f *flight) explain(ctx context.Context, q server.Querier, failed error, re
 		}
 		f.failed = &dialects.StatementError{Number: at, Err: failed}
 	}
-	return textsOf(request), nil
+	return textsOf(f.request), nil
 }
 
 // position is how far the query has come, and how many rows the last statement has affected that is
 // judged. An interrupt of the query may still arrive.
-func position(ctx context.Context, q server.Querier) (at int, rows string, err error) {
+func position(ctx context.Context, to client.Link) (at int, rows string, err error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	const query = "SELECT CONCAT_WS(' ', " + reached + ", " + judgedRows + ")"
-	line, err := server.Column(clean, q, query)
+	line, err := to.Ask(clean, query)
 	if server.Interrupted(err) {
-		line, err = server.Column(clean, q, query)
+		line, err = to.Ask(clean, query)
 	}
 	if err != nil {
 		return 0, "", err
@@ -205,7 +213,8 @@ func position(ctx context.Context, q server.Querier) (at int, rows string, err e
 // arguments behind it: init_connect, a parameter of the dsn, or the work before, may have changed
 // that. The server reads a statement when it has run the one before.
 const (
-	readable = "SET " + reached + " = -1; SET " + reached +
+	unreadable = "SET " + reached + " = -1"
+	readable   = "SET " + reached +
 		" = IF(@@character_set_client LIKE 'utf8%', 0, (SELECT 1 UNION ALL SELECT 2))"
 	unread = -1
 )
@@ -249,7 +258,7 @@ func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64,
 	var counts []int64
 	err := s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut,
 		func(running context.Context) (err error) {
-			counts, err = statements.Run(ctx, running, s.tx, tagged, affected)
+			counts, err = statements.Run(ctx, running, s.loan.Tx, tagged, affected)
 			return err
 		})
 	if server.Broken(err) {

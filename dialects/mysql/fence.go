@@ -224,7 +224,7 @@ func (f fence) explain(table string, err error) error {
 func (s *session) explainTable(ctx context.Context, table string, failed error) error {
 	f, err := fenceOf(table)
 	if err == nil {
-		_, err = server.Column(ctx, s.statements(), "SELECT "+f.run())
+		_, err = server.Column(ctx, s.conn, "SELECT "+f.run())
 	}
 	if err != nil {
 		return f.explain(table, err)

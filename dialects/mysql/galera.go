@@ -122,7 +122,7 @@ const galeraTry = 250 * time.Millisecond
 
 // lockInTries waits for rows in a transaction that has more to lose. It gives up after the patience
 // of the place: no node sees a circle of sessions that wait on different nodes.
-func (d *Driver) lockInTries(ctx context.Context, at place, request dialects.Request, front string) (
+func (d *Driver) lockInTries(ctx context.Context, at place, request dialects.Request, front []string) (
 	got dialects.Grant, err error,
 ) {
 	patience := at.patience

@@ -124,38 +124,17 @@ func (s *session) nameLocks(request dialects.Request) (undo func(context.Context
 	}
 }
 
-// releaseSQL gives names back. It is no DO, which swallows a KILL QUERY.
+// releaseSQL gives names back, if there are some. It is no DO, which swallows a KILL QUERY.
 func releaseSQL(names []dialects.Legacy) string {
+	if len(names) == 0 {
+		return ""
+	}
 	calls := make([]string, len(names))
 	for i, lock := range names {
 		name, _ := nameSQL(lock)
 		calls[i] = "RELEASE_LOCK(" + name + ")"
 	}
 	return "SET @" + besideVar + " = CONCAT_WS('', " + strings.Join(calls, ", ") + ")"
-}
-
-// endWith sends what ends the transaction, with the release of the session's names behind it where
-// both travel in one query.
-func (s *session) endWith(ctx context.Context, end string) error {
-	err := s.exec(ctx, s.withRelease(end))
-	if err == nil {
-		s.released()
-	}
-	return err
-}
-
-// released notes that the query of withRelease has succeeded.
-func (s *session) released() {
-	if s.conn.Several && !s.apart {
-		s.names = nil
-	}
-}
-
-func (s *session) withRelease(end string) string {
-	if len(s.names) == 0 || !s.conn.Several || s.apart {
-		return end
-	}
-	return joined(end, releaseSQL(s.names))
 }
 
 // giveNamesBack gives back what has not gone with the end of the transaction.

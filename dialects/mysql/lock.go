@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -30,10 +29,9 @@ func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*tim
 
 // place is where rows are locked.
 type place struct {
-	server.Querier
-	role    role
-	several bool // it takes several statements in one query
-	marks   bool // a marker travels with its lock: see lookUpSQL
+	client.Link
+	role  role
+	marks bool // a marker travels with its lock: see lookUpSQL
 	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
 	patience time.Duration
 	flight   *flight // travels with the lock; nil: nothing does
@@ -50,14 +48,8 @@ func (p place) interruptible() time.Duration {
 	return interrupt.GuestPatience
 }
 
-// joined is a query of several statements, or of those of them that there are.
-func joined(statements ...string) string {
-	return strings.Join(slices.DeleteFunc(statements, func(text string) bool { return text == "" }), "; ")
-}
-
-// lock locks the rows of request in one round trip. Where several statements can travel together,
-// front are others in front of the lock.
-func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front string) (
+// lock locks the rows of request. Front are statements in front of that.
+func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front []string) (
 	got dialects.Grant, err error,
 ) {
 	if d.pool.Galera() {
@@ -76,22 +68,16 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if at.flight != nil { // the limit of the wait is the server's to keep
 		running = request.Exec.Context
 	}
-	query, send, err := d.lockScript(at, request, limit, tag)
+	label := labelOf(request)
+	comment := sqltext.Comment(label, tag)
+	script, send, err := d.lockScript(at, request, limit, label, comment)
 	if err != nil {
 		return got, err
 	}
-	names := namesSQL(request, limit, sqltext.Comment(labelOf(request), tag))
-	if at.several {
-		front, names = joined(append([]string{front}, names...)...), nil
-	}
+	script = slices.Concat(front, namesSQL(request, limit, comment), script)
 	var locked []string
 	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
-		for _, name := range names {
-			if _, err := at.ExecContext(ctx, name); err != nil {
-				return err
-			}
-		}
-		locked, err = send(ctx, at, joined(front, query))
+		locked, err = send(ctx, script...)
 		return err
 	})
 	if ours && ctx.Err() == nil && isLimit(err, request) {
@@ -124,7 +110,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		request.Claim = request.Claim.Drawn(got.Token)
 		fallthrough
 	case request.Marker != nil && !at.marks:
-		got.Claim, err = records.Record(ctx, at.Querier, at.several, request)
+		got.Claim, err = records.Record(ctx, at.Link, request)
 	}
 	return got, err
 }
@@ -175,12 +161,14 @@ func isLimit(err error, request dialects.Request) bool {
 	return false
 }
 
-// lockScript is what lock sends, and how: send returns what lockSQL does.
-func (d *Driver) lockScript(at place, request dialects.Request, limit time.Duration, tag string) (
-	query string, send func(context.Context, server.Querier, string) ([]string, error), err error,
+// sending sends a script, and returns what lockSQL does.
+type sending func(ctx context.Context, script ...string) ([]string, error)
+
+// lockScript is what lock sends, and how.
+func (d *Driver) lockScript(at place, request dialects.Request, limit time.Duration, label, comment string) (
+	script []string, send sending, err error,
 ) {
 	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
-	label := labelOf(request)
 	value, into := d.valueOf(label, at.role), ""
 	once, claims := request.Marker != nil && at.marks, request.Claim != nil && at.marks
 	switch {
@@ -193,29 +181,26 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	if request.Try {
 		clause = sqltext.SkipLocked
 	}
-	comment := sqltext.Comment(label, tag)
+	query := ""
 	if len(request.Values) > 0 { // else all is held
 		query, err = lockSQL(request, clause, limit, comment, into, patient)
 	}
 	switch {
 	case err != nil:
-		return "", nil, err
+		return nil, nil, err
 	case once:
-		return onceScript(request, comment, query)
+		return onceScript(at.Link, request, comment, query)
 	case claims:
-		query, err = claimScript(request, query)
-		return query, server.Column, err
+		script, err = claimScript(request, query)
+		return script, at.Ask, err
 	case at.flight != nil:
-		return query, func(ctx context.Context, q server.Querier, query string) ([]string, error) {
-			return at.flight.send(ctx, q, request, query, comment)
-		}, nil
+		return at.flight.script(query, comment), at.flight.send, nil
 	case into != "":
-		return query, onlyRow(request), nil
+		return []string{query}, onlyRow(at.Link, request), nil
+	case at.Several && value != "":
+		return []string{query, "SET @" + sqltext.Variable + " = " + value}, at.Ask, nil
 	}
-	if at.several && value != "" {
-		query = joined(query, "SET @"+sqltext.Variable+" = "+value)
-	}
-	return query, server.Column, nil
+	return []string{query}, at.Ask, nil
 }
 
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
@@ -223,7 +208,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 	if server.Number(failed) == server.NoSuchTable && request.Fence != "" {
 		return s.explainTable(ctx, request.Fence, failed)
 	}
-	failed = explainReadOnly(ctx, s.statements(), request, failed)
+	failed = explainReadOnly(ctx, s.conn, request, failed)
 	if !errors.Is(failed, missing.ErrRows) {
 		return failed
 	}
@@ -231,7 +216,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 	if err != nil {
 		return err
 	}
-	existing, err := server.Column(ctx, s.statements(), query)
+	existing, err := server.Column(ctx, s.conn, query)
 	if err != nil {
 		return server.Classify(err, request)
 	}
@@ -240,7 +225,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request, failed 
 
 // guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
-func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request, front string) (
+func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request, front []string) (
 	got dialects.Grant, err error,
 ) {
 	lock := d.lock
@@ -315,13 +300,9 @@ func valuesOf(request dialects.Request, result []string) []string {
 
 // onlyRow runs statements of which the last puts one row into a variable. It returns that row's
 // value in request, if there was a row.
-func onlyRow(request dialects.Request) func(ctx context.Context, q server.Querier, query string) ([]string, error) {
-	return func(ctx context.Context, q server.Querier, query string) ([]string, error) {
-		result, err := q.ExecContext(ctx, query)
-		if err != nil {
-			return nil, err
-		}
-		rows, err := result.RowsAffected()
+func onlyRow(to client.Link, request dialects.Request) sending {
+	return func(ctx context.Context, script ...string) ([]string, error) {
+		rows, err := to.Run(ctx, script...)
 		if err != nil || rows == 0 {
 			return nil, err
 		}

@@ -103,22 +103,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, got, err
 	}
-	s := &session{driver: d, conn: conn, lease: request.Lease, behind: request.Behind}
+	s := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease, behind: request.Behind}
 	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		s.close()
 		return nil, got, server.Classify(err, request)
 	}
-	if request.Claim != nil && s.conn.Several {
-		if _, err := s.byStatement(ctx); err != nil {
-			s.close()
-			return nil, got, err
-		}
-	}
-	if format := d.pool.ByStatement.Load(); format != nil { // else done asks for it
-		s.marks = s.conn.Several && !*format && !d.pool.Galera() // see records.MarkSQL
-	}
+	s.marks = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.MarkSQL
 	if request.Marker != nil && !s.marks {
-		if at, err := records.DoneOn(ctx, d.pool, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
+		if at, err := records.DoneOn(ctx, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
 			s.close()
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}
@@ -182,7 +174,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if err != nil {
 		return server.Classify(err, request)
 	}
-	_, err = d.guestLock(ctx, place{Querier: tx, role: foreign}, request, "")
+	_, err = d.guestLock(ctx, place{Link: client.Link{Querier: tx}, role: foreign}, request, nil)
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/records"
-	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
@@ -28,27 +27,27 @@ var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
 
 // lookUpSQL comes in front of the lock. It must not wait for a marker that is being written, so it
 // is not a SET, whose queries InnoDB reads in share mode. And what it has read must not be what the
-// work reads: COMMIT ends the snapshot that it has at REPEATABLE READ.
+// work reads: a COMMIT behind it ends the snapshot that it has at REPEATABLE READ.
 //
 // It has the comment of the lock, by which a wait is ended: DDL may hold the table of the markers.
 func lookUpSQL(request dialects.Request, comment string) (string, error) {
 	done, err := records.DoneSQL(request.Table, *request.Marker)
-	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + sqltext.Variable + ", @" + found + "; COMMIT", err
+	return "SELECT " + comment + "NULL, (" + done + ") INTO @" + sqltext.Variable + ", @" + found, err
 }
 
 // onceScript puts the statement that locks behind lookUpSQL. Send returns the values of the rows
 // that it has locked, or errFound, or ErrDone when the marker came meanwhile.
-func onceScript(request dialects.Request, comment, lock string) (query string,
-	send func(context.Context, server.Querier, string) ([]string, error), err error,
+func onceScript(to client.Link, request dialects.Request, comment, lock string) (
+	script []string, send sending, err error,
 ) {
 	look, err := lookUpSQL(request, comment)
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	write, read, err := records.MarkSQL(request.Table, *request.Marker, granted)
 	answer := "(SELECT '" + isFound + "' FROM DUAL WHERE " + wasFound + ") UNION ALL (" + read + ")"
-	send = func(ctx context.Context, q server.Querier, query string) ([]string, error) {
-		answer, err := server.Column(ctx, q, query)
+	send = func(ctx context.Context, script ...string) ([]string, error) {
+		answer, err := to.Ask(ctx, script...)
 		switch {
 		case err != nil || len(answer) == 0: // nothing was locked
 			return nil, err
@@ -57,5 +56,5 @@ func onceScript(request dialects.Request, comment, lock string) (query string,
 		}
 		return []string{request.Values[0].Text}, records.Marked(answer)
 	}
-	return joined(look, client.Save, lock, write, answer), send, err
+	return []string{look, "COMMIT", client.Save, lock, write, answer}, send, err
 }

@@ -23,11 +23,12 @@ type session struct {
 	driver     *Driver
 	conn       client.Conn
 	marks      bool         // a marker travels with the lock: see onceScript
-	tx         *sql.Tx      // nil when no work runs in the session
-	loan       *client.Loan // that tx belongs to, on a caller's pool
+	work       bool         // of the caller's runs in the session
+	loan       *client.Loan // its transaction; nil before the lock
 	settled    bool         // on a caller's pool: its settings have changed, or may have
 	readOnly   bool         // the server was, at a heartbeat
 	committed  bool         // by the flight of its statements
+	scripted   bool         // the statements of a script have variables of the session: see restored
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
@@ -54,23 +55,14 @@ func (s *session) start(ctx context.Context, request dialects.Request) (got dial
 
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	if request.Work && s.conn.Owned == nil {
-		if err := s.borrow(); err != nil {
-			return got, err
-		}
+	var front []string
+	if settings := s.settings(request); settings != "" {
+		front = append(front, settings)
 	}
-	settings := s.settings(request)
-	front := settings
-	switch {
-	case !s.conn.Several && settings != "":
-		front = ""
-		if err := s.exec(ctx, settings); err != nil {
-			return got, err
-		}
-	case s.conn.Several && request.Work && (request.Marker == nil && request.Claim == nil || !s.marks):
-		// else see onceScript and claimScript
-		front = joined(settings, client.Save)
+	if request.Work && (request.Marker == nil && request.Claim == nil || !s.marks) { // else see onceScript, claimScript
+		front = append(front, client.Save)
 	}
+	s.scripted = s.marks && (request.Marker != nil || request.Claim != nil)
 	at := s.place(owner)
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
@@ -79,20 +71,17 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		at.flight = nil
 		got, err = s.driver.lock(ctx, at, request, front)
 	}
+	if s.conn.Owned != nil && (err == nil || errors.Is(err, errFound)) {
+		s.conn.Owned.Lease = request.Lease
+	}
 	if err != nil {
-		switch {
-		case errors.Is(err, errHeadKept):
+		if errors.Is(err, errHeadKept) {
 			s.destroy()
-		case errors.Is(err, errFound) && s.conn.Owned != nil && settings != "":
-			s.settle(request)
 		}
 		return got, err
 	}
 	if s.driver.pool.Galera() && len(request.Values) > 0 {
 		s.certified = &request
-	}
-	if settings != "" {
-		s.settle(request)
 	}
 	if at.flight != nil {
 		if got.Affected, err = at.flight.affected, at.flight.failed; err == nil {
@@ -103,58 +92,31 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		}
 		return got, err
 	}
-	switch {
-	case !request.Work:
-	case s.conn.Owned != nil:
-		// It sends nothing. It comes last, because database/sql would start a goroutine for the
-		// rows that lock reads from a transaction.
-		s.tx, err = s.conn.BeginTx(context.Background(), nil)
-	case !s.conn.Several:
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		err = s.exec(clean, client.Save)
+	if request.Work {
+		s.loan, err = s.driver.pool.Lend(s.conn)
 	}
 	return got, err
-}
-
-// borrow presents the connection of the caller's as a transaction.
-func (s *session) borrow() (err error) {
-	if s.loan == nil {
-		if s.loan, err = client.Lend(s.conn.Conn); err == nil {
-			s.tx = s.loan.Tx
-		}
-	}
-	return err
 }
 
 // place is where the session locks rows.
 func (s *session) place(as role) place {
 	return place{
-		Querier: s.statements(), role: as, several: s.conn.Several, marks: s.marks && as == owner, cut: s.conn.Cut,
+		Link: s.conn.Link(), role: as, marks: s.marks && as == owner, cut: s.conn.Cut,
 	}
 }
 
-// statements is where the session's own statements go. On a pool of Open that is tx, if there is
-// one: a statement of conn that finds the connection broken would close conn, which waits for tx.
-func (s *session) statements() server.Querier {
-	if s.tx == nil || s.loan != nil {
-		return s.conn.Conn
-	}
-	return s.tx
-}
-
-func (s *session) exec(ctx context.Context, query string) error {
-	_, err := s.statements().ExecContext(ctx, query)
+func (s *session) exec(ctx context.Context, statements ...string) error {
+	_, err := s.conn.Link().Run(ctx, statements...)
 	return err
 }
 
 // Record implements dialects.Session.
 func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	return records.Record(ctx, s.statements(), s.conn.Several, request)
+	return records.Record(ctx, s.conn.Link(), request)
 }
 
 // Tx implements dialects.Session.
-func (s *session) Tx() *sql.Tx { return s.tx }
+func (s *session) Tx() *sql.Tx { return s.loan.Tx }
 
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
@@ -165,12 +127,6 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	show := ""
 	if behind != s.behind {
 		show = s.driver.behindSQL(behind)
-	}
-	if show != "" && !s.conn.Several {
-		if err := s.exec(ctx, show); err != nil && !server.Interrupted(err) {
-			return err
-		}
-		show = ""
 	}
 	err := s.proveInTransaction(ctx, show)
 	if err == nil {
@@ -194,7 +150,7 @@ const inTransactionSQL = "SET " + pingMark + "/*!80001 @@transaction_read_only *
 // interrupted: that is an answer too, for somebody's KILL QUERY ends no session. Front travels in
 // front.
 func (s *session) proveInTransaction(ctx context.Context, front string) error {
-	err := s.exec(ctx, joined(front, inTransactionSQL))
+	err := s.exec(ctx, front, inTransactionSQL)
 	switch {
 	case err == nil:
 		return errors.New("its transaction has ended, which has released the lock")
@@ -210,7 +166,7 @@ func (s *session) proveInTransaction(ctx context.Context, front string) error {
 // Join implements dialects.Session. Where no work runs, and so no COMMIT proves anything, the
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	if s.tx == nil {
+	if !s.work {
 		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
 		// no lock.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
@@ -233,15 +189,16 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
-	front, name := "", ""
-	if s.nested = ""; request.Work && at.several && request.Permit == nil && !s.driver.pool.Galera() {
+	var front []string
+	name := ""
+	if s.nested = ""; request.Work && s.conn.Several && request.Permit == nil && !s.driver.pool.Galera() {
 		name = s.savepoints.Name() // which a miss leaves behind, and that does no harm
-		front = "SAVEPOINT " + name
+		front = []string{"SAVEPOINT " + name}
 		at.flight = s.flightOf(request, name)
 	}
 	locks := len(request.Values) > 0
 	if locks {
-		err = s.currentReads(ctx)
+		err = s.currentReads()
 	}
 	undo := s.nameLocks(request)
 	defer func() { // not before another try: it may have rows by then, for which others wait with the name
@@ -294,7 +251,7 @@ func (s *session) numberElsewhere(ctx context.Context, table string) error {
 
 // Nest implements dialects.Session.
 func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
-	if s.tx == nil {
+	if !s.work {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
 	name := s.nested
@@ -307,7 +264,7 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 			return server.Lost(err)
 		}
 	}
-	return s.savepoints.Run(func() error { return work(s.tx) }, func(undo bool) error {
+	return s.savepoints.Run(func() error { return work(s.loan.Tx) }, func(undo bool) error {
 		s.nested = "" // of a Join in the work, whose Nest has not come
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()

@@ -1,13 +1,10 @@
 package mysql
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
@@ -29,8 +26,8 @@ const (
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
 		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
-		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL, @" + found + " = NULL, " +
-		"@" + drawn + " = NULL, " + reached + " = NULL, " + judgedRows + " = NULL"
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL"
+	forgotten = ", @" + found + " = NULL, @" + drawn + " = NULL, " + reached + " = NULL, " + judgedRows + " = NULL"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
 	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server
@@ -66,54 +63,23 @@ func (s *session) settings(request dialects.Request) string {
 	return text
 }
 
-// settle notes that the session has the settings of request.
-func (s *session) settle(request dialects.Request) {
-	if s.conn.Owned != nil {
-		s.conn.Owned.Lease = request.Lease
+// restored is the rest of a SET that gives a session of the caller's its settings back. Each
+// assignment costs MySQL more than a microsecond.
+func (s *session) restored() string {
+	if s.scripted {
+		return restored + forgotten
 	}
-}
-
-// restore gives a connection of the caller's its settings back, in a query that begins with end.
-func (s *session) restore(ctx context.Context, end string) error {
-	if !s.settled {
-		return nil
-	}
-	err := s.endWith(ctx, end+restored)
-	s.settled = err != nil
-	return err
+	return restored
 }
 
 // currentReads fails where work has a snapshot, and might read what is older than a lock that the
 // session takes now. No lock could renew the snapshot, and the server does not tell whether there
 // is one yet.
-func (s *session) currentReads(ctx context.Context) error {
-	if s.tx == nil { // no work reads anything
-		return nil
-	}
-	statements, err := s.byStatement(ctx)
-	if server.Broken(err) {
-		return server.Lost(err)
-	}
-	if statements {
-		err = fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
+func (s *session) currentReads() error {
+	if s.work && s.driver.pool.ByStatement() { // else nothing reads
+		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
 			"may have read data from before its second lock: name all keys in the first lock, or set binlog_format "+
 			"to ROW or MIXED", dialects.ErrIsolation)
 	}
-	return err
-}
-
-// byStatement asks for sqltext.ByStatement once: all servers of a pool have the same format.
-func (s *session) byStatement(ctx context.Context) (bool, error) {
-	if known := s.driver.pool.ByStatement.Load(); known != nil {
-		return *known, nil
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	answer, err := server.Column(clean, s.statements(), "SELECT "+sqltext.ByStatement)
-	if err != nil {
-		return false, err
-	}
-	statements := len(answer) == 1 && answer[0] == "1"
-	s.driver.pool.ByStatement.Store(&statements)
-	return statements, nil
+	return nil
 }

@@ -43,8 +43,8 @@ type taking struct {
 	comment string
 }
 
-// takePermit takes a permit for request. Front travels in front, where several statements can.
-func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Request, front string) (
+// takePermit takes a permit for request. Front are statements in front of that.
+func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Request, front []string) (
 	got dialects.Grant, err error,
 ) {
 	t := &taking{driver: d, place: at, request: request, permit: request.Permit, locks: "p.id"}
@@ -70,7 +70,7 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 }
 
 // take returns what a statement that locks returned.
-func (t *taking) take(ctx context.Context, front string) (locked string, err error) {
+func (t *taking) take(ctx context.Context, front []string) (locked string, err error) {
 	if t.permit.Held >= 0 { // by this transaction, so it asks nobody
 		held, err := t.send(ctx, t.anySQL("", []string{t.permit.Rows[t.permit.Held]}, ""))
 		if err != nil || len(held) > 0 {
@@ -87,7 +87,7 @@ func (t *taking) take(ctx context.Context, front string) (locked string, err err
 		case head || tries == triesForHead:
 			return "", t.missed(ctx)
 		}
-		front = ""
+		front = nil
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return "", err
 		}
@@ -155,10 +155,10 @@ func (t *taking) showSQL(condition string) string {
 
 // probe takes a free permit, unless somebody is in the queue. Where several statements can travel
 // together, it is one trip. Whoever is to wait keeps the head of the queue.
-func (t *taking) probe(ctx context.Context, front string) (head bool, locked string, err error) {
+func (t *taking) probe(ctx context.Context, front []string) (head bool, locked string, err error) {
 	ask := "GET_LOCK('" + t.permit.Queue + "', 0)"
-	if !t.several {
-		asked, err := t.send(ctx, "SELECT "+ask)
+	if !t.Several {
+		asked, err := t.send(ctx, append(front, "SELECT "+ask)...)
 		if err != nil || asked[0] != "1" {
 			return false, "", err
 		}
@@ -173,10 +173,10 @@ func (t *taking) probe(ctx context.Context, front string) (head bool, locked str
 	if !t.request.Try {
 		unqueue = strings.Replace(unqueue, "DO RELEASE", "DO "+got+" AND RELEASE", 1)
 	}
-	answer, err := t.send(ctx, joined(front, "SET @txlock_permit = NULL, @txlock_head = "+ask,
+	answer, err := t.send(ctx, append(front, "SET @txlock_permit = NULL, @txlock_head = "+ask,
 		t.anySQL(" INTO @txlock_permit", t.permit.Rows, "@txlock_head = 1 AND "), unqueue, t.showSQL(got),
 		"SELECT CONCAT_WS(' ', COALESCE(@txlock_head, 0), @txlock_permit)",
-		"SET @txlock_permit = NULL, @txlock_head = NULL"))
+		"SET @txlock_permit = NULL, @txlock_head = NULL")...)
 	if err != nil {
 		return false, "", err
 	}
@@ -195,7 +195,7 @@ func (t *taking) await(ctx context.Context, head bool) (locked string, err error
 	for {
 		rows, err := t.send(ctx, t.anySQL("", t.inTurn(), ""))
 		if err == nil && len(rows) > 0 {
-			_, err = t.send(ctx, joined(t.unqueueSQL(), t.showLater()))
+			_, err = t.send(ctx, t.unqueueSQL(), t.showLater())
 			return rows[0], err
 		}
 		if err == nil {
@@ -215,7 +215,7 @@ func (t *taking) await(ctx context.Context, head bool) (locked string, err error
 
 // showLater is for a statement that follows the lock, where it may.
 func (t *taking) showLater() string {
-	if !t.several {
+	if !t.Several {
 		return ""
 	}
 	return t.showSQL("")
@@ -235,7 +235,7 @@ func (t *taking) queue(ctx context.Context) error {
 		"', 100000000)"
 	var granted []string
 	err := t.driver.pool.Await(ctx, told, tag, t.interruptible(), t.cut, func(ctx context.Context) (err error) {
-		granted, err = server.Column(ctx, t, query)
+		granted, err = t.Ask(ctx, query)
 		return err
 	})
 	unheard := err == nil && granted[0] != "1" // MariaDB has no error for the end of this wait
@@ -266,11 +266,7 @@ func (t *taking) pass(ctx context.Context) (rows []string, err error) {
 		return nil, pause(ctx, lookEvery)
 	}
 	t.awaited = rand.IntN(len(t.permit.Rows))
-	query := t.oneSQL(t.permit.Rows[t.awaited])
-	if t.several {
-		query = joined(query, t.unqueueSQL(), t.showSQL(""))
-	}
-	rows, err = t.send(ctx, query)
+	rows, err = t.send(ctx, t.oneSQL(t.permit.Rows[t.awaited]), t.unqueueSQL(), t.showLater())
 	switch server.Number(err) {
 	case server.QueryTimeout, server.StatementTimeout:
 		return nil, waitEnded(ctx)
@@ -280,30 +276,26 @@ func (t *taking) pass(ctx context.Context) (rows []string, err error) {
 		return nil, err
 	case len(rows) == 0:
 		return nil, t.gone()
-	case !t.several:
-		_, err = t.send(ctx, t.unqueueSQL())
 	}
-	return rows, err
+	return rows, nil
 }
 
 // rest ends the transaction, which holds nothing. The next statement begins another.
 func (t *taking) rest(ctx context.Context) error {
-	_, err := t.send(ctx, "ROLLBACK")
-	if err == nil && t.request.Work && t.several { // which it was begun with
-		_, err = t.send(ctx, client.Save)
+	save := ""
+	if t.request.Work { // which it was begun with
+		save = client.Save
 	}
+	_, err := t.send(ctx, "ROLLBACK", save)
 	return err
 }
 
 // send runs statements that are over at once. The end of ctx leaves them alone: the client library
 // would close the connection.
-func (t *taking) send(ctx context.Context, query string) (column []string, err error) {
-	if query == "" {
-		return nil, nil
-	}
+func (t *taking) send(ctx context.Context, statements ...string) (column []string, err error) {
 	err = interrupt.Await(ctx, false, t.interruptible(), func(context.Context) error { return nil }, t.cut,
 		func(ctx context.Context) (err error) {
-			column, err = server.Column(ctx, t, query)
+			column, err = t.Ask(ctx, statements...)
 			return err
 		})
 	return column, err

@@ -2,6 +2,7 @@
 package exclusion
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,34 +56,29 @@ const (
 // without it wait for nobody.
 func Prove(ctx context.Context, slots int, holder, rival Conn, sharing bool) error {
 	const attempts = 10 // another client of the same table may hold a slot
-	var reason error
+	proofs := []func(ctx context.Context, slot int, holder, rival Conn) (busy bool, err error){proveOn}
+	if sharing {
+		proofs = append(proofs, proveSharing)
+	}
 	for range attempts {
 		var busy bool
-		busy, reason = proveOn(ctx, rand.IntN(slots), holder, rival)
-		for _, conn := range []Conn{holder, rival} {
-			if err := conn.Rollback(ctx); err != nil && reason == nil {
-				reason = err
+		var reason error
+		for _, proof := range proofs {
+			busy, reason = proof(ctx, rand.IntN(slots), holder, rival)
+			reason = cmp.Or(reason, holder.Rollback(ctx), rival.Rollback(ctx))
+			if busy || reason != nil {
+				break
 			}
 		}
-		if sharing && !busy && reason == nil {
-			busy, reason = proveSharing(ctx, rand.IntN(slots), holder, rival)
-		}
-		for _, conn := range []Conn{holder, rival} {
-			if err := conn.Rollback(ctx); err != nil && reason == nil {
-				reason = err
-			}
-		}
-		if reason == nil && !busy {
+		switch {
+		case reason == nil && !busy:
 			return nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w",
 				dialects.ErrUnsafeEngine, ctx.Err())
-		}
-		if errors.As(reason, new(noVerdict)) {
+		case errors.As(reason, new(noVerdict)):
 			return reason
-		}
-		if reason != nil && !busy {
+		case !busy:
 			return fmt.Errorf("%w: %w", dialects.ErrUnsafeEngine, reason)
 		}
 	}

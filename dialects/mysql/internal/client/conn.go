@@ -29,6 +29,9 @@ type Conn struct {
 	Owned   *Owned   // nil on a caller's pool
 }
 
+// Link is where statements of the session go.
+func (c Conn) Link() Link { return Link{c.Conn, c.Several} }
+
 func connOf(conn *sql.Conn) (c Conn) {
 	c.Conn = conn
 	_ = conn.Raw(func(pooled any) error {
@@ -65,25 +68,17 @@ const (
 // begins with ReadsNow: where that is 0, an older transaction is committed, as START TRANSACTION
 // would, and the query runs again.
 func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err error) {
+	level := readCommitted
 	switch {
-	case c.Owned != nil:
-		return server.Column(ctx, c.Conn, "COMMIT; "+query+"; ROLLBACK")
-	case c.Several:
-		return server.Column(ctx, c.Conn, "COMMIT; "+readCommitted+"; "+query+"; ROLLBACK")
-	}
-	answer, err = server.Column(ctx, c.Conn, query)
-	if err != nil || len(answer) == 0 || !strings.HasPrefix(answer[0], "0") {
-		return answer, err
-	}
-	for _, text := range []string{"COMMIT", readCommitted} {
-		if _, err = c.ExecContext(ctx, text); err != nil {
-			return nil, err
+	case c.Owned != nil: // which has it
+		level = ""
+	case !c.Several:
+		answer, err = c.Link().Ask(ctx, query)
+		if err != nil || len(answer) == 0 || !strings.HasPrefix(answer[0], "0") {
+			return answer, err
 		}
 	}
-	if answer, err = server.Column(ctx, c.Conn, query); err == nil {
-		_, err = c.ExecContext(ctx, "ROLLBACK")
-	}
-	return answer, err
+	return c.Link().Ask(ctx, "COMMIT", level, query, "ROLLBACK")
 }
 
 // Setting runs work while variables of the session, given by name and value, have other values.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -84,6 +83,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
 type pooledConn interface {
 	driver.Conn
+	driver.ConnBeginTx
 	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext
@@ -101,26 +101,13 @@ func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
 	return statements, err
 }
 
-// Owned is a connection of a pool of Open. Its transactions begin for free.
+// Owned is a connection of a pool of Open.
 type Owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
 	socket net.Conn      // nil when it cannot be seen
-	ending atomic.Pointer[ending]
-	puts   bool // as connector has it
-	works  bool // statements of the work may come
-	strays bool // in the session, names may mean other tables
+	puts   bool          // as connector has it
 }
-
-// ending is how COMMIT or ROLLBACK is sent.
-type ending struct {
-	ctx    context.Context
-	behind string
-}
-
-// EndIn gives COMMIT or ROLLBACK of the transaction a context, and a statement that follows it in
-// the same query, if that is not empty.
-func (c *Owned) EndIn(ctx context.Context, behind string) { c.ending.Store(&ending{ctx, behind}) }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the
 // connection while it was idle.
@@ -129,67 +116,13 @@ func (c *Owned) Close() error {
 	return nil
 }
 
-// BeginTx implements driver.ConnBeginTx.
-func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	c.ending.Store(nil)
-	c.works = true
-	return ownedTx{c}, nil
-}
-
-// ExecContext implements driver.ExecerContext.
-func (c *Owned) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.watch(query)
-	if len(args) > 0 && !c.puts {
-		return nil, driver.ErrSkip
-	}
-	return c.pooledConn.ExecContext(ctx, query, args)
-}
-
-// QueryContext implements driver.QueryerContext.
-func (c *Owned) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.watch(query)
-	if len(args) > 0 && !c.puts {
-		return nil, driver.ErrSkip
-	}
-	return c.pooledConn.QueryContext(ctx, query, args)
-}
-
-// PrepareContext implements driver.ConnPrepareContext.
-func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	c.watch(query)
-	return c.pooledConn.PrepareContext(ctx, query)
-}
-
-// watch has the next lock set the session's settings anew, unless it is certain that a statement of
-// the work leaves them alone. Work that leaves autocommit on would end each later lock with the
-// statement that takes it. To set them for each lock would cost MariaDB 35 µs.
-func (c *Owned) watch(query string) {
-	if c.works && !LeavesSettings(query) {
-		c.Lease = 0
-		c.strays = c.strays || renames.MatchString(query)
-	}
-}
-
-// IsValid implements driver.Validator. The pool closes a connection on which names may mean other
-// tables: there nobody is excluded with them.
-func (c *Owned) IsValid() bool { return !c.strays && c.pooledConn.IsValid() }
-
 // renames is in each statement that changes the default database, or hides a table by a temporary
 // one. Others that have it are a guess.
 var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
-// LeavesSettings tells whether a statement by itself changes no setting, whatever a function or a
-// trigger does that it calls. Others are a guess: SET, CALL, several statements. What stands in the
-// comment of OnMariaDB is in force for its statement alone: so begin the nested locks of this
-// library, which have a key in another comment, and may have a savepoint in front.
-func LeavesSettings(query string) bool {
-	query = ownSavepoint.ReplaceAllLiteralString(query, "")
-	if text, ours := strings.CutPrefix(query, sqltext.OnMariaDBOnly); ours {
-		_, query, _ = strings.Cut(text, "*/")
-	}
-	if strings.Contains(query, sqltext.CommentMark) {
-		query = ownComment.ReplaceAllLiteralString(query, "")
-	}
+// leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
+// trigger does that it calls. Others are a guess: SET, CALL, several statements.
+func leavesSettings(query string) bool {
 	query = strings.TrimLeft(statements.Bare(query), " \t\r\n(")
 	end := strings.IndexFunc(query, func(r rune) bool { return !unicode.IsLetter(r) })
 	switch strings.ToUpper(query[:max(end, 0)]) {
@@ -199,38 +132,12 @@ func LeavesSettings(query string) bool {
 	return false
 }
 
-var (
-	ownSavepoint = regexp.MustCompile(`^SAVEPOINT txlock_\d+; `)
-	ownComment   = regexp.MustCompile(regexp.QuoteMeta(sqltext.CommentMark) + `[^*]*\*/`)
-)
-
-type ownedTx struct{ conn *Owned }
-
 const (
 	// Save sets a savepoint in the transaction that took the lock, before work runs in it. It can
 	// be released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and
 	// DDL end it, and no later one has the savepoint.
 	Save = "SAVEPOINT txlock"
-	// Release succeeds in that transaction alone.
+	// Release succeeds in that transaction alone. Where it fails in front of a COMMIT, that is not
+	// run.
 	Release = "RELEASE " + Save
 )
-
-// Commit commits the transaction that has the savepoint, and no other: where Release fails, the
-// server does not run the statement behind it.
-func (t ownedTx) Commit() error { return t.end(Release + "; COMMIT") }
-
-// Rollback implements driver.Tx.
-func (t ownedTx) Rollback() error { return t.end("ROLLBACK") }
-
-func (t ownedTx) end(query string) error {
-	t.conn.works = false
-	ctx := context.Background()
-	if ending := t.conn.ending.Load(); ending != nil {
-		ctx = ending.ctx
-		if ending.behind != "" {
-			query += "; " + ending.behind
-		}
-	}
-	_, err := t.conn.ExecContext(ctx, query, nil)
-	return err
-}

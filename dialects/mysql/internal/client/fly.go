@@ -27,9 +27,6 @@ func (c Conn) Fly(ctx context.Context, query string, args []any) (affected []int
 	var conn pooledConn
 	err = c.Raw(func(pooled any) error {
 		conn, _ = pooled.(pooledConn)
-		if c.Owned != nil { // past its watch
-			conn = c.Owned.pooledConn
-		}
 		return nil
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // identitySQL asks who the server is, with what else is known once. A server leaves out the
 // variables that it does not have.
 const identitySQL = "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'performance_schema', " +
-	"'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
+	"'log_bin', 'binlog_format', 'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
 
 // Identify refuses a server that is known not to exclude. It asks until one was not refused, and
 // then no more: all servers of a pool are alike. It comes before the first lock, on the connection
@@ -27,6 +27,7 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 	}
 	p.mute.Store(identity["performance_schema"] == "OFF")
 	p.galera.Store(isGalera(identity))
+	p.statements.Store(identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT")
 	if err := keepsToItself(ctx, q, identity); err != nil {
 		return err
 	}
@@ -45,6 +46,10 @@ func (p *Pool) Mute() bool { return p.mute.Load() }
 
 // Galera says that the server is a node of a Galera cluster of MariaDB.
 func (p *Pool) Galera() bool { return p.galera.Load() }
+
+// ByStatement says that the sessions' writes are logged as statements and in no other way: it is
+// sqltext.ByStatement.
+func (p *Pool) ByStatement() bool { return p.statements.Load() }
 
 func isGalera(identity map[string]string) bool {
 	return identity["wsrep_on"] == "ON" && provided(identity)

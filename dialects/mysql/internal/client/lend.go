@@ -5,27 +5,28 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"runtime"
 	"sync"
 
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 )
 
-// Loan presents a connection of the caller's pool as a *sql.Tx, without sending START TRANSACTION:
-// that would cost a round trip, and end the transaction that holds the locks. database/sql makes a
-// *sql.Tx only through a sql.DB, so a Loan has a sql.DB of that single connection.
+// Loan presents a connection of a pool as a *sql.Tx, without sending START TRANSACTION: that would
+// cost a round trip, and end the transaction that holds the locks. database/sql makes a *sql.Tx of
+// a connection that a sql.DB has opened. So a pool has a further sql.DB, which opens nothing, and
+// takes for its connection the one that the context of its BeginTx has.
 //
 // The pool's *sql.Conn stays pinned, and sends the session's own statements. One goroutine at a
 // time uses the session, and the loan ends before the transaction is ended, so the two never meet
 // on the connection.
 type Loan struct {
 	Tx   *sql.Tx
-	db   *sql.DB
 	conn *lentConn
 }
 
 // Lend begins a loan of conn, whose transaction is open, or begins with its next statement.
-func Lend(conn *sql.Conn) (*Loan, error) {
-	lent := &lentConn{}
+func (p *Pool) Lend(conn Conn) (*Loan, error) {
+	lent := &lentConn{owned: conn.Owned}
 	err := conn.Raw(func(pooled any) error {
 		lent.Statements = wrapped.Statements{Conn: pooled.(driver.Conn)}
 		return nil
@@ -33,13 +34,44 @@ func Lend(conn *sql.Conn) (*Loan, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loan{db: sql.OpenDB(lent), conn: lent}
-	if l.Tx, err = l.db.BeginTx(context.Background(), nil); err != nil {
-		_ = l.db.Close()
+	tx, err := p.lender().BeginTx(context.WithValue(context.Background(), lending{}, lent), nil)
+	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return &Loan{tx, lent}, nil
 }
+
+// lender is the pool's sql.DB of loans, until Close.
+func (p *Pool) lender() *sql.DB {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.loans == nil {
+		p.loans = sql.OpenDB(lending{})
+		p.loans.SetMaxIdleConns(-1)
+		runtime.AddCleanup(p, func(loans *sql.DB) { _ = loans.Close() }, p.loans) // of a pool that nobody closes
+	}
+	return p.loans
+}
+
+func (p *Pool) closeLender() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.loans != nil {
+		_ = p.loans.Close()
+		p.loans = nil
+	}
+}
+
+// lending is the connector of loans, and the key of what is lent in a context.
+type lending struct{}
+
+// Connect implements driver.Connector.
+func (l lending) Connect(ctx context.Context) (driver.Conn, error) {
+	return ctx.Value(l).(*lentConn), nil
+}
+
+// Driver implements driver.Connector.
+func (lending) Driver() driver.Driver { return nil }
 
 // Strays tells whether names may mean other tables on the connection since.
 func (l *Loan) Strays() bool { return l.conn.strays }
@@ -51,38 +83,59 @@ func (l *Loan) End() {
 	l.conn.ended = true
 	l.conn.mu.Unlock()
 	_ = l.Tx.Rollback()
-	_ = l.db.Close()
 }
 
-// lentConn is the one connection of a loan, its connector, and its transaction.
+// lentConn is the one connection of a loan, and its transaction. What it sends is the work's.
 type lentConn struct {
 	wrapped.Statements
+	owned  *Owned     // nil on a caller's pool
 	mu     sync.Mutex // held while the handle sends COMMIT or ROLLBACK
 	ended  bool       // the connection is the session's alone
-	strays bool       // as Owned has it
+	strays bool       // names may mean other tables in the session: there nobody is excluded with them
+}
+
+// watch has the next lock on a connection of Open set its settings anew, unless it is certain that
+// a statement leaves them alone. Work that leaves autocommit on would end each later lock with the
+// statement that takes it. To set them for each lock would cost MariaDB 35 µs.
+func (c *lentConn) watch(query string) {
+	if leavesSettings(query) {
+		return
+	}
+	c.strays = c.strays || renames.MatchString(query)
+	if c.owned != nil {
+		c.owned.Lease = 0
+	}
+}
+
+// prepares tells whether a statement with arguments is prepared: on a connection of Open the driver
+// puts them into the text where the dsn says so, and for Fly.
+func (c *lentConn) prepares(args []driver.NamedValue) bool {
+	return len(args) > 0 && c.owned != nil && !c.owned.puts
 }
 
 // ExecContext implements driver.ExecerContext.
 func (c *lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.watch(query)
+	if c.prepares(args) {
+		return nil, driver.ErrSkip
+	}
 	return c.Statements.ExecContext(ctx, query, args)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.watch(query)
+	if c.prepares(args) {
+		return nil, driver.ErrSkip
+	}
 	return c.Statements.QueryContext(ctx, query, args)
 }
 
-func (c *lentConn) watch(query string) {
-	c.strays = c.strays || !LeavesSettings(query) && renames.MatchString(query)
+// PrepareContext implements driver.ConnPrepareContext.
+func (c *lentConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	c.watch(query)
+	return c.Statements.PrepareContext(ctx, query)
 }
-
-// Connect implements driver.Connector.
-func (c *lentConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
-
-// Driver implements driver.Connector.
-func (c *lentConn) Driver() driver.Driver { return nil }
 
 // Close implements driver.Conn. The connection is the pool's to close.
 func (c *lentConn) Close() error { return nil }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,11 +22,13 @@ type Pool struct {
 	DB      *sql.DB
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
 	Owned   bool    // it is one of Open
-	// ByStatement is what sqltext.ByStatement has told; nil until somebody asks.
-	ByStatement atomic.Pointer[bool]
+
+	mu    sync.Mutex
+	loans *sql.DB // see lender; nil until the first
 
 	mute       atomic.Bool // see Mute
 	galera     atomic.Bool // see Galera
+	statements atomic.Bool // see ByStatement
 	identified atomic.Bool // the server was asked who it is, and was not refused
 }
 
@@ -64,6 +67,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 
 // Close closes a pool of Open.
 func (p *Pool) Close() error {
+	p.closeLender()
 	if !p.Owned {
 		return nil
 	}

@@ -16,6 +16,18 @@ func TestPoolLimit(t *testing.T) {
 	}
 }
 
+func TestLeavesSettings(t *testing.T) {
+	for _, plain := range []string{"SAVEPOINT mine", "-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1"} {
+		require.True(t, leavesSettings(plain), plain)
+	}
+	for _, other := range []string{
+		"SET autocommit = 1", "USE other", "/*! SET autocommit = 1 */", "SELECT 1; SET autocommit = 1", "CALL f()",
+		"SAVEPOINT txlock_1; SET autocommit = 1", "/* SELECT", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
+	} {
+		require.False(t, leavesSettings(other), other)
+	}
+}
+
 func TestQuotesSafely(t *testing.T) {
 	for parameters, safe := range map[string]bool{
 		"": true, "?charset=utf8mb4,utf8": true, "?charset=utf8mb4&collation=utf8mb4_bin": true,

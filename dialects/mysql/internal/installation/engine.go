@@ -21,23 +21,7 @@ import (
 // Tables are those of which it is known that the server locks their rows.
 type Tables struct {
 	Pool   *client.Pool
-	mu     sync.RWMutex
-	locked map[string]bool
-}
-
-func (t *Tables) known(name string) bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.locked[name]
-}
-
-func (t *Tables) add(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.locked == nil {
-		t.locked = map[string]bool{}
-	}
-	t.locked[name] = true
+	locked sync.Map // by name
 }
 
 // Lockable refuses a table whose rows FOR UPDATE does not lock: that is no error of the server's.
@@ -70,7 +54,7 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 		return lines, err
 	}
 	for _, name := range names {
-		if t.known(name) {
+		if _, known := t.locked.Load(name); known {
 			continue
 		}
 		switch reason, err := t.whyUnlocked(ctx, name, show); {
@@ -81,7 +65,7 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 		case reason != "":
 			return fmt.Errorf("%w: %.100s is %s", dialects.ErrUnsafeEngine, name, reason)
 		}
-		t.add(name)
+		t.locked.Store(name, true)
 	}
 	return nil
 }

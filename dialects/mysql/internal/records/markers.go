@@ -88,32 +88,24 @@ func (k Keeper) Done(ctx context.Context, table string, marker dialects.Marker) 
 		return at, err
 	}
 	defer conn.Close()
-	return DoneOn(ctx, k.pool, conn, table, marker)
+	return DoneOn(ctx, conn, table, marker)
 }
 
-// DoneOn is Done on a connection of pool, without a transaction.
-func DoneOn(ctx context.Context, pool *client.Pool, conn client.Conn, table string, marker dialects.Marker) (
-	at time.Time, err error,
-) {
+// DoneOn is Done on a connection without a transaction.
+func DoneOn(ctx context.Context, conn client.Conn, table string, marker dialects.Marker) (at time.Time, err error) {
 	done, err := DoneSQL(table, marker)
 	if err != nil {
 		return at, err
 	}
-	answer, err := readOn(ctx, conn, table, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+
-		sqltext.ByStatement+", 1, 0), ("+done+"))")
+	answer, err := readOn(ctx, conn, table, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", ("+done+"))")
 	if err != nil {
 		return at, err
 	}
-	fields := strings.Fields(strings.Join(answer, ""))
-	if len(fields) < 2 {
-		return at, fmt.Errorf("bug: no answer of the markers: %q", answer)
-	}
-	statements := fields[1] == "1"
-	pool.ByStatement.Store(&statements)
-	if len(fields) < 3 {
+	_, text, found := strings.Cut(strings.Join(answer, ""), " ")
+	if !found {
 		return at, nil
 	}
-	micros, err := strconv.ParseInt(fields[2], 10, 64)
+	micros, err := strconv.ParseInt(text, 10, 64)
 	return time.UnixMicro(micros), err
 }
 

@@ -150,11 +150,8 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
 
-// Record does what dialects.Session promises. Several says that q takes several statements in one
-// query.
-func Record(ctx context.Context, q server.Querier, several bool, request dialects.Request) (
-	state dialects.ClaimState, err error,
-) {
+// Record does what dialects.Session promises.
+func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
 	var write, read string
 	if request.Marker == nil {
 		write, read, err = ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
@@ -166,16 +163,7 @@ func Record(ctx context.Context, q server.Querier, several bool, request dialect
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	if write != "" && read != "" && several {
-		write, read = "", write+"; "+read
-	}
-	var answer []string
-	if write != "" {
-		_, err = q.ExecContext(clean, write)
-	}
-	if read != "" && err == nil {
-		answer, err = server.Column(clean, q, read)
-	}
+	answer, err := to.Ask(clean, write, read)
 	switch {
 	case server.Broken(err):
 		return state, server.Lost(err)
