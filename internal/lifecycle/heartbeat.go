@@ -68,12 +68,12 @@ type Heartbeat struct {
 const BeatsPerLease = 12
 
 // Beat is how long after a look at a session the next one comes. It is a twelfth of the lease, and
-// at most a quarter of a minute: with a heartbeat the driver also renews what is held for long.
-func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 15*time.Second) }
+// at most 10 s: with a heartbeat the driver also renews what is held for long.
+func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 10*time.Second) }
 
 // beatsPerPing is how many Beats pass at most from one ping to the next, also while others speak: a
 // driver does more with a ping than to ask for an answer.
-const beatsPerPing = 4
+const beatsPerPing = 2
 
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and
 // clocks that differ in pace.

@@ -103,10 +103,10 @@ func TestWhoSpeaksNeedsFewPings(t *testing.T) {
 			p.Heard(time.Now())
 			p.Look()
 		}
-		require.Equal(t, 100/2/4, p.pings, "one in a third of the lease: renewals come with them")
+		require.Equal(t, 100/2/2, p.pings, "one in a sixth of the lease: renewals come with them")
 		p.Heard(time.Now().Add(-lease / 2)) // a slow answer: the server's timer started at some unknown later time
 		p.Look()
-		require.Equal(t, 100/2/4+1, p.pings)
+		require.Equal(t, 100/2/2+1, p.pings)
 	})
 }
 
