@@ -22,7 +22,7 @@ import (
 
 // querier runs scripts on one connection.
 type querier struct {
-	client.Querier
+	client.Line
 	waits *giveway.Waits // of the driver
 }
 
@@ -96,7 +96,7 @@ func limitOf(ctx context.Context, request dialects.Request, as role) (limit time
 func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role, p plan,
 	send func(context.Context, plan) ([][]string, error),
 ) (columns [][]string, asked bool, err error) {
-	w := q.waits.Enter(request, q.Querier)
+	w := q.waits.Enter(request, q.Line)
 	defer func() { asked = q.waits.Leave(w) }() // also when the client library panics
 	err = q.interrupted(ctx, told, as, func(ctx context.Context) (err error) {
 		columns, err = send(ctx, p)
@@ -141,7 +141,7 @@ func complete(request dialects.Request, rows []string) error {
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
 	state := server.State(err)
 	if (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
-		return installation.ExplainFence(ctx, q.Querier, request.Fence, err)
+		return installation.ExplainFence(ctx, q.Line, request.Fence, err)
 	}
 	if state == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
 		return q.explainMove(ctx, err)
@@ -202,7 +202,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	got dialects.Grant, err error,
 ) {
 	guarded, safe := q, func() {}
-	guarded.Querier, safe = q.BehindSavepoint()
+	guarded.Line, safe = q.BehindSavepoint()
 	var failed error
 	answered := 0
 	f := on.flight
@@ -211,7 +211,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		if f != nil {
 			s = f.behind(s, "")
 		}
-		columns, err = q.Flight(ctx, s, safe)
+		columns, err = q.Fly(ctx, s, safe)
 		if failed, answered = err, len(columns); f != nil {
 			err = f.read(columns, err)
 		}

@@ -147,7 +147,7 @@ func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statem
 		defer cancel()
 		var column []string
 		ask := sqltext.With(awaitedSnapshotSQL, label.Process)
-		err = with(brief, func(q client.Querier) error {
+		err = with(brief, func(q client.Line) error {
 			columns, err := q.Run(ctx, sqltext.Script{ask})
 			if err == nil {
 				column = columns[0]
@@ -167,11 +167,11 @@ func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statem
 }
 
 // Enter says that the lock of request is asked for. A try does not wait, and is nil.
-func (ws *Waits) Enter(request dialects.Request, q client.Querier) *Wait {
+func (ws *Waits) Enter(request dialects.Request, q client.Line) *Wait {
 	if request.Try {
 		return nil
 	}
-	w := &Wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.Conn}
+	w := &Wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.PGX}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.begun = time.Now()

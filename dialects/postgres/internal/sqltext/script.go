@@ -40,6 +40,19 @@ type Work struct {
 	Counted bool
 }
 
+// RefusedError occurs when the client library, or the server, has refused a statement of the
+// caller's before it ran, or has refused a row of it.
+type RefusedError struct {
+	Work *Work
+	Err  error
+}
+
+// Error is Err's.
+func (e RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e RefusedError) Unwrap() error { return e.Err }
+
 // Works tells whether a statement of the caller's is among them. Only the client library knows how
 // its arguments travel.
 func (s Script) Works() bool { return s.FirstWork() >= 0 }
