@@ -41,7 +41,9 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if on.flight != nil { // the limit of the wait is the server's to keep
 		running = request.Exec.Context
 	}
-	columns, asked, err := q.wait(running, request, told, on.as, p, sendLock)
+	columns, asked, err := q.wait(running, request, told, on.as, func(ctx context.Context) ([][]string, error) {
+		return sendLock(ctx, p)
+	})
 	state := server.State(err)
 	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
 	var verdict error
@@ -93,13 +95,13 @@ func limitOf(ctx context.Context, request dialects.Request, as role) (limit time
 }
 
 // wait sends a script that may wait, and tells whether it was asked to give way.
-func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role, p plan,
-	send func(context.Context, plan) ([][]string, error),
+func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role,
+	send func(context.Context) ([][]string, error),
 ) (columns [][]string, asked bool, err error) {
 	w := q.waits.Enter(request, q.Line)
 	defer func() { asked = q.waits.Leave(w) }() // also when the client library panics
 	err = q.interrupted(ctx, told, as, func(ctx context.Context) (err error) {
-		columns, err = send(ctx, p)
+		columns, err = send(ctx)
 		return err
 	})
 	return columns, false, err
@@ -219,7 +221,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	}
 	unsure := false
 	if request.Permit != nil {
-		got, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
+		got, unsure, err = guarded.takePermit(ctx, request, on, send)
 	} else {
 		on.blind = q.Blind || f != nil
 		got, err = guarded.await(ctx, request, on, send)

@@ -82,15 +82,15 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	return dialects.Grant{}, err
 }
 
-func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
 	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
 	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	if request.Permit != nil {
-		return s.beginPermit(ctx, request, on)
+	send := func(ctx context.Context, lock plan) ([][]string, error) { return s.send(ctx, request, lock) }
+	if request.Permit == nil {
+		return s.await(ctx, request, on, send)
 	}
-	got, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
-		return s.send(ctx, request, lock)
-	})
+	got, unsure, err := s.takePermit(ctx, request, on, send)
+	s.spoiled = s.spoiled || unsure && s.conn.Status() != client.Idle // else it has begun nothing
 	return got, err
 }
 

@@ -91,7 +91,7 @@ func (c pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]
 			return nil, err
 		}
 	}
-	columns, err := c.backend.run(ctx, append(sqltext.Script{Begin}, s...), "rollback and chain", c.send)
+	columns, err := c.backend.run(ctx, append(sqltext.Script{Begin}, s...), "rollback; "+BeginSQL, c.send)
 	return columns[min(1, len(columns)):], err
 }
 

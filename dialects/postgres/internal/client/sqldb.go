@@ -108,51 +108,59 @@ func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 type pgxBelow interface{ Conn() *pgx.Conn }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
-// interrupted from another connection of the pool. Several statements in one query show no answers.
-// Where the driver does not take that, each statement is a round trip.
+// interrupted from another connection of the pool. What a savepoint is in front of travels with it
+// in one query where the driver takes several statements in one, which show no answers. Elsewhere
+// the savepoint, a block with all between, and the release are a round trip each.
+//
+// A permit is taken statement by statement: what comes next depends on the answer.
 func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, request dialects.Request) (Line, error) {
 	if tx == nil {
 		return Line{}, errors.New("nil transaction")
 	}
-	one := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
+	run := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
 		return p.runOne(ctx, tx, s)
 	}
-	blind, err := p.takesBlind(ctx, tx, request)
-	if err != nil {
-		return Line{}, err
+	if request.Permit != nil {
+		b := &backend{}
+		interrupt := func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }
+		return Line{send: run, backend: b, Interrupt: interrupt}, nil
 	}
-	if blind {
-		tag := newTag()
-		return Line{
-			Blind: true, direct: true, Interrupt: interruptTagged(tag, p),
-			send: func(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error) {
-				if safe == nil {
-					return one(ctx, s, undo, safe)
-				}
-				safe() // see interruptTagged
-				text, err := s[1:].Text()
-				if err == nil { // pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment
-					_, err = tx.ExecContext(ctx, WaitSavepoint.SQL+"; "+tag+text)
-				}
-				return nil, err
-			},
-		}, nil
+	several, err := p.takesBlind(ctx, tx)
+	tag := newTag()
+	return Line{
+		Blind: true, direct: true, Interrupt: interruptTagged(tag, p),
+		send: func(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error) {
+			if safe == nil {
+				return run(ctx, s, undo, safe)
+			}
+			safe() // see interruptTagged
+			return nil, fly(ctx, tx, s, tag, several)
+		},
+	}, err
+}
+
+// fly sends a script that begins with a savepoint, and ends with its release.
+func fly(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string, several bool) error {
+	text, err := s[1:].Text()
+	// pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment.
+	queries := []string{s[0].SQL + "; " + tag + text}
+	if !several {
+		last := len(s) - 1
+		text, err = s[1:last].Block()
+		queries = []string{s[0].SQL, tag + text, s[last].SQL}
 	}
-	b := &backend{}
-	l := Line{send: one, Interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
-	if !request.Try {
-		l.backend = b
+	for i := 0; i < len(queries) && err == nil; i++ {
+		_, err = tx.ExecContext(ctx, queries[i])
 	}
-	return l, nil
+	return err
 }
 
 // takesBlind tells whether the driver takes several statements in one query for which it shows
 // nothing but the error of any of them. It is tried once for each pool, behind a savepoint: a
-// driver that prepares every query gets another error. A permit is not taken so: what comes next
-// depends on the answer.
-func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.Request) (bool, error) {
-	if blind := p.blind.Load(); blind != nil || request.Permit != nil {
-		return blind != nil && *blind && request.Permit == nil, nil
+// driver that prepares every query gets another error.
+func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx) (bool, error) {
+	if blind := p.blind.Load(); blind != nil {
+		return *blind, nil
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()

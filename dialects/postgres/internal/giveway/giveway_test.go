@@ -26,6 +26,7 @@ type asker struct {
 
 func newAsker() *asker {
 	a := &asker{}
+	a.all = make(map[*Wait]struct{})
 	a.look = func(context.Context, *pgx.Conn) (time.Duration, bool, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -139,7 +140,6 @@ func TestNobodyIsAskedForWaitsThatAreSoonOver(t *testing.T) {
 		a.Waits.mu.Lock()
 		defer a.Waits.mu.Unlock()
 		require.False(t, a.looking)
-		require.Nil(t, a.oldest)
-		require.Nil(t, a.newest)
+		require.Empty(t, a.all)
 	})
 }

@@ -112,6 +112,23 @@ func (s Script) Text() (string, error) {
 	return b.String(), nil
 }
 
+// Block is a script as one statement, which shows no answers.
+func (s Script) Block() (string, error) {
+	body := make(Script, len(s))
+	for i := range s {
+		text, err := s[i : i+1].Text()
+		if err != nil {
+			return "", err
+		}
+		body[i] = With("execute $1", text)
+	}
+	text, err := body.Text()
+	if err != nil {
+		return "", err
+	}
+	return Script{With("do $1", "begin "+text+"; end")}.Text()
+}
+
 func (s Statement) writeTo(b *strings.Builder) error {
 	literals, err := s.literals()
 	if err != nil {
