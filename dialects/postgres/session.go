@@ -109,10 +109,12 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 			ahead = append(ahead, sqltext.With(client.GuardSQL, pid))
 		}
 	}
+	script := lock.Script
 	if ahead != nil {
 		ahead = append(ahead, sqltext.Silent(client.ChainSQL))
+		script = append(ahead, script...)
 	}
-	columns, err := s.conn.Begin(ctx, s.mark, append(ahead, lock.Script...))
+	columns, err := s.conn.Begin(ctx, s.mark, script)
 	if err != nil {
 		return nil, err
 	}

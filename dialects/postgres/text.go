@@ -43,7 +43,9 @@ type plan struct {
 	done, marker, claim     int // doneStatement, markStatement, the end of claimScript; of an owner
 }
 
-func newPlan() plan { return plan{turnstiles: -1, settings: -1, done: -1, marker: -1, claim: -1} }
+func newPlan() plan {
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, settings: -1, done: -1, marker: -1, claim: -1}
+}
 
 func (p *plan) add(s sqltext.Statement) (at int) {
 	if s.SQL != "" {

@@ -24,7 +24,7 @@ type pgxConn struct {
 
 // kept is what the library knows of a connection as long as the connection lives.
 type kept struct {
-	pgxConn
+	*pgxConn
 	line    Line
 	told    string
 	lasting *Lasting // nil: the connection is the caller's
@@ -36,7 +36,7 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 	k, known := data[key].(*kept)
 	if !known {
 		mode := conn.Config().DefaultQueryExecMode
-		k = &kept{pgxConn: pgxConn{
+		k = &kept{pgxConn: &pgxConn{
 			conn: conn, past: protocol.Of(conn), backend: backendOf(conn), mode: mode,
 			byText: mode == pgx.QueryExecModeSimpleProtocol,
 		}}
@@ -48,7 +48,7 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 
 // lineTo runs scripts on a connection that was just taken from its pool. The socket tells whether
 // it died while it was idle: after a restart of the server, say.
-func (c pgxConn) lineTo(pool elsewhere) Line {
+func (c *pgxConn) lineTo(pool elsewhere) Line {
 	direct := c.past != nil && c.backend == nil
 	return Line{
 		send: c.send, direct: direct, directWork: direct, backend: c.backend,
@@ -58,7 +58,7 @@ func (c pgxConn) lineTo(pool elsewhere) Line {
 	}
 }
 
-func (c pgxConn) use(work func() error) error {
+func (c *pgxConn) use(work func() error) error {
 	if c.alone == nil {
 		return work()
 	}
@@ -66,7 +66,7 @@ func (c pgxConn) use(work func() error) error {
 }
 
 // send leaves statements of the caller's to pgx, unless they must come behind a savepoint.
-func (c pgxConn) send(ctx context.Context, s sqltext.Script, undo string, safe func()) (columns [][]string, err error) {
+func (c *pgxConn) send(ctx context.Context, s sqltext.Script, undo string, safe func()) (columns [][]string, err error) {
 	err = c.use(func() (err error) {
 		switch work := s.Works(); {
 		case !c.past.Serves() || work && safe == nil:
@@ -81,7 +81,7 @@ func (c pgxConn) send(ctx context.Context, s sqltext.Script, undo string, safe f
 	return columns, err
 }
 
-func (c pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
+func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	if mark != "" && !s.Works() && c.past.Serves() {
 		err := c.use(func() error {
 			_, err := c.past.Prepare(ctx, proofSQL)
@@ -91,11 +91,12 @@ func (c pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]
 			return nil, err
 		}
 	}
-	columns, err := c.backend.run(ctx, append(sqltext.Script{Begin}, s...), "rollback; "+BeginSQL, c.send)
+	columns, err := c.backend.run(ctx, append(append(make(sqltext.Script, 0, 1+len(s)), Begin), s...),
+		"rollback; "+BeginSQL, c.send)
 	return columns[min(1, len(columns)):], err
 }
 
-func (c pgxConn) commit(ctx context.Context, mark string) (columns [][]string, err error) {
+func (c *pgxConn) commit(ctx context.Context, mark string) (columns [][]string, err error) {
 	err = c.use(func() (err error) {
 		if c.past.Serves() {
 			return c.past.Commit(ctx, Proof(mark))
@@ -106,7 +107,7 @@ func (c pgxConn) commit(ctx context.Context, mark string) (columns [][]string, e
 	return columns, err
 }
 
-func (c pgxConn) Exec(ctx context.Context, statements string) error {
+func (c *pgxConn) Exec(ctx context.Context, statements string) error {
 	return c.use(func() (err error) {
 		if c.past.Serves() {
 			return c.past.Exec(ctx, statements)
@@ -116,7 +117,7 @@ func (c pgxConn) Exec(ctx context.Context, statements string) error {
 	})
 }
 
-func (c pgxConn) commitAlone(ctx context.Context) error {
+func (c *pgxConn) commitAlone(ctx context.Context) error {
 	return c.use(func() error {
 		tag, err := c.conn.Exec(ctx, "commit")
 		if err == nil && tag.String() == "ROLLBACK" {
@@ -129,25 +130,33 @@ func (c pgxConn) commitAlone(ctx context.Context) error {
 // Carries implements channel. Statements that travel as one text are read before any runs. In other
 // modes than those two pgx has the server read them before it runs the lock in front: it would lock
 // their tables.
-func (c pgxConn) Carries() (any, counted, inside bool) {
+func (c *pgxConn) Carries() (any, counted, inside bool) {
 	return !c.byText, true, c.byText || c.mode == pgx.QueryExecModeExec || c.past != nil && c.backend == nil
 }
 
-func (c pgxConn) Ask(context.Context) Status { return c.Status() }
+func (c *pgxConn) Ask(context.Context) Status { return c.Status() }
 
-func (c pgxConn) Shown() Status { return c.Status() }
+func (c *pgxConn) Shown() Status { return c.Status() }
 
-func (c pgxConn) Status() (status Status) {
-	_ = c.use(func() error {
-		if !c.conn.IsClosed() {
-			status = Status(c.conn.PgConn().TxStatus())
-		}
-		return nil
-	})
-	return status
+func (c *pgxConn) Status() (status Status) {
+	if c.alone != nil {
+		_ = c.alone(func() error {
+			status = c.status()
+			return nil
+		})
+		return status
+	}
+	return c.status()
 }
 
-func (c pgxConn) Busy() (busy bool) {
+func (c *pgxConn) status() Status {
+	if c.conn.IsClosed() {
+		return Closed
+	}
+	return Status(c.conn.PgConn().TxStatus())
+}
+
+func (c *pgxConn) Busy() (busy bool) {
 	_ = c.use(func() error {
 		busy = c.conn.PgConn().IsBusy()
 		return nil
@@ -155,7 +164,7 @@ func (c pgxConn) Busy() (busy bool) {
 	return busy
 }
 
-func (c pgxConn) Told() (pid string) {
+func (c *pgxConn) Told() (pid string) {
 	if number := c.conn.PgConn().PID(); number != 0 {
 		pid = strconv.FormatUint(uint64(number), 10)
 	}

@@ -88,9 +88,9 @@ func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 	}
 	if conn, ok := below.(pgxBelow); ok {
 		direct := keptOf(conn.Conn(), p).pgxConn
-		through := direct
+		through := *direct
 		through.alone = c.alone
-		c.channel, c.direct = through, direct
+		c.channel, c.direct = &through, direct
 		return through.lineTo(p), nil
 	}
 	conn, ok := below.(sqldriver.Conn)

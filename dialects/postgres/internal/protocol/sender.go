@@ -42,6 +42,7 @@ type Sender struct {
 	// What messages are made of, again and again.
 	parse    pgproto3.Parse
 	bind     pgproto3.Bind
+	values   [][]byte
 	fresh    []string // texts that the last script has brought for the first time; empty: one without a name
 	prepared int      // how many of them the server has confirmed
 }
@@ -82,17 +83,17 @@ func (s *Sender) Run(ctx context.Context, script sqltext.Script, undo string, sa
 		return columns, err
 	}
 	if undone := s.Exec(ctx, undo); undone != nil {
-		return columns[:1], errors.Join(undone, err)
+		return columns, errors.Join(undone, err)
 	}
 	further, err := s.send(ctx, flight{Script: script[1:]})
-	return append(columns[:1], further...), err
+	return append([][]string{nil}, further...), err
 }
 
 // isOutdated tells whether a script may have failed for what one of its statements was when it was
 // prepared. Then it is prepared anew.
 func (s *Sender) isOutdated(script sqltext.Script, failed int, err error) bool {
 	switch state := server.State(err); {
-	case failed == 0 || failed == len(script) || !mayBeOutdated(err):
+	case failed == len(script) || !mayBeOutdated(err):
 		return false
 	case state == server.UnknownStatement, state == server.KnownStatement:
 		s.forgotten++
@@ -152,7 +153,7 @@ func (s *Sender) Commit(ctx context.Context, proof sqltext.Statement) error {
 		return err
 	}
 	_, err = s.exchange(ctx, nil, func(to *pgproto3.Frontend) {
-		s.write(to, name, proof.SQL, arguments{values: proof.Texts()})
+		s.write(to, name, proof.SQL, arguments{values: proof.AppendTexts(nil)})
 		s.write(to, "", "commit", arguments{})
 		to.SendSync(&pgproto3.Sync{})
 	})
@@ -215,9 +216,10 @@ func (s *Sender) writeAll(to *pgproto3.Frontend, f flight) (results int) {
 		if f.args != nil {
 			args = f.args[i]
 		} else {
-			args.values = statement.Texts()
+			s.values = statement.AppendTexts(s.values[:0])
+			args.values = s.values
 		}
-		if f.kept && !statement.Opens { // without that, nothing can be undone
+		if f.kept && (i > 0 || f.safe == nil) { // without the savepoint, nothing can be undone
 			name = s.keep(to, statement.SQL)
 		}
 		s.write(to, name, statement.SQL, args)

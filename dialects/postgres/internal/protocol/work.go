@@ -75,7 +75,7 @@ func (s *Sender) encode(script sqltext.Script) (args []arguments, unknown sqltex
 	args = make([]arguments, len(script))
 	for i, statement := range script {
 		if statement.Work == nil {
-			args[i].values = statement.Texts()
+			args[i].values = statement.AppendTexts(nil)
 			continue
 		}
 		types, known := s.types[statement.SQL]

@@ -70,11 +70,10 @@ func Silent(sql string, args ...string) Statement {
 	return Statement{SQL: sql, Args: args, Silent: true}
 }
 
-// Texts are the arguments as the protocol takes them.
-func (s Statement) Texts() [][]byte {
-	texts := make([][]byte, len(s.Args))
-	for i, arg := range s.Args {
-		texts[i] = []byte(arg)
+// AppendTexts adds the arguments as the protocol takes them.
+func (s Statement) AppendTexts(texts [][]byte) [][]byte {
+	for _, arg := range s.Args {
+		texts = append(texts, []byte(arg))
 	}
 	return texts
 }
