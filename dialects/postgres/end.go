@@ -32,7 +32,7 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err = s.conn.Commit(ctx, s.mark, s.settled)
+	err = s.conn.Commit(ctx, s.mark)
 	switch {
 	case err == nil:
 		return nil

@@ -46,6 +46,9 @@ var (
 	// errUncounted occurs when the server refuses a statement in the form in which it counts for
 	// itself. As it stands it may be right.
 	errUncounted = fmt.Errorf("%w: the server cannot count one", errNoFlight)
+
+	// errForgotten occurs when the server does not have what pgx has prepared. Then pgx knows.
+	errForgotten = fmt.Errorf("%w: the server has forgotten one", errNoFlight)
 )
 
 // beginExec locks the rows of request and runs its statements behind the lock.
@@ -54,8 +57,10 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 		return got, errNoFlight
 	}
 	s.settled = true // no setting outlives the transaction
-	for counted := !slices.ContainsFunc(request.Exec.Statements, isUncounted); ; counted = false {
-		if !s.conn.CarriesWork(counted) {
+	anyOf, countedOnes, _ := s.conn.Carries()
+	counted := !slices.ContainsFunc(request.Exec.Statements, isUncounted)
+	for again := true; ; {
+		if !anyOf && !(counted && countedOnes) {
 			return got, errNoFlight
 		}
 		got, err = s.fly(ctx, request, counted)
@@ -70,7 +75,12 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 				return got, dialects.Lost(undone)
 			}
 		}
-		if !counted || !errors.Is(err, errUncounted) {
+		switch {
+		case errors.Is(err, errForgotten) && again:
+			again = false
+		case errors.Is(err, errUncounted) && counted:
+			counted = false
+		default:
 			return got, errNoFlight
 		}
 	}
@@ -91,7 +101,7 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 // flightInside is for statements in the work of a Do, where the server can judge them all. There is
 // none for others: they run behind a savepoint that was set before.
 func (s *session[Tx]) flightInside(request dialects.Request) *flight {
-	if request.Exec == nil || !s.conn.CarriesWork(true) {
+	if _, _, carries := s.conn.Carries(); request.Exec == nil || !carries {
 		return nil
 	}
 	list := request.Exec.Statements
@@ -130,8 +140,8 @@ func (f *flight) behind(lock sqltext.Script, mark string) sqltext.Script {
 // read notes what has become of the statements. It returns an error of the lock, and an interrupt.
 func (f *flight) read(columns [][]string, err error) error {
 	state := server.State(err)
-	_, refused := client.Refused(err)
 	f.affected, f.failed = nil, nil
+	refused := errors.As(err, new(sqltext.RefusedError))
 	if f.inside {
 		f.unsent = refused && len(columns) < f.first ||
 			err != nil && !refused && state == "" && f.status() != client.Closed
@@ -146,7 +156,7 @@ func (f *flight) read(columns [][]string, err error) error {
 		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 			dialects.ErrLost, err)
 	case state == server.UnknownStatement, state == server.KnownStatement:
-		f.failed = errNoFlight // pgx does not know what the server has
+		f.failed = errForgotten
 	case err == nil || f.failedAt(columns, err) >= f.first:
 		f.affected, f.failed = f.judge(columns, err)
 	case state == server.SyntaxError, errors.Is(err, sqltext.ErrNoText): // nothing has run, for a text
@@ -219,15 +229,15 @@ func (f flight) explain(at int, failed error) error {
 // isBroken tells whether the session is gone with the error. A flight that has COMMIT may then go
 // on at the server, also while it still waits for the lock.
 func (flight) isBroken(err error) bool {
-	_, refused := client.Refused(err)
-	return !refused && server.Broken(err) && !errors.Is(err, sqltext.ErrNoText)
+	return !errors.As(err, new(sqltext.RefusedError)) && server.Broken(err) && !errors.Is(err, sqltext.ErrNoText)
 }
 
 // failedAt is the position of the statement that has failed. The client library, or the server, may
 // refuse one before any was run.
 func (f flight) failedAt(columns [][]string, failed error) int {
-	if work, ok := client.Refused(failed); ok {
-		return slices.IndexFunc(f.Script, func(s sqltext.Statement) bool { return s.Work == work })
+	var refused sqltext.RefusedError
+	if errors.As(failed, &refused) {
+		return slices.IndexFunc(f.Script, func(s sqltext.Statement) bool { return s.Work == refused.Work })
 	}
 	return len(columns)
 }
@@ -291,7 +301,7 @@ func affectedIn(err error) (rows int64, judged bool) {
 
 // Exec implements dialects.Session.
 func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
-	if s.conn.CarriesWork(false) {
+	if together, _, _ := s.conn.Carries(); together {
 		return s.execTogether(ctx, list)
 	}
 	if tx, ok := any(s.conn.Tx()).(*sql.Tx); ok {
@@ -314,9 +324,9 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 
 func (s *session[Tx]) execTogether(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	f := flight{statements: list}
-	columns, err := s.conn.Run(ctx, f.behind(nil, s.mark))
+	columns, err := s.Run(ctx, f.behind(nil, s.mark))
 	if err != nil && server.State(err) == "" && len(columns) == 0 && s.conn.Status() != client.Closed {
-		if _, refused := client.Refused(err); !refused { // pgx refuses its text
+		if !errors.As(err, new(sqltext.RefusedError)) { // pgx refuses its text
 			return nil, &dialects.StatementError{Number: 1, Err: err}
 		}
 	}

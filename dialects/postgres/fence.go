@@ -91,7 +91,7 @@ func tokenOf(column []string) (int64, error) {
 
 // numberRun gives the server's run an epoch. Of several sessions that try at once, one
 // numbers it. The others wait for its commit, and their epochs are skipped.
-func numberRun(ctx context.Context, q client.Querier, table string) error {
+func numberRun(ctx context.Context, q client.Line, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func numberRun(ctx context.Context, q client.Querier, table string) error {
 // drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is
 // refused when a run with a higher one has begun: the server has crashed since it was drawn, behind
 // a pooler that keeps this connection.
-func (f fence) drawEpoch(ctx context.Context, q client.Querier) (begun bool, err error) {
+func (f fence) drawEpoch(ctx context.Context, q client.Line) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
 	durable := sqltext.Statement{SQL: "select set_config('synchronous_commit', 'on', true) where " +

@@ -22,7 +22,7 @@ import (
 
 // querier runs scripts on one connection.
 type querier struct {
-	client.Querier
+	client.Line
 	waits *giveway.Waits // of the driver
 }
 
@@ -41,7 +41,9 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if on.flight != nil { // the limit of the wait is the server's to keep
 		running = request.Exec.Context
 	}
-	columns, asked, err := q.wait(running, request, told, on.as, p, sendLock)
+	columns, asked, err := q.wait(running, request, told, on.as, func(ctx context.Context) ([][]string, error) {
+		return sendLock(ctx, p)
+	})
 	state := server.State(err)
 	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
 	var verdict error
@@ -93,13 +95,13 @@ func limitOf(ctx context.Context, request dialects.Request, as role) (limit time
 }
 
 // wait sends a script that may wait, and tells whether it was asked to give way.
-func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role, p plan,
-	send func(context.Context, plan) ([][]string, error),
+func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role,
+	send func(context.Context) ([][]string, error),
 ) (columns [][]string, asked bool, err error) {
-	w := q.waits.Enter(request, q.Querier)
+	w := q.waits.Enter(request, q.Line)
 	defer func() { asked = q.waits.Leave(w) }() // also when the client library panics
 	err = q.interrupted(ctx, told, as, func(ctx context.Context) (err error) {
-		columns, err = send(ctx, p)
+		columns, err = send(ctx)
 		return err
 	})
 	return columns, false, err
@@ -141,7 +143,7 @@ func complete(request dialects.Request, rows []string) error {
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
 	state := server.State(err)
 	if (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
-		return installation.ExplainFence(ctx, q.Querier, request.Fence, err)
+		return installation.ExplainFence(ctx, q.Line, request.Fence, err)
 	}
 	if state == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
 		return q.explainMove(ctx, err)
@@ -202,7 +204,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	got dialects.Grant, err error,
 ) {
 	guarded, safe := q, func() {}
-	guarded.Querier, safe = q.BehindSavepoint()
+	guarded.Line, safe = q.BehindSavepoint()
 	var failed error
 	answered := 0
 	f := on.flight
@@ -211,7 +213,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		if f != nil {
 			s = f.behind(s, "")
 		}
-		columns, err = q.Flight(ctx, s, safe)
+		columns, err = q.Fly(ctx, s, safe)
 		if failed, answered = err, len(columns); f != nil {
 			err = f.read(columns, err)
 		}
@@ -219,7 +221,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 	}
 	unsure := false
 	if request.Permit != nil {
-		got, unsure, err = guarded.guestPermit(ctx, request, on.as, send)
+		got, unsure, err = guarded.takePermit(ctx, request, on, send)
 	} else {
 		on.blind = q.Blind || f != nil
 		got, err = guarded.await(ctx, request, on, send)

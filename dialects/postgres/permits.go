@@ -140,27 +140,27 @@ func unqueueSQL(table, queue string) string {
 		")::oid and " + sqltext.InThisDatabase
 }
 
-// takePermit takes a permit for request. First runs the first script, and next another of the same
-// transaction. Unsure says that the session may still have the head of the queue.
-func (q querier) takePermit(ctx context.Context, request dialects.Request, as role, on terms,
-	first, next func(context.Context, plan) ([][]string, error),
+// takePermit takes a permit for request. Send sends the first script: for who has more to lose it
+// begins with a savepoint. Unsure says that the session may still have the head of the queue.
+func (q querier) takePermit(ctx context.Context, request dialects.Request, on terms,
+	send func(context.Context, plan) ([][]string, error),
 ) (got dialects.Grant, unsure bool, err error) {
 	rows := sqltext.ArrayOf(request.Permit.Rows)
-	p := plan{turnstiles: -1, settings: -1}
-	if as != owner {
+	p := newPlan()
+	if on.as != owner {
 		p.add(client.WaitSavepoint)
 	}
-	if as != foreign { // who does not wait
+	if on.as != foreign { // who does not wait
 		set, _ := settingsOf(request, on)
 		p.add(set)
 	}
-	p.rows = p.add(sqltext.With(probeSQL(request.Table, as, request.Try), request.Values[0].Text, rows))
+	p.rows = p.add(sqltext.With(probeSQL(request.Table, on.as, request.Try), request.Values[0].Text, rows))
 	if err := p.finishPermit(request, on); err != nil {
 		return got, false, err
 	}
 	var columns [][]string
-	err = q.interrupted(ctx, false, as, func(ctx context.Context) (err error) {
-		columns, err = first(ctx, p)
+	err = q.interrupted(ctx, false, on.as, func(ctx context.Context) (err error) {
+		columns, err = send(ctx, p)
 		return err
 	})
 	if err != nil {
@@ -171,7 +171,7 @@ func (q querier) takePermit(ctx context.Context, request dialects.Request, as ro
 		err = fmt.Errorf("%w: no permit is free, or another session waits for one", dialects.ErrNotAcquired)
 	}
 	if err == nil && row == "" {
-		return q.awaitPermit(ctx, request, as, on, next)
+		return q.awaitPermit(ctx, request, on)
 	}
 	if err == nil {
 		got, err = p.granted(request, row, columns)
@@ -193,17 +193,17 @@ func probed(request dialects.Request, answer []string) (row string, err error) {
 }
 
 // awaitPermit waits in the queue. The wait may give way, like any other.
-func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as role, on terms,
-	run func(context.Context, plan) ([][]string, error),
-) (got dialects.Grant, unsure bool, err error) {
-	limit, told := limitOf(ctx, request, as)
+func (q querier) awaitPermit(ctx context.Context, request dialects.Request, on terms) (
+	got dialects.Grant, unsure bool, err error,
+) {
+	limit, told := limitOf(ctx, request, on.as)
 	within := ""
 	if limit > 0 {
 		within = sqltext.Milliseconds(limit)
 	}
-	p := plan{turnstiles: -1, settings: -1}
+	p := newPlan()
 	var restore sqltext.Statement
-	if as == foreign {
+	if on.as == foreign {
 		var set sqltext.Statement
 		set, restore = settingsOf(request, on)
 		p.add(set)
@@ -211,14 +211,16 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, as r
 	p.add(sqltext.With("select "+sqltext.Set(rowsSetting, "$1")+", "+sqltext.Set(limitSetting, "$2"),
 		sqltext.ArrayOf(request.Permit.Rows), within))
 	p.add(sqltext.Silent(queueSQL(request.Table)))
-	note, args := granted(request, as, "$1")
+	note, args := granted(request, on.as, "$1")
 	p.rows = p.add(sqltext.With("select current_setting('"+answerSetting+"'), "+note, args...))
 	p.add(restore)
 	if err := p.finishPermit(request, on); err != nil {
 		return got, false, err
 	}
 	begun := time.Now()
-	columns, asked, err := q.wait(ctx, request, told, as, p, run)
+	columns, asked, err := q.wait(ctx, request, told, on.as, func(ctx context.Context) ([][]string, error) {
+		return q.Run(ctx, p.Script)
+	})
 	if asked && server.State(err) == server.QueryCanceled && ctx.Err() == nil {
 		return got, true, giveway.Err
 	}
@@ -265,26 +267,6 @@ func (p *plan) granted(request dialects.Request, row string, columns [][]string)
 		g.Token, err = tokenOf(columns[p.token])
 	}
 	return g, err
-}
-
-// beginPermit takes a permit in a transaction of its own.
-func (s *session[Tx]) beginPermit(ctx context.Context, request dialects.Request, on terms) (dialects.Grant, error) {
-	got, unsure, err := s.takePermit(ctx, request, owner, on,
-		func(ctx context.Context, p plan) ([][]string, error) { return s.send(ctx, request, p) },
-		func(ctx context.Context, p plan) ([][]string, error) { return s.Run(ctx, p.Script) })
-	if unsure && s.conn.Status() != client.Idle { // else it has begun nothing
-		s.spoiled = true
-	}
-	return got, err
-}
-
-// guestPermit takes a permit in a transaction that has more to lose. What first sends begins with a
-// savepoint.
-func (q querier) guestPermit(ctx context.Context, request dialects.Request, as role,
-	first func(context.Context, plan) ([][]string, error),
-) (dialects.Grant, bool, error) {
-	return q.takePermit(ctx, request, as, terms{as: as}, first,
-		func(ctx context.Context, p plan) ([][]string, error) { return q.Run(ctx, p.Script) })
 }
 
 // unqueue makes sure that the session has not kept the head of the queue.

@@ -120,7 +120,7 @@ const system = "postgresql"
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
 	error,
 ) {
-	for unprepared := false; ; {
+	for {
 		s, got, err := d.begin(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -128,27 +128,16 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return nil, got, nil
 		case err == nil:
 			return s, got, nil
-		}
-		if errors.Is(err, errFound) {
+		case errors.Is(err, errFound):
 			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
 			return nil, dialects.Grant{}, err
-		}
-		if s != nil {
+		case s != nil:
 			s.conn.GiveBack()
 		}
-		// A wait for a permit that gave way may have spoiled its connection, or a statement of it
-		// was not prepared as it should be. Another one serves.
-		switch {
-		case errors.Is(err, giveway.Err):
-			continue
-		case !errors.Is(err, server.ErrUnprepared):
-		case unprepared:
-			err = server.MixedUp(err)
-		default:
-			unprepared = true
-			continue
+		// A wait for a permit that gave way may have spoiled its connection. Another one serves.
+		if !errors.Is(err, giveway.Err) {
+			return nil, dialects.Grant{}, err
 		}
-		return nil, dialects.Grant{}, err
 	}
 }
 
@@ -157,12 +146,12 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *session[Tx], got dialects.Grant,
 	err error,
 ) {
-	conn, q, err := d.acquire(ctx)
+	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, got, err
 	}
-	s = &session[Tx]{querier: q, conn: conn, driver: d, lease: request.Lease}
-	if err := d.identity.Ask(ctx, q.Querier); err != nil {
+	s = &session[Tx]{querier: querier{conn.Line(), d.waits}, conn: conn, driver: d, lease: request.Lease}
+	if err := d.identity.Ask(ctx, s.Line); err != nil {
 		return s, got, err
 	}
 	if request.Work {
@@ -172,14 +161,13 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		got, err = s.start(ctx, request)
 		switch {
 		case errors.Is(err, client.ErrUnsettled):
-		case (errors.Is(err, server.ErrUnprepared) || errors.Is(err, giveway.Err)) && !s.spoiled &&
-			conn.Status() != client.Closed:
+		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
 			aborted = true
 		case errors.Is(err, fencing.ErrNoRun) && !numbered:
-			if err = numberRun(ctx, q.Querier, request.Fence); err != nil {
+			if err = numberRun(ctx, s.Line, request.Fence); err != nil {
 				return s, got, err
 			}
 			numbered = true
@@ -246,25 +234,20 @@ func (d *driver[Tx]) Ready() error {
 	return d.pool.Ready()
 }
 
-func (d *driver[Tx]) acquire(ctx context.Context) (client.Conn[Tx], querier, error) {
-	conn, q, err := d.pool.Acquire(ctx)
-	return conn, querier{q, d.waits}, err
-}
-
 // anyhow runs work on a connection of the pool. One that comes back in a transaction is closed:
 // pgxpool does it at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) anyhow(ctx context.Context, work func(client.Querier) error) error {
-	conn, q, err := d.acquire(ctx)
+func (d *driver[Tx]) anyhow(ctx context.Context, work func(client.Line) error) error {
+	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.GiveBack()
-	return work(q.Querier)
+	return work(conn.Line())
 }
 
 // with is anyhow where the server is known to exclude.
-func (d *driver[Tx]) with(ctx context.Context, work func(client.Querier) error) error {
-	return d.anyhow(ctx, func(q client.Querier) error {
+func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
+	return d.anyhow(ctx, func(q client.Line) error {
 		if err := d.identity.Ask(ctx, q); err != nil {
 			return err
 		}

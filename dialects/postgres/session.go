@@ -82,15 +82,15 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	return dialects.Grant{}, err
 }
 
-func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
 	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
 	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	if request.Permit != nil {
-		return s.beginPermit(ctx, request, on)
+	send := func(ctx context.Context, lock plan) ([][]string, error) { return s.send(ctx, request, lock) }
+	if request.Permit == nil {
+		return s.await(ctx, request, on, send)
 	}
-	got, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
-		return s.send(ctx, request, lock)
-	})
+	got, unsure, err := s.takePermit(ctx, request, on, send)
+	s.spoiled = s.spoiled || unsure && s.conn.Status() != client.Idle // else it has begun nothing
 	return got, err
 }
 
@@ -109,10 +109,12 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 			ahead = append(ahead, sqltext.With(client.GuardSQL, pid))
 		}
 	}
+	script := lock.Script
 	if ahead != nil {
 		ahead = append(ahead, sqltext.Silent(client.ChainSQL))
+		script = append(ahead, script...)
 	}
-	columns, err := s.conn.Begin(ctx, s.mark, append(ahead, lock.Script...))
+	columns, err := s.conn.Begin(ctx, s.mark, script)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +131,7 @@ func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock p
 func (s *session[Tx]) Tx() Tx { return s.conn.Tx() }
 
 // Socket implements dialects.Session.
-func (s *session[Tx]) Socket() net.Conn { return s.querier.Socket }
+func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 
 // Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
 // renewal: the state of the session says whether the transaction goes on.
@@ -159,23 +161,6 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 	if err := s.gone(); err != nil {
 		return dialects.Grant{}, err
 	}
-	got, err := s.joinLock(ctx, request)
-	if !errors.Is(err, fencing.ErrNoRun) {
-		return got, err
-	}
-	// The transaction cannot number the run: that must be committed now.
-	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-	defer cancel()
-	err = s.driver.with(brief, func(other client.Querier) error { return numberRun(brief, other, request.Fence) })
-	if err != nil {
-		return got, err
-	}
-	return s.joinLock(ctx, request)
-}
-
-// joinLock also renews what the session holds, when its wait gives way: the transaction as a whole
-// may be what somebody waits for, and no heartbeat comes beside a wait.
-func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
 	request.Lease = s.lease
 	on, name := terms{as: guest}, ""
 	s.nested = ""
@@ -184,12 +169,18 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 		on.nest = "savepoint " + name
 		on.flight = s.flightInside(request)
 	}
-	for {
+	for numbered := false; ; {
 		if on.flight == nil && len(request.Values) == 0 { // only statements are left
 			return dialects.Grant{}, nil
 		}
 		got, err := s.tryGuestLock(ctx, request, on)
 		switch {
+		case errors.Is(err, fencing.ErrNoRun) && !numbered:
+			numbered = true
+			if err := s.numberRun(ctx, request); err != nil {
+				return got, err
+			}
+			continue
 		case err == nil:
 			s.renewal.note(request, got)
 			if got.Affected == nil {
@@ -205,15 +196,24 @@ func (s *session[Tx]) joinLock(ctx context.Context, request dialects.Request) (d
 		case !errors.Is(err, giveway.Err):
 			return got, err
 		}
+		// The transaction as a whole may be what somebody waits for, and no heartbeat comes beside
+		// a wait.
 		if err := s.renewSoon(ctx); err != nil {
 			return got, dialects.Lost(err)
 		}
 	}
 }
 
+// numberRun numbers the run on another connection: that must be committed now.
+func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) error {
+	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+	defer cancel()
+	return s.driver.with(brief, func(other client.Line) error { return numberRun(brief, other, request.Fence) })
+}
+
 // Record implements dialects.Session.
 func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	return records.Record(ctx, s.querier.Querier, request)
+	return records.Record(ctx, s.Line, request)
 }
 
 // Nest implements dialects.Session.
@@ -226,17 +226,21 @@ func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
 	}
 	name, outer := s.nested, client.WaitName
 	if s.nested = ""; name == "" {
-		name, outer = s.savepoints.Name(), ""
+		name = s.savepoints.Name()
+		outer = name
 	}
-	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	nested, release, err := s.conn.Savepoint(clean, name, outer)
-	cancel()
-	if server.State(err) == server.AbortedBefore {
-		return errOuterAborted
+	if outer == name {
+		clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+		err := s.conn.Exec(clean, "savepoint "+name)
+		cancel()
+		if server.State(err) == server.AbortedBefore {
+			return errOuterAborted
+		}
+		if err != nil {
+			return dialects.Lost(err)
+		}
 	}
-	if err != nil {
-		return dialects.Lost(err)
-	}
+	nested, release := s.conn.Nested("release savepoint " + outer)
 	return s.savepoints.Run(func() error {
 		err := work(nested)
 		if err != nil {

@@ -43,6 +43,10 @@ type plan struct {
 	done, marker, claim     int // doneStatement, markStatement, the end of claimScript; of an owner
 }
 
+func newPlan() plan {
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, settings: -1, done: -1, marker: -1, claim: -1}
+}
+
 func (p *plan) add(s sqltext.Statement) (at int) {
 	if s.SQL != "" {
 		p.Script = append(p.Script, s)
@@ -61,7 +65,7 @@ func (p *plan) add(s sqltext.Statement) (at int) {
 // A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
 // under an isolation level whose snapshot is older than the wait.
 func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	p.turnstiles, p.settings, p.done, p.marker, p.claim = -1, -1, -1, -1, -1
+	p = newPlan()
 	if on.as != owner {
 		p.add(client.WaitSavepoint)
 	}

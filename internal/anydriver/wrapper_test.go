@@ -13,6 +13,8 @@ import (
 	"github.com/ngrok/sqlmw"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/guarantees"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
@@ -94,6 +96,42 @@ func count[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (count
 		return nil
 	}))
 	return counted
+}
+
+// On a driver that takes one statement in a query, what LockTx sends between the savepoint and its
+// release is one statement.
+func TestLockTxOnOneStatementDrivers(t *testing.T) {
+	for _, e := range testbed.Engines {
+		if e.Kind != servers.Postgres18 {
+			continue
+		}
+		proxy, err := wire.Listen(e.Address())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = proxy.Close() })
+		c := testbed.SQLOnPool("single around pgx", func(dsn string) (*sql.DB, error) {
+			return open(single{opaque{stdlib.GetDefaultDriver()}}, dsn)
+		}, onPostgres)
+		f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
+		table := f.MakeTable(t, "id text primary key")
+		f.AsAdmin(t, "INSERT INTO "+table+` VALUES ('a; \b'' $1')`)
+		tx := f.Begin(t, f.DSNFor(f.Label, proxy.Addr(), nil), 0)
+		for _, m := range []*txlock.Mutex[*sql.Tx]{
+			f.Locks.Mutex(f.Key(`a; \b' $1`)), f.Locks.Rows(table, "id", `a; \b' $1`),
+			f.Locks.Mutex(f.Key("c")).Shared(), f.Locks.Mutex(f.Key("d"), f.Key("e")),
+		} {
+			require.NoError(t, m.LockTx(background, tx))
+			before := proxy.Bursts()
+			require.NoError(t, m.LockTx(background, tx))
+			require.Equal(t, 3, proxy.Bursts()-before)
+		}
+		require.NoError(t, f.End(background, tx, false))
+		for name, g := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]){
+			"holds": guarantees.LockTxHolds[*sql.Tx], "usable": guarantees.CallersTransaction[*sql.Tx],
+			"raced": guarantees.GuestCancelRace[*sql.Tx], "once": guarantees.OnceTx[*sql.Tx],
+		} {
+			t.Run(name, func(t *testing.T) { g(t, e, c) })
+		}
+	}
 }
 
 // What the work sends goes through what the program has wrapped around its connections. What the

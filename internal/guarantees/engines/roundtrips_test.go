@@ -55,7 +55,7 @@ func TestRoundTrips(t *testing.T) {
 	blind := least
 	blind.in.missedTx = 3 // the error, and the way back
 	inTwo := least        // pgx does not tell when the savepoint of a flight is set, so that travels alone
-	inTwo.in.join, inTwo.in.missed, inTwo.in.nested = 2, 2, 4
+	inTwo.in.join, inTwo.in.missed, inTwo.in.nested = 2, 2, 3
 	inTwo.exec.into, inTwo.exec.nested, inTwo.exec.further = 4, 2, 2 // one by one
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {

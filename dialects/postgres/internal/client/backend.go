@@ -32,13 +32,11 @@ const (
 
 // run sends a script. Behind what comes in front of a wait it asks for the name, in a trip that the
 // wait does not hold up. A nil backend does not.
-func (b *backend) run(ctx context.Context, s sqltext.Script,
-	send func(context.Context, sqltext.Script) ([][]string, error),
-) (columns [][]string, err error) {
+func (b *backend) run(ctx context.Context, s sqltext.Script, undo string, send sender) (columns [][]string, err error) {
 	if b == nil || len(s) == 0 || !s[0].Opens {
-		return send(ctx, s)
+		return send(ctx, s, undo, nil)
 	}
-	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}})
+	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}}, undo, nil)
 	if err != nil {
 		return columns, err
 	}
@@ -46,7 +44,7 @@ func (b *backend) run(ctx context.Context, s sqltext.Script,
 	if len(s) == 1 {
 		return columns[:1], nil
 	}
-	further, err := send(ctx, s[1:])
+	further, err := send(ctx, s[1:], "", nil)
 	return append(columns[:1], further...), err
 }
 
@@ -99,7 +97,7 @@ func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement
 		return nil, err
 	}
 	defer conn.Close(context.Background())
-	columns, _, err := send(ctx, conn, nil, sqltext.Script{ask})
+	columns, err := sendBatch(ctx, conn, sqltext.Script{ask})
 	if err != nil {
 		return nil, err
 	}

@@ -39,28 +39,20 @@ var (
 // MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const MarkSetting = "txlock.held"
 
-// proofSQL fails by a division by zero in any transaction but the one that holds the mark. It is
-// one statement, because each costs the server as much as a lock. Its failure takes back what it
-// has set.
-func proofSQL(mark string) string {
-	return "select 1 / (current_setting('" + MarkSetting + "', true) is not distinct from " + mark + ")::int"
+// proofOf fails by a division by zero in any transaction but the one that holds the mark, and undoes
+// GuardSQL. It is one statement, because each costs the server as much as a lock. Its failure takes
+// back what it has set.
+func proofOf(mark string) string {
+	return "select 1 / (current_setting('" + MarkSetting + "', true) is not distinct from " + mark + ")::int, " +
+		unguardColumn
 }
 
-// Proof is proofSQL as a statement.
-func Proof(mark string) sqltext.Statement { return sqltext.With(proofSQL("$1"), mark) }
+var proofSQL = proofOf("$1")
 
-// commitScript commits only the transaction that holds the mark: in any other, COMMIT is not
-// reached. Guarded says that GuardSQL may have to be undone.
-func commitScript(mark string, guarded bool) sqltext.Script {
-	proof := Proof(mark)
-	if guarded {
-		proof.SQL += ", " + unguardColumn
-	}
-	return sqltext.Script{proof, Commit}
-}
+// Proof is a statement in front of COMMIT. In any transaction but that of the mark, COMMIT is not
+// reached.
+func Proof(mark string) sqltext.Statement { return sqltext.With(proofSQL, mark) }
 
-// commitSQL is commitScript as one simple query. It takes the server some 30 µs longer: it parses
-// and plans the proof each time.
-func commitSQL(mark string) string {
-	return proofSQL("'"+mark+"'") + ", " + unguardColumn + "; commit"
-}
+// commitSQL is the proof and COMMIT as one simple query. It takes the server some 30 µs longer than
+// a statement that was prepared.
+func commitSQL(mark string) string { return proofOf("'"+mark+"'") + "; commit" }

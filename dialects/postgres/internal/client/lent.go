@@ -16,13 +16,13 @@ import (
 type lent struct {
 	wrapped.Statements
 	db     *sql.DB
-	direct link        // for who has the connection alone, as its Tx has
+	direct channel     // for who has the connection alone, as its Tx has
 	over   atomic.Bool // the library ends the transaction; what the *sql.Tx sends does not
 }
 
 // lend presents the transaction that is open on a connection, and the connection as another one to
 // send through.
-func lend(ctx context.Context, through wrapped.Statements, direct link) (
+func lend(ctx context.Context, through wrapped.Statements, direct channel) (
 	l *lent, pooled *sql.Conn, tx *sql.Tx, err error,
 ) {
 	l = &lent{Statements: through, direct: direct}

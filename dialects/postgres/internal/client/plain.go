@@ -18,10 +18,10 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// plainLink is the link of a connection of any driver for PostgreSQL. Of the driver it asks nothing
+// plainConn is the channel of a connection of any driver for PostgreSQL. Of the driver it asks nothing
 // but what database/sql does: statements, and what came of them. So it does not know the session's
 // state, which is Open until an error says otherwise.
-type plainLink struct {
+type plainConn struct {
 	conn  sqldriver.Conn // below all wrappers
 	alone func(work func() error) error
 
@@ -39,53 +39,43 @@ type plainLink struct {
 	over   bool // the server has ended the transaction
 }
 
-func newPlainLink(conn sqldriver.Conn, alone func(work func() error) error) *plainLink {
-	l := &plainLink{conn: conn, alone: alone, socket: wrapped.Socket(conn), backend: &backend{}}
+func newPlainConn(conn sqldriver.Conn, alone func(work func() error) error) *plainConn {
+	l := &plainConn{conn: conn, alone: alone, socket: wrapped.Socket(conn), backend: &backend{}}
 	if l.socket == nil {
 		l.life, l.end = context.WithCancel(context.Background())
 	}
 	return l
 }
 
-// querier runs scripts on a connection that was just taken from its pool. Where no socket tells
+// lineTo runs scripts on a connection that was just taken from its pool. Where no socket tells
 // whether it died while it was idle, the server is asked.
-func (l *plainLink) querier(ctx context.Context, p *sqlPool) (Querier, error) {
-	q := Querier{Run: l.Run, Flight: inTwo(l.Run), Socket: l.socket}
+func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
+	line := Line{Socket: l.socket, send: l.send}
 	if l.socket == nil {
-		q.Socket = cuttable{cut: func() { l.cut(p) }}
+		line.Socket = cuttable{cut: func() { l.cut(p) }}
 		if err := l.Exec(ctx, sqltext.Ping+"0"); err != nil {
-			return q, err
+			return line, err
 		}
 	}
-	q.Cut = func() { _ = q.Socket.Close() }
+	line.Cut = func() { _ = line.Socket.Close() }
 	several := p.several.Load()
 	if several == nil {
 		can, err := l.takesSeveral(ctx)
 		if err != nil {
-			return q, err
+			return line, err
 		}
-		p.several.Store(&can)
 		several = &can
+		p.several.Store(several)
 	}
 	l.several = *several
 	if l.several && l.socket != nil {
-		l.tag = newTag()
-		l.backend = nil
-		q.Interrupt = func(ctx context.Context) error {
-			return p.ask(ctx, sqltext.With(cancelTaggedSQL, l.tag))
-		}
-		alone := q.Flight
-		q.Flight = func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
-			if s.Works() { // the server reads the caller's before it runs the savepoint, and may refuse them
-				return alone(ctx, s, safe)
-			}
-			safe() // see cancelTaggedSQL
-			return l.Run(ctx, s)
-		}
+		l.tag, l.backend, line.direct = newTag(), nil, true
+		line.Interrupt = interruptTagged(l.tag, p)
 	} else {
-		q.Interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
+		line.backend = l.backend
+		line.Interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
 	}
-	return q, nil
+	return line, nil
 }
 
 // newTag is for a query of several statements. A wrapper may put a comment of its own in front.
@@ -94,11 +84,14 @@ func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
 // behindTag is in a query with statements of the caller's whose savepoint was set before.
 const behindTag = "/* behind it */ "
 
-// cancelTaggedSQL cancels a tagged query while it waits for a lock, and so not in front of the
+// interruptTagged cancels a tagged query while it waits for a lock, and so not in front of the
 // savepoint that it sets.
-const cancelTaggedSQL = "select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' " +
-	"and (wait_event_type = 'Lock' or strpos(query, '" + behindTag + "') > 0) and strpos(query, $1) > 0 " +
-	"and pid <> pg_backend_pid()"
+func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return p.ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
+			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
+	}
+}
 
 // cuttable stands for a socket that is not known. It can be closed, which ends the statements of
 // the session, and the session.
@@ -113,7 +106,7 @@ func (c cuttable) Close() error {
 	return nil
 }
 
-func (l *plainLink) cut(p *sqlPool) {
+func (l *plainConn) cut(p *sqlPool) {
 	l.end()
 	go func() {
 		ctx, cancel := interrupt.Detached(context.Background())
@@ -128,7 +121,7 @@ const dawdling = 200 * time.Millisecond
 
 // hold runs work while nobody else uses the connection. It cuts the connection when work goes on
 // after the end of ctx.
-func (l *plainLink) hold(ctx context.Context, work func(context.Context) error) error {
+func (l *plainConn) hold(ctx context.Context, work func(context.Context) error) error {
 	if l.socket == nil {
 		ctx = l.within(ctx)
 	} else if ctx.Done() != nil {
@@ -147,7 +140,7 @@ func (l *plainLink) hold(ctx context.Context, work func(context.Context) error) 
 }
 
 // within is ctx, which ends with the connection at the latest.
-func (l *plainLink) within(ctx context.Context) context.Context {
+func (l *plainConn) within(ctx context.Context) context.Context {
 	if l.life == nil {
 		return ctx
 	}
@@ -158,7 +151,7 @@ func (l *plainLink) within(ctx context.Context) context.Context {
 
 // takesSeveral tells whether the driver takes several statements in one query, and shows the rows
 // of each. One that prepares every query gets an error of the server, once for each pool.
-func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
+func (l *plainConn) takesSeveral(ctx context.Context) (can bool, err error) {
 	err = l.hold(ctx, func(ctx context.Context) error {
 		columns, err := query(ctx, l.conn, "select 1; select 2", nil)
 		if err == nil || server.State(err) != "" {
@@ -170,11 +163,26 @@ func (l *plainLink) takesSeveral(ctx context.Context) (can bool, err error) {
 	return can, err
 }
 
-func (l *plainLink) Run(ctx context.Context, s sqltext.Script) ([][]string, error) {
-	return l.backend.run(ctx, s, l.send)
+// Carries implements channel. The server reads the text of several statements before it runs any.
+func (l *plainConn) Carries() (any, counted, inside bool) { return false, l.several, l.several }
+
+func (l *plainConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
+	columns, err := l.backend.run(ctx, append(sqltext.Script{Begin}, s...), "", l.send)
+	return columns[min(1, len(columns)):], err
 }
 
-func (l *plainLink) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (l *plainConn) commit(ctx context.Context, mark string) ([][]string, error) {
+	columns, err := l.send(ctx, sqltext.Script{Proof(mark), Commit}, "", nil)
+	l.over = err != nil && len(columns) > 0 // the proof was given: it is the COMMIT that failed
+	return columns, err
+}
+
+// send implements channel. What is asked of a tag is whether it waits, so the savepoint in front is
+// safe from the beginning.
+func (l *plainConn) send(ctx context.Context, s sqltext.Script, _ string, safe func()) (columns [][]string, err error) {
+	if safe != nil {
+		safe()
+	}
 	err = l.hold(ctx, func(ctx context.Context) error {
 		if l.several {
 			columns, err = l.together(ctx, s)
@@ -187,7 +195,7 @@ func (l *plainLink) send(ctx context.Context, s sqltext.Script) (columns [][]str
 	return columns, err
 }
 
-func (l *plainLink) together(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (l *plainConn) together(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	text, err := s.Text()
 	if err != nil {
 		return nil, err
@@ -214,7 +222,7 @@ func (l *plainLink) together(ctx context.Context, s sqltext.Script) (columns [][
 	return columns, err
 }
 
-func (l *plainLink) oneByOne(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (l *plainConn) oneByOne(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	for _, statement := range s {
 		results, err := query(ctx, l.conn, statement.SQL, statement.Args)
 		if err != nil {
@@ -228,13 +236,13 @@ func (l *plainLink) oneByOne(ctx context.Context, s sqltext.Script) (columns [][
 	return columns, nil
 }
 
-func (l *plainLink) Exec(ctx context.Context, statements string) error {
+func (l *plainConn) Exec(ctx context.Context, statements string) error {
 	err := l.hold(ctx, func(ctx context.Context) error { return exec(ctx, l.conn, statements) })
 	l.note(err)
 	return err
 }
 
-func (l *plainLink) commitAlone(ctx context.Context) error {
+func (l *plainConn) commitAlone(ctx context.Context) error {
 	// The savepoint fails in an aborted transaction. COMMIT alone would roll that back without an
 	// error, and database/sql does not show the answer.
 	err := l.Exec(ctx, "savepoint txlock_commit; commit")
@@ -244,11 +252,11 @@ func (l *plainLink) commitAlone(ctx context.Context) error {
 	return err
 }
 
-func (l *plainLink) note(err error) {
+func (l *plainConn) note(err error) {
 	l.broken = l.broken || server.Broken(err) && !errors.Is(err, sqltext.ErrNoText) // which was not sent
 }
 
-func (l *plainLink) Status() Status {
+func (l *plainConn) Status() Status {
 	switch {
 	case l.broken:
 		return Closed
@@ -259,7 +267,7 @@ func (l *plainLink) Status() Status {
 }
 
 // Shown reads what lib/pq keeps of the server's last answer.
-func (l *plainLink) Shown() Status {
+func (l *plainConn) Shown() Status {
 	if letter := wrapped.Letter(l.conn, "txnStatus"); letter != 0 && !l.broken {
 		return Status(letter)
 	}
@@ -269,7 +277,7 @@ func (l *plainLink) Shown() Status {
 // AskSQL fails outside a transaction, and in one that is aborted. It has no snapshot.
 const AskSQL = "savepoint txlock_ask; release savepoint txlock_ask"
 
-func (l *plainLink) Ask(ctx context.Context) Status {
+func (l *plainConn) Ask(ctx context.Context) Status {
 	if status := l.Status(); status != Open {
 		return status
 	}
@@ -284,10 +292,10 @@ func (l *plainLink) Ask(ctx context.Context) Status {
 }
 
 // Busy is false: database/sql closes the rows that work has left open, before the COMMIT.
-func (l *plainLink) Busy() bool { return false }
+func (l *plainConn) Busy() bool { return false }
 
 // Told reads what lib/pq keeps for its own cancel requests.
-func (l *plainLink) Told() string {
+func (l *plainConn) Told() string {
 	for _, name := range []string{"pid", "processID"} { // of 1.12, and before
 		if number := wrapped.Field[int](l.conn, name); number != 0 {
 			return strconv.Itoa(number)

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -14,10 +13,10 @@ import (
 
 // sqlConn is a connection of a sqlPool.
 type sqlConn struct {
-	link
-	direct link       // the same for who has the connection alone already
-	plain  *plainLink // the same where the driver is another one than pgx's
-	kept   *kept      // where it is pgx's
+	channel
+	line   Line
+	direct channel    // the same for who has the connection alone already
+	plain  *plainConn // the same where the driver is another one than pgx's
 
 	pooled *sql.Conn // of the caller's sql.DB
 	conn   *sql.Conn // through which to send: pooled, or that of lent
@@ -26,14 +25,9 @@ type sqlConn struct {
 	begun *sql.Tx
 }
 
-func (c *sqlConn) Lasting() *Lasting { return nil }
+func (c *sqlConn) Line() Line { return c.line }
 
-func (c *sqlConn) CarriesWork(counted bool) bool {
-	if c.plain != nil {
-		return counted && c.plain.several
-	}
-	return counted || !c.kept.link.byText
-}
+func (c *sqlConn) Lasting() *Lasting { return nil }
 
 // alone runs work while nobody else uses the connection. A panic of work, as of an argument's
 // Value, goes on behind Raw, which would close the connection, and wait with that for the end of
@@ -54,35 +48,14 @@ func (c *sqlConn) alone(work func() error) (workErr error) {
 	return errors.Join(rawErr, workErr)
 }
 
-// Begin sends BEGIN and the script together, where the driver can.
+// Begin also makes begun of the open transaction. What the library sends goes through lent's pool
+// from then on, so that database/sql keeps it apart from what begun sends.
 func (c *sqlConn) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
-	s = append(sqltext.Script{Begin}, s...)
-	columns, err := c.first(ctx, s)
-	columns = columns[min(1, len(columns)):]
-	if err == nil && mark != "" && !s.Works() {
-		err = c.present(ctx)
-	}
-	return columns, err
-}
-
-// first sends what begins the transaction.
-func (c *sqlConn) first(ctx context.Context, s sqltext.Script) ([][]string, error) {
-	if c.kept == nil || c.kept.prepared == nil || s.Works() {
-		return c.Run(ctx, s)
-	}
-	return c.kept.link.backend.run(ctx, s, func(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-		err = c.alone(func() (err error) {
-			columns, err = c.kept.sendPrepared(ctx, c.kept.querier.Conn, s)
-			return err
-		})
+	columns, err := c.begin(ctx, mark, s)
+	if err != nil || mark == "" || s.Works() {
 		return columns, err
-	})
-}
-
-// present makes begun of the open transaction. What the library sends goes through lent's pool from
-// now on, so that database/sql keeps it apart from what begun sends.
-func (c *sqlConn) present(ctx context.Context) error {
-	return c.conn.Raw(func(driverConn any) (err error) {
+	}
+	return columns, c.conn.Raw(func(driverConn any) (err error) {
 		through := wrapped.Statements{Conn: driverConn.(sqldriver.Conn)}
 		if c.plain != nil {
 			through.Within = c.plain.within
@@ -94,25 +67,16 @@ func (c *sqlConn) present(ctx context.Context) error {
 
 func (c *sqlConn) Tx() *sql.Tx { return c.begun }
 
-// Savepoint presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) Savepoint(ctx context.Context, name, outer string) (
-	nested *sql.Tx, release func(context.Context) error, err error,
-) {
-	if outer == "" {
-		err = c.Exec(ctx, "savepoint "+name)
-	}
-	last := "release savepoint " + cmp.Or(outer, name)
-	return c.begun, func(ctx context.Context) error { return c.Exec(ctx, last) }, err
+// Nested presents the whole transaction: database/sql knows no nested ones.
+func (c *sqlConn) Nested(statement string) (*sql.Tx, func(context.Context) error) {
+	return c.begun, func(ctx context.Context) error { return c.Exec(ctx, statement) }
 }
 
-func (c *sqlConn) Commit(ctx context.Context, mark string, settled bool) error {
+func (c *sqlConn) Commit(ctx context.Context, mark string) error {
 	if err := c.closeTx(); err != nil {
 		return dialects.Lost(err)
 	}
-	columns, err := c.Run(ctx, commitScript(mark, !settled))
-	if c.plain != nil {
-		c.plain.over = err != nil && len(columns) > 0 // the proof was given: it is the COMMIT that failed
-	}
+	_, err := c.commit(ctx, mark)
 	return err
 }
 

@@ -38,35 +38,35 @@ func (p *sqlPool) Ready() error {
 
 func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
-func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], Querier, error) {
+func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 	for stale := 0; ; stale++ {
 		conn, err := p.Conn(ctx)
 		stats := p.Stats()
 		if err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-			return nil, Querier{}, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
 				stats.InUse, stats.MaxOpenConnections, err)
 		}
 		if err != nil {
-			return nil, Querier{}, fmt.Errorf("connect: %w", err)
+			return nil, fmt.Errorf("connect: %w", err)
 		}
 		c := &sqlConn{pooled: conn, conn: conn}
-		q, err := p.link(ctx, c)
-		gone := peer.Conn{Conn: q.Socket}.Gone()
+		c.line, err = p.connect(ctx, c)
+		gone := peer.Conn{Conn: c.line.Socket}.Gone()
 		if err == nil && !gone {
-			return c, q, nil
+			return c, nil
 		}
 		if gone || server.Broken(err) {
 			c.Destroy()
 		}
 		c.GiveBack()
 		if err != nil && (!server.Broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
-			return nil, Querier{}, fmt.Errorf("connect: %w", err)
+			return nil, fmt.Errorf("connect: %w", err)
 		}
 	}
 }
 
-// link looks what c is below its wrappers: pgx's, or another driver's.
-func (p *sqlPool) link(ctx context.Context, c *sqlConn) (Querier, error) {
+// connect looks what c is below its wrappers: pgx's, or another driver's.
+func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 	var below any
 	err := c.conn.Raw(func(driverConn any) error {
 		// For a wrapper without these methods, database/sql takes an option for an argument.
@@ -84,79 +84,83 @@ func (p *sqlPool) link(ctx context.Context, c *sqlConn) (Querier, error) {
 		return nil
 	})
 	if err != nil {
-		return Querier{}, err
+		return Line{}, err
 	}
 	if conn, ok := below.(pgxBelow); ok {
-		c.kept = keptOf(conn.Conn(), p)
-		c.direct = c.kept.link
-		link := c.kept.link
-		link.use = func(work func(*pgx.Conn) error) error {
-			return c.alone(func() error { return work(conn.Conn()) })
-		}
-		c.link = link
-		return link.querier(p)
+		direct := keptOf(conn.Conn(), p).pgxConn
+		through := *direct
+		through.alone = c.alone
+		c.channel, c.direct = &through, direct
+		return through.lineTo(p), nil
 	}
 	conn, ok := below.(sqldriver.Conn)
 	if !ok {
-		return Querier{}, fmt.Errorf("bug: %T is no connection of a driver", below)
+		return Line{}, fmt.Errorf("bug: %T is no connection of a driver", below)
 	}
-	link := newPlainLink(conn, c.alone)
-	c.link, c.plain = link, link
-	c.direct = &plainLink{
-		conn: conn, alone: func(work func() error) error { return work() },
-		socket: link.socket, life: link.life, end: link.end,
-	}
-	return link.querier(ctx, p)
+	c.plain = newPlainConn(conn, c.alone)
+	direct := *c.plain
+	direct.alone = func(work func() error) error { return work() }
+	c.channel, c.direct = c.plain, &direct
+	return c.plain.lineTo(ctx, p)
 }
 
 // pgxBelow is a connection of pgx's stdlib driver, or a wrapper that shows what it wraps.
 type pgxBelow interface{ Conn() *pgx.Conn }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
-// interrupted from another connection of the pool. Several statements in one query show no answers.
-// Where the driver does not take that, each statement is a round trip.
-func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, request dialects.Request) (Querier, error) {
+// interrupted from another connection of the pool. What a savepoint is in front of travels with it
+// in one query where the driver takes several statements in one, which show no answers. Elsewhere
+// the savepoint, a block with all between, and the release are a round trip each.
+//
+// A permit is taken statement by statement: what comes next depends on the answer.
+func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, request dialects.Request) (Line, error) {
 	if tx == nil {
-		return Querier{}, errors.New("nil transaction")
+		return Line{}, errors.New("nil transaction")
 	}
-	send := func(ctx context.Context, s sqltext.Script) ([][]string, error) { return p.runOne(ctx, tx, s) }
-	blind, err := p.takesBlind(ctx, tx, request)
-	if err != nil {
-		return Querier{}, err
+	run := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
+		return p.runOne(ctx, tx, s)
 	}
-	if blind {
-		tag := newTag()
-		return Querier{
-			Run: send, Blind: true,
-			Flight: func(ctx context.Context, s sqltext.Script, safe func()) ([][]string, error) {
-				safe() // see cancelTaggedSQL
-				text, err := s[1:].Text()
-				if err == nil { // pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment
-					_, err = tx.ExecContext(ctx, WaitSavepoint.SQL+"; "+tag+text)
-				}
-				return nil, err
-			},
-			Interrupt: func(ctx context.Context) error {
-				return p.ask(ctx, sqltext.With(cancelTaggedSQL, tag))
-			},
-		}, nil
+	if request.Permit != nil {
+		b := &backend{}
+		interrupt := func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }
+		return Line{send: run, backend: b, Interrupt: interrupt}, nil
 	}
-	b := &backend{}
-	q := Querier{Run: send, Interrupt: func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }}
-	if !request.Try {
-		q.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) { return b.run(ctx, s, send) }
+	several, err := p.takesBlind(ctx, tx)
+	tag := newTag()
+	return Line{
+		Blind: true, direct: true, Interrupt: interruptTagged(tag, p),
+		send: func(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error) {
+			if safe == nil {
+				return run(ctx, s, undo, safe)
+			}
+			safe() // see interruptTagged
+			return nil, fly(ctx, tx, s, tag, several)
+		},
+	}, err
+}
+
+// fly sends a script that begins with a savepoint, and ends with its release.
+func fly(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string, several bool) error {
+	text, err := s[1:].Text()
+	// pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment.
+	queries := []string{s[0].SQL + "; " + tag + text}
+	if !several {
+		last := len(s) - 1
+		text, err = s[1:last].Block()
+		queries = []string{s[0].SQL, tag + text, s[last].SQL}
 	}
-	q.Flight = inTwo(q.Run)
-	return q, nil
+	for i := 0; i < len(queries) && err == nil; i++ {
+		_, err = tx.ExecContext(ctx, queries[i])
+	}
+	return err
 }
 
 // takesBlind tells whether the driver takes several statements in one query for which it shows
 // nothing but the error of any of them. It is tried once for each pool, behind a savepoint: a
-// driver that prepares every query gets another error. A permit is not taken so: what comes next
-// depends on the answer.
-func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx, request dialects.Request) (bool, error) {
-	if blind := p.blind.Load(); blind != nil || request.Permit != nil {
-		return blind != nil && *blind && request.Permit == nil, nil
+// driver that prepares every query gets another error.
+func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx) (bool, error) {
+	if blind := p.blind.Load(); blind != nil {
+		return *blind, nil
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()

@@ -3,6 +3,7 @@
 package giveway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -70,8 +71,6 @@ type Wait struct {
 	limit     time.Duration
 	interrupt func(context.Context) error
 	conn      *pgx.Conn // nil: not known
-	next      *Wait     // in the order in which they began
-	previous  *Wait
 
 	mu    sync.Mutex
 	over  bool
@@ -127,8 +126,7 @@ type Waits struct {
 	look func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error)
 
 	mu      sync.Mutex
-	oldest  *Wait
-	newest  *Wait
+	all     map[*Wait]struct{}
 	timer   *time.Timer
 	looking bool // the timer runs, or a look is under way
 }
@@ -137,7 +135,7 @@ type Waits struct {
 // have them all: then alone makes a connection as a known one was made. While an election takes
 // another connection it does not ask: the next look comes soon.
 func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statement) ([]string, error)) *Waits {
-	ws := &Waits{}
+	ws := &Waits{all: make(map[*Wait]struct{})}
 	ws.look = func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error) {
 		if !ws.Aside.TryLock() {
 			return 0, false, nil
@@ -147,7 +145,7 @@ func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statem
 		defer cancel()
 		var column []string
 		ask := sqltext.With(awaitedSnapshotSQL, label.Process)
-		err = with(brief, func(q client.Querier) error {
+		err = with(brief, func(q client.Line) error {
 			columns, err := q.Run(ctx, sqltext.Script{ask})
 			if err == nil {
 				column = columns[0]
@@ -167,20 +165,15 @@ func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statem
 }
 
 // Enter says that the lock of request is asked for. A try does not wait, and is nil.
-func (ws *Waits) Enter(request dialects.Request, q client.Querier) *Wait {
+func (ws *Waits) Enter(request dialects.Request, q client.Line) *Wait {
 	if request.Try {
 		return nil
 	}
-	w := &Wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.Conn}
+	w := &Wait{limit: maxWaitOf(request), interrupt: q.Interrupt, conn: q.PGX}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.begun = time.Now()
-	if w.previous = ws.newest; w.previous != nil {
-		w.previous.next = w
-	} else {
-		ws.oldest = w
-	}
-	ws.newest = w
+	ws.all[w] = struct{}{}
 	if !ws.looking {
 		ws.looking = true
 		if ws.timer == nil {
@@ -198,16 +191,7 @@ func (ws *Waits) Leave(w *Wait) (asked bool) {
 		return false
 	}
 	ws.mu.Lock()
-	if w.previous != nil {
-		w.previous.next = w.next
-	} else {
-		ws.oldest = w.next
-	}
-	if w.next != nil {
-		w.next.previous = w.previous
-	} else {
-		ws.newest = w.previous
-	}
+	delete(ws.all, w)
 	ws.mu.Unlock()
 	return w.end()
 }
@@ -215,17 +199,18 @@ func (ws *Waits) Leave(w *Wait) (asked bool) {
 // lookAfter comes again as long as there are waits.
 func (ws *Waits) lookAfter() {
 	ws.mu.Lock()
-	if ws.looking = ws.oldest != nil; !ws.looking {
+	if ws.looking = len(ws.all) > 0; !ws.looking {
 		ws.mu.Unlock()
 		return
 	}
-	oldest, known := ws.oldest, (*pgx.Conn)(nil)
-	for w := oldest; w != nil && known == nil; w = w.next {
-		known = w.conn
+	long, known := false, (*pgx.Conn)(nil)
+	for w := range ws.all {
+		long = long || time.Since(w.begun) >= lookEvery
+		known = cmp.Or(known, w.conn)
 	}
 	ws.mu.Unlock()
 
-	if time.Since(oldest.begun) >= lookEvery {
+	if long {
 		ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
 		// The error is nobody's: who waits is told by its own connection, and this comes again.
 		since, some, err := ws.look(ctx, known)
@@ -244,7 +229,7 @@ func (ws *Waits) lookAfter() {
 func (ws *Waits) tell(must func(*Wait) bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for w := ws.oldest; w != nil; w = w.next {
+	for w := range ws.all {
 		if must(w) {
 			w.giveWay()
 		}

@@ -26,6 +26,7 @@ type asker struct {
 
 func newAsker() *asker {
 	a := &asker{}
+	a.all = make(map[*Wait]struct{})
 	a.look = func(context.Context, *pgx.Conn) (time.Duration, bool, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -51,7 +52,7 @@ func (a *asker) looked() int {
 // enterFor enters a wait whose interrupts are counted.
 func (a *asker) enterFor(lease time.Duration) (w *Wait, interrupts *atomic.Int32) {
 	interrupts = &atomic.Int32{}
-	w = a.Enter(dialects.Request{Lease: lease}, client.Querier{
+	w = a.Enter(dialects.Request{Lease: lease}, client.Line{
 		Interrupt: func(context.Context) error {
 			interrupts.Add(1)
 			return nil
@@ -133,13 +134,12 @@ func TestNobodyIsAskedForWaitsThatAreSoonOver(t *testing.T) {
 			require.False(t, a.Leave(w))
 		}
 		require.Zero(t, a.looked())
-		require.Nil(t, a.Enter(dialects.Request{Try: true}, client.Querier{}), "a try does not wait")
+		require.Nil(t, a.Enter(dialects.Request{Try: true}, client.Line{}), "a try does not wait")
 		require.False(t, a.Leave(nil))
 		after(time.Minute) // the timer has stopped
 		a.Waits.mu.Lock()
 		defer a.Waits.mu.Unlock()
 		require.False(t, a.looking)
-		require.Nil(t, a.oldest)
-		require.Nil(t, a.newest)
+		require.Empty(t, a.all)
 	})
 }

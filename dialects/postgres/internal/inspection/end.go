@@ -50,7 +50,7 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
-	return i.with(ctx, func(q client.Querier) error {
+	return i.with(ctx, func(q client.Line) error {
 		err := end(ctx, q.Run, party)
 		if server.State(err) == server.NoPrivilege {
 			err = fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+

@@ -36,7 +36,7 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states 
 	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	err = i.with(ctx, func(q client.Querier) error {
+	err = i.with(ctx, func(q client.Line) error {
 		states, err = look(ctx, q.Run, table, quoted, of)
 		return server.Ours(err, table)
 	})

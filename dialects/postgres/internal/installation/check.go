@@ -23,7 +23,7 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 	if err != nil {
 		return err
 	}
-	return i.with(ctx, func(holder client.Querier) error {
+	return i.with(ctx, func(holder client.Line) error {
 		slots, err := slotsOf(ctx, holder, table)
 		if err != nil {
 			return err
@@ -33,11 +33,11 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 		}
 		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
 		defer cancel()
-		return i.with(second, func(rival client.Querier) error {
+		return i.with(second, func(rival client.Line) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
-			conn := func(q client.Querier) *checkConn {
-				return &checkConn{Querier: q, table: table, quoted: quoted, lease: lease}
+			conn := func(q client.Line) *checkConn {
+				return &checkConn{Line: q, table: table, quoted: quoted, lease: lease}
 			}
 			return exclusion.Prove(proof, slots, conn(holder), conn(rival), true)
 		})
@@ -46,7 +46,7 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 
 // refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
 // ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
-func refuseManyWriters(ctx context.Context, q client.Querier, quoted string) error {
+func refuseManyWriters(ctx context.Context, q client.Line, quoted string) error {
 	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all "+
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, "+
@@ -65,7 +65,7 @@ func refuseManyWriters(ctx context.Context, q client.Querier, quoted string) err
 
 // checkConn is a connection of Check.
 type checkConn struct {
-	client.Querier
+	client.Line
 	table  string // as its user spells it
 	quoted string
 	lease  time.Duration
@@ -141,7 +141,7 @@ func (i Installer) Ping(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	return i.with(ctx, func(q client.Querier) error {
+	return i.with(ctx, func(q client.Line) error {
 		columns, err := q.Run(ctx, sqltext.Script{
 			{SQL: "select pg_is_in_recovery() from " + quoted + " where slots > 0 limit 1"},
 		})

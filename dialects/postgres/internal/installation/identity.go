@@ -25,7 +25,7 @@ type Identity struct{ known atomic.Bool }
 
 // Ask refuses a server that is known not to exclude. It asks until one was not refused, and then no
 // more. It comes before the first lock, on the connection of that lock.
-func (i *Identity) Ask(ctx context.Context, q client.Querier) error {
+func (i *Identity) Ask(ctx context.Context, q client.Line) error {
 	if i.known.Load() {
 		return nil
 	}

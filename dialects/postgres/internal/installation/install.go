@@ -31,7 +31,7 @@ func New(with, anyhow client.With, identity *Identity) Installer {
 
 // Find does what dialects.Driver promises. The same trip asks who the server is.
 func (i Installer) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
-	err = i.anyhow(ctx, func(q client.Querier) error {
+	err = i.anyhow(ctx, func(q client.Line) error {
 		s, err := surveyOf(ctx, q, table, true)
 		if err == nil {
 			err = i.identity.judge(s.extensions)
@@ -56,7 +56,7 @@ func (i Installer) Install(ctx context.Context, layout dialects.Layout) error {
 	}
 	installLock := fnv.New64a()
 	installLock.Write([]byte("txlock install\x00" + t.locks.name))
-	return i.with(ctx, func(q client.Querier) (err error) {
+	return i.with(ctx, func(q client.Line) (err error) {
 		defer func() {
 			if err != nil {
 				q.Abandon(ctx)
@@ -82,13 +82,13 @@ func (i Installer) Install(ctx context.Context, layout dialects.Layout) error {
 	})
 }
 
-func execute(ctx context.Context, q client.Querier, text string) error {
+func execute(ctx context.Context, q client.Line, text string) error {
 	_, err := q.Run(ctx, sqltext.Script{sqltext.Silent(text)})
 	return err
 }
 
 // ask asks a question that is answered by yes or no.
-func ask(ctx context.Context, q client.Querier, question string, args ...string) (yes bool, err error) {
+func ask(ctx context.Context, q client.Line, question string, args ...string) (yes bool, err error) {
 	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select "+question, args...)})
 	return err == nil && server.IsTrue(columns[0][0]), err
 }
@@ -108,7 +108,7 @@ func (Installer) Schema(layout dialects.Layout) (string, error) {
 }
 
 // seed creates the lock table and completes its rows. It returns its full name.
-func seed(ctx context.Context, q client.Querier, layout dialects.Layout, locks table) (name string, err error) {
+func seed(ctx context.Context, q client.Line, layout dialects.Layout, locks table) (name string, err error) {
 	exists, err := ask(ctx, q, isThere, locks.name)
 	if err != nil {
 		return "", err
@@ -137,7 +137,7 @@ func seed(ctx context.Context, q client.Querier, layout dialects.Layout, locks t
 }
 
 // complete creates what stands beside the lock table, as far as it is missing, in its schema.
-func complete(ctx context.Context, q client.Querier, locks string) error {
+func complete(ctx context.Context, q client.Line, locks string) error {
 	t, err := tablesOf(locks)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func complete(ctx context.Context, q client.Querier, locks string) error {
 }
 
 // fenced tells whether all that tokens are drawn from is there, in the shape that it has here.
-func (t tables) fenced(ctx context.Context, q client.Querier) (bool, error) {
+func (t tables) fenced(ctx context.Context, q client.Line) (bool, error) {
 	return ask(ctx, q, "to_regclass($2) is not null and to_regclass($3) is not null and exists (select from "+
 		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", t.epochs.name, t.runs.name,
 		t.tokens.name)
@@ -182,7 +182,7 @@ func (t tables) fenced(ctx context.Context, q client.Querier) (bool, error) {
 
 // ExplainFence is missing, the server's error, unless the table that it did not find is one that
 // tokens are drawn from.
-func ExplainFence(ctx context.Context, q client.Querier, table string, missing error) error {
+func ExplainFence(ctx context.Context, q client.Line, table string, missing error) error {
 	t, err := tablesOf(table)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func seedSQL(table string, slots int) string {
 		"ON CONFLICT DO NOTHING", table, slots)
 }
 
-func slotsOf(ctx context.Context, q client.Querier, table string) (int, error) {
+func slotsOf(ctx context.Context, q client.Line, table string) (int, error) {
 	s, err := surveyOf(ctx, q, table, false)
 	if err != nil {
 		return 0, err
@@ -215,7 +215,7 @@ type survey struct {
 }
 
 // surveyOf asks by all rows, or by those at the edges.
-func surveyOf(ctx context.Context, q client.Querier, table string, edges bool) (s survey, err error) {
+func surveyOf(ctx context.Context, q client.Line, table string, edges bool) (s survey, err error) {
 	quoted, err := sqltext.QuoteTable(table)
 	if err != nil {
 		return s, err

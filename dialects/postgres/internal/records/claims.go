@@ -93,7 +93,7 @@ func (k Keeper) Claims(ctx context.Context, table string, hashes ...[32]byte) (
 		}
 		read = sqltext.With(all+"claim = any($1::bytea[])", sqltext.ArrayOf(listed))
 	}
-	err = k.with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Line) error {
 		columns, err := q.Run(ctx, sqltext.Script{read})
 		switch {
 		case server.State(err) == server.NoPrivilege:

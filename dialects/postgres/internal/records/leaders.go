@@ -21,7 +21,7 @@ const recordWait = 3 * time.Second
 // Appoint does what dialects.Keeper promises. The writer may have been stopped since it got the
 // seat. Then a later one has written the record, or is to.
 func (k Keeper) Appoint(ctx context.Context, election dialects.Rows, identity string, term int64) error {
-	return k.with(ctx, func(q client.Querier) error {
+	return k.with(ctx, func(q client.Line) error {
 		columns, err := run(ctx, q, election.Table,
 			client.Begin,
 			sqltext.With("select "+sqltext.Set("lock_timeout", "$1"), sqltext.Milliseconds(recordWait)),
@@ -51,7 +51,7 @@ func (k Keeper) Appoint(ctx context.Context, election dialects.Rows, identity st
 func (k Keeper) Leader(ctx context.Context, election dialects.Rows) (leader dialects.Leader, err error) {
 	office := election.Part(dialects.Office)
 	office.Shared = true
-	err = k.with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Line) error {
 		columns, err := run(ctx, q, election.Table,
 			sqltext.Silent("begin isolation level read committed"),
 			sqltext.With("select "+sqltext.Pass(office, sqltext.Trying, "$1"), office.Values[0].Text),

@@ -71,7 +71,7 @@ func (k Keeper) Done(ctx context.Context, table string, marker dialects.Marker) 
 		return at, err
 	}
 	read.SQL = "select " + microseconds("done_at") + "::text" + found
-	err = k.with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Line) error {
 		columns, err := q.Run(ctx, sqltext.Script{read})
 		if err != nil || len(columns[0]) == 0 {
 			return server.Ours(err, table)
@@ -106,7 +106,7 @@ func (k Keeper) sweep(ctx context.Context, table, key, at string, age time.Durat
 		" < $2 order by " + at + " limit $3::int for update skip locked), " +
 		"gone as (delete from " + table + " as former using old where former." + key + " = old." + key + ") " +
 		"select concat_ws(' ', count(*), " + isoSQL("max("+at+")") + ") from old"
-	err = k.with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Line) error {
 		// Before 15 an interval that is spelled out ends at 36 minutes of microseconds.
 		limit := isoSQL("clock_timestamp() - $1::float8 * interval '1 microsecond'")
 		limits, err := q.Run(ctx, sqltext.Script{

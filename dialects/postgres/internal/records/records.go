@@ -23,7 +23,7 @@ type Keeper struct{ with client.With }
 func New(with client.With) Keeper { return Keeper{with} }
 
 // run sends a script that ends the transaction which it begins, and has none left open by an error.
-func run(ctx context.Context, q client.Querier, table string, s ...sqltext.Statement) ([][]string, error) {
+func run(ctx context.Context, q client.Line, table string, s ...sqltext.Statement) ([][]string, error) {
 	columns, err := q.Run(ctx, s)
 	if err != nil {
 		q.Abandon(ctx)
@@ -67,7 +67,7 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 		attempts = append(attempts, insert("", "select "), insert("id, ", "overriding system value select "+
 			"(select max(id) from "+table+") + row_number() over (order by place), "))
 	}
-	err = k.with(ctx, func(q client.Querier) error {
+	err = k.with(ctx, func(q client.Line) error {
 		for _, attempt := range attempts {
 			columns, err := run(ctx, q, table, attempt...)
 			if err != nil {
@@ -88,7 +88,7 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 
 // Record does what dialects.Session promises. With its context, pgx would close the connection when
 // that ends.
-func Record(ctx context.Context, q client.Querier, request dialects.Request) (state dialects.ClaimState, err error) {
+func Record(ctx context.Context, q client.Line, request dialects.Request) (state dialects.ClaimState, err error) {
 	var script sqltext.Script
 	anyhow := func(*sqltext.Statement) string { return "" }
 	if request.Marker == nil {

@@ -113,9 +113,6 @@ func IsTrue(value string) bool { return value == "t" || value == "\x01" || value
 
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {
-	if errors.Is(err, ErrUnprepared) { // it is tried anew, in the end by pgx
-		return err
-	}
 	switch State(err) {
 	case LockNotAvailable, QueryCanceled:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
@@ -140,11 +137,6 @@ func Classify(err error, request dialects.Request) error {
 func Ours(err error, table string) error {
 	return Classify(err, dialects.Request{Table: table, Ours: true})
 }
-
-// ErrUnprepared occurs when the server's statements are not those that the connection believes it
-// has: somebody has had it forget them, a column has another type now, or a pooler has mixed up two
-// clients. The transaction is to be begun anew.
-var ErrUnprepared = errors.New("the connection's prepared statements have changed")
 
 // MixedUp says what it means that a prepared statement is not as it was.
 func MixedUp(err error) error {

@@ -40,6 +40,19 @@ type Work struct {
 	Counted bool
 }
 
+// RefusedError occurs when the client library, or the server, has refused a statement of the
+// caller's before it ran, or has refused a row of it.
+type RefusedError struct {
+	Work *Work
+	Err  error
+}
+
+// Error is Err's.
+func (e RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e RefusedError) Unwrap() error { return e.Err }
+
 // Works tells whether a statement of the caller's is among them. Only the client library knows how
 // its arguments travel.
 func (s Script) Works() bool { return s.FirstWork() >= 0 }
@@ -57,11 +70,10 @@ func Silent(sql string, args ...string) Statement {
 	return Statement{SQL: sql, Args: args, Silent: true}
 }
 
-// Texts are the arguments as the protocol takes them.
-func (s Statement) Texts() [][]byte {
-	texts := make([][]byte, len(s.Args))
-	for i, arg := range s.Args {
-		texts[i] = []byte(arg)
+// AppendTexts adds the arguments as the protocol takes them.
+func (s Statement) AppendTexts(texts [][]byte) [][]byte {
+	for _, arg := range s.Args {
+		texts = append(texts, []byte(arg))
 	}
 	return texts
 }
@@ -97,6 +109,23 @@ func (s Script) Text() (string, error) {
 		}
 	}
 	return b.String(), nil
+}
+
+// Block is a script as one statement, which shows no answers.
+func (s Script) Block() (string, error) {
+	body := make(Script, len(s))
+	for i := range s {
+		text, err := s[i : i+1].Text()
+		if err != nil {
+			return "", err
+		}
+		body[i] = With("execute $1", text)
+	}
+	text, err := body.Text()
+	if err != nil {
+		return "", err
+	}
+	return Script{With("do $1", "begin "+text+"; end")}.Text()
 }
 
 func (s Statement) writeTo(b *strings.Builder) error {
