@@ -18,7 +18,7 @@ func sharedSlots(err error, request dialects.Request, held []string) error {
 	if request.Slots == 0 || !errors.As(err, &deadlock) {
 		return err
 	}
-	ours, theirs := slices.Concat(request.Keys, held), label.WholeKeys(deadlock.Claims)
+	ours, theirs := slices.Concat(request.Keys, held), label.WholeKeys(deadlock.Shown)
 	for _, our := range ours {
 		if strings.HasPrefix(our, label.HiddenPrefix) || slices.Contains(theirs, our) {
 			continue

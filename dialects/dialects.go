@@ -50,9 +50,9 @@ func (e RefusedError) Unwrap() error { return e.Err }
 
 // DeadlockError is an ErrDeadlock of which the server tells more.
 type DeadlockError struct {
-	Err    error   // matches ErrDeadlock
-	Told   string  // of the other sessions in it, for people
-	Claims []Claim // of those sessions, as far as they show what they lock, or wait for
+	Err   error   // matches ErrDeadlock
+	Told  string  // of the other sessions in it, for people
+	Shown []Shown // of those sessions, as far as they show what they lock, or wait for
 }
 
 // Error is the text of Err, and what was told.

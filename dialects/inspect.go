@@ -72,7 +72,7 @@ type Party struct {
 	Process     int    // of the client
 	User        string
 	Database    string
-	Claims      []Claim
+	Shown       []Shown
 	Shared      bool // it shares the row, or waits to share it
 	// Since is when a waiter began to wait, or when a holder was granted the row, by the server's
 	// clock. Where the grant is not known it is the begin of the transaction.
@@ -82,8 +82,8 @@ type Party struct {
 	Statement string        // that runs, or ran last
 }
 
-// Claim is what a session says that it locks.
-type Claim struct {
+// Shown is what a session says that it locks: a bracket of its label.
+type Shown struct {
 	Table, Column string   // empty for slots
 	Items         []string // keys of slots, or values of Column
 	Cut           bool     // the last item is the beginning of one, and more may be missing

@@ -31,16 +31,16 @@ func (d *Driver) explainDeadlock(ctx context.Context, tag string, failed error) 
 	if err != nil || len(status) != 1 || len(status[0]) != 3 { // Type, Name, Status
 		return failed
 	}
-	told, claims := lastDeadlock(status[0][2], tag)
+	told, shown := lastDeadlock(status[0][2], tag)
 	if told == "" {
 		return failed
 	}
-	return dialects.DeadlockError{Err: failed, Told: told, Claims: claims}
+	return dialects.DeadlockError{Err: failed, Told: told, Shown: shown}
 }
 
 // lastDeadlock reads, of InnoDB's monitor, who was in the latest deadlock besides the statement
 // that carries tag. Of others it tells what they show of themselves alone: no SQL of theirs.
-func lastDeadlock(status, tag string) (told string, claims []dialects.Claim) {
+func lastDeadlock(status, tag string) (told string, brackets []dialects.Shown) {
 	_, section, _ := strings.Cut(status, "\nLATEST DETECTED DEADLOCK\n")
 	section, _, _ = strings.Cut(section, "\nTRANSACTIONS\n")
 	if !strings.Contains(section, tag) {
@@ -58,9 +58,9 @@ func lastDeadlock(status, tag string) (told string, claims []dialects.Claim) {
 		if _, process, asked := label.Read(shown); asked != nil {
 			_, bracket, _ := strings.Cut(shown, " ")
 			other += fmt.Sprintf(" of process %d, which waited for %s", process, bracket)
-			claims = append(claims, asked...)
+			brackets = append(brackets, asked...)
 		}
 		others = append(others, other)
 	}
-	return "with " + strings.Join(others, ", and "), claims
+	return "with " + strings.Join(others, ", and "), brackets
 }

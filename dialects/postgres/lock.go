@@ -177,8 +177,8 @@ func (q querier) explainDeadlock(ctx context.Context, failed error) error {
 	if columns, err := q.Run(ctx, sqltext.Script{ask}); err == nil && len(columns[0]) > 0 {
 		deadlock.Told += " " + strings.Join(columns[0], ", ")
 		for _, other := range columns[0] {
-			_, _, claims := label.Read(other)
-			deadlock.Claims = append(deadlock.Claims, claims...)
+			_, _, shown := label.Read(other)
+			deadlock.Shown = append(deadlock.Shown, shown...)
 		}
 	}
 	return deadlock

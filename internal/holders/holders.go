@@ -50,13 +50,13 @@ func rowOf(state dialects.RowState, slots int) Row {
 	r := Row{RowState: state}
 	parties := func(shown []dialects.Party, hold bool) (parties []Party) {
 		for _, p := range shown {
-			key, claim := claimed(p.Claims, state, slots)
+			key, bracket := bracketOf(p.Shown, state, slots)
 			party := Party{Party: p, Key: key}
-			if claim != nil {
-				party.Behind = claim.Behind
+			if bracket != nil {
+				party.Behind = bracket.Behind
 			}
 			if hold {
-				party.grantedBy(claim)
+				party.grantedBy(bracket)
 			}
 			parties = append(parties, party)
 		}
@@ -140,49 +140,49 @@ func (r *Row) nameKey(names []string) {
 }
 
 // grantedBy moves Since from the begin of the transaction to the grant of the lock.
-func (p *Party) grantedBy(claim *dialects.Claim) {
-	if claim == nil || !claim.Granted || p.Since.IsZero() {
+func (p *Party) grantedBy(bracket *dialects.Shown) {
+	if bracket == nil || !bracket.Granted || p.Since.IsZero() {
 		return
 	}
 	begun := p.Since
-	if p.Since = claim.At; p.Since.IsZero() {
-		p.Since = begun.Add(claim.After)
+	if p.Since = bracket.At; p.Since.IsZero() {
+		p.Since = begun.Add(bracket.After)
 	}
 	p.For = max(p.For-p.Since.Sub(begun), 0)
 }
 
-// claimed finds the claim that names the row, and the key in it that hashes to the row's slot. The
-// beginning of a key may belong to any slot: it counts when nothing else does. A key that is hidden
-// is empty.
-func claimed(claims []dialects.Claim, row dialects.RowState, slots int) (key string, of *dialects.Claim) {
-	for i := range claims {
-		claim := &claims[i]
-		for j, item := range claim.Items {
-			cut := claim.Cut && j == len(claim.Items)-1
+// bracketOf finds the bracket that names the row, and the key in it that hashes to the row's slot.
+// The beginning of a key may belong to any slot: it counts when nothing else does. A key that is
+// hidden is empty.
+func bracketOf(brackets []dialects.Shown, row dialects.RowState, slots int) (key string, of *dialects.Shown) {
+	for i := range brackets {
+		bracket := &brackets[i]
+		for j, item := range bracket.Items {
+			cut := bracket.Cut && j == len(bracket.Items)-1
 			switch {
 			case row.Named.Kind == dialects.KindSemaphore:
 				hash, name := row.Named.Hash, label.FromASCII(row.Named.Name)
 				switch {
-				case claim.Permits == 0:
+				case bracket.Permits == 0:
 				case label.Hash(item) == hash, cut && name != "" && strings.HasPrefix(name, item):
-					return cmp.Or(name, item), claim
+					return cmp.Or(name, item), bracket
 				case item == label.Hidden(hash):
-					return "", claim
+					return "", bracket
 				}
-			case claim.Permits > 0:
+			case bracket.Permits > 0:
 			case row.Column != "":
-				if claim.Table == row.Table && claim.Column == row.Column && item == row.Value {
-					return "", claim
+				if bracket.Table == row.Table && bracket.Column == row.Column && item == row.Value {
+					return "", bracket
 				}
-			case claim.Table != "" || item == "":
+			case bracket.Table != "" || item == "":
 			case cut:
-				if key, of = "", claim; !strings.HasPrefix(item, label.HiddenPrefix) {
+				if key, of = "", bracket; !strings.HasPrefix(item, label.HiddenPrefix) {
 					key = item + "…"
 				}
 			case strconv.Itoa(dialects.SlotOf(item, slots)) == row.Value:
-				return item, claim
+				return item, bracket
 			case item == label.HiddenPrefix+row.Value:
-				return "", claim
+				return "", bracket
 			}
 		}
 	}

@@ -128,8 +128,8 @@ func unescape(text string) string {
 }
 
 // Read takes apart a text that ends with a label: what is in front of the label, the number of the
-// client's process, and the claims. Without a label, process is 0 and before is the whole text.
-func Read(text string) (before string, process int, claims []dialects.Claim) {
+// client's process, and the brackets. Without a label, process is 0 and before is the whole text.
+func Read(text string) (before string, process int, brackets []dialects.Shown) {
 	at := strings.LastIndexByte(text, '#')
 	begin, rest, _ := strings.Cut(text[at+1:], " ")
 	number, behind, _ := strings.Cut(begin, "+")
@@ -142,14 +142,14 @@ func Read(text string) (before string, process int, claims []dialects.Claim) {
 		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
 			break
 		}
-		var c dialects.Claim
-		c, rest = readClaim(rest)
-		claims = append(claims, c)
+		var c dialects.Shown
+		c, rest = readBracket(rest)
+		brackets = append(brackets, c)
 	}
-	if count, err := strconv.ParseUint(behind, 10, 31); err == nil && claims != nil {
-		claims[0].Behind = int(count)
+	if count, err := strconv.ParseUint(behind, 10, 31); err == nil && brackets != nil {
+		brackets[0].Behind = int(count)
 	}
-	return text[:at], process, claims
+	return text[:at], process, brackets
 }
 
 // longestShown is how much the server shows.
@@ -175,7 +175,7 @@ func Since(text string, begun float64) string {
 		b.WriteString(strings.TrimSuffix(rest, closed))
 		grant, next, more := strings.Cut(closed, " ")
 		if !strings.HasPrefix(grant, "@") {
-			var c dialects.Claim
+			var c dialects.Shown
 			readGrant(&c, grant)
 			grant = "@" + strconv.FormatFloat(begun+c.After.Seconds(), 'f', 1, 64)
 		}
@@ -189,8 +189,8 @@ func Since(text string, begun float64) string {
 	return b.String()
 }
 
-// readClaim reads the bracket that text begins with.
-func readClaim(text string) (c dialects.Claim, rest string) {
+// readBracket reads the bracket that text begins with.
+func readBracket(text string) (c dialects.Shown, rest string) {
 	rows := text[0] == '('
 	end := strings.IndexAny(text, "])+@")
 	if end < 0 {
@@ -233,7 +233,7 @@ func wholeRunes(text string) string {
 	return text
 }
 
-func readGrant(c *dialects.Claim, text string) {
+func readGrant(c *dialects.Shown, text string) {
 	if after, ok := strings.CutPrefix(text, "+"); ok {
 		number, complete := strings.CutSuffix(after, "ms") // the server may have cut it
 		milliseconds, err := strconv.ParseInt(number, 10, 64)

@@ -42,38 +42,38 @@ func FuzzLabel(f *testing.F) {
 			require.NotContains(t, shown, "'")
 			require.NotContains(t, shown, `\`)
 			require.LessOrEqual(t, len(shown), 256)
-			before, process, claims := label.Read(
+			before, process, brackets := label.Read(
 				"an app" + label.Begin(behind) + shown + "+12ms s[more]@1.5")
 			require.Equal(t, "an app", before)
 			require.Equal(t, os.Getpid(), process)
-			require.Len(t, claims, 2)
-			require.Equal(t, behind, claims[0].Behind)
-			require.Zero(t, claims[1].Behind)
-			require.Equal(t, request.Table, claims[0].Table)
-			require.Equal(t, request.Column, claims[0].Column)
-			require.Equal(t, 12*time.Millisecond, claims[0].After)
-			require.Equal(t, []string{"more"}, claims[1].Items)
-			require.True(t, claims[1].At.Equal(time.UnixMilli(1500)), claims[1].At)
-			begins(t, claims[0], first, second)
-			if !claims[0].Cut {
-				require.Equal(t, []string{first, second}, claims[0].Items)
+			require.Len(t, brackets, 2)
+			require.Equal(t, behind, brackets[0].Behind)
+			require.Zero(t, brackets[1].Behind)
+			require.Equal(t, request.Table, brackets[0].Table)
+			require.Equal(t, request.Column, brackets[0].Column)
+			require.Equal(t, 12*time.Millisecond, brackets[0].After)
+			require.Equal(t, []string{"more"}, brackets[1].Items)
+			require.True(t, brackets[1].At.Equal(time.UnixMilli(1500)), brackets[1].At)
+			begins(t, brackets[0], first, second)
+			if !brackets[0].Cut {
+				require.Equal(t, []string{first, second}, brackets[0].Items)
 			}
 
 			name := len(label.Process) + len(" s(shop.inventory.%22a%2Eb%22 ") // which is not cut
 			text := label.Process + " " + shown
-			_, _, claims = label.Read(text[:min(max(cut, name), len(text))])
-			require.Len(t, claims, 1)
-			begins(t, claims[0], first, second)
+			_, _, brackets = label.Read(text[:min(max(cut, name), len(text))])
+			require.Len(t, brackets, 1)
+			begins(t, brackets[0], first, second)
 		}
 	})
 }
 
-// begins shows that the claim's items are the keys, as far as they go.
-func begins(t *testing.T, claim dialects.Claim, keys ...string) {
+// begins shows that the bracket's items are the keys, as far as they go.
+func begins(t *testing.T, bracket dialects.Shown, keys ...string) {
 	t.Helper()
-	require.LessOrEqual(t, len(claim.Items), len(keys))
-	for i, item := range claim.Items {
-		if claim.Cut && i == len(claim.Items)-1 {
+	require.LessOrEqual(t, len(bracket.Items), len(keys))
+	for i, item := range bracket.Items {
+		if bracket.Cut && i == len(bracket.Items)-1 {
 			require.True(t, strings.HasPrefix(keys[i], item), fmt.Sprintf("%q, %q", keys[i], item))
 		} else {
 			require.Equal(t, keys[i], item)
@@ -87,9 +87,9 @@ func TestReadCutLabel(t *testing.T) {
 		"#1 [a]+1000000ms": true, "#1 [a]+1000000m": false,
 		"#1 [a]+1000000": false, "#1 [a]+": false, "#1 [a]": false,
 	} {
-		_, _, claims := label.Read(text)
-		require.Len(t, claims, 1)
-		require.Equal(t, granted, claims[0].Granted, text)
+		_, _, brackets := label.Read(text)
+		require.Len(t, brackets, 1)
+		require.Equal(t, granted, brackets[0].Granted, text)
 	}
 }
 
@@ -113,9 +113,9 @@ func TestReadCutCharacter(t *testing.T) {
 	shown := label.Process + " " + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
 	read := map[string]bool{}
 	for end := len(label.Process) + 3; end < len(shown); end++ {
-		_, _, claims := label.Read(shown[:end])
-		require.Len(t, claims, 1)
-		read[claims[0].Items[0]] = true
+		_, _, brackets := label.Read(shown[:end])
+		require.Len(t, brackets, 1)
+		read[brackets[0].Items[0]] = true
 	}
 	require.Equal(t, map[string]bool{"": true, "夜": true, "夜é": true, "夜é🎉": true}, read)
 }
@@ -129,20 +129,20 @@ func FuzzReadLabel(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		before, _, claims := label.Read(text)
+		before, _, brackets := label.Read(text)
 		require.True(t, strings.HasPrefix(text, before))
-		for _, claim := range claims {
-			require.NotEmpty(t, append(claim.Items, claim.Table+"."), "%q", text)
+		for _, bracket := range brackets {
+			require.NotEmpty(t, append(bracket.Items, bracket.Table+"."), "%q", text)
 		}
 	})
 }
 
-// Values that are hidden are in no label, and the claim says what else there is to say.
+// Values that are hidden are in no label, and the bracket says what else there is to say.
 func TestHiddenValues(t *testing.T) {
 	hidden := dialects.Request{Table: "inventory", Column: "sku", Values: []dialects.Value{{Text: "oil"}}, Hidden: true}
 	shown := label.Begin(3) + label.Of(hidden)
 	require.NotContains(t, shown, "oil")
-	_, process, claims := label.Read(shown)
+	_, process, brackets := label.Read(shown)
 	require.Equal(t, os.Getpid(), process)
-	require.Equal(t, []dialects.Claim{{Table: "inventory", Column: "sku", Items: []string{}, Behind: 3}}, claims)
+	require.Equal(t, []dialects.Shown{{Table: "inventory", Column: "sku", Items: []string{}, Behind: 3}}, brackets)
 }

@@ -74,14 +74,14 @@ func FromASCII(text string) string {
 	return b.String()
 }
 
-// WholeKeys are the keys of slots in claims that are neither cut nor hidden.
-func WholeKeys(claims []dialects.Claim) (keys []string) {
-	for _, claim := range claims {
-		if claim.Table != "" || claim.Permits > 0 {
+// WholeKeys are the keys of slots in brackets that are neither cut nor hidden.
+func WholeKeys(brackets []dialects.Shown) (keys []string) {
+	for _, one := range brackets {
+		if one.Table != "" || one.Permits > 0 {
 			continue
 		}
-		for i, item := range claim.Items {
-			if !strings.HasPrefix(item, HiddenPrefix) && !(claim.Cut && i == len(claim.Items)-1) {
+		for i, item := range one.Items {
+			if !strings.HasPrefix(item, HiddenPrefix) && !(one.Cut && i == len(one.Items)-1) {
 				keys = append(keys, item)
 			}
 		}

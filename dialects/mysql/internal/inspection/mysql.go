@@ -135,7 +135,7 @@ func (p *picture) readDataLocks(ctx context.Context) error {
 // readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: there
 // may be millions of others.
 func (p *picture) readRowLocks(ctx context.Context) (locks [][]string, err error) {
-	for table, columns := range p.claimed() {
+	for table, columns := range p.shown() {
 		// The values as the views print them, number or text, up to the first comma.
 		list := []string{"NULL"}
 		for _, rows := range columns {

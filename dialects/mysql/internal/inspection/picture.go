@@ -103,13 +103,13 @@ func (p *picture) meet(line []string) (party *dialects.Party, waits bool) {
 // and comes in front. A variable with an older grant is what the session held before.
 func hear(party *dialects.Party, labels ...string) {
 	for _, shown := range labels {
-		_, process, claims := label.Read(shown)
+		_, process, brackets := label.Read(shown)
 		party.Process = cmp.Or(party.Process, process)
 		begun := party.Since.Add(-2 * time.Millisecond) // both are rounded
-		if slices.ContainsFunc(claims, func(c dialects.Claim) bool { return c.At.After(begun) }) && party.For > 0 {
-			claims, party.Claims = party.Claims, claims
+		if slices.ContainsFunc(brackets, func(c dialects.Shown) bool { return c.At.After(begun) }) && party.For > 0 {
+			brackets, party.Shown = party.Shown, brackets
 		}
-		party.Claims = append(party.Claims, claims...)
+		party.Shown = append(party.Shown, brackets...)
 	}
 }
 
@@ -151,9 +151,9 @@ func recordValue(data string) string {
 // readIndexes reads the first column of each index of those callers' tables in which something is
 // locked. The server shows the indexes to users who may read the tables.
 func (p *picture) readIndexes(ctx context.Context) error {
-	claimed := p.claimed()
+	shown := p.shown()
 	for _, lock := range p.locks {
-		if claimed[lock.table] == nil || p.leading[lock.table] != nil {
+		if shown[lock.table] == nil || p.leading[lock.table] != nil {
 			continue
 		}
 		lines, err := p.ask(ctx, "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.statistics "+

@@ -26,8 +26,8 @@ func TestHear(t *testing.T) {
 		party := dialects.Party{Since: began, For: time.Second}
 		hear(&party, "#7 [a]")
 		hear(&party, "#7+2 [a]@"+at)
-		require.Len(t, party.Claims, 2)
-		require.Equal(t, grantIsFirst, party.Claims[0].Granted, at)
-		require.Equal(t, !grantIsFirst, party.Claims[1].Granted, at)
+		require.Len(t, party.Shown, 2)
+		require.Equal(t, grantIsFirst, party.Shown[0].Granted, at)
+		require.Equal(t, !grantIsFirst, party.Shown[1].Granted, at)
 	}
 }

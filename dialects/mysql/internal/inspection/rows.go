@@ -21,12 +21,12 @@ type row struct {
 
 // states puts the picture together, row by row.
 func (p *picture) states() []dialects.RowState {
-	claimed := p.claimed()
+	shown := p.shown()
 	rows := map[row][]rowLock{}
 	for _, lock := range p.locks {
 		name, known := row{p.own, p.table, "", lock.value}, lock.index == primary
 		if lock.table != p.own { // whose index tells of which column the value is
-			name, known = claimed[lock.table][p.leading[lock.table][lock.index]][lock.value]
+			name, known = shown[lock.table][p.leading[lock.table][lock.index]][lock.value]
 		} else if _, err := strconv.Atoi(lock.value); err != nil { // the end of the index, or not in memory
 			known = false
 		}
@@ -44,24 +44,24 @@ func (p *picture) states() []dialects.RowState {
 	return states
 }
 
-// claims are rows by table, column and value. Columns are in small letters: case never matters in
-// their names.
-type claims map[sqltext.Table]map[string]map[string]row
+// shownRows are rows by table, column and value. Columns are in small letters: case never matters
+// in their names.
+type shownRows map[sqltext.Table]map[string]map[string]row
 
-// claimed are the rows of callers' tables that sessions say they lock. The table of leaders is not
+// shown are the rows of callers' tables that sessions say they lock. The table of leaders is not
 // among those: it is looked at apart.
-func (p *picture) claimed() claims {
+func (p *picture) shown() shownRows {
 	var seats sqltext.Table
 	if leaders, err := sqltext.Beside(p.table, locktable.Leaders); err == nil {
 		seats = p.parsed(leaders, p.database)
 	}
-	rows := claims{}
+	rows := shownRows{}
 	for _, party := range p.people {
-		for _, claim := range party.Claims {
-			quoted, err := sqltext.QuoteTable(claim.Table)
-			column, failed := sqltext.QuoteColumn(claim.Column)
+		for _, one := range party.Shown {
+			quoted, err := sqltext.QuoteTable(one.Table)
+			column, failed := sqltext.QuoteColumn(one.Column)
 			table := p.parsed(quoted, party.Database)
-			if err != nil || failed != nil || table == p.own || table == seats || len(claim.Items) == 0 ||
+			if err != nil || failed != nil || table == p.own || table == seats || len(one.Items) == 0 ||
 				table.Database == "" || !utf8.ValidString(table.Database) { // it came in this session's character set
 				continue
 			}
@@ -72,8 +72,8 @@ func (p *picture) claimed() claims {
 			if rows[table][column] == nil {
 				rows[table][column] = map[string]row{}
 			}
-			for _, value := range claim.Items {
-				rows[table][column][value] = row{table, claim.Table, claim.Column, value}
+			for _, value := range one.Items {
+				rows[table][column][value] = row{table, one.Table, one.Column, value}
 			}
 		}
 	}

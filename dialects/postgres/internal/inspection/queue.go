@@ -74,9 +74,9 @@ func (p *picture) rows(table string) queues {
 		q := qs.at(slot(l.Slot))
 		q.onSlot = append(q.onSlot, l.PID)
 	}
-	claimed := p.claimedRows()
+	shown := p.shownRows()
 	for _, l := range p.turnstiles {
-		r, known := claimed[l.hash()]
+		r, known := shown[l.hash()]
 		if l.ofTable() {
 			r, known = slot(l.row()), l.row() >= 0
 		}
@@ -128,16 +128,16 @@ func (q *queue) turn(l lock) {
 	q.turnstile = l.id()
 }
 
-// claimedRows are the rows of callers' tables that sessions claim, by the numbers of their
+// shownRows are the rows of callers' tables that sessions show, by the numbers of their
 // turnstiles.
-func (p *picture) claimedRows() map[int64]row {
+func (p *picture) shownRows() map[int64]row {
 	rows := map[int64]row{}
 	for _, s := range p.sessions {
-		for _, claim := range s.claims {
-			for _, value := range claim.Items {
-				if claim.Table != "" {
-					rows[sqltext.Turnstile(claim.Table, claim.Column, value)] = row{
-						table: claim.Table, column: claim.Column, value: value,
+		for _, one := range s.shown {
+			for _, value := range one.Items {
+				if one.Table != "" {
+					rows[sqltext.Turnstile(one.Table, one.Column, value)] = row{
+						table: one.Table, column: one.Column, value: value,
 					}
 				}
 			}

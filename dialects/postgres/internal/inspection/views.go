@@ -76,7 +76,7 @@ type session struct {
 	Now         float64
 
 	process int // of the label
-	claims  []dialects.Claim
+	shown   []dialects.Shown
 }
 
 // Each query returns rows of JSON, because a script returns the first column alone.
@@ -159,7 +159,7 @@ func (p *picture) read(ctx context.Context, run run, queries sqltext.Script, lis
 	}
 	p.sessions = make(map[int]*session, len(sessions))
 	for _, s := range sessions {
-		s.Application, s.process, s.claims = label.Read(s.Application)
+		s.Application, s.process, s.shown = label.Read(s.Application)
 		s.readPing()
 		p.sessions[s.PID] = s
 	}
@@ -184,26 +184,26 @@ func decode(column []string, into any) error {
 	return nil
 }
 
-// readPing has the claims tell what the last heartbeat said, if that came last.
+// readPing has what the session shows tell what the last heartbeat said, if that came last.
 func (s *session) readPing() {
 	count, isPing := strings.CutPrefix(s.Query, sqltext.Ping)
 	count, _, _ = strings.Cut(count, "\n") // a renewal goes on, or a question
-	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(s.claims) > 0 {
-		s.claims[0].Behind = int(behind)
+	if behind, err := strconv.ParseUint(count, 10, 31); isPing && err == nil && len(s.shown) > 0 {
+		s.shown[0].Behind = int(behind)
 	}
 }
 
-func (s *session) hasRenewed() bool { return len(s.claims) > 0 && !s.claims[0].At.IsZero() }
+func (s *session) hasRenewed() bool { return len(s.shown) > 0 && !s.shown[0].At.IsZero() }
 
 // firstGrant is when the session was granted its first lock, as far as it shows that.
 func (s *session) firstGrant() float64 {
 	switch {
 	case s.hasRenewed():
-		return float64(s.claims[0].At.UnixMicro()) / 1e6
+		return float64(s.shown[0].At.UnixMicro()) / 1e6
 	case s.Begun == nil:
 		return 0
-	case len(s.claims) > 0:
-		return *s.Begun + s.claims[0].After.Seconds()
+	case len(s.shown) > 0:
+		return *s.Begun + s.shown[0].After.Seconds()
 	}
 	return *s.Begun
 }
@@ -211,10 +211,10 @@ func (s *session) firstGrant() float64 {
 // locks tells whether the session is running the statement that locks a row of the caller's, and
 // whether that is the only row which it says it locks.
 func (s *session) locks(r row) (locking, alone bool) {
-	claimed := false
-	for _, claim := range s.claims {
-		if claim.Table == r.table && claim.Column == r.column && slices.Contains(claim.Items, r.value) {
-			claimed, alone = true, len(claim.Items) == 1
+	named := false
+	for _, one := range s.shown {
+		if one.Table == r.table && one.Column == r.column && slices.Contains(one.Items, r.value) {
+			named, alone = true, len(one.Items) == 1
 		}
 	}
 	table, _ := sqltext.QuoteTable(r.table) // it was locked by that name
@@ -222,14 +222,14 @@ func (s *session) locks(r row) (locking, alone bool) {
 	locking = strings.Contains(s.Query, sqltext.SelectFrom(table, column)+" where ") && // maybe inside another
 		(strings.Contains(s.Query, sqltext.ForNoKeyUpdate) || strings.Contains(s.Query, sqltext.ForShare))
 	// The server cuts a text of 1 kB, and so one of several statements.
-	return locking || claimed && strings.Contains(s.Query, sqltext.Tag), alone
+	return locking || named && strings.Contains(s.Query, sqltext.Tag), alone
 }
 
 // party is the session as one that has waited, or held, since a time.
 func (s *session) party(since *float64) dialects.Party {
 	party := dialects.Party{
 		Session: strconv.Itoa(s.PID), Transaction: s.Transaction, Application: s.Application, Host: s.Host,
-		Process: s.process, User: s.User, Database: s.Database, Claims: s.claims,
+		Process: s.process, User: s.User, Database: s.Database, Shown: s.shown,
 	}
 	if s.Port > 0 {
 		party.Host = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
