@@ -46,8 +46,8 @@ type Work[In, R any] interface {
 	// what the others get.
 	Run(in []In, outcome *Outcome[R])
 	// Panicked is called when Await has panicked, or has called runtime.Goexit: then value is nil.
-	// It returns what goes on with that in the goroutine of one of the callers, and the error of the
-	// orders.
+	// It returns what goes on with that in the goroutine of one of the callers, and the error of
+	// the orders.
 	Panicked(value any) (goOn func(), err error)
 }
 
