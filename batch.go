@@ -64,17 +64,17 @@ func (b *batch[Tx, In, Out]) Abandon() {
 
 // Panicked is the end of a wait in which the client library or a Tracer panicked. The log has it
 // too: the stack is that of the wait, and the callers may all have left.
-func (b *batch[Tx, In, Out]) Panicked(value any) (err error, goOn func()) {
+func (b *batch[Tx, In, Out]) Panicked(value any) (goOn func(), err error) {
 	b.mutex.locker.config.logger.Error("txlock: a panic while a batch waited for its lock", "lock",
 		b.mutex.target.String(), "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 	err = b.mutex.wrap(combineVerb, fmt.Errorf("waiting for the lock in another caller's goroutine: %w", ErrPanicked))
-	return err, func() {
+	return func() {
 		defer b.trace.answer(err)
 		if value == nil {
 			runtime.Goexit()
 		}
 		panic(value)
-	}
+	}, err
 }
 
 // Run does the work under the lock, and commits.

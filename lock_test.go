@@ -141,10 +141,6 @@ var sideBySide = []guarantee{
 		guarantees.NewRun[pgx.Tx], guarantees.NewRun[*sql.Tx],
 	},
 	{
-		"a run of the server whose counts are spent is followed by another",
-		guarantees.SpentRun[pgx.Tx], guarantees.SpentRun[*sql.Tx],
-	},
-	{
 		"two lock tables on one pool have tokens of their own",
 		guarantees.TwoFences[pgx.Tx], guarantees.TwoFences[*sql.Tx],
 	},
@@ -709,7 +705,8 @@ var sideBySide = []guarantee{
 }
 
 // alone are the guarantees that are shown one after the other: neighbours would disturb an order or
-// a count that is measured, and would hide a goroutine that is left behind.
+// a count that is measured, and would hide a goroutine that is left behind. The last one ends the
+// run of tokens of a whole server of MySQL or MariaDB.
 var alone = []guarantee{
 	{
 		"tight loops are served in order, and nobody starves",
@@ -735,6 +732,10 @@ var alone = []guarantee{
 	{
 		"a call that a failed nested Do has left behind gets nothing",
 		guarantees.UndoneWhileJoining[pgx.Tx], guarantees.UndoneWhileJoining[*sql.Tx],
+	},
+	{
+		"a run of the server whose counts are spent is followed by another",
+		guarantees.SpentRun[pgx.Tx], guarantees.SpentRun[*sql.Tx],
 	},
 }
 

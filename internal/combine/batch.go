@@ -96,7 +96,7 @@ func (q *Queue[In, R]) wait(b *batch[In, R], work Work[In, R]) {
 // panicked is the end of a wait that has panicked. That goes on in the goroutine of a caller, as it
 // would without batches. They may all have left.
 func (q *Queue[In, R]) panicked(b *batch[In, R], work Work[In, R], value any) {
-	err, goOn := work.Panicked(value)
+	goOn, err := work.Panicked(value)
 	q.bind(b)
 	last := func() {
 		defer q.fail(b, err)

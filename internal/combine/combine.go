@@ -46,9 +46,9 @@ type Work[In, R any] interface {
 	// what the others get.
 	Run(in []In, outcome *Outcome[R])
 	// Panicked is called when Await has panicked, or has called runtime.Goexit: then value is nil.
-	// It returns the error of the orders, and what goes on with that in the goroutine of one of the
-	// callers.
-	Panicked(value any) (err error, goOn func())
+	// It returns what goes on with that in the goroutine of one of the callers, and the error of
+	// the orders.
+	Panicked(value any) (goOn func(), err error)
 }
 
 // Outcome is what Run says of a batch.

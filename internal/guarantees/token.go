@@ -188,7 +188,7 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			"UPDATE "+runs+" SET start = 18446744073709551615",
 			"UPDATE "+runs+" SET start = 1", // from a server that started long before
 			// the server was started anew, in the same second and in the next, by its clock
-			"UPDATE "+runs+" SET start = UUID_SHORT() + (1 << 20)", // more than neighbours draw meanwhile
+			"UPDATE "+runs+" SET start = UUID_SHORT() + 1000",
 			"UPDATE "+runs+" SET start = UUID_SHORT() - (1 << 24)",
 			// another server has taken over since
 			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+epochs,
