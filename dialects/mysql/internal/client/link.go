@@ -19,51 +19,53 @@ type Link struct {
 }
 
 // Joined is a query of several statements.
-func Joined(statements ...string) string { return strings.Join(present(statements), "; ") }
-
-func present(statements []string) []string {
-	return slices.DeleteFunc(statements, func(text string) bool { return text == "" })
+func Joined(statements ...string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(statements), isEmpty), "; ")
 }
 
-// queries are what is sent for statements.
-func (l Link) queries(statements []string) []string {
-	if l.Several {
-		return []string{Joined(statements...)}
-	}
-	return present(statements)
-}
+func isEmpty(statement string) bool { return statement == "" }
 
 // ErrUnsent says that the last statements were not sent.
 var ErrUnsent = errors.New("what comes behind was not sent")
 
 // Run returns how many rows the last statement has affected. The error may be ErrUnsent.
 func (l Link) Run(ctx context.Context, statements ...string) (affected int64, err error) {
-	queries := l.queries(statements)
-	for i, query := range queries {
+	err = l.send(statements, func(query string) error {
 		result, err := l.ExecContext(ctx, query)
-		if err != nil && i < len(queries)-1 {
-			err = fmt.Errorf("%w (%w)", err, ErrUnsent)
+		if err == nil {
+			affected, err = result.RowsAffected()
 		}
-		if err != nil {
-			return 0, err
-		}
-		if affected, err = result.RowsAffected(); err != nil {
-			return 0, err
-		}
-	}
-	return affected, nil
+		return err
+	})
+	return affected, err
 }
 
 // Ask returns the first column of the rows of the first statement that has rows.
 func (l Link) Ask(ctx context.Context, statements ...string) (column []string, err error) {
-	for _, query := range l.queries(statements) {
+	err = l.send(statements, func(query string) error {
 		rows, err := server.Column(ctx, l, query)
-		if err != nil {
-			return nil, err
-		}
 		if column == nil {
 			column = rows
 		}
+		return err
+	})
+	return column, err
+}
+
+func (l Link) send(statements []string, send func(query string) error) error {
+	if l.Several {
+		return send(Joined(statements...))
 	}
-	return column, nil
+	for i, query := range statements {
+		if isEmpty(query) {
+			continue
+		}
+		if err := send(query); err != nil {
+			if i < len(statements)-1 {
+				err = fmt.Errorf("%w (%w)", err, ErrUnsent)
+			}
+			return err
+		}
+	}
+	return nil
 }
