@@ -336,12 +336,8 @@ func waitEnded(ctx context.Context) error {
 
 // pause waits for d, or for the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if interrupt.ClosedWithin(ctx.Done(), d) {
 		return waitEnded(ctx)
 	}
+	return nil
 }
