@@ -246,10 +246,7 @@ func (s *session) undone(ctx, running context.Context, failed error, savepoint s
 
 // Exec implements dialects.Session.
 func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
-	tag := ""
-	if ctx.Done() != nil {
-		tag = client.NewTag()
-	}
+	tag := client.NewTag()
 	tagged := make([]dialects.Statement, len(list))
 	for i, statement := range list {
 		tagged[i] = statement

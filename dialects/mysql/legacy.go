@@ -45,10 +45,7 @@ const besideVar = "txlock_beside"
 // also where the wait was ended: then MariaDB's GET_LOCK is NULL, and no error. (A subquery of two
 // rows would be none there either: it does not run in a statement that was ended.)
 func namesSQL(request dialects.Request, limit time.Duration, comment string) (takes []string) {
-	prefix, hint := "", comment
-	if limit > 0 {
-		prefix, hint = sqltext.OnMariaDB(maxTime(limit)), maxTimeHint(limit)+comment
-	}
+	prefix, hint := limitSQL(limit)
 	seconds := "100000000" // as for the rows: the statement, or its context, has the limit
 	if request.Try {
 		seconds = "0"
@@ -56,7 +53,7 @@ func namesSQL(request dialects.Request, limit time.Duration, comment string) (ta
 	for _, lock := range request.Beside {
 		name, _ := nameSQL(lock)
 		got := "IF(IS_USED_LOCK(" + name + ") = CONNECTION_ID(), 1, GET_LOCK(" + name + ", " + seconds + "))"
-		takes = append(takes, fmt.Sprintf("%sSELECT %s%d + IF(%s = 1, 0, 1) INTO @%s", prefix, hint,
+		takes = append(takes, fmt.Sprintf("%sSELECT %s%d + IF(%s = 1, 0, 1) INTO @%s", prefix, hint+comment,
 			uint64(math.MaxUint64), got, besideVar))
 	}
 	return takes

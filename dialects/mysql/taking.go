@@ -134,9 +134,9 @@ func (t *taking) anySQL(into string, rows []string, condition string) string {
 
 // oneSQL waits for a row as long as the head does.
 func (t *taking) oneSQL(row string) string {
-	return sqltext.OnMariaDB(maxTime(lookEvery)) + "SELECT " + maxTimeHint(lookEvery) +
-		fmt.Sprintf("%s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %s AND %s FOR UPDATE", t.comment, t.locks,
-			t.table, row, t.ours())
+	prefix, hint := limitSQL(lookEvery)
+	return fmt.Sprintf("%sSELECT %s%s%s FROM %s AS p FORCE INDEX (PRIMARY) WHERE p.id = %s AND %s FOR UPDATE", prefix,
+		hint, t.comment, t.locks, t.table, row, t.ours())
 }
 
 func (t *taking) unqueueSQL() string { return "DO RELEASE_LOCK('" + t.permit.Queue + "')" }
@@ -224,13 +224,8 @@ func (t *taking) showLater() string {
 // queue waits for the head of the queue. The wait ends like any other.
 func (t *taking) queue(ctx context.Context) error {
 	limit, told, ours := t.driver.limitOf(ctx, t.place, t.request)
-	tag, prefix, hint := "", "", ""
-	if ctx.Done() != nil {
-		tag = client.NewTag()
-	}
-	if limit > 0 {
-		prefix, hint = sqltext.OnMariaDB(maxTime(limit)), maxTimeHint(limit)
-	}
+	tag := client.NewTag()
+	prefix, hint := limitSQL(limit)
 	query := prefix + "SELECT " + hint + sqltext.Comment(labelOf(t.request), tag) + "GET_LOCK('" + t.permit.Queue +
 		"', 100000000)"
 	var granted []string
@@ -336,12 +331,8 @@ func waitEnded(ctx context.Context) error {
 
 // pause waits for d, or for the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if interrupt.ClosedWithin(ctx.Done(), d) {
 		return waitEnded(ctx)
 	}
+	return nil
 }

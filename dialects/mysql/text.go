@@ -51,20 +51,16 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 	if settings != nil {
 		prefix = sqltext.OnMariaDB(settings...)
 	}
-	hint += comment
+	selects[0] = hint + comment + selects[0]
+	return prefix + union(selects), nil
+}
+
+// union is the query of several selects, which lack the word SELECT.
+func union(selects []string) string {
 	if len(selects) == 1 {
-		return prefix + "SELECT " + hint + selects[0], nil
+		return "SELECT " + selects[0]
 	}
-	var b strings.Builder
-	b.WriteString(prefix)
-	for i, text := range selects {
-		if i > 0 {
-			b.WriteString(" UNION ALL ")
-		}
-		b.WriteString("(SELECT " + hint + text + ")")
-		hint = ""
-	}
-	return b.String(), nil
+	return "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")"
 }
 
 // maxTime is the limit of a statement on MariaDB, and maxTimeHint the hint for MySQL.
@@ -74,6 +70,14 @@ func maxTime(limit time.Duration) string {
 
 func maxTimeHint(limit time.Duration) string {
 	return fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
+}
+
+// limitSQL is what limits a statement: in front of it, and behind its SELECT. There is no limit of 0.
+func limitSQL(limit time.Duration) (prefix, hint string) {
+	if limit == 0 {
+		return "", ""
+	}
+	return sqltext.OnMariaDB(maxTime(limit)), maxTimeHint(limit)
 }
 
 const (
@@ -88,7 +92,7 @@ func existSQL(request dialects.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")", nil
+	return union(selects), nil
 }
 
 // selectsOf are the queries, without the word SELECT, that together find the rows of request.

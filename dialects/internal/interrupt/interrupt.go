@@ -69,7 +69,7 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 		defer w.watch.Done()
 		ended := w.whenOver()
 		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
-		if byServer && closedWithin(ended, serverGrace) {
+		if byServer && ClosedWithin(ended, serverGrace) {
 			return
 		}
 		if !Repeat(context.WithoutCancel(ctx), patience, interrupt, ended, byServer) {
@@ -138,7 +138,7 @@ func Repeat(ctx context.Context, within time.Duration, interrupt func(context.Co
 		if errors.Is(err, ErrNoConnection) && !allTheSame {
 			return false
 		}
-		if closedWithin(ended, again) {
+		if ClosedWithin(ended, again) {
 			return true
 		}
 	}
@@ -155,7 +155,8 @@ func PatienceWith(db *sql.DB) time.Duration {
 	return patience
 }
 
-func closedWithin(event <-chan struct{}, d time.Duration) bool {
+// ClosedWithin waits for an event, or until the time is over, and tells which it was.
+func ClosedWithin(event <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

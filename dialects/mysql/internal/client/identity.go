@@ -77,26 +77,18 @@ func keepsToItself(ctx context.Context, q server.Querier, identity map[string]st
 // identityOf is what the server answers. One that does not take the question is an unknown one. A
 // question that came in a bad moment, as in a transaction that another has ended, has no answer.
 func identityOf(ctx context.Context, q server.Querier) (map[string]string, error) {
-	identity := map[string]string{}
-	rows, err := q.QueryContext(ctx, identitySQL)
+	lines, err := server.Grid(ctx, q, identitySQL)
 	if server.Interrupted(err) { // once, by what was meant for the statement before
-		rows, err = q.QueryContext(ctx, identitySQL)
+		lines, err = server.Grid(ctx, q, identitySQL)
 	}
-	switch {
-	case server.Number(err) != 0 && !server.Passing(err):
-		return identity, nil
-	case err != nil:
+	if err != nil && (server.Number(err) == 0 || server.Passing(err)) {
 		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err
-		}
-		identity[name] = value
+	identity := map[string]string{}
+	for _, line := range lines {
+		identity[line[0]] = line[1]
 	}
-	return identity, rows.Err()
+	return identity, nil
 }
 
 // refuse is an error for a server that is known not to exclude. What may exclude, or fails where it

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -155,8 +156,6 @@ func (p *picture) kill(ctx context.Context, session string) error {
 	if err != nil {
 		return err
 	}
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
 	for deadline := time.Now().Add(patience); ; {
 		found, err := p.ask(ctx, p.views.present()+session)
 		if err != nil || len(found) == 0 {
@@ -165,9 +164,7 @@ func (p *picture) kill(ctx context.Context, session string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("session %s was told to end, and had not done so after %v", session, patience)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
+		if interrupt.ClosedWithin(ctx.Done(), 2*time.Millisecond) {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, ctx.Err())
 		}
 	}

@@ -91,14 +91,8 @@ func (m *mariadb) rest(ctx context.Context) error {
 	if m.old {
 		spread = 300 * time.Millisecond // several that go on reading would keep the picture old for all
 	}
-	timer := time.NewTimer(time.Until(m.last.Add(cached + rand.N(spread))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	interrupt.ClosedWithin(ctx.Done(), time.Until(m.last.Add(cached+rand.N(spread))))
+	return ctx.Err()
 }
 
 // readPeople reads the sessions, except those of awaitHolder, which hold nothing. Without PROCESS

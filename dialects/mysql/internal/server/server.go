@@ -170,14 +170,11 @@ func Ours(err error, table string) error {
 
 // Lost says that the session has lost the transaction that took the locks.
 func Lost(err error) error {
-	if err == nil || errors.Is(err, dialects.ErrLost) {
-		return err
-	}
-	if Number(err) == NoSuchSavepoint {
+	if Number(err) == NoSuchSavepoint && !errors.Is(err, dialects.ErrLost) {
 		return fmt.Errorf("%w: the transaction that took the lock ended before its work did, by a deadlock, COMMIT, "+
 			"ROLLBACK or DDL; what came after it is not committed: %w", dialects.ErrLost, err)
 	}
-	return fmt.Errorf("%w: %w", dialects.ErrLost, err)
+	return dialects.Lost(err)
 }
 
 // Aborted tells whether the transaction has ended with an error that says so in words alone.
