@@ -70,6 +70,7 @@ func (r *rows[Tx]) call() Call {
 func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
 	return dialects.Request{
 		Table: r.table, Column: r.column, Values: r.values, Hidden: r.config.hidden,
+		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return r.find(ctx, true) },
 	}, nil
 }
 

@@ -225,6 +225,8 @@ type Request struct {
 	// for a table of the caller's.
 	Slots int
 	Keys  []string // of slots, or of a semaphore: to be shown to others
+	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
+	LockTable func(ctx context.Context) (*LockTable, error)
 	// Hidden says that Values of a caller's table are not to be shown.
 	Hidden bool
 	// Behind is how many more callers of this process wait for the same rows, without a session: to

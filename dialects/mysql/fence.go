@@ -130,7 +130,7 @@ const fenceLock = "txlock_fence"
 
 // numberRun begins an epoch, unless the last is good. Each statement commits by itself. Written
 // values are spelled out, for statement-based replication.
-func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
+func (d *Driver) numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
@@ -152,6 +152,9 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
 				fenceLock)
 		}
+		if d.pool.Galera() {
+			return f.explain(table, f.numberCluster(ctx, conn))
+		}
 		row, err := server.Column(ctx, conn, "SELECT "+f.counted("0", 1, ""))
 		if err == nil {
 			if _, _, err = tokenOf(row); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
@@ -166,24 +169,12 @@ func numberRun(ctx context.Context, conn *sql.Conn, table string) error {
 // anybody, however far the counts are skipped before the second. It waits until the second in which
 // the server was started is over.
 func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
-	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
-	if err != nil {
-		return err
-	}
-	epoch, err := drawn.LastInsertId()
-	if err != nil {
-		return err
-	}
 	id, err := number(ctx, conn, "@@server_id")
 	if err != nil {
 		return err
 	}
-	begin := func(start uint64) error {
-		_, err := conn.ExecContext(ctx,
-			fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %d, %d)", f.runs, epoch, id, start))
-		return err
-	}
-	if err := begin(math.MaxUint64); err != nil {
+	begin, err := f.newEpoch(ctx, conn, id)
+	if err != nil {
 		return err
 	}
 	over := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0)", second, 1<<32)
@@ -202,6 +193,25 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 			return begin(start)
 		}
 	}
+}
+
+// newEpoch draws an epoch, and writes its row with a start that is good for nobody. Begin changes
+// the start.
+func (f fence) newEpoch(ctx context.Context, conn *sql.Conn, id uint64) (begin func(start uint64) error, err error) {
+	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
+	if err != nil {
+		return nil, err
+	}
+	epoch, err := drawn.LastInsertId()
+	if err != nil {
+		return nil, err
+	}
+	begin = func(start uint64) error {
+		_, err := conn.ExecContext(ctx,
+			fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %d, %d)", f.runs, epoch, id, start))
+		return err
+	}
+	return begin, begin(math.MaxUint64)
 }
 
 func number(ctx context.Context, conn *sql.Conn, of string) (n uint64, err error) {

@@ -33,14 +33,6 @@ func keepsOnGalera(request dialects.Request) error {
 		what = "a semaphore"
 	case request.Shared:
 		what = "a shared lock"
-	case request.Claim != nil:
-		what = "a claim"
-	case request.Slots == 0 && request.Ours:
-		what = "an election"
-	case request.Slots == 0:
-		what = "a lock of rows of your own table"
-	case request.Fence != "":
-		what = "a fencing token"
 	case len(request.Beside) > 0:
 		what = "a name of GET_LOCK beside a key"
 	default:
@@ -57,7 +49,11 @@ func certifySQL(request dialects.Request, comment string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return sqltext.CertifySQL(table, comment, request.Values), nil
+	column := "taken"
+	if request.Slots == 0 { // of an election, whose term is in another row
+		column = "term"
+	}
+	return sqltext.CertifySQL(table, request.Column, column, comment, request.Values), nil
 }
 
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing to
@@ -83,9 +79,36 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 				"its wsrep_on must be ON, and its binlog_format ROW, on this node of Galera", dialects.ErrUnsafeEngine,
 				len(request.Values), changed))
 		}
-		return nil
+		if at.beat != nil {
+			one := request
+			one.Values = one.Values[:1]
+			*at.beat, err = certifySQL(one, pingMark)
+		}
+		return err
 	})
 }
+
+// certifySoon certifies until the answer comes soon. What a node has said may be old when it comes,
+// as from one that was stopped in between: the others may have dropped it, and given the lock to
+// somebody else. The first heartbeat of a Lock would tell only after its lease.
+func (d *Driver) certifySoon(ctx context.Context, at place, request dialects.Request) error {
+	for tries := 1; ; tries++ {
+		sent := time.Now()
+		err := d.certify(ctx, at, request)
+		took := time.Since(sent)
+		if err != nil || request.Work || at.role != owner || took <= request.Lease/soon {
+			return err
+		}
+		if tries == 3 {
+			return fmt.Errorf("%w: the Galera cluster takes %v for a change, too long for a lease of %v",
+				dialects.ErrNotAcquired, took, request.Lease)
+		}
+	}
+}
+
+// soon is the part of a lease in which an answer has to come: a holder is told within a lease of
+// it, and the others drop a node evs.suspect_timeout after its last sign of life.
+const soon = 8
 
 func certified(err error, request dialects.Request) error {
 	switch server.Number(err) {
@@ -111,6 +134,10 @@ func (d *Driver) overtaken(err error) error {
 	}
 	return fmt.Errorf("%w: %v", errOvertaken, err)
 }
+
+// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and then
+// the row is locked here as well in a moment, or by the end of its last holder.
+const triesOvertaken = 10
 
 // breather keeps sessions that were overtaken from meeting again at once.
 func breather() { time.Sleep(rand.N(3 * time.Millisecond)) }
@@ -147,16 +174,10 @@ func (d *Driver) lockInTries(ctx context.Context, at place, request dialects.Req
 // provesItself has the cluster take another fragment of the session, for one of the rows that it
 // holds. A node that is cut off from the majority cannot.
 func (s *session) provesItself(ctx context.Context) error {
-	if s.certified == nil {
+	if s.beat == "" {
 		return nil
 	}
-	one := *s.certified
-	one.Values = one.Values[:1]
-	query, err := certifySQL(one, pingMark)
-	if err != nil {
-		return err
-	}
-	return s.exec(ctx, query)
+	return s.exec(ctx, s.beat)
 }
 
 // unsure is the error of a COMMIT on Galera that does not say that the transaction was rolled back.

@@ -38,6 +38,8 @@ type place struct {
 	// cut closes the connection under a statement that interrupts do not end; nil: the end of the
 	// statement's context does.
 	cut func()
+	// beat is where certify puts what a heartbeat sends; nil: no heartbeat is to come.
+	beat *string
 }
 
 // interruptible is how long a wait there may ignore interrupts.
@@ -60,8 +62,15 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptible(), at.cut); err != nil {
 		return got, err
 	}
+	if d.pool.Galera() && request.LockTable != nil {
+		return d.lockRows(ctx, at, request, front)
+	}
 	if request.Permit != nil {
 		return d.takePermit(ctx, at, request, front)
+	}
+	fence := request.Fence
+	if d.pool.Galera() { // where tokens are drawn behind the lock
+		request.Fence = ""
 	}
 	limit, told, ours := d.limitOf(ctx, at, request)
 	tag, running := client.NewTag(), ctx
@@ -98,8 +107,8 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
 	}
-	if d.pool.Galera() {
-		if err := d.certify(ctx, at, request); err != nil {
+	if d.pool.Galera() && request.Ours {
+		if got.Token, err = d.certifyAndDraw(ctx, at, request, fence); err != nil {
 			return got, server.Classify(err, request)
 		}
 	}

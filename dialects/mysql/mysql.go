@@ -115,7 +115,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return nil, got, cmp.Or(err, dialects.ErrDone)
 		}
 	}
-	for numbered := 0; ; {
+	for numbered, overtaken := 0, 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -133,10 +133,15 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		broken := s.rollback(clean)
 		cancel()
 		if errors.Is(err, fencing.ErrNoRun) && numbered < 3 && broken == nil { // each may be spent in the next wait
-			if err = numberRun(ctx, s.conn.Conn, request.Fence); err == nil {
+			if err = d.numberRun(ctx, s.conn.Conn, request.Fence); err == nil {
 				numbered++
 				continue
 			}
+		}
+		if request.Try && errors.Is(err, errOvertaken) && overtaken < triesOvertaken && broken == nil {
+			overtaken++
+			breather()
+			continue
 		}
 		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
 		var work *dialects.StatementError

@@ -34,7 +34,7 @@ type session struct {
 	savepoints savepoint.Stack
 	nested     string            // the savepoint that the last Join has set for the Nest behind it; empty: none
 	names      []dialects.Legacy // that it has, or may have
-	certified  *dialects.Request // by a cluster of Galera; nil elsewhere
+	beat       string            // see provesItself
 	apart      bool              // their release may be refused: see nameLocks
 }
 
@@ -64,6 +64,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	s.scripted = s.marks && (request.Marker != nil || request.Claim != nil)
 	at := s.place(owner)
+	at.beat = &s.beat
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
@@ -79,9 +80,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 			s.destroy()
 		}
 		return got, err
-	}
-	if s.driver.pool.Galera() && len(request.Values) > 0 {
-		s.certified = &request
 	}
 	if at.flight != nil {
 		if got.Affected, err = at.flight.affected, at.flight.failed; err == nil {
@@ -246,7 +244,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 func (s *session) numberElsewhere(ctx context.Context, table string) error {
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	return s.driver.pool.With(brief, func(conn *sql.Conn) error { return numberRun(brief, conn, table) })
+	return s.driver.pool.With(brief, func(conn *sql.Conn) error { return s.driver.numberRun(brief, conn, table) })
 }
 
 // Nest implements dialects.Session.

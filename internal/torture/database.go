@@ -101,12 +101,8 @@ func workerDSN(kind servers.Kind, dsn, address string, process int) (string, err
 }
 
 // options are the options of every Locker in the run.
-func options(lease time.Duration, galera bool) []txlock.Option {
-	options := []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(lease)}
-	if !galera {
-		options = append(options, txlock.WithFencing())
-	}
-	return options
+func options(lease time.Duration) []txlock.Option {
+	return []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(lease), txlock.WithFencing()}
 }
 
 // database is the server as its administrator sees it, without a proxy.
@@ -114,8 +110,6 @@ type database struct {
 	kind servers.Kind
 	dsn  string
 	db   *sql.DB
-
-	galera bool
 }
 
 func openDatabase(kind servers.Kind, dsn string) (*database, error) {
@@ -212,11 +206,11 @@ func (d *database) locker(ctx context.Context, lease time.Duration) (*direct, er
 		if err != nil {
 			return nil, err
 		}
-		return directOf(txlock.New(driver, options(lease, d.galera)...)), nil
+		return directOf(txlock.New(driver, options(lease)...)), nil
 	}
 	driver, err := mysql.Open(ctx, d.dsn)
 	if err != nil {
 		return nil, err
 	}
-	return directOf(txlock.New(driver, options(lease, d.galera)...)), nil
+	return directOf(txlock.New(driver, options(lease)...)), nil
 }

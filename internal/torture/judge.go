@@ -66,12 +66,10 @@ func (t *trial) check(e *epoch) []violation {
 			violations = append(violations, e.checkMutex(key, holds[key])...)
 			violations = append(violations, e.checkDo(key)...)
 			violations = append(violations, e.checkClaims(key)...)
-			if t.compares() && t.Pair != pairGalera {
+			if t.compares() {
 				violations = append(violations, e.checkFenced(key)...)
 			}
-			if t.Pair != pairGalera {
-				violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
-			}
+			violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
 		}
 		if fleets[t.Lock] != nil { // who waits for the old lock is in another queue
 			continue
@@ -107,15 +105,15 @@ func (t *trial) free(ctx context.Context) error {
 	} else {
 		err = fmt.Errorf("nobody works, and yet a key is not free: %w", err)
 	}
-	if t.Pair == pairGalera {
-		return errors.Join(err, locks.close())
-	}
 	for key := t.Keys; key < t.Keys+elections; key++ {
 		if leader, asked := locks.leader(ctx, electionName(key)); !errors.Is(asked, txlock.ErrNoLeader) {
 			err = errors.Join(err, fmt.Errorf("nobody leads, and yet Leader says %+v, %w", leader, asked))
 		}
 	}
-	return errors.Join(err, locks.freePermits(ctx), locks.close())
+	if t.Pair != pairGalera { // which has none
+		err = errors.Join(err, locks.freePermits(ctx))
+	}
+	return errors.Join(err, locks.close())
 }
 
 // violate prints the violations, and saves the history of the epoch in a file.

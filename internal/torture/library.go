@@ -58,7 +58,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 			return nil, err
 		}
 		return &library[pgx.Tx]{
-			plan: p, locks: txlock.New(driver, append(options(p.Lease, p.Galera), handOff)...), store: store,
+			plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store,
 			exec: execPgx, value: valuePgx, begin: beginsPgx(pool), pool: pool,
 		}, nil
 	}
@@ -69,7 +69,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		return nil, err
 	}
 	return &library[*sql.Tx]{
-		plan: p, locks: txlock.New(driver, append(options(p.Lease, p.Galera), handOff)...), store: store, exec: execSQL,
+		plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execSQL,
 		value: valueSQL, begin: beginsSQL(store),
 	}, nil
 }
@@ -111,7 +111,7 @@ func (l *library[Tx]) verbs() []verb {
 	if l.plan.Galera {
 		return []verb{
 			verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock, verbExec,
-			verbExec, verbTryExec, verbOnce, verbOnce, verbTryOnce, verbOnceTx,
+			verbExec, verbTryExec, verbOnce, verbOnce, verbTryOnce, verbOnceTx, verbLead, verbClaim, verbClaim,
 		}
 	}
 	return []verb{
@@ -306,7 +306,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 			lost.Store(now())
 		}
 	})
-	if o.Verb.fences() && !l.plan.Galera {
+	if o.Verb.fences() {
 		l.writeFenced(lock.Context(), o)
 	}
 	var nested error

@@ -79,7 +79,6 @@ func (t *trial) open(ctx context.Context) (err error) {
 	if t.data, err = openDatabase(t.Kind, dsn); err != nil {
 		return err
 	}
-	t.data.galera = t.Pair == pairGalera
 	if t.result.Version, err = t.data.version(ctx); err != nil {
 		return err
 	}

@@ -38,24 +38,31 @@ func TestGalera(t *testing.T) {
 		client := testbed.MySQLSQL[i] // one node each
 		driver, pool := client.Connect(t, node.DSN, 24)
 		t.Cleanup(pool.Close)
-		g.locks[i] = txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second))
+		g.locks[i] = txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second), txlock.WithFencing())
 		t.Cleanup(func() { require.NoError(t, g.locks[i].Close()) })
 		g.db[i], err = sql.Open("mysql", node.DSN)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = g.db[i].Close() })
 	}
 	g.install(t)
-	g.exec(t, 0, "CREATE TABLE counters (k INT PRIMARY KEY, value BIGINT NOT NULL)",
-		"INSERT INTO counters SELECT seq, 0 FROM seq_0_to_9")
+	g.exec(t, 0, "CREATE TABLE counters (k INT PRIMARY KEY, value BIGINT NOT NULL, name VARCHAR(9) UNIQUE)",
+		"INSERT INTO counters SELECT seq, 0, CONCAT('Row ', seq) FROM seq_0_to_9")
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
 		{"no update is lost", noUpdateIsLost},
 		{"one holder on all nodes", oneHolderOnAllNodes},
+		{"rows of the caller's own table", rowsOfCallers},
+		{"rows that others write", rowsThatOthersWrite},
+		{"orders that are combined", ordersThatAreCombined},
+		{"claims", claimsOnAllNodes},
+		{"leaders", leadersOnAllNodes},
 		{"waits end", waitsEnd},
 		{"what cannot be kept is refused", whatCannotBeKeptIsRefused},
 		{"the first question has no answer", theFirstQuestionHasNoAnswer},
+		{"an answer that is old", anAnswerThatIsOld},
+		{"a node that has left", aNodeThatHasLeft},
 		{"a node cut off", aNodeCutOff}, // last
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, g) })
@@ -163,14 +170,17 @@ func (g *cluster) byLockTx(node int, m *txlock.Mutex[*sql.Tx], key int) error {
 	return tx.Commit()
 }
 
-// A Lock of two keys excludes on all nodes.
+// A Lock of two keys excludes on all nodes, and its token is larger than the last one of either.
 func oneHolderOnAllNodes(t *testing.T, g *cluster) {
-	var inside, granted atomic.Int64
+	var inside, granted, last atomic.Int64
 	var all sync.WaitGroup
 	for _, locks := range g.locks {
 		for caller := range 3 {
 			all.Go(func() {
 				m := locks.Mutex("a", "b")
+				if caller == 2 {
+					m = locks.Mutex("b")
+				}
 				for range tier.Pick(8, 8, 100) {
 					call := m.Lock
 					if caller == 0 {
@@ -188,6 +198,9 @@ func oneHolderOnAllNodes(t *testing.T, g *cluster) {
 					if inside.Add(1) != 1 {
 						t.Error("two inside")
 					}
+					if before := last.Swap(lock.Token()); before >= lock.Token() {
+						t.Errorf("token %d behind %d", lock.Token(), before)
+					}
 					time.Sleep(time.Millisecond)
 					inside.Add(-1)
 					if err := lock.Unlock(background); err != nil {
@@ -199,6 +212,17 @@ func oneHolderOnAllNodes(t *testing.T, g *cluster) {
 	}
 	all.Wait()
 	t.Logf("%d granted", granted.Load())
+}
+
+// holder is the session of a node that holds a lock of the cluster, and is idle.
+func (g *cluster) holder(t *testing.T, node int) (thread int64) {
+	t.Helper()
+	eventually.True(t, "the session that holds the fragment", func() bool {
+		return g.db[node].QueryRow("SELECT id FROM information_schema.processlist JOIN information_schema.innodb_trx "+
+			"ON id = trx_mysql_thread_id WHERE command = 'Sleep' AND user = 'root' AND trx_rows_modified > 0").Scan(
+			&thread) == nil
+	})
+	return thread
 }
 
 // A wait for a holder on another node ends with its context, and when the holder's session ends. A
@@ -239,12 +263,7 @@ func waitsEnd(t *testing.T, g *cluster) {
 		}
 		next <- lock
 	}()
-	var thread int64
-	eventually.True(t, "the session that holds the fragment", func() bool {
-		return g.db[0].QueryRow("SELECT id FROM information_schema.processlist JOIN information_schema.innodb_trx "+
-			"ON id = trx_mysql_thread_id WHERE command = 'Sleep' AND trx_rows_modified > 0").Scan(&thread) == nil
-	})
-	g.exec(t, 0, fmt.Sprintf("KILL %d", thread))
+	g.exec(t, 0, fmt.Sprintf("KILL %d", g.holder(t, 0)))
 	testbed.Receive(t, lock.Context().Done())
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	granted := testbed.Receive(t, next)
@@ -263,9 +282,8 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	refused(err)
 	_, err = locks.Semaphore("s", 2).TryLock(background)
 	refused(err)
-	_, err = locks.Rows("counters", "k", 1).TryLock(background)
-	refused(err)
-	_, err = txlock.New(mysql.New(g.db[0]), txlock.WithFencing()).Mutex("k").TryLock(background)
+	g.exec(t, 0, "CREATE TABLE keyless (k INT UNIQUE)", "INSERT INTO keyless VALUES (1)")
+	_, err = locks.Rows("keyless", "k", 1).TryLock(background)
 	refused(err)
 	alone, err := sql.Open("mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
 	require.NoError(t, err)
@@ -296,7 +314,6 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	_, err = txlock.New(mysql.New(g.db[0]), txlock.WithTable("old")).Mutex("k").TryLock(background)
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)
 	require.ErrorContains(t, err, "ADD COLUMN taken")
-	refused(locks.Election("e", "me").Lead(background, func(context.Context, int64) error { return nil }))
 }
 
 // A Locker that meets the server first in a transaction that another node has ended does not take
@@ -316,63 +333,4 @@ func theFirstQuestionHasNoAnswer(t *testing.T, g *cluster) {
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		return nil
 	}))
-}
-
-// A node that is cut off from the others commits nothing, and the holder there is told. The others
-// go on.
-func aNodeCutOff(t *testing.T, g *cluster) {
-	before := g.value(t, 0, 3)
-	lock, err := g.locks[0].Mutex("cut").Lock(background)
-	require.NoError(t, err)
-	entered, cut, worked := make(chan bool), make(chan bool), make(chan error, 1)
-	go func() {
-		worked <- g.locks[0].Mutex("cut work").Do(background, func(ctx context.Context, tx *sql.Tx) error {
-			err := increment(ctx, tx, 3)
-			close(entered)
-			for { // so that the lease does not end it
-				select {
-				case <-cut:
-					return err
-				case <-time.After(100 * time.Millisecond):
-					_, _ = tx.ExecContext(ctx, "SELECT 1")
-				}
-			}
-		})
-	}()
-	testbed.Receive(t, entered)
-	start := time.Now()
-	told := make(chan time.Duration, 1)
-	context.AfterFunc(lock.Context(), func() { told <- time.Since(start) })
-	granted := make(chan time.Duration, 1)
-	go func() {
-		other, err := g.locks[1].Mutex("cut").Lock(background)
-		granted <- time.Since(start)
-		if err == nil {
-			err = other.Unlock(background)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}()
-	require.NoError(t, g.End(background, servers.Isolated))
-	close(cut)
-	err = testbed.Receive(t, worked)
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorContains(t, err, "is unknown")
-	holder, others := testbed.Receive(t, told), testbed.Receive(t, granted)
-	t.Logf("the holder is told after %v, the majority grants after %v", holder, others)
-	require.Less(t, holder, others)
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	_, err = g.locks[0].Mutex("cut").TryLock(background)
-	require.ErrorContains(t, err, "does not reach the majority")
-
-	require.NoError(t, g.locks[1].Mutex("cut work").Do(background, func(ctx context.Context, tx *sql.Tx) error {
-		return increment(ctx, tx, 3)
-	}))
-	require.NoError(t, g.Promote(background))
-	require.NoError(t, g.Rejoin(background))
-	require.Equal(t, before+1, g.value(t, 0, 3))
-	lock, err = g.locks[0].Mutex("cut").Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
 }

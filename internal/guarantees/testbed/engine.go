@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +40,9 @@ type Engine struct {
 	Pooled   bool // through a pooler, which has connections of its own to the server
 	Pgpool   bool // the pooler is pgpool-II, which has a session for each client, and answers cancels late
 	Tells    bool // shows what an idle session says of itself
+
+	nodes    []*Engine    // of a cluster, if it is one, this one among them
+	fixtures atomic.Int64 // that have connected: see node
 
 	install sync.Once // of the lock table that all fixtures share
 	census  *census
@@ -207,6 +211,10 @@ func (e *Engine) AsAdmin(t *testing.T, query string) {
 	t.Helper()
 	_, err := e.Admin.Exec(query)
 	require.NoError(t, err)
+	for _, other := range e.nodes {
+		var one int // which waits until the node has what the query did
+		require.NoError(t, other.Admin.QueryRow("SELECT 1").Scan(&one))
+	}
 }
 
 // RefusesOldSnapshots says whether a transaction that locks a row which has changed since its

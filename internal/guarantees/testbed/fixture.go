@@ -78,6 +78,9 @@ func newFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], label string, siz
 	options ...txlock.Option,
 ) *Fixture[Tx] {
 	t.Helper()
+	if address == "" {
+		e = e.node()
+	}
 	f := &Fixture[Tx]{Client: c, Engine: e, Label: label, keys: map[string]string{}}
 	t.Cleanup(f.giveKeysBack)
 	if !e.Postgres {

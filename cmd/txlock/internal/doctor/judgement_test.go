@@ -71,8 +71,11 @@ func TestClusters(t *testing.T) {
 	}{
 		{"none", map[string]string{"wsrep_on": "OFF"}, OK, "no cluster"},
 		{"Galera", map[string]string{
-			"wsrep_on": "ON", "wsrep_cluster_name": "shop", "version": "10.11.18-MariaDB",
+			"wsrep_on": "ON", "wsrep_cluster_name": "shop", "version": "10.11.18-MariaDB", "wsrep_slave_threads": "1",
 		}, Note, `Galera cluster "shop"`},
+		{"Galera with parallel appliers", map[string]string{
+			"wsrep_on": "ON", "wsrep_cluster_name": "shop", "version": "10.11.18-MariaDB", "wsrep_slave_threads": "4",
+		}, Warning, `wsrep_slave_threads = 4: this is a node of Galera cluster "shop"`},
 		{"Galera of MySQL", map[string]string{"wsrep_on": "ON", "version": "8.0.42-33"}, Failure, "Galera"},
 		{"group, one primary", map[string]string{
 			"group_replication_single_primary_mode": "ON",
@@ -87,7 +90,7 @@ func TestClusters(t *testing.T) {
 			"group_replication_group_name":          "",
 		}, OK, "no cluster"},
 	} {
-		m := mysqlServer{global: c.variables, session: c.variables}
+		m := mysqlServer{config: &mysql.Config{}, global: c.variables, session: c.variables}
 		findings, err := m.lookAtCluster(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, c.want, findings[0].Severity, c.name)

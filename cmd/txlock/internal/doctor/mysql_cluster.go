@@ -93,12 +93,15 @@ func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
 	return one(Finding{Severity: OK, Found: "the server is in no cluster whose servers all take writes"}), nil
 }
 
+// appliers is how many threads of a node apply what others have written. The default is 1.
+const appliers = "wsrep_slave_threads"
+
 // lookAtGalera says what of txlock works on a node of Galera.
 func (m *mysqlServer) lookAtGalera(why string) Finding {
 	found := Finding{
 		Severity: Note, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s",
 			m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]),
-		Why: "locks of keys reach all nodes; Shared, Semaphore, Rows, claims, elections and tokens are refused. The " +
+		Why: "locks reach all nodes; Shared and Semaphore are refused. The " +
 			"holder of a Lock on a node that is cut off is told in time only with a lease below evs.suspect_timeout",
 	}
 	_, suspect, _ := strings.Cut(m.global["wsrep_provider_options"], "evs.suspect_timeout = ")
@@ -112,6 +115,12 @@ func (m *mysqlServer) lookAtGalera(why string) Finding {
 	case m.session["wsrep_on"] != "ON":
 		found.Severity, found.Why = Failure, "the session has wsrep_on = OFF, and keeps its writes from the other nodes"
 		found.Fix = advice("leave wsrep_on = ON in the sessions of txlock's user")
+	case m.global[appliers] != "1":
+		found.Severity, found.Found = Warning, appliers+" = "+m.global[appliers]+": "+found.Found
+		found.Why = "where another node writes a row that a session has locked, or changed, beside its locks, this " +
+			"node may hang until it is killed: one applier waits for the row, and the end of the session for " +
+			"another applier that waits for the first. " + found.Why
+		found.Fix = m.set(appliers, "1")
 	}
 	return found
 }

@@ -78,7 +78,8 @@ func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool)
 		return 0, true, nil
 	}
 	if c.galera && err == nil && len(column) == 1 {
-		_, err = c.conn.ExecContext(ctx, sqltext.CertifySQL(c.table, "", []dialects.Value{{Text: column[0]}}))
+		_, err = c.conn.ExecContext(ctx, sqltext.CertifySQL(c.table, "slot", "taken", "",
+			[]dialects.Value{{Text: column[0]}}))
 		if server.IsDeadlock(err) { // another client was first
 			return 0, true, nil
 		}
