@@ -18,9 +18,9 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// plainConn is the channel of a connection of any driver for PostgreSQL. Of the driver it asks nothing
-// but what database/sql does: statements, and what came of them. So it does not know the session's
-// state, which is Open until an error says otherwise.
+// plainConn is the channel of a connection of any driver for PostgreSQL. Of the driver it asks
+// nothing but what database/sql does: statements, and what came of them. So it does not know the
+// session's state, which is Open until an error says otherwise.
 type plainConn struct {
 	conn  sqldriver.Conn // below all wrappers
 	db    *sql.DB        // has that connection alone
@@ -104,7 +104,8 @@ const behindTag = "/* behind it */ "
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return p.ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
-			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
+			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
+			"and pid <> pg_backend_pid()", tag))
 	}
 }
 

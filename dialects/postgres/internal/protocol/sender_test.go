@@ -99,7 +99,8 @@ func TestSender(t *testing.T) {
 // What is behind a savepoint is undone to it, and safe is called when it is set.
 func TestSenderBehindSavepoint(t *testing.T) {
 	s := connect(t)
-	require.NoError(t, s.Exec(t.Context(), "create temp table words (word text); begin; insert into words values ('a')"))
+	require.NoError(t, s.Exec(t.Context(), "create temp table words (word text)"))
+	require.NoError(t, s.Exec(t.Context(), "begin; insert into words values ('a')"))
 	savepoint, release := sqltext.Silent("savepoint s"), sqltext.Silent("release savepoint s")
 	safe := 0
 	fly := func(work sqltext.Statement, args ...any) ([][]string, error) {
