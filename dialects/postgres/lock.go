@@ -63,6 +63,11 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	case on.blind:
 		return got, nil
 	}
+	return p.read(request, on, columns)
+}
+
+// read judges the answers, and reads what comes with the rows.
+func (p plan) read(request dialects.Request, on terms, columns [][]string) (got dialects.Grant, err error) {
 	if p.done >= 0 && server.IsTrue(columns[p.done][0]) {
 		return got, errFound
 	}
@@ -219,55 +224,56 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		}
 		return columns, err
 	}
-	unsure := false
+	unsure, unsent := false, false
 	if request.Permit != nil {
 		got, unsure, err = guarded.takePermit(ctx, request, on, send)
 	} else {
 		on.blind = q.Blind || f != nil
 		got, err = guarded.await(ctx, request, on, send)
 	}
-	unsent := false
 	if f != nil {
-		got.Affected, err = f.affected, f.result(request.Exec.Context, err)
-		unsent = f.unsent
+		got.Affected, unsent, err = f.affected, f.unsent, f.result(request.Exec.Context, err)
 	}
 	switch state := server.State(failed); {
 	case state == server.NoTransaction, !unsent && (flight{}).isBroken(failed):
 		return got, dialects.Lost(err)
 	case state == server.AbortedBefore, failed != nil && state == "" && answered == 0: // no savepoint is set
 		return got, err
-	}
-	// The flight has released the savepoint, or has left it to the end of a Nest. A try that missed
-	// has taken nothing.
-	if failed == nil && request.Permit == nil {
+	case failed == nil && request.Permit == nil:
+		// The flight has released the savepoint, or has left it to the end of a Nest. A try that
+		// missed has taken nothing.
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if err == nil {
-		_, err = q.Run(clean, sqltext.Script{client.ReleaseWait})
-		return got, dialects.Lost(err)
+	if err != nil {
+		return got, q.undo(clean, request, on, err, unsure, unsent)
 	}
-	// This gives back also what was locked, and every setting its value, unless it was a statement
-	// of the caller's that has failed. It takes two trips: before the rollback, nothing else can be
-	// prepared. The last statement has no snapshot; see dropSnapshot.
+	_, err = q.Run(clean, sqltext.Script{client.ReleaseWait})
+	return got, dialects.Lost(err)
+}
+
+// undo gives back what was locked before err, and every setting its value, unless it was a
+// statement of the caller's that has failed. It takes two trips: before the rollback, nothing else
+// can be prepared. The last statement has no snapshot; see dropSnapshot.
+func (q querier) undo(ctx context.Context, request dialects.Request, on terms, err error, unsure, unsent bool) error {
 	undo := client.UndoWait
 	var work *dialects.StatementError
 	if errors.As(err, &work) && !unsent {
 		undo = sqltext.Silent("rollback to " + on.nest)
 	}
-	_, undone := q.Run(clean, sqltext.Script{undo})
+	_, undone := q.Run(ctx, sqltext.Script{undo})
 	if undone == nil && unsure {
-		undone = q.unqueue(clean, request)
+		undone = q.unqueue(ctx, request)
 	}
 	if undone == nil {
 		if work == nil {
-			err = q.explain(clean, request, err)
+			err = q.explain(ctx, request, err)
 		}
-		_, undone = q.Run(clean, sqltext.Script{client.ReleaseWait})
+		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
 	}
 	if undone != nil {
-		return got, dialects.Lost(errors.Join(err, undone))
+		return dialects.Lost(errors.Join(err, undone))
 	}
-	return got, err
+	return err
 }

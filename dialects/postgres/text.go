@@ -75,62 +75,11 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 	}
 	set, restore := settingsOf(request, on)
 	p.add(set)
-	if on.isShort(request) {
-		if request.Marker != nil {
-			done, err := doneStatement(request)
-			if err != nil {
-				return p, err
-			}
-			p.done = p.add(done)
-		}
-		short, err := shortScript(request, on)
-		if err != nil {
-			return p, err
-		}
-		p.settings = len(p.Script)
-		p.Script = append(p.Script, short...)
-	} else {
-		rows, err := rowsOf(request)
-		if err != nil {
-			return p, err
-		}
-		p.add(legacyStatement(request, on.as))
-		p.add(gateStatement(request))
-		p.turnstiles = p.add(turnstileStatement(request, on.as))
-		p.add(rowStatement(request, rows, on))
+	if err := p.lockRows(request, on); err != nil {
+		return p, err
 	}
-	p.rows = len(p.Script) - 1
-	if on.as == guest && request.Try {
-		p.add(passedLabel(request))
-	}
-	if request.Fence != "" {
-		fence, err := fenceOf(request.Fence)
-		if err != nil {
-			return p, err
-		}
-		if on.as != owner {
-			p.add(fence.runVerdict(request.Try))
-		}
-		p.token = p.add(fence.token(request.Tokens))
-	}
-	if request.Marker != nil {
-		mark, err := markStatement(request, on)
-		if err != nil {
-			return p, err
-		}
-		if on.as == owner {
-			p.marker = p.add(mark)
-		} else {
-			p.add(markVerdict(mark))
-		}
-	}
-	if request.Claim != nil {
-		claim, err := claimScript(request, on)
-		if err != nil {
-			return p, err
-		}
-		p.Script = append(p.Script, claim...)
-		p.claim = len(p.Script) - 1
+	if err := p.addRest(request, on); err != nil {
+		return p, err
 	}
 	p.add(restore)
 	switch {
@@ -142,6 +91,69 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 		p.add(dropSnapshot)
 	}
 	return p, nil
+}
+
+func (p *plan) lockRows(request dialects.Request, on terms) error {
+	if on.isShort(request) {
+		if request.Marker != nil {
+			done, err := doneStatement(request)
+			if err != nil {
+				return err
+			}
+			p.done = p.add(done)
+		}
+		short, err := shortScript(request, on)
+		p.settings = len(p.Script)
+		p.Script = append(p.Script, short...)
+		p.rows = len(p.Script) - 1
+		return err
+	}
+	rows, err := rowsOf(request)
+	if err != nil {
+		return err
+	}
+	p.add(legacyStatement(request, on.as))
+	p.add(gateStatement(request))
+	p.turnstiles = p.add(turnstileStatement(request, on.as))
+	p.rows = p.add(rowStatement(request, rows, on))
+	if on.as == guest && request.Try {
+		p.add(passedLabel(request))
+	}
+	return nil
+}
+
+// addRest draws a token, writes a marker, changes a claim.
+func (p *plan) addRest(request dialects.Request, on terms) error {
+	if request.Fence != "" {
+		fence, err := fenceOf(request.Fence)
+		if err != nil {
+			return err
+		}
+		if on.as != owner {
+			p.add(fence.runVerdict(request.Try))
+		}
+		p.token = p.add(fence.token(request.Tokens))
+	}
+	if request.Marker != nil {
+		mark, err := markStatement(request, on)
+		if err != nil {
+			return err
+		}
+		if on.as == owner {
+			p.marker = p.add(mark)
+		} else {
+			p.add(markVerdict(mark))
+		}
+	}
+	if request.Claim != nil {
+		claim, err := claimScript(request, on)
+		if err != nil {
+			return err
+		}
+		p.Script = append(p.Script, claim...)
+		p.claim = len(p.Script) - 1
+	}
+	return nil
 }
 
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the

@@ -39,9 +39,9 @@ var (
 // MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const MarkSetting = "txlock.held"
 
-// proofOf fails by a division by zero in any transaction but the one that holds the mark, and undoes
-// GuardSQL. It is one statement, because each costs the server as much as a lock. Its failure takes
-// back what it has set.
+// proofOf fails by a division by zero in any transaction but the one that holds the mark, and
+// undoes GuardSQL. It is one statement, because each costs the server as much as a lock. Its
+// failure takes back what it has set.
 func proofOf(mark string) string {
 	return "select 1 / (current_setting('" + MarkSetting + "', true) is not distinct from " + mark + ")::int, " +
 		unguardColumn

@@ -9,12 +9,24 @@ import (
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 )
 
+// single is a connection of a driver's as a sql.DB of its own.
+type single struct{ wrapped.Statements }
+
+// Connect implements driver.Connector.
+func (s single) Connect(context.Context) (sqldriver.Conn, error) { return s, nil }
+
+// Driver implements driver.Connector. Nobody asks for it.
+func (s single) Driver() sqldriver.Driver { return nil }
+
+// Close implements driver.Conn. The connection is closed where it comes from.
+func (s single) Close() error { return nil }
+
 // lent is a connection of a sql.DB in a transaction of ours. It presents that transaction as a
 // *sql.Tx, by a sql.DB of its own with this one connection. In the caller's sql.DB, to begin and to
 // commit would each cost a round trip of their own. Statements go through what the caller has
 // wrapped around the connection; BEGIN, COMMIT and ROLLBACK do not.
 type lent struct {
-	wrapped.Statements
+	single
 	db     *sql.DB
 	direct channel     // for who has the connection alone, as its Tx has
 	over   atomic.Bool // the library ends the transaction; what the *sql.Tx sends does not
@@ -25,7 +37,7 @@ type lent struct {
 func lend(ctx context.Context, through wrapped.Statements, direct channel) (
 	l *lent, pooled *sql.Conn, tx *sql.Tx, err error,
 ) {
-	l = &lent{Statements: through, direct: direct}
+	l = &lent{single: single{through}, direct: direct}
 	l.db = sql.OpenDB(l)
 	life := context.WithoutCancel(ctx) // at its end database/sql would roll back
 	if pooled, err = l.db.Conn(life); err == nil {
@@ -37,14 +49,8 @@ func lend(ctx context.Context, through wrapped.Statements, direct channel) (
 // Connect implements driver.Connector.
 func (l *lent) Connect(context.Context) (sqldriver.Conn, error) { return l, nil }
 
-// Driver implements driver.Connector. Nobody asks for it.
-func (l *lent) Driver() sqldriver.Driver { return nil }
-
 // BeginTx implements driver.ConnBeginTx. The transaction has begun before.
 func (l *lent) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, error) { return l, nil }
-
-// Close implements driver.Conn. The connection is closed where it comes from.
-func (l *lent) Close() error { return nil }
 
 // ended refuses a statement behind the end of the transaction, as openTx does.
 func (l *lent) ended() error {

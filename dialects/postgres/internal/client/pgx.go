@@ -19,7 +19,7 @@ type pgxConn struct {
 	mode    pgx.QueryExecMode
 	byText  bool                          // statements travel as one text
 	backend *backend                      // nil: cancel requests interrupt
-	alone   func(work func() error) error // runs work while nobody else uses the connection; nil: nobody does
+	alone   func(work func() error) error // runs work while nobody else uses the connection; nil: as it is
 }
 
 // kept is what the library knows of a connection as long as the connection lives.
@@ -66,7 +66,9 @@ func (c *pgxConn) use(work func() error) error {
 }
 
 // send leaves statements of the caller's to pgx, unless they must come behind a savepoint.
-func (c *pgxConn) send(ctx context.Context, s sqltext.Script, undo string, safe func()) (columns [][]string, err error) {
+func (c *pgxConn) send(ctx context.Context, s sqltext.Script, undo string, safe func()) (
+	columns [][]string, err error,
+) {
 	err = c.use(func() (err error) {
 		switch work := s.Works(); {
 		case !c.past.Serves() || work && safe == nil:

@@ -3,10 +3,10 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"time"
@@ -18,11 +18,13 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// plainConn is the channel of a connection of any driver for PostgreSQL. Of the driver it asks nothing
-// but what database/sql does: statements, and what came of them. So it does not know the session's
-// state, which is Open until an error says otherwise.
+// plainConn is the channel of a connection of any driver for PostgreSQL. Of the driver it asks
+// nothing but what database/sql does: statements, and what came of them. So it does not know the
+// session's state, which is Open until an error says otherwise.
 type plainConn struct {
 	conn  sqldriver.Conn // below all wrappers
+	db    *sql.DB        // has that connection alone
+	own   *sql.Conn
 	alone func(work func() error) error
 
 	socket net.Conn        // nil: not known
@@ -39,12 +41,25 @@ type plainConn struct {
 	over   bool // the server has ended the transaction
 }
 
-func newPlainConn(conn sqldriver.Conn, alone func(work func() error) error) *plainConn {
-	l := &plainConn{conn: conn, alone: alone, socket: wrapped.Socket(conn), backend: &backend{}}
+func newPlainConn(conn sqldriver.Conn, alone func(work func() error) error) (l *plainConn, err error) {
+	l = &plainConn{
+		conn: conn, db: sql.OpenDB(single{wrapped.Statements{Conn: conn}}), alone: alone,
+		socket: wrapped.Socket(conn), backend: &backend{},
+	}
 	if l.socket == nil {
 		l.life, l.end = context.WithCancel(context.Background())
 	}
-	return l
+	l.own, err = l.db.Conn(context.Background())
+	return l, err
+}
+
+// close closes what presents the connection, which lives on.
+func (l *plainConn) close() {
+	_ = l.own.Close()
+	_ = l.db.Close()
+	if l.end != nil {
+		l.end()
+	}
 }
 
 // lineTo runs scripts on a connection that was just taken from its pool. Where no socket tells
@@ -89,7 +104,8 @@ const behindTag = "/* behind it */ "
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return p.ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
-			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
+			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
+			"and pid <> pg_backend_pid()", tag))
 	}
 }
 
@@ -153,7 +169,7 @@ func (l *plainConn) within(ctx context.Context) context.Context {
 // of each. One that prepares every query gets an error of the server, once for each pool.
 func (l *plainConn) takesSeveral(ctx context.Context) (can bool, err error) {
 	err = l.hold(ctx, func(ctx context.Context) error {
-		columns, err := query(ctx, l.conn, "select 1; select 2", nil)
+		columns, err := firstColumnsOf(l.own.QueryContext(ctx, "select 1; select 2"))
 		if err == nil || server.State(err) != "" {
 			can = err == nil && len(columns) == 2
 			return nil
@@ -203,7 +219,7 @@ func (l *plainConn) together(ctx context.Context, s sqltext.Script) (columns [][
 	if l.tag != "" && s.Works() && !s[0].Opens {
 		text = behindTag + text
 	}
-	results, err := query(ctx, l.conn, l.tag+text, nil)
+	results, err := firstColumnsOf(l.own.QueryContext(ctx, l.tag+text))
 	for _, statement := range s {
 		switch {
 		case statement.Silent:
@@ -224,7 +240,7 @@ func (l *plainConn) together(ctx context.Context, s sqltext.Script) (columns [][
 
 func (l *plainConn) oneByOne(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	for _, statement := range s {
-		results, err := query(ctx, l.conn, statement.SQL, statement.Args)
+		results, err := firstColumnsOf(l.own.QueryContext(ctx, statement.SQL, statement.Values()...))
 		if err != nil {
 			return columns, err
 		}
@@ -237,7 +253,10 @@ func (l *plainConn) oneByOne(ctx context.Context, s sqltext.Script) (columns [][
 }
 
 func (l *plainConn) Exec(ctx context.Context, statements string) error {
-	err := l.hold(ctx, func(ctx context.Context) error { return exec(ctx, l.conn, statements) })
+	err := l.hold(ctx, func(ctx context.Context) error {
+		_, err := l.own.ExecContext(ctx, statements)
+		return err
+	})
 	l.note(err)
 	return err
 }
@@ -302,102 +321,4 @@ func (l *plainConn) Told() string {
 		}
 	}
 	return ""
-}
-
-// query is the first column of each statement that returns rows.
-func query(ctx context.Context, conn sqldriver.Conn, text string, args []string) ([][]string, error) {
-	values := valuesOf(args)
-	if queryer, ok := conn.(sqldriver.QueryerContext); ok {
-		rows, err := queryer.QueryContext(ctx, text, values)
-		if err == nil {
-			return read(rows)
-		}
-		if !errors.Is(err, sqldriver.ErrSkip) {
-			return nil, err
-		}
-	}
-	stmt, err := prepare(ctx, conn, text)
-	if err != nil {
-		return nil, err
-	}
-	defer stmt.Close()
-	queryer, ok := stmt.(sqldriver.StmtQueryContext)
-	if !ok {
-		return nil, fmt.Errorf("%T takes no context, so nothing could end a wait", stmt)
-	}
-	rows, err := queryer.QueryContext(ctx, values)
-	if err != nil {
-		return nil, err
-	}
-	return read(rows)
-}
-
-// exec runs statements in one simple query.
-func exec(ctx context.Context, conn sqldriver.Conn, statements string) error {
-	if execer, ok := conn.(sqldriver.ExecerContext); ok {
-		if _, err := execer.ExecContext(ctx, statements, nil); !errors.Is(err, sqldriver.ErrSkip) {
-			return err
-		}
-	}
-	_, err := query(ctx, conn, statements, nil)
-	return err
-}
-
-func prepare(ctx context.Context, conn sqldriver.Conn, text string) (sqldriver.Stmt, error) {
-	if preparer, ok := conn.(sqldriver.ConnPrepareContext); ok {
-		return preparer.PrepareContext(ctx, text)
-	}
-	return conn.Prepare(text)
-}
-
-func valuesOf(args []string) []sqldriver.NamedValue {
-	values := make([]sqldriver.NamedValue, len(args))
-	for i, arg := range args {
-		values[i] = sqldriver.NamedValue{Ordinal: i + 1, Value: arg}
-	}
-	return values
-}
-
-func read(rows sqldriver.Rows) (columns [][]string, err error) {
-	defer rows.Close()
-	for {
-		if names := rows.Columns(); len(names) > 0 {
-			column, err := readColumn(rows, len(names))
-			if err == nil || len(column) > 0 {
-				columns = append(columns, column)
-			}
-			if err != nil {
-				return columns, err
-			}
-		} else if err := rows.Next(nil); err != nil && !errors.Is(err, io.EOF) {
-			return columns, err
-		}
-		next, ok := rows.(sqldriver.RowsNextResultSet)
-		if !ok || !next.HasNextResultSet() {
-			return columns, nil
-		}
-		if err := next.NextResultSet(); err != nil {
-			return columns, err
-		}
-	}
-}
-
-func readColumn(rows sqldriver.Rows, width int) (column []string, err error) {
-	row := make([]sqldriver.Value, width)
-	for {
-		if err := rows.Next(row); err != nil {
-			if errors.Is(err, io.EOF) {
-				return column, nil
-			}
-			return column, err
-		}
-		switch value := row[0].(type) {
-		case nil:
-			column = append(column, "")
-		case []byte:
-			column = append(column, string(value))
-		default:
-			column = append(column, fmt.Sprint(value))
-		}
-	}
 }

@@ -113,7 +113,7 @@ func (c *sqlConn) GiveBack() {
 		c.Destroy()
 	}
 	_ = c.pooled.Close()
-	if c.plain != nil && c.plain.end != nil {
-		c.plain.end()
+	if c.plain != nil {
+		c.plain.close()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -97,7 +98,9 @@ func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 	if !ok {
 		return Line{}, fmt.Errorf("bug: %T is no connection of a driver", below)
 	}
-	c.plain = newPlainConn(conn, c.alone)
+	if c.plain, err = newPlainConn(conn, c.alone); err != nil {
+		return Line{}, err
+	}
 	direct := *c.plain
 	direct.alone = func(work func() error) error { return work() }
 	c.channel, c.direct = c.plain, &direct
@@ -222,38 +225,43 @@ func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][
 		if err != nil {
 			return columns, err
 		}
-		column, err := firstColumn(ctx, tx, text, options...)
+		results, err := firstColumnsOf(tx.QueryContext(ctx, text, options...))
 		if err != nil {
 			return columns, err
 		}
-		columns = append(columns, column)
+		columns = append(columns, slices.Concat(results...))
 	}
 	return columns, nil
 }
 
-func firstColumn(ctx context.Context, tx *sql.Tx, text string, options ...any) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, text, options...)
+// firstColumnsOf reads the first column of each statement that returns rows.
+func firstColumnsOf(rows *sql.Rows, err error) (columns [][]string, failed error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	var value sql.RawBytes
-	row := []any{&value}
-	for len(row) < len(names) {
-		row = append(row, new(sql.RawBytes))
-	}
-	var column []string
-	for rows.Next() {
-		if err := rows.Scan(row...); err != nil {
-			return nil, err
+	for more := true; more; more = rows.NextResultSet() {
+		names, err := rows.Columns()
+		if err != nil {
+			return columns, err
 		}
-		column = append(column, string(value))
+		var value sql.RawBytes
+		row := []any{&value}
+		for len(row) < len(names) {
+			row = append(row, new(sql.RawBytes))
+		}
+		var column []string
+		for rows.Next() {
+			if err := rows.Scan(row...); err != nil {
+				return columns, err
+			}
+			column = append(column, string(value))
+		}
+		if len(names) > 0 && (rows.Err() == nil || len(column) > 0) {
+			columns = append(columns, column)
+		}
 	}
-	return column, rows.Err()
+	return columns, rows.Err()
 }
 
 // Close does nothing: the pool is the caller's.

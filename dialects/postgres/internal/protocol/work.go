@@ -19,11 +19,11 @@ var errLeft = errors.New("an argument rewrites the text, or is too large to trav
 const maxBytes = 1 << 16
 
 // Fly is Run for a script that begins with a savepoint, and has statements of the caller's. They
-// must fail behind the savepoint. pgx would prepare one that it does not know ahead of all. So it is
-// sent like the library's own, with its arguments as pgx encodes them. For their types the server is
-// asked once, behind the lock, which takes a trip more: to read a statement, it locks the tables in
-// it, which the lock's holder may want next. When they have changed since, the statement may fail
-// once, as one of pgx's own does that was prepared before.
+// must fail behind the savepoint. pgx would prepare one that it does not know ahead of all. So it
+// is sent like the library's own, with its arguments as pgx encodes them. For their types the
+// server is asked once, behind the lock, which takes a trip more: to read a statement, it locks the
+// tables in it, which the lock's holder may want next. When they have changed since, the statement
+// may fail once, as one of pgx's own does that was prepared before.
 //
 // A statement that the server does not know, or whose arguments do not fit it, is refused when all
 // in front of the caller's has run: see [sqltext.RefusedError].
@@ -79,9 +79,10 @@ func (s *Sender) encode(script sqltext.Script) (args []arguments, unknown sqltex
 			continue
 		}
 		types, known := s.types[statement.SQL]
+		known = known || len(statement.Work.Args) == 0
 		var b pgx.ExtendedQueryBuilder
 		description := pgconn.StatementDescription{ParamOIDs: types}
-		if err := b.Build(s.conn.TypeMap(), &description, statement.Work.Args); err != nil || !known && len(statement.Work.Args) > 0 {
+		if err := b.Build(s.conn.TypeMap(), &description, statement.Work.Args); err != nil || !known {
 			unknown, why = append(unknown, statement), cmp.Or(why, err)
 		}
 		args[i] = arguments{values: b.ParamValues, types: types, formats: b.ParamFormats}
