@@ -22,16 +22,11 @@ type seat[Tx any] struct {
 func (s *seat[Tx]) String() string { return "the election " + strconv.Quote(truncate(s.election)) }
 func (s *seat[Tx]) call() Call     { return Call{Column: electionColumn, Names: []string{s.election}} }
 
-// request names the line in which candidates wait. The term comes with the seat: a candidate that
-// is stopped in between must not draw a later one than its successor has.
-func (s *seat[Tx]) request(ctx context.Context, connected bool) (request dialects.Request, err error) {
-	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
-	defer cancel()
-	found, err := s.locker.find(ctx, connected)
-	if err == nil {
-		request = dialects.Request{Fence: found.Name, Values: []dialects.Value{{Text: s.hash}}}
-	}
-	return request, err
+// request names the line in which candidates wait. Nothing is looked up in front of it: a crowd of
+// candidates would take as many connections. The term comes with the seat: a candidate that is
+// stopped in between must not draw a later one than its successor has.
+func (s *seat[Tx]) request(context.Context, bool) (dialects.Request, error) {
+	return dialects.Request{Fence: s.locker.config.table, Values: []dialects.Value{{Text: s.hash}}}, nil
 }
 
 // queueAndBegin lets one candidate of each election go on at the server, which keeps its place as
@@ -49,7 +44,7 @@ func (s *seat[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, req
 			only.Leave()
 		}
 	}()
-	if err = s.find(wait, request.Fence); err != nil {
+	if request.Fence, err = s.find(wait); err != nil {
 		return g, err
 	}
 	found = true // and begin leaves the place
@@ -58,14 +53,18 @@ func (s *seat[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, req
 	return s.locker.begin(ctx, wait, of, request, only)
 }
 
-// find finds the rows of the election, or makes them. The Locker does not remember them: their
-// table may have been made anew, and the seat be another's.
-func (s *seat[Tx]) find(ctx context.Context, table string) (err error) {
+// find finds the lock table and the rows of the election, or makes these. The Locker does not
+// remember the rows: their table may have been made anew, and the seat be another's.
+func (s *seat[Tx]) find(ctx context.Context) (table string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
+	found, err := s.locker.find(ctx, false)
+	if err != nil {
+		return "", err
+	}
 	named := s.locker.config.named(dialects.KindElection, s.election)
-	s.rows, err = s.locker.driver.Rows(ctx, table, named, dialects.Parts, true)
-	return err
+	s.rows, err = s.locker.driver.Rows(ctx, found.Name, named, dialects.Parts, true)
+	return found.Name, err
 }
 
 func (s *seat[Tx]) invalidate(err error) bool { return s.locker.invalidate(err) }

@@ -90,7 +90,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], e
 func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
 	request, err := m.request(ctx, try, connected)
 	request.Work, request.Lease = work, m.locker.config.lease
-	if err != nil || !m.locker.config.fencing {
+	if err != nil || !m.locker.config.fencing || request.Fence != "" {
 		return request, err
 	}
 	found, err := m.locker.find(ctx, connected)
