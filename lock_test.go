@@ -875,6 +875,7 @@ var notOnGalera = map[string][]string{
 		"any order may leave a batch that waits for its lock, and the others keep their place",
 	},
 	"KILL QUERY, also by the end of a context, rolls the transaction back": {
+		"a cancel that races with the grant leaves the caller's transaction usable",
 		"the lease is kept, on both sides",
 		"an Exec that ends in the work of a Do, in its wait or behind it, leaves that Do going",
 	},

@@ -68,7 +68,7 @@ func (d *Driver) lockRows(ctx context.Context, at place, request dialects.Reques
 
 // slotsOfRows are the slots of the primary keys of the rows that request names, each once, in
 // ascending order. The texts of the keys are the server's, so they are the same however a caller
-// spells a value, and by whichever column. Tables of one name in two databases share slots.
+// spells a value, and by whichever column.
 func (d *Driver) slotsOfRows(ctx context.Context, at place, request dialects.Request, n int) ([]dialects.Value, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
@@ -91,17 +91,20 @@ func (d *Driver) slotsOfRows(ctx context.Context, at place, request dialects.Req
 	for _, column := range columns {
 		key += ", HEX(`" + strings.ReplaceAll(column[4], "`", "``") + "`)" // 4: Column_name
 	}
-	between := key + "), "
+	between := key + "), DATABASE(), "
 	lines, err := server.Grid(ctx, at, "(SELECT "+between+strings.Join(selects, ") UNION ALL (SELECT "+between)+")")
 	if err != nil {
 		return nil, server.Classify(err, request)
 	}
-	name := strings.ToLower(table[strings.LastIndex("."+table, ".`"):])
 	var existing []string
 	var slots []int
 	for _, line := range lines {
-		existing = append(existing, line[1])
-		slots = append(slots, dialects.SlotOf(name+" "+line[0], n))
+		existing = append(existing, line[2])
+		name := table
+		if !strings.Contains(table, "`.`") {
+			name = "`" + strings.ReplaceAll(line[1], "`", "``") + "`." + table
+		}
+		slots = append(slots, dialects.SlotOf(strings.ToLower(name)+" "+line[0], n))
 	}
 	if existing = valuesOf(request, existing); len(existing) < len(request.Values) {
 		return nil, missing.Rows(request, existing)

@@ -69,7 +69,7 @@ func startGaleraNode(ctx context.Context, found programs, kind Kind, provider st
 	}
 	settings := append(galeraNode(provider, "127.0.0.1:"+strconv.Itoa(at), all,
 		"ist.recv_addr=127.0.0.1:"+strconv.Itoa(ist)),
-		"--max-connections=1000", "--wsrep-sst-method=copy", "--wsrep-node-name=node"+strconv.Itoa(at))
+		"--wsrep-sst-method=copy", "--wsrep-node-name=node"+strconv.Itoa(at))
 	var join []string
 	node, err := startPrivate(ctx, inMemory(), func(folder string, port int) plan {
 		made := found.plan(folder, port, kind, Options{Settings: settings})
