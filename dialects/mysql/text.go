@@ -72,7 +72,7 @@ func maxTimeHint(limit time.Duration) string {
 	return fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
 }
 
-// limitSQL is what limits a statement: in front of it, and behind its SELECT. There is no limit of 0.
+// limitSQL is what limits a statement: in front of it, and behind its SELECT. 0 is no limit.
 func limitSQL(limit time.Duration) (prefix, hint string) {
 	if limit == 0 {
 		return "", ""

@@ -200,6 +200,12 @@ func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	} else { // only of the nested Do, whose error the work may swallow
 		log.One(t, "WARN", "lost a lock")
 	}
+	require.Error(t, f.Locks.Mutex(f.Key("deadlock")).Do(background, func(ctx context.Context, tx Tx) error {
+		_ = deadlock(t, f, ctx, tx, table)
+		_ = f.Exec(ctx, tx, "UPDATE "+table+" SET n = 100 WHERE id = 6")
+		return f.End(ctx, tx, true)
+	}), "it commits by itself")
+	require.Zero(t, f.Total(t, "SELECT n FROM "+table+" WHERE id = 6"))
 }
 
 // SwallowedError shows that work that swallows a failed statement is not reported as done when

@@ -11,8 +11,9 @@ import (
 
 // identitySQL asks who the server is, with what else is known once. A server leaves out the
 // variables that it does not have.
-const identitySQL = "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'performance_schema', " +
-	"'log_bin', 'binlog_format', 'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
+const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
+	"'version', 'version_comment', 'performance_schema', 'log_bin', 'binlog_format', 'wsrep_on', " +
+	"'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
 
 // Identify refuses a server that is known not to exclude. It asks until one was not refused, and
 // then no more: all servers of a pool are alike. It comes before the first lock, on the connection

@@ -143,9 +143,14 @@ func (c *lentConn) Close() error { return nil }
 // BeginTx implements driver.ConnBeginTx.
 func (c *lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
 
-// Commit implements driver.Tx, for work that ends the transaction itself: the session's end then
-// finds that its savepoint is gone.
-func (c *lentConn) Commit() error { return c.send("COMMIT") }
+// Commit implements driver.Tx, for work that ends the transaction itself. It commits none but the
+// one that took the lock. The session's end then finds that its savepoint is gone.
+func (c *lentConn) Commit() error {
+	if err := c.send(Release); err != nil {
+		return err
+	}
+	return c.send("COMMIT")
+}
 
 // Rollback implements driver.Tx.
 func (c *lentConn) Rollback() error { return c.send("ROLLBACK") }

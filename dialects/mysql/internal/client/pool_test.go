@@ -17,7 +17,9 @@ func TestPoolLimit(t *testing.T) {
 }
 
 func TestLeavesSettings(t *testing.T) {
-	for _, plain := range []string{"SAVEPOINT mine", "-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1"} {
+	for _, plain := range []string{
+		"SAVEPOINT mine", "-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1",
+	} {
 		require.True(t, leavesSettings(plain), plain)
 	}
 	for _, other := range []string{
