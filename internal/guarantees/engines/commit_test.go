@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/wire"
 )
 
 // A server that has become read-only refuses the commit of what was written before.
@@ -52,6 +53,34 @@ func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.T
 	f.Free(t, f.Key("refused"))
 	require.NoError(t, insert(func() {}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// A connection that breaks while the end of a Do is on its way leaves nobody in doubt where COMMIT
+// was not sent: that is so where statements travel one by one.
+func TestCommitOnABrokenConnection(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
+		for _, c := range testbed.MySQLSQL {
+			t.Run(c.Name, func(t *testing.T) {
+				proxy, err := wire.Listen(e.Address())
+				require.NoError(t, err)
+				defer proxy.Close()
+				f := testbed.NewSizedFixture(t, e, c, 2, proxy.Addr())
+				table := f.MakeTable(t, "id int primary key")
+				err = f.Locks.Mutex(f.Key("broken")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+					defer proxy.Behave(wire.Network{Reset: true})
+					return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+				})
+				require.ErrorIs(t, err, txlock.ErrLost)
+				if c.Name == testbed.MySQLSQL[0].Name {
+					require.ErrorContains(t, err, "broke before COMMIT, so nothing is committed")
+				} else {
+					require.ErrorContains(t, err, "whether it took place is unknown")
+				}
+				require.NotContains(t, err.Error(), "not sent", "what is said of the way back is no word on COMMIT")
+				require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+			})
+		}
+	})
 }
 
 // ordinaryUser is a user of the fixture who has no privileges but those that locks take.

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -19,14 +18,24 @@ type Link struct {
 }
 
 // Joined is a query of several statements.
-func Joined(statements ...string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(statements), isEmpty), "; ")
-}
+func Joined(statements ...string) string { return strings.Join(given(statements), "; ") }
 
-func isEmpty(statement string) bool { return statement == "" }
+// given are the statements that are not empty.
+func given(statements []string) []string {
+	return slices.DeleteFunc(slices.Clone(statements), func(text string) bool { return text == "" })
+}
 
 // ErrUnsent says that the last statements were not sent.
 var ErrUnsent = errors.New("what comes behind was not sent")
+
+// unsent is an error that is ErrUnsent, and does not say so: on the way out of a COMMIT whose
+// outcome is unknown it would be taken for a word on that.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
+
+// Is implements what errors.Is asks for.
+func (unsent) Is(target error) bool { return target == ErrUnsent }
 
 // Run returns how many rows the last statement has affected. The error may be ErrUnsent.
 func (l Link) Run(ctx context.Context, statements ...string) (affected int64, err error) {
@@ -56,13 +65,11 @@ func (l Link) send(statements []string, send func(query string) error) error {
 	if l.Several {
 		return send(Joined(statements...))
 	}
+	statements = given(statements)
 	for i, query := range statements {
-		if isEmpty(query) {
-			continue
-		}
 		if err := send(query); err != nil {
 			if i < len(statements)-1 {
-				err = fmt.Errorf("%w (%w)", err, ErrUnsent)
+				err = unsent{err}
 			}
 			return err
 		}
