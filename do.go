@@ -23,7 +23,9 @@ import (
 // can say whether it took place; the error says so.
 //
 // The context that work gets carries ownership, see Reentry: a job that goes on after work must not
-// have it, also without its cancellation. tx must not be used after work returned.
+// have it, also without its cancellation. While a goroutine uses tx, no other may, nor call with
+// that context: they share a connection, and would take each other's answers. tx must not be used
+// after work returned.
 //
 // In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes
 // work alone, and ends the locks that were taken in it; nil means that the outermost Do will commit
