@@ -32,7 +32,7 @@ type terms struct {
 	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
 	limit   time.Duration // of the wait, on the server; 0: none
 	mark    string        // of a transaction with work; see client.MarkSetting
-	settled bool          // the connection has an owner's settings; see lasting
+	settled bool          // the connection has an owner's settings; see client.Lasting
 }
 
 // plan is a script, and where in it the answers are; -1: nowhere.
@@ -157,10 +157,9 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 }
 
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
-// snapshot of the last statement until the next one comes; a SET has none. Where prepared sends the
-// script, it closes the portal of that statement instead. A heartbeat would be too late: who has
-// begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the
-// transaction.
+// snapshot of the last statement until the next one comes; a SET has none. A protocol.Sender closes
+// the portal of that statement instead. A heartbeat would be too late: who has begun to wait for
+// the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the transaction.
 var dropSnapshot = sqltext.Statement{SQL: "set local txlock.idle = ''", Silent: true, Idles: true}
 
 func (t terms) isShort(request dialects.Request) bool {

@@ -139,6 +139,19 @@ func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE text")
 	_ = lock() // text = integer
 	require.NoError(t, lock(), "once is enough")
+
+	// What is sent anew has guarded the session before.
+	insert := func(id int) error {
+		return locks.Rows(table, "id", 7).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, fmt.Sprint("INSERT INTO ", table, " VALUES (", id, ")"))
+			return err
+		})
+	}
+	require.NoError(t, insert(8))
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE numeric USING id::numeric")
+	require.NoError(t, insert(9))
+	_, err := pool.Exec(background, "INSERT INTO "+table+" VALUES (10)")
+	require.NoError(t, err, "the connection is as its pool has made it")
 }
 
 // forgetsStatements shows that a caller may have the server forget all prepared statements, between

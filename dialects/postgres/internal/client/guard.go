@@ -10,13 +10,14 @@ const (
 	// transaction. There each statement would commit at once and without the lock. So while work
 	// runs, the session's default is read only, and only our own BEGIN says READ WRITE. The default
 	// must be committed before the work, by ChainSQL, or a ROLLBACK of the work would undo it. A
-	// custom setting keeps the old default: it lives in the session alone.
+	// custom setting keeps the old default: it lives in the session alone. A script that is sent
+	// anew finds the session guarded, and leaves what is kept.
 	//
 	// It is set only where the server is the process that the connection was told of. A pooler in
 	// between has numbers of its own. It may give the session to another client when this one dies,
 	// with all that was set: PgCat, Odyssey and PgDog send ROLLBACK, and no RESET.
-	GuardSQL = "select set_config('txlock.read_only', current_setting('default_transaction_read_only'), false), " +
-		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $1"
+	GuardSQL = "select set_config('txlock.read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
+		"current_setting('default_transaction_read_only')), false), set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $1"
 	unguardColumn = "case when current_setting('txlock.read_only', true) <> '' then " +
 		"set_config('default_transaction_read_only', current_setting('txlock.read_only'), false) || " +
 		"set_config('txlock.read_only', '', false) end"

@@ -211,8 +211,8 @@ func (p *sqlPool) Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statem
 }
 
 // runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
-// prepare the statement. Some take another round trip for that. And pgx keeps it, see sendUnnamed,
-// unless it is told not to, which not every wrapper lets through.
+// prepare the statement. Some take another round trip for that. And pgx keeps it, which in a
+// transaction nobody can undo, unless it is told not to, which not every wrapper lets through.
 func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][]string, error) {
 	var columns [][]string
 	var options []any
