@@ -53,9 +53,9 @@ func newPlainConn(conn sqldriver.Conn, alone func(work func() error) error) (l *
 	return l, err
 }
 
-// close closes what presents the connection, which lives on.
+// close closes what presents the connection, which lives on. Own is left alone: behind a panic of a
+// driver, its Close would wait for the end of the query for ever.
 func (l *plainConn) close() {
-	_ = l.own.Close()
 	_ = l.db.Close()
 	if l.end != nil {
 		l.end()
