@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -258,9 +259,13 @@ func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	ended, err := pool.Begin(background)
 	require.NoError(t, err)
 	require.NoError(t, ended.Rollback(background))
+	first := make(chan error) // of the library's on that connection
+	go func() { first <- postgres.New(pool).Ping(background, f.Table()) }()
+	pgxLocks := any(f.Locks).(*txlock.Locker[pgx.Tx])
+	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
+	require.NoError(t, <-first)
 	other, err := pool.Begin(background)
 	require.NoError(t, err)
-	pgxLocks := any(f.Locks).(*txlock.Locker[pgx.Tx])
 	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
 	f.Free(t, f.Key("ended"))
 	require.NoError(t, other.Rollback(background))

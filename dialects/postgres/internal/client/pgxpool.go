@@ -64,10 +64,14 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ dialects.Request) (Line, e
 	if tx == nil || tx.Conn() == nil {
 		return Line{}, errors.New("nil transaction")
 	}
+	// Once the transaction has ended, its connection is somebody else's.
+	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
+	if err := open(); err != nil {
+		return Line{}, err
+	}
 	c := *keptOf(tx.Conn(), p).pgxConn
 	c.alone = func(work func() error) error {
-		// Once the transaction has ended, its connection is somebody else's.
-		if err := tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close(); err != nil {
+		if err := open(); err != nil {
 			return err
 		}
 		return work()

@@ -149,15 +149,14 @@ func (s *Sender) Prepare(ctx context.Context, proof string) (name string, err er
 // Commit runs proof, and then commits.
 func (s *Sender) Commit(ctx context.Context, proof sqltext.Statement) error {
 	name, err := s.Prepare(ctx, proof.SQL)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = s.exchange(ctx, nil, func(to *pgproto3.Frontend) {
+			s.write(to, name, proof.SQL, arguments{values: proof.AppendTexts(nil)})
+			s.write(to, "", "commit", arguments{})
+			to.SendSync(&pgproto3.Sync{})
+		})
 	}
-	_, err = s.exchange(ctx, nil, func(to *pgproto3.Frontend) {
-		s.write(to, name, proof.SQL, arguments{values: proof.AppendTexts(nil)})
-		s.write(to, "", "commit", arguments{})
-		to.SendSync(&pgproto3.Sync{})
-	})
-	if server.State(err) == server.UnknownStatement {
+	if state := server.State(err); state == server.UnknownStatement || state == server.KnownStatement {
 		err = server.MixedUp(err)
 	}
 	return err

@@ -96,6 +96,15 @@ func TestSender(t *testing.T) {
 	require.True(t, s.Serves(), "nothing was sent")
 }
 
+// Behind a pooler, another client may have prepared the proof in the same session.
+func TestSenderCommitMixedUp(t *testing.T) {
+	s := connect(t)
+	require.NoError(t, s.Exec(t.Context(), "prepare txlock_proof_0 as select 1; begin"))
+	err := s.Commit(t.Context(), sqltext.With("select $1", "mark"))
+	require.Equal(t, server.KnownStatement, server.State(err))
+	require.ErrorContains(t, err, "max_prepared_statements")
+}
+
 // What is behind a savepoint is undone to it, and safe is called when it is set.
 func TestSenderBehindSavepoint(t *testing.T) {
 	s := connect(t)
