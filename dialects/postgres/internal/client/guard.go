@@ -16,8 +16,9 @@ const (
 	// It is set only where the server is the process that the connection was told of. A pooler in
 	// between has numbers of its own. It may give the session to another client when this one dies,
 	// with all that was set: PgCat, Odyssey and PgDog send ROLLBACK, and no RESET.
-	GuardSQL = "select set_config('txlock.read_only', coalesce(nullif(current_setting('txlock.read_only', true), ''), " +
-		"current_setting('default_transaction_read_only')), false), set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $1"
+	GuardSQL = "select set_config('txlock.read_only', coalesce(nullif(current_setting('txlock.read_only', true), " +
+		"''), current_setting('default_transaction_read_only')), false), " +
+		"set_config('default_transaction_read_only', 'on', false) where pg_backend_pid()::text = $1"
 	unguardColumn = "case when current_setting('txlock.read_only', true) <> '' then " +
 		"set_config('default_transaction_read_only', current_setting('txlock.read_only'), false) || " +
 		"set_config('txlock.read_only', '', false) end"
