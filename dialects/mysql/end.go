@@ -47,7 +47,7 @@ func (s *session) commit(ctx context.Context) error {
 	if s.conn.Owned != nil {
 		return s.end(ctx, client.Release, "COMMIT")
 	}
-	return s.end(ctx, client.Release, "SET "+commits+s.restored())
+	return s.end(ctx, client.Release, "SET "+commits+s.restoredSQL())
 }
 
 // Rollback implements dialects.Session.
@@ -85,9 +85,9 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	case s.conn.Owned != nil:
 		err = s.end(ctx, "ROLLBACK")
 	case !s.work: // and nothing was written
-		err = s.end(ctx, "SET "+commits+s.restored())
+		err = s.end(ctx, "SET "+commits+s.restoredSQL())
 	default:
-		err = s.end(ctx, "ROLLBACK", "SET "+s.restored())
+		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
 	}
 	if err == nil {
 		err = s.giveNamesBack(ctx)
@@ -101,7 +101,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 // end sends what ends the transaction, and gives a connection of the caller's its settings back,
 // with the release of the session's names behind it where they travel together.
 func (s *session) end(ctx context.Context, statements ...string) error {
-	if s.conn.Owned == nil && !s.settled {
+	if s.conn.Owned == nil && !s.changed {
 		return nil
 	}
 	travels := s.conn.Several && !s.apart
@@ -110,7 +110,7 @@ func (s *session) end(ctx context.Context, statements ...string) error {
 	}
 	err := s.exec(ctx, statements...)
 	if err == nil {
-		s.settled = false
+		s.changed = false
 		if travels {
 			s.names = nil
 		}

@@ -61,7 +61,7 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 	case f.inside:
 		f.end = []string{"RELEASE SAVEPOINT " + savepoint}
 	case s.conn.Owned == nil:
-		f.end[1] = "SET " + commits + s.restored()
+		f.end[1] = "SET " + commits + s.restoredSQL()
 	}
 	return f
 }

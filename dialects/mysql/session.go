@@ -25,10 +25,10 @@ type session struct {
 	marks      bool         // a marker travels with the lock: see onceScript
 	work       bool         // of the caller's runs in the session
 	loan       *client.Loan // its transaction; nil before the lock
-	settled    bool         // on a caller's pool: its settings have changed, or may have
+	changed    bool         // on a caller's pool: its settings have changed, or may have
 	readOnly   bool         // the server was, at a heartbeat
 	committed  bool         // by the flight of its statements
-	scripted   bool         // the statements of a script have variables of the session: see restored
+	scripted   bool         // the statements of a script have variables of the session: see restoredSQL
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
@@ -56,7 +56,7 @@ func (s *session) start(ctx context.Context, request dialects.Request) (got dial
 // begin may leave a transaction open when it fails.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	var front []string
-	if settings := s.settings(request); settings != "" {
+	if settings := s.settingsSQL(request); settings != "" {
 		front = append(front, settings)
 	}
 	if request.Work && (request.Marker == nil && request.Claim == nil || !s.marks) { // else see onceScript, claimScript
@@ -83,7 +83,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	}
 	if at.flight != nil {
 		if got.Affected, err = at.flight.affected, at.flight.failed; err == nil {
-			s.committed, s.settled = true, false
+			s.committed, s.changed = true, false
 		}
 		if ended := request.Exec.Context.Err(); err != nil && ended != nil {
 			err = fmt.Errorf("%w (%w)", err, ended)

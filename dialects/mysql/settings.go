@@ -2,10 +2,12 @@ package mysql
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
 const (
@@ -40,10 +42,10 @@ const (
 	commits = "autocommit = 1, "
 )
 
-// settings is the statement that gives the session the settings that a lock needs. On a pool of
+// settingsSQL is the statement that gives the session the settings that a lock needs. On a pool of
 // Open they stay, so it is empty for all locks but a connection's first, and the first after work
 // that may have changed them.
-func (s *session) settings(request dialects.Request) string {
+func (s *session) settingsSQL(request dialects.Request) string {
 	text := guardSQL
 	if s.conn.Owned != nil {
 		if s.conn.Owned.Lease == request.Lease {
@@ -59,13 +61,13 @@ func (s *session) settings(request dialects.Request) string {
 	if !s.conn.Several && !s.driver.pool.Mute() {
 		text += ", " + announceSQL(request)
 	}
-	s.settled = s.conn.Owned == nil
+	s.changed = s.conn.Owned == nil
 	return text
 }
 
-// restored is the rest of a SET that gives a session of the caller's its settings back. Each
+// restoredSQL is the rest of a SET that gives a session of the caller's its settings back. Each
 // assignment costs MySQL more than a microsecond.
-func (s *session) restored() string {
+func (s *session) restoredSQL() string {
 	if s.scripted {
 		return restored + forgotten
 	}
@@ -82,4 +84,41 @@ func (s *session) currentReads() error {
 			"to ROW or MIXED", dialects.ErrIsolation)
 	}
 	return nil
+}
+
+// pingMark is the comment of a heartbeat.
+const pingMark = sqltext.CommentMark + "ping */ "
+
+// labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
+func labelOf(request dialects.Request) string { return label.Begin(request.Behind) + label.Of(request) }
+
+// valueOf is the variable's new value, or empty: no session of the caller's has the variable. An
+// owner sets it, and a guest adds to it. SYSDATE is the time at which a row is locked, NOW that at
+// which the statement began to wait.
+func (d *Driver) valueOf(shown string, as role) string {
+	before := "'"
+	switch {
+	case as == foreign, d.pool.Mute():
+		return ""
+	case as == guest:
+		_, bracket, _ := strings.Cut(shown, " ") // behind the number of the process
+		before, shown = "@"+sqltext.Variable+", ' ", bracket
+	}
+	return "CONCAT(" + before + shown + "@', UNIX_TIMESTAMP(SYSDATE(3)))"
+}
+
+// announceSQL is an assignment that travels with the settings, before the lock.
+func announceSQL(request dialects.Request) string {
+	return "@" + sqltext.Variable + " = '" + labelOf(request) + "'"
+}
+
+// behindSQL shows how many callers wait behind the session now, where the variable is set; else it
+// is empty.
+func (d *Driver) behindSQL(behind int) string {
+	if d.pool.Mute() {
+		return ""
+	}
+	const shown = "@" + sqltext.Variable
+	return "SET " + pingMark + shown + " = CONCAT('" + label.Begin(behind) + "', SUBSTRING(" + shown +
+		", LOCATE(' ', " + shown + ") + 1))"
 }

@@ -68,8 +68,8 @@ func legacyStatement(request dialects.Request, as role) (s sqltext.Statement) {
 	return s
 }
 
-// legacyOf calls function for the locks beside the rows of each request that is to be renewed.
-func (s *session[Tx]) legacyOf(function string) (calls []string) {
+// legacySQL calls function for the locks beside the rows of each request that is to be renewed.
+func (s *session[Tx]) legacySQL(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		for _, call := range legacyCalls(request, function, sqltext.Literal) {
 			calls = append(calls, "select "+call)
@@ -78,8 +78,8 @@ func (s *session[Tx]) legacyOf(function string) (calls []string) {
 	return calls
 }
 
-// legacyKept fails by a division by zero unless the session has all of them for itself.
-func (s *session[Tx]) legacyKept() (calls []string) {
+// legacyKeptSQL fails by a division by zero unless the session has all of them for itself.
+func (s *session[Tx]) legacyKeptSQL() (calls []string) {
 	for _, request := range s.renewal.locked {
 		for _, lock := range request.Beside {
 			where := fmt.Sprintf("objsubid = 1 and (classid::bigint << 32) | objid::bigint = '%s'::bigint", lock.Name)

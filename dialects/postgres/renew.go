@@ -100,12 +100,12 @@ const cancelsWithstood = 10
 // keeps the turnstiles and the gate then, the rows are locked again as if nothing had happened.
 // Else the cancel came before the first savepoint, and the lock is lost.
 func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, err error) {
-	unkeep := append([]string{"rollback to " + renewSavepoint}, s.unkeep()...)
+	unkeep := append([]string{"rollback to " + renewSavepoint}, s.unkeepSQL()...)
 	err = s.conn.Exec(ctx, strings.Join(unkeep, "; "))
 	if server.State(err) != server.UnknownSavepoint {
 		return false, err
 	}
-	again := slices.Concat([]string{renewChain}, s.kept(), s.relock(shown), s.unkeep())
+	again := slices.Concat([]string{renewChain}, s.keptSQL(), s.relockSQL(shown), s.unkeepSQL())
 	return true, s.conn.Exec(ctx, strings.Join(again, "; "))
 }
 
@@ -141,16 +141,16 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 // transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
 	begin := []string{renewSavepoint, "set local lock_timeout = '" + sqltext.Milliseconds(gateWait) + "'"}
-	return strings.Join(slices.Concat(begin, s.gates(sqltext.Keeping), s.legacyOf(sqltext.Keeping),
-		s.turnstiles(sqltext.Keeping), []string{renewChain}, s.relock(shown), s.unkeep()), "; ")
+	return strings.Join(slices.Concat(begin, s.gatesSQL(sqltext.Keeping), s.legacySQL(sqltext.Keeping),
+		s.turnstilesSQL(sqltext.Keeping), []string{renewChain}, s.relockSQL(shown), s.unkeepSQL()), "; ")
 }
 
 // renewChain begins the next transaction in the act of ending the last, so there is no moment
 // outside either.
 const renewChain = "rollback and chain"
 
-// turnstiles calls function for the turnstiles of each request.
-func (s *session[Tx]) turnstiles(function string) (calls []string) {
+// turnstilesSQL calls function for the turnstiles of each request.
+func (s *session[Tx]) turnstilesSQL(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		calls = append(calls, "select count("+sqltext.Pass(request, function, "n")+") from unnest("+
 			sqltext.Literal(sqltext.ArrayOf(turnstilesOf(request)))+"::int[]) n")
@@ -158,14 +158,14 @@ func (s *session[Tx]) turnstiles(function string) (calls []string) {
 	return calls
 }
 
-// relock locks in a new transaction what was locked in the last, and sets a savepoint behind it.
-func (s *session[Tx]) relock(shown string) []string {
+// relockSQL locks in a new transaction what was locked in the last, and sets a savepoint behind it.
+func (s *session[Tx]) relockSQL(shown string) []string {
 	set := "select " + sqltext.Set("application_name", sqltext.Escaped(shown))
 	if !s.settled {
 		set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
 			sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)), true)
 	}
-	calls := slices.Concat([]string{set}, s.legacyOf(sqltext.Passing), s.turnstiles(sqltext.Passing))
+	calls := slices.Concat([]string{set}, s.legacySQL(sqltext.Passing), s.turnstilesSQL(sqltext.Passing))
 	for _, request := range s.renewal.locked {
 		if !locksRows(request) {
 			continue
@@ -184,17 +184,17 @@ func (s *session[Tx]) relock(shown string) []string {
 	return append(calls, renewSavepoint)
 }
 
-// unkeep gives up what the session keeps for itself, and releases the savepoint.
-func (s *session[Tx]) unkeep() []string {
-	release := []string{"release " + renewSavepoint}
-	return slices.Concat(s.legacyOf(sqltext.Unkeeping), s.turnstiles(sqltext.Unkeeping), s.gates(sqltext.Unkeeping),
-		release)
+// unkeepSQL gives up what the session keeps for itself, and releases the savepoint.
+func (s *session[Tx]) unkeepSQL() []string {
+	const function = sqltext.Unkeeping
+	return slices.Concat(s.legacySQL(function), s.turnstilesSQL(function), s.gatesSQL(function),
+		[]string{"release " + renewSavepoint})
 }
 
-// kept fails by a division by zero unless the session keeps all turnstiles, and the gates, for
+// keptSQL fails by a division by zero unless the session keeps all turnstiles, and the gates, for
 // itself. The transaction must have none.
-func (s *session[Tx]) kept() []string {
-	calls := s.legacyKept()
+func (s *session[Tx]) keptSQL() []string {
+	calls := s.legacyKeptSQL()
 	for _, request := range s.renewal.locked {
 		numbers := turnstilesOf(request)
 		if locksRows(request) {
@@ -215,8 +215,8 @@ const renewSavepoint = "savepoint txlock_renew"
 // may wait for a turnstile of this session.
 const gateWait = 50 * time.Millisecond
 
-// gates calls function for the gate of each table of which rows are locked, in one order.
-func (s *session[Tx]) gates(function string) (calls []string) {
+// gatesSQL calls function for the gate of each table of which rows are locked, in one order.
+func (s *session[Tx]) gatesSQL(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		if locksRows(request) {
 			request.Shared = false

@@ -58,3 +58,21 @@ func onceScript(to client.Link, request dialects.Request, comment, lock string) 
 	}
 	return []string{look, "COMMIT", client.Save, lock, write, answer}, send, err
 }
+
+// drawn is the variable of the session that has the row of counted.
+const drawn = "txlock_drawn"
+
+// claimScript puts the change of a claim behind the statement that locks, which puts what it locks
+// into variables of the session. What stands behind does nothing unless it did. The first line of
+// the answer is the row that is locked, if there is one; the second is the claim.
+func claimScript(request dialects.Request, lock string) (script []string, err error) {
+	row, token, condition := "'"+request.Values[0].Text+"'", "0", granted
+	if request.Fence != "" {
+		row = "@" + drawn
+		token, condition = drawnSQL(row)
+	}
+	write, read, err := records.ClaimSQL(request.Table, *request.Claim, token, condition)
+	forget := "SET @" + sqltext.Variable + " = NULL, @" + drawn + " = NULL"
+	answer := "(SELECT " + row + " FROM DUAL WHERE " + granted + ") UNION ALL (" + read + ")"
+	return []string{forget, client.Save, lock, write, answer}, err
+}
