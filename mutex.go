@@ -64,7 +64,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // long as readers overlap.
 //
 // Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
-// connection of the pool while it waits and holds. [WithHandOff] does not hand them anything.
+// connection of the pool while it waits and holds.
 //
 // A session that holds a row alone may share it as well: that sends nothing where the session is
 // known to hold it. A session that shares a row cannot have it alone: that is [ErrUpgrade]. Keys

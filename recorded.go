@@ -22,7 +22,7 @@ func (r *recorded[Tx]) request(ctx context.Context, connected bool) (dialects.Re
 	request, err := r.slots.request(ctx, connected)
 	request.Marker, request.Claim = r.marker, r.claim
 	if r.claim != nil && r.claim.Verb == dialects.TakeClaim {
-		request.Fence, request.Tokens = request.Table, 1
+		request.Fence = request.Table
 	}
 	return request, err
 }
