@@ -86,9 +86,6 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	got, err = s.inner.Join(ctx, request)
-	if err != nil {
-		err = sharedSlots(err, request, s.heldKeys(request))
-	}
 	if errors.Is(err, ErrLost) {
 		s.lose(err)
 		return got, err

@@ -112,7 +112,7 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 	asked := time.Now()
 	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
-		return g, sharedSlots(err, request, nil)
+		return g, err
 	}
 	place.Granted()
 	if inner == nil { // the statements were run, and committed
