@@ -23,6 +23,7 @@ type Mutex[Tx any] struct {
 
 	attempt    int            // of a call that runs again
 	statements *dialects.Exec // of a copy for Exec; nil: none
+	outcome    *error         // where a Do puts its error before a Tracer is told of it; nil: nowhere
 }
 
 // Mutex names one or more keys. They are locked together in one statement, in an order that is the

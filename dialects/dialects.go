@@ -242,9 +242,6 @@ type Request struct {
 	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
 	// are locked. It is empty when no token is asked for.
 	Fence string
-	// Tokens is how many tokens are drawn, at least 1 with a Fence. Whoever locks one of these rows
-	// later gets none of the Tokens numbers from the returned one upwards.
-	Tokens int
 
 	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
 	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no
