@@ -651,6 +651,10 @@ var sideBySide = []guarantee{
 
 	// Claims
 	{"a claim has one holder, without a connection", guarantees.ClaimHeld[pgx.Tx], guarantees.ClaimHeld[*sql.Tx]},
+	{
+		"the text of a claim is good for that claim alone",
+		guarantees.ClaimGuessed[pgx.Tx], guarantees.ClaimGuessed[*sql.Tx],
+	},
 	{"what is no claim is refused", guarantees.ClaimRefused[pgx.Tx], guarantees.ClaimRefused[*sql.Tx]},
 	{
 		"work under a claim commits only if that was held, and keeps it",
