@@ -502,6 +502,10 @@ var sideBySide = []guarantee{
 		guarantees.OnceFails[pgx.Tx], guarantees.OnceFails[*sql.Tx],
 	},
 	{
+		"a Once that returns an error leaves no marker, also of work that sends COMMIT",
+		guarantees.OnceSelfEnded[pgx.Tx], guarantees.OnceSelfEnded[*sql.Tx],
+	},
+	{
 		"in a Do, a marker shares the fate of its work",
 		guarantees.OnceNested[pgx.Tx], guarantees.OnceNested[*sql.Tx],
 	},
