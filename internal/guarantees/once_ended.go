@@ -12,7 +12,8 @@ import (
 )
 
 // OnceSelfEnded shows that a Once which returns an error has left no marker, whatever its work did
-// to the transaction: by itself, or in the work of another Do.
+// to the transaction: by itself, or in the work of another Do. Work that marks its own key has that
+// error.
 func OnceSelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	endings := map[string]string{"COMMIT": "COMMIT", "ROLLBACK": "ROLLBACK"}
@@ -56,6 +57,21 @@ func OnceSelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			})
 			unmarked(ran, err, "Commit of the handle")
 		}
+		twice := func(ctx context.Context, tx Tx) error { // which is nobody's error but its own
+			first, err := o.DoTx(ctx, tx)
+			require.NoError(t, err)
+			require.True(t, first)
+			return nil
+		}
+		ran, err := o.Do(background, twice)
+		unmarked(ran, err, "DoTx in the work")
+		require.ErrorContains(t, err, "done before")
+		require.NotErrorIs(t, err, txlock.ErrLost)
+		require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
+			ran, err = o.Do(ctx, twice)
+			return nil
+		}))
+		unmarked(ran, err, "DoTx in the work in a Do")
 		for _, want := range []bool{true, false} {
 			ran, err := o.Do(background, idle[Tx])
 			require.NoError(t, err)
