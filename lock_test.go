@@ -502,6 +502,10 @@ var sideBySide = []guarantee{
 		guarantees.OnceFails[pgx.Tx], guarantees.OnceFails[*sql.Tx],
 	},
 	{
+		"a Once that returns an error leaves no marker, also of work that sends COMMIT",
+		guarantees.OnceSelfEnded[pgx.Tx], guarantees.OnceSelfEnded[*sql.Tx],
+	},
+	{
 		"in a Do, a marker shares the fate of its work",
 		guarantees.OnceNested[pgx.Tx], guarantees.OnceNested[*sql.Tx],
 	},
@@ -651,6 +655,10 @@ var sideBySide = []guarantee{
 
 	// Claims
 	{"a claim has one holder, without a connection", guarantees.ClaimHeld[pgx.Tx], guarantees.ClaimHeld[*sql.Tx]},
+	{
+		"the text of a claim is good for that claim alone",
+		guarantees.ClaimGuessed[pgx.Tx], guarantees.ClaimGuessed[*sql.Tx],
+	},
 	{"what is no claim is refused", guarantees.ClaimRefused[pgx.Tx], guarantees.ClaimRefused[*sql.Tx]},
 	{
 		"work under a claim commits only if that was held, and keeps it",

@@ -5,7 +5,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -108,13 +107,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		s.close()
 		return nil, got, server.Classify(err, request)
 	}
-	s.marks = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.MarkSQL
-	if request.Marker != nil && !s.marks {
-		if at, err := records.DoneOn(ctx, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
-			s.close()
-			return nil, got, cmp.Or(err, dialects.ErrDone)
-		}
-	}
+	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
 	for numbered, overtaken := 0, 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
@@ -123,10 +116,6 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return nil, got, nil
 		case err == nil:
 			return s, got, nil
-		}
-		if errors.Is(err, errFound) {
-			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-			return nil, got, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		err = d.overtaken(s.explain(clean, request, err))

@@ -22,8 +22,9 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	marks      bool         // a marker travels with the lock: see onceScript
+	records    bool         // what becomes of a marker, or a claim, travels with its lock
 	work       bool         // of the caller's runs in the session
+	written    string       // what is committed behind the proof: a marker
 	loan       *client.Loan // its transaction; nil before the lock
 	changed    bool         // on a caller's pool: its settings have changed, or may have
 	readOnly   bool         // the server was, at a heartbeat
@@ -59,11 +60,11 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	if settings := s.settingsSQL(request); settings != "" {
 		front = append(front, settings)
 	}
-	if request.Work && (request.Marker == nil && request.Claim == nil || !s.marks) { // else see onceScript, claimScript
+	if request.Work {
 		front = append(front, client.Save)
 	}
-	s.scripted = s.marks && (request.Marker != nil || request.Claim != nil)
 	at := s.place(owner)
+	s.scripted = at.travels(request)
 	at.beat = &s.beat
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
@@ -72,7 +73,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		at.flight = nil
 		got, err = s.driver.lock(ctx, at, request, front)
 	}
-	if s.conn.Owned != nil && (err == nil || errors.Is(err, errFound)) {
+	if s.conn.Owned != nil && err == nil {
 		s.conn.Owned.Lease = request.Lease
 	}
 	if err != nil {
@@ -90,6 +91,12 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		}
 		return got, err
 	}
+	if request.Marker != nil {
+		request.Marker.Verb = dialects.WriteMarker
+		if s.written, err = records.MarkSQL(request.Table, *request.Marker); err != nil {
+			return got, err
+		}
+	}
 	if request.Work {
 		s.loan, err = s.driver.pool.Lend(s.conn)
 	}
@@ -99,7 +106,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 // place is where the session locks rows.
 func (s *session) place(as role) place {
 	return place{
-		Link: s.conn.Link(), role: as, marks: s.marks && as == owner, cut: s.conn.Cut,
+		Link: s.conn.Link(), role: as, records: s.records && as == owner, cut: s.conn.Cut,
 	}
 }
 
@@ -108,8 +115,14 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 	return err
 }
 
-// Record implements dialects.Session.
+// Record implements dialects.Session. Without autocommit, what it writes behind the end of the
+// transaction is committed by nobody.
 func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+	if request.Marker != nil && request.Marker.Verb == dialects.WriteMarker { // behind work that may have set it
+		if err := s.exec(ctx, "SET autocommit = 0"); err != nil {
+			return dialects.ClaimState{}, server.Lost(err)
+		}
+	}
 	return records.Record(ctx, s.conn.Link(), request)
 }
 

@@ -32,10 +32,12 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err = s.conn.Commit(ctx, s.mark)
+	err = s.conn.Commit(ctx, s.mark, s.written...)
 	switch {
 	case err == nil:
 		return nil
+	case verdictOf(err) != nil: // of the marker
+		return errors.Join(verdictOf(err), s.rollback(ctx))
 	case server.State(err) == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(errAborted, s.rollback(ctx))
 	case server.State(err) == server.DivisionByZero && s.conn.Status() != client.Idle:

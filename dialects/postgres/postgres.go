@@ -128,9 +128,6 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return nil, got, nil
 		case err == nil:
 			return s, got, nil
-		case errors.Is(err, errFound):
-			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-			return nil, dialects.Grant{}, err
 		case s != nil:
 			s.conn.GiveBack()
 		}

@@ -25,8 +25,9 @@ type session[Tx any] struct {
 	querier
 	conn       client.Conn[Tx]
 	driver     *driver[Tx]
-	mark       string // the value that this transaction alone carries; empty: no work runs in it
-	settled    bool   // the settings of the connection serve the transaction
+	mark       string         // the value that this transaction alone carries; empty: no work runs in it
+	written    sqltext.Script // what is committed behind the proof: a marker
+	settled    bool           // the settings of the connection serve the transaction
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
@@ -63,6 +64,10 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	if errors.Is(err, errNoFlight) {
 		got, err = s.beginLock(ctx, request)
 	}
+	if err == nil && request.Marker != nil {
+		s.written = make(sqltext.Script, 1)
+		s.written[0], err = markStatement(request.Table, *request.Marker)
+	}
 	var work *dialects.StatementError
 	switch {
 	case s.committed:
@@ -70,8 +75,6 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	case err == nil:
 		s.renewal.note(request, got)
 		return got, nil
-	case errors.Is(err, errFound): // nothing to be explained, and the caller need not wait
-		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -213,7 +216,11 @@ func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) e
 
 // Record implements dialects.Session.
 func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	return records.Record(ctx, s.Line, request)
+	state, err := records.Record(ctx, s.Line, request, s.mark)
+	if server.State(err) == server.AbortedBefore {
+		err = errAborted
+	}
+	return state, err
 }
 
 // Nest implements dialects.Session.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -40,11 +41,11 @@ type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
 	settings                int // client.AnswerSQL
-	done, marker, claim     int // doneStatement, markStatement, the end of claimScript; of an owner
+	marker, claim           int // the look for it, the end of claimScript; of an owner
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, settings: -1, done: -1, marker: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, settings: -1, marker: -1, claim: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -95,13 +96,6 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 
 func (p *plan) lockRows(request dialects.Request, on terms) error {
 	if on.isShort(request) {
-		if request.Marker != nil {
-			done, err := doneStatement(request)
-			if err != nil {
-				return err
-			}
-			p.done = p.add(done)
-		}
 		short, err := shortScript(request, on)
 		p.settings = len(p.Script)
 		p.Script = append(p.Script, short...)
@@ -122,7 +116,7 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	return nil
 }
 
-// addRest draws a token, writes a marker, changes a claim.
+// addRest draws a token, looks for a marker, or writes it, changes a claim.
 func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -135,14 +129,16 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 		p.token = p.add(fence.token(request.Tokens))
 	}
 	if request.Marker != nil {
-		mark, err := markStatement(request, on)
+		of := markStatement
+		if on.as == owner {
+			of = records.LookSQL
+		}
+		marker, err := of(request.Table, *request.Marker)
 		if err != nil {
 			return err
 		}
-		if on.as == owner {
-			p.marker = p.add(mark)
-		} else {
-			p.add(markVerdict(mark))
+		if p.add(marker); on.as == owner {
+			p.marker = len(p.Script) - 1
 		}
 	}
 	if request.Claim != nil {
@@ -184,7 +180,7 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	if request.Ours {
 		text, err := ourTextOf(ourShape{
 			table: request.Table, column: request.Column, slots: request.Slots,
-			work: on.mark != "", shared: request.Shared, once: request.Marker != nil,
+			work: on.mark != "", shared: request.Shared,
 		})
 		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
@@ -209,7 +205,6 @@ type ourShape struct {
 	table, column string
 	slots         int
 	work, shared  bool
-	once          bool // not where doneStatement has found a marker
 }
 
 // ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
@@ -233,9 +228,6 @@ func ourTextOf(shape ourShape) (string, error) {
 	}
 	columns, label := shortColumns(shape.work)
 	label += " is not null"
-	if shape.once {
-		label = "current_setting('" + doneSetting + "') = 'false' and " + label
-	}
 	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
 	if shape.shared {
 		pass = "case when " + sqltext.Pass(request, sqltext.Passing, strconv.Itoa(sqltext.WideGate)) +

@@ -10,7 +10,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // A guest's lock, and a foreign one, travel in one flight with the savepoint in front and its
@@ -70,13 +69,6 @@ func suitableSQL(request dialects.Request) string {
 		return isolationSQL + " and " + primarySQL
 	}
 	return isolationSQL
-}
-
-// markVerdict is an error unless a marker is written.
-func markVerdict(mark sqltext.Statement) sqltext.Statement {
-	mark.SQL = "with marked as (" + mark.SQL + ") select " + failSQL(done) +
-		" where not exists (select from marked)"
-	return mark
 }
 
 // verdictOf is what a flight's error says, or nil.

@@ -38,9 +38,9 @@ type Conn[Tx any] interface {
 	// Nested presents what follows a savepoint as a transaction. Release releases it by that
 	// statement.
 	Nested(statement string) (nested Tx, release func(context.Context) error)
-	// Commit commits only the transaction that holds mark. An error that matches dialects.ErrLost
-	// means that nothing is committed.
-	Commit(ctx context.Context, mark string) error
+	// Commit commits only the transaction that holds mark, with what comes behind that proof. An
+	// error that matches dialects.ErrLost means that nothing is committed.
+	Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
 	// Destroy closes the connection. It has to be given back all the same.
@@ -76,7 +76,7 @@ type channel interface {
 	send(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error)
 	// begin sends a script that begins a transaction, which commit ends if it holds the mark.
 	begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
-	commit(ctx context.Context, mark string) ([][]string, error)
+	commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error)
 	// commitAlone commits whatever transaction is open, as work may do itself. It is an error when
 	// the server rolls that back instead.
 	commitAlone(ctx context.Context) error

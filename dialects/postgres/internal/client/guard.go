@@ -55,6 +55,11 @@ var proofSQL = proofOf("$1")
 // reached.
 func Proof(mark string) sqltext.Statement { return sqltext.With(proofSQL, mark) }
 
+// ending is the proof, what comes behind it, and COMMIT.
+func ending(mark string, behind []sqltext.Statement) sqltext.Script {
+	return append(append(sqltext.Script{Proof(mark)}, behind...), Commit)
+}
+
 // commitSQL is the proof and COMMIT as one simple query. It takes the server some 30 µs longer than
 // a statement that was prepared.
 func commitSQL(mark string) string { return proofOf("'"+mark+"'") + "; commit" }

@@ -98,12 +98,18 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][
 	return columns[min(1, len(columns)):], err
 }
 
-func (c *pgxConn) commit(ctx context.Context, mark string) (columns [][]string, err error) {
+func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) (
+	columns [][]string, err error,
+) {
 	err = c.use(func() (err error) {
-		if c.past.Serves() {
-			return c.past.Commit(ctx, Proof(mark))
+		switch s := ending(mark, behind); {
+		case !c.past.Serves():
+			columns, err = sendBatch(ctx, c.conn, s)
+		case behind != nil:
+			columns, err = c.past.Run(ctx, s, "", nil)
+		default:
+			err = c.past.Commit(ctx, s[0])
 		}
-		columns, err = sendBatch(ctx, c.conn, sqltext.Script{Proof(mark), Commit})
 		return err
 	})
 	return columns, err

@@ -150,15 +150,15 @@ func (c *pooledPgx) Nested(statement string) (pgx.Tx, func(context.Context) erro
 
 // Commit sends the proof as a prepared statement, unless a tracer of the caller's is to see how the
 // handle is closed.
-func (c *pooledPgx) Commit(ctx context.Context, mark string) error {
-	if !c.past.Serves() {
+func (c *pooledPgx) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
+	if !c.past.Serves() && behind == nil {
 		err := c.begun.Commit(ctx)
 		if errors.Is(err, pgx.ErrTxClosed) {
 			err = dialects.Lost(err)
 		}
 		return err
 	}
-	_, err := c.commit(ctx, mark)
+	_, err := c.commit(ctx, mark, behind...)
 	switch {
 	case c.Status() == Idle: // also when the server has refused the COMMIT
 		_ = c.begun.Commit(over)

@@ -187,9 +187,9 @@ func (l *plainConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]
 	return columns[min(1, len(columns)):], err
 }
 
-func (l *plainConn) commit(ctx context.Context, mark string) ([][]string, error) {
-	columns, err := l.send(ctx, sqltext.Script{Proof(mark), Commit}, "", nil)
-	l.over = err != nil && len(columns) > 0 // the proof was given: it is the COMMIT that failed
+func (l *plainConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
+	columns, err := l.send(ctx, ending(mark, behind), "", nil)
+	l.over = err != nil && len(columns) > len(behind) // it is the COMMIT that failed
 	return columns, err
 }
 

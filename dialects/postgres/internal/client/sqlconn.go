@@ -72,11 +72,11 @@ func (c *sqlConn) Nested(statement string) (*sql.Tx, func(context.Context) error
 	return c.begun, func(ctx context.Context) error { return c.Exec(ctx, statement) }
 }
 
-func (c *sqlConn) Commit(ctx context.Context, mark string) error {
+func (c *sqlConn) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
 	if err := c.closeTx(); err != nil {
 		return dialects.Lost(err)
 	}
-	_, err := c.commit(ctx, mark)
+	_, err := c.commit(ctx, mark, behind...)
 	return err
 }
 
