@@ -46,7 +46,14 @@ var sideBySide = []guarantee{
 		guarantees.SeveralKeys[pgx.Tx], guarantees.SeveralKeys[*sql.Tx],
 	},
 	{"opposite orders of keys never deadlock", guarantees.OppositeOrders[pgx.Tx], guarantees.OppositeOrders[*sql.Tx]},
-	{"a thousand keys at once work", guarantees.ThousandKeys[pgx.Tx], guarantees.ThousandKeys[*sql.Tx]},
+	{
+		"up to 256 keys or rows are locked at once, and no others",
+		guarantees.ManyKeys[pgx.Tx], guarantees.ManyKeys[*sql.Tx],
+	},
+	{
+		"more than 256 keys or rows are an error, and nothing is sent",
+		guarantees.TooManyKeys[pgx.Tx], guarantees.TooManyKeys[*sql.Tx],
+	},
 
 	// Order
 	{

@@ -80,8 +80,8 @@
 //
 // # Long holds
 //
-// Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of up to 32
-// keys is renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
+// Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
+// renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
 // A Do and a Lock of Rows hold them back as long as they last: keep these short. On MariaDB every
 // lock holds back purge, a leader's too. [Locker.Election] is for leaders.
 //

@@ -140,8 +140,7 @@ func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 // renewal: the state of the session says whether the transaction goes on.
 func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 	if s.renewal.due() {
-		_, err := s.renew(ctx, behind)
-		return err
+		return s.renew(ctx, behind)
 	}
 	ping := sqltext.Ping + strconv.Itoa(behind)
 	if s.conn.Shown() == client.Open {

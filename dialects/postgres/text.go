@@ -107,7 +107,6 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 		return err
 	}
 	p.add(legacyStatement(request, on.as))
-	p.add(gateStatement(request))
 	p.turnstiles = p.add(turnstileStatement(request, on.as))
 	p.rows = p.add(rowStatement(request, rows, on))
 	if on.as == guest && request.Try {
@@ -229,10 +228,6 @@ func ourTextOf(shape ourShape) (string, error) {
 	columns, label := shortColumns(shape.work)
 	label += " is not null"
 	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
-	if shape.shared {
-		pass = "case when " + sqltext.Pass(request, sqltext.Passing, strconv.Itoa(sqltext.WideGate)) +
-			" is not null then " + pass + " end"
-	}
 	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
 		" then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
 	ourTexts.Store(shape, text)

@@ -53,8 +53,7 @@ func verdictSQL(request dialects.Request, on terms) string {
 	}
 	if request.Try {
 		verdict := failSQL(missed)
-		if !on.blind && on.nest == "" && len(turnstilesOf(request)) == 1 && !isWide(request) &&
-			len(request.Beside) == 0 {
+		if !on.blind && on.nest == "" && len(request.Values) == 1 && len(request.Beside) == 0 {
 			verdict = "0"
 		}
 		cases += "when current_setting('" + passedSetting + "', true) is distinct from 'true' then " + verdict + " "

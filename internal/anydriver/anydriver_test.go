@@ -36,7 +36,7 @@ var sideBySide = []guarantee{
 	{"values of any type and any text name their row", guarantees.StrangeValues[*sql.Tx], false},
 	{"several keys are locked together, duplicates once", guarantees.SeveralKeys[*sql.Tx], false},
 	{"opposite orders of keys never deadlock", guarantees.OppositeOrders[*sql.Tx], false},
-	{"a thousand keys at once work", guarantees.ThousandKeys[*sql.Tx], false},
+	{"up to 256 keys or rows are locked at once, and no others", guarantees.ManyKeys[*sql.Tx], false},
 	{"thirty waiters are served in the order in which they queued", guarantees.ServedInOrder[*sql.Tx], false},
 	{"a try does not overtake a waiter", guarantees.TryBehindWaiter[*sql.Tx], false},
 	{"a cancelled wait ends at once and leaves the queue", guarantees.CancelledWait[*sql.Tx], false},
