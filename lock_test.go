@@ -84,6 +84,10 @@ var sideBySide = []guarantee{
 		guarantees.CallersSettings[pgx.Tx], guarantees.CallersSettings[*sql.Tx],
 	},
 	{
+		"no setting outlives a transaction of ours, however that ends",
+		guarantees.SettingsEnd[pgx.Tx], guarantees.SettingsEnd[*sql.Tx],
+	},
+	{
 		"a transaction that would read stale data is refused",
 		guarantees.StaleSnapshot[pgx.Tx], guarantees.StaleSnapshot[*sql.Tx],
 	},

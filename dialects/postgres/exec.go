@@ -56,7 +56,6 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 	if slices.ContainsFunc(request.Exec.Statements, mayEnd) {
 		return got, errNoFlight
 	}
-	s.settled = true // no setting outlives the transaction
 	anyOf, countedOnes, _ := s.conn.Carries()
 	counted := !slices.ContainsFunc(request.Exec.Statements, isUncounted)
 	for again := true; ; {

@@ -160,7 +160,6 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted, numbered := false, false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, client.ErrUnsettled):
 		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,

@@ -3,7 +3,6 @@ package anydriver
 import (
 	"database/sql"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/txlock/txlock/dialects"
@@ -49,6 +48,7 @@ var sideBySide = []guarantee{
 		guarantees.CallersTransaction[*sql.Tx], false,
 	},
 	{"the caller's settings are what they were", guarantees.CallersSettings[*sql.Tx], false},
+	{"no setting outlives a transaction of ours, however that ends", guarantees.SettingsEnd[*sql.Tx], false},
 	{"a transaction that would read stale data is refused", guarantees.StaleSnapshot[*sql.Tx], false},
 	{"a transaction of the caller's that has ended is an error", guarantees.EndedTransaction[*sql.Tx], false},
 	{"Do commits on success and rolls back on an error, a panic and Goexit", guarantees.DoEnds[*sql.Tx], false},

@@ -25,9 +25,7 @@ type pgxConn struct {
 // kept is what the library knows of a connection as long as the connection lives.
 type kept struct {
 	*pgxConn
-	line    Line
-	told    string
-	lasting *Lasting // nil: the connection is the caller's
+	line Line
 }
 
 func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
@@ -40,7 +38,7 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 			conn: conn, past: protocol.Of(conn), backend: backendOf(conn), mode: mode,
 			byText: mode == pgx.QueryExecModeSimpleProtocol,
 		}}
-		k.line, k.told = k.lineTo(pool), k.Told()
+		k.line = k.lineTo(pool)
 		data[key] = k
 	}
 	return k
@@ -164,13 +162,6 @@ func (c *pgxConn) Busy() (busy bool) {
 		return nil
 	})
 	return busy
-}
-
-func (c *pgxConn) Told() (pid string) {
-	if number := c.conn.PgConn().PID(); number != 0 {
-		pid = strconv.FormatUint(uint64(number), 10)
-	}
-	return pid
 }
 
 // handleOf is pgx's handle of a transaction, or of a nested one, that was begun without pgx. It

@@ -40,7 +40,7 @@ func (p *sqlPool) Ready() error {
 func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
 func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
-	for stale := 0; ; stale++ {
+	for left := mayBeDead(p.Stats().OpenConnections); ; left-- {
 		conn, err := p.Conn(ctx)
 		stats := p.Stats()
 		if err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
@@ -56,11 +56,15 @@ func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 		if err == nil && !gone {
 			return c, nil
 		}
-		if gone || server.Broken(err) {
+		if gone && err == nil {
+			err = errDead
+		}
+		dead := gone || server.Broken(err)
+		if dead {
 			c.Destroy()
 		}
 		c.GiveBack()
-		if err != nil && (!server.Broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
+		if !dead || ctx.Err() != nil || left == 0 {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 	}
