@@ -625,6 +625,10 @@ var sideBySide = []guarantee{
 	},
 	{"Into has the first row of a statement", guarantees.ExecReturns[pgx.Tx], guarantees.ExecReturns[*sql.Tx]},
 	{
+		"a statement behind an Into has for its argument what that was filled with",
+		guarantees.ExecPassesOn[pgx.Tx], guarantees.ExecPassesOn[*sql.Tx],
+	},
+	{
 		"Exec waits as Do does, and Within bounds the wait alone",
 		guarantees.ExecWaits[pgx.Tx], guarantees.ExecWaits[*sql.Tx],
 	},
