@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/protocol"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -42,6 +43,18 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 		data[key] = k
 	}
 	return k
+}
+
+// unfit is an error where a setting does not serve, as far as the server has told.
+func unfit(conn *pgx.Conn) error {
+	for _, e := range [...]server.UnfitError{
+		{Setting: "client_encoding", Needed: "UTF8"}, {Setting: "standard_conforming_strings", Needed: "on"},
+	} {
+		if e.Value = conn.PgConn().ParameterStatus(e.Setting); e.Value != e.Needed && e.Value != "" {
+			return e
+		}
+	}
+	return nil
 }
 
 // lineTo runs scripts on a connection that was just taken from its pool. The socket tells whether

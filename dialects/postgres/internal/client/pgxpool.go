@@ -50,7 +50,10 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 		k := keptOf(pooled.Conn(), p)
 		c := &pooledPgx{kept: k, pooled: pooled}
 		if !(peer.Conn{Conn: k.line.Socket}).Gone() {
-			return c, nil
+			if err = unfit(k.conn); err != nil {
+				c.GiveBack()
+			}
+			return c, err
 		}
 		c.Destroy()
 		c.GiveBack()
@@ -73,6 +76,9 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ dialects.Request) (Line, e
 	// Once the transaction has ended, its connection is somebody else's.
 	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
 	if err := open(); err != nil {
+		return Line{}, err
+	}
+	if err := unfit(tx.Conn()); err != nil {
 		return Line{}, err
 	}
 	c := *keptOf(tx.Conn(), p).pgxConn

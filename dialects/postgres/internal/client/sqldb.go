@@ -96,7 +96,7 @@ func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 		through := *direct
 		through.alone = c.alone
 		c.channel, c.direct = &through, direct
-		return through.lineTo(p), nil
+		return through.lineTo(p), unfit(conn.Conn())
 	}
 	conn, ok := below.(sqldriver.Conn)
 	if !ok {
@@ -222,7 +222,7 @@ func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][
 	var options []any
 	takes := p.options.Load()
 	if takes != nil && *takes || takes == nil && fmt.Sprintf("%T", p.Driver()) == "*stdlib.Driver" {
-		options = []any{pgx.QueryExecModeSimpleProtocol}
+		options = []any{pgx.QueryExecModeExec}
 	}
 	for _, statement := range s {
 		text, err := sqltext.Script{statement}.Text()
