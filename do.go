@@ -18,9 +18,10 @@ import (
 //   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL
 //     and MariaDB by a deadlock whose error it swallowed.
 //
-// Work that sends COMMIT itself commits what it did until then, under the lock. What comes after
-// that is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody
-// can say whether it took place; the error says so.
+// Work that sends COMMIT itself commits what it did until then, under the lock, and Do returns
+// ErrLost. What it writes after that is without the lock: on PostgreSQL its handle refuses it, and
+// past the handle it commits by itself; elsewhere it is rolled back. When the connection breaks
+// during COMMIT, nobody can say whether it took place; the error says so.
 //
 // The context that work gets carries ownership, see Reentry: a job that goes on after work must not
 // have it, also without its cancellation. While a goroutine uses tx, no other may, nor call with

@@ -20,7 +20,8 @@ type Statement struct {
 	// [ErrRows]. 0 is any number. A SELECT affects the rows that it returns.
 	Rows int
 	// Into is where the first row goes of a statement that returns rows, as Scan of the client
-	// library takes it. No row is [ErrRows]. After an error it may have been written to.
+	// library takes it. No row is [ErrRows]. After an error it may have been written to. Args of a
+	// statement behind may point there.
 	Into []any
 }
 
@@ -71,8 +72,13 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 	behind.statements = &dialects.Exec{Statements: list, Context: ctx}
 	var g grant[Tx]
 	work := func(ctx context.Context, _ Tx) (err error) {
-		if affected = g.Affected; affected == nil {
-			affected, err = g.inner.Exec(ctx, list)
+		if ran := len(g.Affected); ran < len(list) {
+			affected, err = g.inner.Exec(ctx, list[ran:])
+			var of *dialects.StatementError
+			if errors.As(err, &of) {
+				of.Number += ran
+			}
+			affected = append(g.Affected, affected...)
 		}
 		return m.wrap(verb, err)
 	}

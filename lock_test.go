@@ -91,6 +91,10 @@ var sideBySide = []guarantee{
 		guarantees.CallersSettings[pgx.Tx], guarantees.CallersSettings[*sql.Tx],
 	},
 	{
+		"no setting outlives a transaction of ours, however that ends",
+		guarantees.SettingsEnd[pgx.Tx], guarantees.SettingsEnd[*sql.Tx],
+	},
+	{
 		"a transaction that would read stale data is refused",
 		guarantees.StaleSnapshot[pgx.Tx], guarantees.StaleSnapshot[*sql.Tx],
 	},
@@ -631,6 +635,10 @@ var sideBySide = []guarantee{
 		guarantees.ExecPanics[pgx.Tx], guarantees.ExecPanics[*sql.Tx],
 	},
 	{"Into has the first row of a statement", guarantees.ExecReturns[pgx.Tx], guarantees.ExecReturns[*sql.Tx]},
+	{
+		"a statement behind an Into has for its argument what that was filled with",
+		guarantees.ExecPassesOn[pgx.Tx], guarantees.ExecPassesOn[*sql.Tx],
+	},
 	{
 		"Exec waits as Do does, and Within bounds the wait alone",
 		guarantees.ExecWaits[pgx.Tx], guarantees.ExecWaits[*sql.Tx],

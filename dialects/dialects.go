@@ -282,8 +282,8 @@ type Grant struct {
 	Permit int   // which one of Request.Permit.Rows was taken, by its position
 	Claim  ClaimState
 
-	// Affected is how many rows each statement of Request.Exec has affected; nil: they have not
-	// run.
+	// Affected is how many rows each statement of Request.Exec has affected, of those that have
+	// run. What is behind them has not; Join runs all or none.
 	Affected []int64
 }
 

@@ -269,8 +269,8 @@ func (q querier) undo(ctx context.Context, request dialects.Request, on terms, e
 		}
 		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
 	}
-	if undone != nil {
-		return dialects.Lost(errors.Join(err, undone))
+	if undone != nil { // no answer is one then, not even that the work of a Once was done
+		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
 	}
 	return err
 }

@@ -173,10 +173,8 @@ func sure(function, call string) string {
 // relockSQL locks in a new transaction what was locked in the last, and sets a savepoint behind it.
 func (s *session[Tx]) relockSQL(shown string) []string {
 	set := "select " + sqltext.Set("application_name", sqltext.Escaped(shown))
-	if !s.settled {
-		set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
-			sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)), true)
-	}
+	set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
+		sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)))
 	calls := slices.Concat([]string{set}, s.legacySQL(sqltext.Trying), s.turnstilesSQL(sqltext.Trying))
 	for _, request := range s.renewal.locked {
 		if !locksRows(request) {

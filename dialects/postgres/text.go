@@ -27,25 +27,23 @@ const (
 
 // terms are those on which rows are locked, besides the request.
 type terms struct {
-	as      role
-	blind   bool          // the answers are not read; see verdictSQL
-	flight  *flight       // of statements of the caller's, which follow; nil: none do
-	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
-	limit   time.Duration // of the wait, on the server; 0: none
-	mark    string        // of a transaction with work; see client.MarkSetting
-	settled bool          // the connection has an owner's settings; see client.Lasting
+	as     role
+	blind  bool          // the answers are not read; see verdictSQL
+	flight *flight       // of statements of the caller's, which follow; nil: none do
+	nest   string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
+	limit  time.Duration // of the wait, on the server; 0: none
+	mark   string        // of a transaction with work; see client.MarkSetting
 }
 
 // plan is a script, and where in it the answers are; -1: nowhere.
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	settings                int // client.AnswerSQL
 	marker, claim           int // the look for it, the end of claimScript; of an owner
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, settings: -1, marker: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -97,7 +95,6 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 func (p *plan) lockRows(request dialects.Request, on terms) error {
 	if on.isShort(request) {
 		short, err := shortScript(request, on)
-		p.settings = len(p.Script)
 		p.Script = append(p.Script, short...)
 		p.rows = len(p.Script) - 1
 		return err
@@ -184,19 +181,18 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
 	rows, err := rowsOf(request)
-	columns, label := shortColumns(on.mark != "")
-	turnstile := "select " + columns + ", " + label + ", " + sqltext.Pass(request, sqltext.Passing, "$1") + ", " +
-		grantedSQL
+	noted, label := shortColumns(on.mark != "")
+	turnstile := "select " + label + ", " + sqltext.Pass(request, sqltext.Passing, "$1") + ", " + noted
 	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
 }
 
 // shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
-func shortColumns(work bool) (columns, label string) {
-	columns, label = client.AnswerSQL, showSQL("$2")
+func shortColumns(work bool) (noted, label string) {
+	noted, label = grantedSQL, showSQL("$2")
 	if work {
-		columns = client.GuardedAnswerSQL + ", " + sqltext.Set(client.MarkSetting, "$3")
+		noted += ", " + sqltext.Set(client.MarkSetting, "$3")
 	}
-	return columns, label
+	return noted, label
 }
 
 // ourShape is what the text that locks a row of our own table depends on.
@@ -225,10 +221,10 @@ func ourTextOf(shape ourShape) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	columns, label := shortColumns(shape.work)
+	noted, label := shortColumns(shape.work)
 	label += " is not null"
 	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
-	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
+	text := "select " + noted + " from " + rows.table + " where (select case when " + label +
 		" then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
 	ourTexts.Store(shape, text)
 	return text, nil

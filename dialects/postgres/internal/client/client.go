@@ -28,8 +28,6 @@ type Pool[Tx any] interface {
 type Conn[Tx any] interface {
 	channel
 	Line() Line
-	// Lasting is nil on a connection of a caller's pool, whose settings are not the library's.
-	Lasting() *Lasting
 	// Begin begins a transaction and runs s in it. Mark is what Commit will ask for, and empty in a
 	// session without work. After an error the transaction may be open, or not: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
@@ -43,7 +41,8 @@ type Conn[Tx any] interface {
 	Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
-	// Destroy closes the connection. It has to be given back all the same.
+	// Destroy closes the connection, so that the server ends its session, whoever keeps it. It has
+	// to be given back all the same.
 	Destroy()
 	// GiveBack gives the connection back to its pool.
 	GiveBack()
@@ -68,9 +67,6 @@ type channel interface {
 	Ask(ctx context.Context) Status
 	// Busy tells whether the connection has rows that were not read.
 	Busy() bool
-	// Told is the number of the server's process, as it was told at the login; empty: it was not. A
-	// pooler in between tells another.
-	Told() string
 
 	// send is a sender.
 	send(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -312,13 +311,3 @@ func (l *plainConn) Ask(ctx context.Context) Status {
 
 // Busy is false: database/sql closes the rows that work has left open, before the COMMIT.
 func (l *plainConn) Busy() bool { return false }
-
-// Told reads what lib/pq keeps for its own cancel requests.
-func (l *plainConn) Told() string {
-	for _, name := range []string{"pid", "processID"} { // of 1.12, and before
-		if number := wrapped.Field[int](l.conn, name); number != 0 {
-			return strconv.Itoa(number)
-		}
-	}
-	return ""
-}

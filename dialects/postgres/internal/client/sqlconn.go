@@ -27,8 +27,6 @@ type sqlConn struct {
 
 func (c *sqlConn) Line() Line { return c.line }
 
-func (c *sqlConn) Lasting() *Lasting { return nil }
-
 // alone runs work while nobody else uses the connection. A panic of work, as of an argument's
 // Value, goes on behind Raw, which would close the connection, and wait with that for the end of
 // the transaction that is open on it: for ever.
@@ -100,7 +98,13 @@ func (c *sqlConn) Rollback(ctx context.Context) error {
 
 func (c *sqlConn) Destroy() {
 	_ = c.closeTx()
-	_ = c.pooled.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = c.pooled.Raw(func(any) error {
+		// database/sql gives a connection of stdlib.OpenDBFromPool back to its pool, where it lives on.
+		if pgx, ok := c.direct.(*pgxConn); ok {
+			_ = pgx.conn.Close(over)
+		}
+		return sqldriver.ErrBadConn
+	})
 }
 
 func (c *sqlConn) GiveBack() {
