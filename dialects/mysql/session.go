@@ -68,10 +68,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
-	if errors.Is(err, errNoFlight) {
-		at.flight = nil
-		got, err = s.driver.lock(ctx, at, request, front)
-	}
 	if s.conn.Owned != nil && (err == nil || errors.Is(err, errFound)) {
 		s.conn.Owned.Lease = request.Lease
 	}
@@ -216,8 +212,6 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		case err == nil:
 			s.nested = name
 			return got, nil
-		case errors.Is(err, errNoFlight):
-			at.flight, err = nil, nil
 		case errors.Is(err, errPatience):
 			err = nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin
