@@ -66,7 +66,9 @@ func TestRoundTrips(t *testing.T) {
 				// and marks with two statements.
 				// The driver prepares a statement with arguments, unless they are integers that travel.
 				least := least
+				// LockTx first asks whether the transaction goes on.
 				least.exec.into, least.exec.judged = 6, 3
+				least.in.lockTx, least.in.missedTx = 2, 2
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 5, 8, 3
 				alone.exec = exec{alone: 8, texts: 7, into: 9, judged: 9, nested: 5, further: 6}
