@@ -36,8 +36,8 @@ type Statement struct {
 // lock is held: a row that many want is as fast from far away as from next door. The server must be
 // able to judge all that is asked for before it commits. So it takes more round trips, and never
 // another outcome, when a statement has Into, or begins with another word than INSERT, UPDATE,
-// DELETE or SELECT; with a Semaphore; and with clients that cannot send statements together.
-// docs/databases.md has the table.
+// DELETE or SELECT; on MySQL and MariaDB also when an argument is no integer; with a Semaphore; and
+// with clients that cannot send statements together. docs/databases.md has the table.
 //
 // The error of a statement is the client library's own, or matches [ErrRows], and says the
 // statement's number, or that it is of the commit. Within bounds the wait for the lock, by the

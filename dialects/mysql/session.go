@@ -69,10 +69,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
-	if errors.Is(err, errNoFlight) {
-		at.flight = nil
-		got, err = s.driver.lock(ctx, at, request, front)
-	}
 	if s.conn.Owned != nil && err == nil {
 		s.conn.Owned.Lease = request.Lease
 	}
@@ -149,13 +145,15 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	return err
 }
 
-// inTransactionSQL fails with InTransaction in any transaction, whose characteristics cannot be
-// changed, and does nothing else there. Outside it succeeds: the transaction of the lock has ended,
-// though the connection is as it was. It fails with SeveralRows on a server that has become read
-// only: SET GLOBAL read_only ends no session, and while this one goes on, another server may take
-// the writes and grant the same lock.
-const inTransactionSQL = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = IF(" +
-	sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
+// changesTransaction begins a statement that fails with InTransaction in any transaction, whose
+// characteristics cannot be changed, and does nothing else there.
+const changesTransaction = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = "
+
+// inTransactionSQL succeeds outside of a transaction: that of the lock has ended, though the
+// connection is as it was. It fails with SeveralRows on a server that has become read only: SET
+// GLOBAL read_only ends no session, and while this one goes on, another server may take the writes
+// and grant the same lock.
+const inTransactionSQL = changesTransaction + "IF(" + sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
 
 // proveInTransaction is an error unless the session is in a transaction, or a statement was
 // interrupted: that is an answer too, for somebody's KILL QUERY ends no session. Front travels in
@@ -229,8 +227,6 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		case err == nil:
 			s.nested = name
 			return got, nil
-		case errors.Is(err, errNoFlight):
-			at.flight, err = nil, nil
 		case errors.Is(err, errPatience):
 			err = nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin
