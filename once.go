@@ -118,7 +118,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		if s, _ := m.locker.carried(ctx); s == outer {
 			request, err := o.key.request(ctx, true)
 			if err == nil {
-				_, err = s.inner.Record(ctx, request)
+				_, err = s.record(ctx, request)
 			}
 			switch {
 			case errors.Is(err, dialects.ErrDone):
@@ -188,7 +188,7 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 		if err == nil {
 			forgotten := *request.Marker
 			forgotten.Forget, request.Marker = true, &forgotten
-			_, err = s.inner.Record(ctx, request)
+			_, err = s.record(ctx, request)
 		}
 		return err
 	})
