@@ -215,7 +215,7 @@ func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change d
 	work func(context.Context, Tx) error,
 ) (state dialects.ClaimState, err error) {
 	m := c.mutex(change)
-	g, err := m.acquire(ctx, try, true)
+	g, err := m.acquire(ctx, ctx, try, true)
 	if err != nil {
 		return state, endedIsLost(m.wrap(verb, err))
 	}
@@ -225,7 +225,7 @@ func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change d
 			var request dialects.Request
 			if request, err = m.target.request(ctx, true); err == nil {
 				request.Claim = request.Claim.Drawn(g.Token)
-				state, err = g.inner.Record(ctx, request)
+				state, err = g.record(ctx, request)
 			}
 		}
 		if err != nil || change.Verb != dialects.KeepClaim {

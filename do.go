@@ -14,7 +14,8 @@ import (
 // from the first statement on. Otherwise nothing that work did is committed:
 //
 //   - work returns an error, which Do returns, or panics: Do goes on panicking;
-//   - ctx has ended;
+//   - ctx has ended, also during a statement of work, with which the client library may close the
+//     connection: the error of ctx;
 //   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL
 //     and MariaDB by a deadlock whose error it swallowed.
 //
@@ -47,7 +48,7 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
-		g, err := m.acquire(ctx, try, true)
+		g, err := m.acquire(ctx, ctx, try, true)
 		if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
 			return nil
 		}
@@ -143,8 +144,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 		g.undo(inside)
 	}
 	if errors.Is(err, ErrLost) {
-		g.lose(err)
-		return failed, joinErrors(ended, err)
+		return failed, joinErrors(ended, g.told(err))
 	}
 	if failed != nil || ended != nil {
 		err = ended

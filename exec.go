@@ -80,10 +80,10 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 			}
 			affected = append(g.Affected, affected...)
 		}
-		return m.wrap(verb, err)
+		return m.wrap(verb, g.told(err))
 	}
 	err = traced(trace, work, func(work func(context.Context, Tx) error) error {
-		if g, err = behind.acquire(ctx, try, true); err != nil {
+		if g, err = behind.acquire(ctx, ctx, try, true); err != nil {
 			if isOfWork(err) { // so the lock was granted
 				trace.answer(nil)
 			}

@@ -91,8 +91,7 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 		err = sharedSlots(err, request, s.heldKeys(request))
 	}
 	if errors.Is(err, ErrLost) {
-		s.lose(err)
-		return got, err
+		return got, s.told(err)
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
 	if err == nil || isOfWork(err) {

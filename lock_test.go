@@ -132,6 +132,14 @@ var sideBySide = []guarantee{
 		"a context that ends in the work prevents the commit",
 		guarantees.ContextEndsInWork[pgx.Tx], guarantees.ContextEndsInWork[*sql.Tx],
 	},
+	{
+		"a context that ends during a statement of the work is no loss, and the log has no warning",
+		guarantees.HungUp[pgx.Tx], guarantees.HungUp[*sql.Tx],
+	},
+	{
+		"a session that others were in, or that was lost before its context ended, is a loss",
+		guarantees.HungUpLate[pgx.Tx], guarantees.HungUpLate[*sql.Tx],
+	},
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[pgx.Tx], guarantees.ReadsCurrent[*sql.Tx]},
 
 	// Loss and leases

@@ -164,7 +164,7 @@ type streak struct {
 // handle is the last. It returns false when nobody does, or the streak is over: then nothing has
 // changed.
 func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
-	if s.work || !s.inStreak() || s.place.Waiting() == 0 {
+	if s.ctx != nil || !s.inStreak() || s.place.Waiting() == 0 {
 		return false
 	}
 	if !s.heartbeat.Check() { // this process may have been stopped, or the server has said something

@@ -42,3 +42,9 @@ func (r *recorded[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer,
 	}
 	return r.slots.queueAndBegin(ctx, wait, of, request)
 }
+
+// record writes or deletes what a key stands for, in the work of a Do.
+func (s *session[Tx]) record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+	state, err := s.inner.Record(ctx, request)
+	return state, s.told(err)
+}

@@ -114,9 +114,10 @@ var (
 	ErrNotAcquired = dialects.ErrNotAcquired
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
-	// its work did. What the work did is not committed, with two exceptions: the error says that
-	// this is unknown, because the connection broke during COMMIT, or during an Exec; or the work
-	// itself has sent COMMIT before.
+	// its work did: somebody else may have had the lock while its holder believed to have it. A Do
+	// whose own context ended did not believe so: its error is that of the context. What the work
+	// did is not committed, with two exceptions: the error says that this is unknown, because the
+	// connection broke during COMMIT, or during an Exec; or the work itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
 	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before. It is also why
