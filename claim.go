@@ -3,7 +3,9 @@ package txlock
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -128,13 +130,13 @@ func (c *Claim[Tx]) taking(ctx context.Context, verb, by string, d time.Duration
 	take func(context.Context, dialects.ClaimChange) (*Claimed[Tx], error),
 ) (held *Claimed[Tx], err error) {
 	err = checkFor(d)
-	if by == "" || len(by) > maxClaimText || !utf8.ValidString(by) || strings.ContainsRune(by, 0) {
+	if !mayHold(by) {
 		err = fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
 	}
 	if err != nil {
 		return nil, c.wrap(verb, err)
 	}
-	change := dialects.ClaimChange{Verb: dialects.TakeClaim, Hash: claimOf(c.key), By: by, For: d}
+	change := dialects.ClaimChange{Verb: dialects.TakeClaim, Hash: claimOf(c.key), By: by, For: d, Secret: newSecret()}
 	if !c.locker.config.hidden {
 		change.Name = label.ASCII(c.key)
 	}
@@ -153,7 +155,7 @@ func (c *Claim[Tx]) tryTake(ctx context.Context, verb string, change dialects.Cl
 	state, err = c.attempt(ctx, verb, true, change, nil)
 	if err == nil {
 		claim := &Claim[Tx]{locker: c.locker, key: c.key} // Within is for Take alone
-		return &Claimed[Tx]{claim: claim, by: change.By, token: state.Token, until: atomicTime(state.Until)}, state, nil
+		return &Claimed[Tx]{claim, state.By, state.Token, state.Secret, atomicTime(state.Until)}, state, nil
 	}
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) && !errors.Is(err, ErrLost) &&
 		!errors.Is(err, ErrNotAcquired) { // before the commit
@@ -172,6 +174,17 @@ func (c *Claim[Tx]) tryTake(ctx context.Context, verb string, change dialects.Cl
 		err = fmt.Errorf("%w: %w", err, heldBy(state))
 	}
 	return nil, state, err
+}
+
+// mayHold tells whether by may have a claim.
+func mayHold(by string) bool {
+	return by != "" && len(by) <= maxClaimText && utf8.ValidString(by) && !strings.ContainsRune(by, 0)
+}
+
+func newSecret() int64 {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // which does not fail
+	return int64(binary.BigEndian.Uint64(random[:]) >> 1)
 }
 
 func heldBy(state dialects.ClaimState) *HeldError {
@@ -202,7 +215,7 @@ func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change d
 	work func(context.Context, Tx) error,
 ) (state dialects.ClaimState, err error) {
 	m := c.mutex(change)
-	g, err := m.acquire(ctx, try, true)
+	g, err := m.acquire(ctx, ctx, try, true)
 	if err != nil {
 		return state, endedIsLost(m.wrap(verb, err))
 	}
@@ -212,7 +225,7 @@ func (c *Claim[Tx]) attempt(ctx context.Context, verb string, try bool, change d
 			var request dialects.Request
 			if request, err = m.target.request(ctx, true); err == nil {
 				request.Claim = request.Claim.Drawn(g.Token)
-				state, err = g.inner.Record(ctx, request)
+				state, err = g.record(ctx, request)
 			}
 		}
 		if err != nil || change.Verb != dialects.KeepClaim {
@@ -270,7 +283,7 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, table string, keys []string
 			Table: l.config.table, Column: claimColumn, Row: hash, Key: key, Behind: l.lookout.Count(claim),
 			Holder: &Session{
 				Key: key, By: state.By, Since: state.Since, For: state.Until.Add(-state.Left).Sub(state.Since),
-				Until: state.Until, token: state.Token,
+				Until: state.Until, token: state.Token, secret: state.Secret,
 			},
 		})
 	}
@@ -282,7 +295,7 @@ func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
 	if h.Row != hex.EncodeToString(claim[:]) {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}
-	held := Claimed[Tx]{claim: l.Claim(h.Key), token: h.Holder.token}
+	held := Claimed[Tx]{l.Claim(h.Key), h.Holder.By, h.Holder.token, h.Holder.secret, nil}
 	_, err := held.claim.change(Apart(ctx), "Claim.Break", held.to(dialects.BreakClaim), nil)
 	switch {
 	case errors.Is(err, dialects.ErrClaimEnded):

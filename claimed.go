@@ -16,10 +16,10 @@ import (
 // Claimed is a claim that was taken. It may have ended since; every call asks the database. Many
 // goroutines may use it.
 type Claimed[Tx any] struct {
-	claim *Claim[Tx]
-	by    string
-	token int64
-	until *atomic.Int64 // in microseconds
+	claim         *Claim[Tx]
+	by            string
+	token, secret int64
+	until         *atomic.Int64 // in microseconds
 }
 
 func atomicTime(t time.Time) *atomic.Int64 {
@@ -32,35 +32,40 @@ func atomicTime(t time.Time) *atomic.Int64 {
 const claimText = "claim1"
 
 // String is the claim as a text of letters, digits, "-", "_" and ".", for a cookie, a job's payload
-// or another process: [Locker.Claimed] reads it. Whoever has the text can use the claim, and it is
-// not signed: give it to nobody who may not.
+// or another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
+// claim, which nothing else shows. So nobody makes the text of another's claim from what is known:
+// each guess asks the database, and 2⁶² of them are needed for an even chance. Whoever has the text
+// can use the claim: give it to nobody who may not.
 func (h *Claimed[Tx]) String() string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return strings.Join([]string{
 		claimText, strconv.FormatInt(h.token, 10), strconv.FormatInt(h.until.Load(), 10), encode([]byte(h.claim.key)),
-		encode([]byte(h.by)),
+		encode([]byte(h.by)), strconv.FormatInt(h.secret, 10),
 	}, ".")
 }
 
-// Claimed reads the text of [Claimed.String]. It checks the form and sends nothing: whether the
-// claim is still held, the next call finds out.
+// Claimed reads the text of [Claimed.String]. It checks the form and sends nothing. Holder, token
+// and secret are compared with the claim's by the database, in each call: until one has succeeded,
+// Key, By and Token are what somebody says. A text that was changed, or is of another lock table,
+// is [ErrLost], as a claim that is over.
 func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
 	fields := strings.Split(text, ".")
-	if len(fields) != 5 || fields[0] != claimText {
+	if len(fields) != 6 || fields[0] != claimText {
 		return nil, errClaimText
 	}
 	token, badToken := strconv.ParseInt(fields[1], 10, 64)
 	until, badUntil := strconv.ParseInt(fields[2], 10, 64)
 	key, badKey := base64.RawURLEncoding.DecodeString(fields[3])
 	by, badBy := base64.RawURLEncoding.DecodeString(fields[4])
-	if err := cmp.Or(badToken, badUntil, badKey, badBy); err != nil || token < 1 || len(by) == 0 {
+	secret, badSecret := strconv.ParseInt(fields[5], 10, 64)
+	if err := cmp.Or(badToken, badUntil, badKey, badBy, badSecret); err != nil || token < 1 || !mayHold(string(by)) {
 		return nil, errClaimText
 	}
 	c := l.Claim(string(key))
 	if c.err != nil {
 		return nil, errClaimText
 	}
-	return &Claimed[Tx]{claim: c, by: string(by), token: token, until: atomicTime(time.UnixMicro(until))}, nil
+	return &Claimed[Tx]{c, string(by), token, secret, atomicTime(time.UnixMicro(until))}, nil
 }
 
 var errClaimText = errors.New("txlock: the text is no claim: it is not what String of a Claimed returns")
@@ -79,8 +84,8 @@ func (h *Claimed[Tx]) Token() int64 { return h.token }
 // process may have extended or released it.
 func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) }
 
-// Do is [Mutex.Do] of the claim's key. It commits only if the claim is still this holder's: the
-// token and the end are compared behind the grant of the lock, and whoever wants to take the claim
+// Do is [Mutex.Do] of the claim's key. It commits only if the claim is still this holder's: that
+// and the end are compared behind the grant of the lock, and whoever wants to take the claim
 // waits for that lock. So a claim that runs out in the middle of work does no harm. One that was
 // over before is [ErrLost], and work does not run.
 //
@@ -147,5 +152,5 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 }
 
 func (h *Claimed[Tx]) to(verb dialects.ClaimVerb) dialects.ClaimChange {
-	return dialects.ClaimChange{Verb: verb, Hash: claimOf(h.Key()), Token: h.token}
+	return dialects.ClaimChange{Verb: verb, Hash: claimOf(h.Key()), By: h.by, Token: h.token, Secret: h.secret}
 }

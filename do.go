@@ -14,13 +14,15 @@ import (
 // from the first statement on. Otherwise nothing that work did is committed:
 //
 //   - work returns an error, which Do returns, or panics: Do goes on panicking;
-//   - ctx has ended;
+//   - ctx has ended, also during a statement of work, with which the client library may close the
+//     connection: the error of ctx;
 //   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL
 //     and MariaDB by a deadlock whose error it swallowed.
 //
-// Work that sends COMMIT itself commits what it did until then, under the lock. What comes after
-// that is not committed, and Do returns ErrLost. When the connection breaks during COMMIT, nobody
-// can say whether it took place; the error says so.
+// Work that sends COMMIT itself commits what it did until then, under the lock, and Do returns
+// ErrLost. What it writes after that is without the lock: on PostgreSQL its handle refuses it, and
+// past the handle it commits by itself; elsewhere it is rolled back. When the connection breaks
+// during COMMIT, nobody can say whether it took place; the error says so.
 //
 // The context that work gets carries ownership, see Reentry: a job that goes on after work must not
 // have it, also without its cancellation. While a goroutine uses tx, no other may, nor call with
@@ -57,7 +59,7 @@ func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work f
 func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool,
 	work func(context.Context, Tx) error,
 ) error {
-	g, err := m.acquire(ctx, try, true)
+	g, err := m.acquire(ctx, ctx, try, true)
 	if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
 		return nil
 	}
@@ -152,8 +154,7 @@ func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) erro
 		g.undo(inside)
 	}
 	if errors.Is(err, ErrLost) {
-		g.lose(err)
-		return failed, joinErrors(ended, err)
+		return failed, joinErrors(ended, g.told(err))
 	}
 	if failed != nil || ended != nil {
 		err = ended

@@ -20,7 +20,8 @@ type Statement struct {
 	// [ErrRows]. 0 is any number. A SELECT affects the rows that it returns.
 	Rows int
 	// Into is where the first row goes of a statement that returns rows, as Scan of the client
-	// library takes it. No row is [ErrRows]. After an error it may have been written to.
+	// library takes it. No row is [ErrRows]. After an error it may have been written to. Args of a
+	// statement behind may point there.
 	Into []any
 }
 
@@ -35,8 +36,8 @@ type Statement struct {
 // lock is held: a row that many want is as fast from far away as from next door. The server must be
 // able to judge all that is asked for before it commits. So it takes more round trips, and never
 // another outcome, when a statement has Into, or begins with another word than INSERT, UPDATE,
-// DELETE or SELECT; with a Semaphore; and with clients that cannot send statements together.
-// docs/databases.md has the table.
+// DELETE or SELECT; on MySQL and MariaDB also when an argument is no integer; with a Semaphore; and
+// with clients that cannot send statements together. docs/databases.md has the table.
 //
 // The error of a statement is the client library's own, or matches [ErrRows], and says the
 // statement's number, or that it is of the commit. Within bounds the wait for the lock, by the
@@ -71,13 +72,18 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 	behind.statements = &dialects.Exec{Statements: list, Context: ctx}
 	var g grant[Tx]
 	work := func(ctx context.Context, _ Tx) (err error) {
-		if affected = g.Affected; affected == nil {
-			affected, err = g.inner.Exec(ctx, list)
+		if ran := len(g.Affected); ran < len(list) {
+			affected, err = g.inner.Exec(ctx, list[ran:])
+			var of *dialects.StatementError
+			if errors.As(err, &of) {
+				of.Number += ran
+			}
+			affected = append(g.Affected, affected...)
 		}
-		return m.wrap(verb, err)
+		return m.wrap(verb, g.told(err))
 	}
 	err = traced(trace, work, func(work func(context.Context, Tx) error) error {
-		if g, err = behind.acquire(ctx, try, true); err != nil {
+		if g, err = behind.acquire(ctx, ctx, try, true); err != nil {
 			if isOfWork(err) { // so the lock was granted
 				trace.answer(nil)
 			}

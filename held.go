@@ -101,7 +101,7 @@ func (s *session[Tx]) lacksBeside(request dialects.Request) bool {
 func (s *session[Tx]) addHeld(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.work {
+	if s.ctx == nil {
 		scope = nil
 	}
 	s.note(request, got, scope)

@@ -79,7 +79,8 @@ type Session struct {
 	Behind int
 
 	party dialects.Party
-	token int64 // of a claim
+
+	token, secret int64 // of a claim
 }
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in the

@@ -87,8 +87,7 @@ func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, sc
 	asked := time.Now()
 	got, err = s.inner.Join(ctx, request)
 	if errors.Is(err, ErrLost) {
-		s.lose(err)
-		return got, err
+		return got, s.told(err)
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
 	if err == nil || isOfWork(err) {

@@ -25,7 +25,7 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 // lock is Lock and TryLock.
 func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
 	ctx, trace := m.startTrace(ctx, verb, true)
-	g, err := m.acquire(ctx, try, false)
+	g, err := m.acquire(ctx, ctx, try, false)
 	if err != nil {
 		err = m.wrap(verb, err)
 		trace.answer(err)
@@ -40,7 +40,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	}()
 	trace.follow(lock)
 	told = true
-	if g.work {
+	if g.ctx != nil {
 		return lock, nil // it ends with the Do
 	}
 	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.handle})
@@ -93,6 +93,8 @@ type heldSession interface {
 //     Linux, where the kernel reports it, elsewhere with the next heartbeat.
 //   - The network has gone silent. The context ends before the lease is over.
 //   - The Locker was closed.
+//
+// In the work of a Do whose context ended, the cause may be the error of that context.
 //
 // What is done outside the database between the loss and its notice is protected by nothing but
 // [Lock.Token].

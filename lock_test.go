@@ -46,7 +46,14 @@ var sideBySide = []guarantee{
 		guarantees.SeveralKeys[pgx.Tx], guarantees.SeveralKeys[*sql.Tx],
 	},
 	{"opposite orders of keys never deadlock", guarantees.OppositeOrders[pgx.Tx], guarantees.OppositeOrders[*sql.Tx]},
-	{"a thousand keys at once work", guarantees.ThousandKeys[pgx.Tx], guarantees.ThousandKeys[*sql.Tx]},
+	{
+		"up to 256 keys or rows are locked at once, and no others",
+		guarantees.ManyKeys[pgx.Tx], guarantees.ManyKeys[*sql.Tx],
+	},
+	{
+		"more than 256 keys or rows are an error, and nothing is sent",
+		guarantees.TooManyKeys[pgx.Tx], guarantees.TooManyKeys[*sql.Tx],
+	},
 
 	// Order
 	{
@@ -82,6 +89,10 @@ var sideBySide = []guarantee{
 	{
 		"the caller's settings are what they were",
 		guarantees.CallersSettings[pgx.Tx], guarantees.CallersSettings[*sql.Tx],
+	},
+	{
+		"no setting outlives a transaction of ours, however that ends",
+		guarantees.SettingsEnd[pgx.Tx], guarantees.SettingsEnd[*sql.Tx],
 	},
 	{
 		"a transaction that would read stale data is refused",
@@ -120,6 +131,14 @@ var sideBySide = []guarantee{
 	{
 		"a context that ends in the work prevents the commit",
 		guarantees.ContextEndsInWork[pgx.Tx], guarantees.ContextEndsInWork[*sql.Tx],
+	},
+	{
+		"a context that ends during a statement of the work is no loss, and the log has no warning",
+		guarantees.HungUp[pgx.Tx], guarantees.HungUp[*sql.Tx],
+	},
+	{
+		"a session that others were in, or that was lost before its context ended, is a loss",
+		guarantees.HungUpLate[pgx.Tx], guarantees.HungUpLate[*sql.Tx],
 	},
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[pgx.Tx], guarantees.ReadsCurrent[*sql.Tx]},
 
@@ -460,6 +479,10 @@ var sideBySide = []guarantee{
 		guarantees.OnceFails[pgx.Tx], guarantees.OnceFails[*sql.Tx],
 	},
 	{
+		"a Once that returns an error leaves no marker, also of work that sends COMMIT",
+		guarantees.OnceSelfEnded[pgx.Tx], guarantees.OnceSelfEnded[*sql.Tx],
+	},
+	{
 		"in a Do, a marker shares the fate of its work",
 		guarantees.OnceNested[pgx.Tx], guarantees.OnceNested[*sql.Tx],
 	},
@@ -579,6 +602,10 @@ var sideBySide = []guarantee{
 	},
 	{"Into has the first row of a statement", guarantees.ExecReturns[pgx.Tx], guarantees.ExecReturns[*sql.Tx]},
 	{
+		"a statement behind an Into has for its argument what that was filled with",
+		guarantees.ExecPassesOn[pgx.Tx], guarantees.ExecPassesOn[*sql.Tx],
+	},
+	{
 		"Exec waits as Do does, and Within bounds the wait alone",
 		guarantees.ExecWaits[pgx.Tx], guarantees.ExecWaits[*sql.Tx],
 	},
@@ -609,6 +636,10 @@ var sideBySide = []guarantee{
 
 	// Claims
 	{"a claim has one holder, without a connection", guarantees.ClaimHeld[pgx.Tx], guarantees.ClaimHeld[*sql.Tx]},
+	{
+		"the text of a claim is good for that claim alone",
+		guarantees.ClaimGuessed[pgx.Tx], guarantees.ClaimGuessed[*sql.Tx],
+	},
 	{"what is no claim is refused", guarantees.ClaimRefused[pgx.Tx], guarantees.ClaimRefused[*sql.Tx]},
 	{
 		"work under a claim commits only if that was held, and keeps it",

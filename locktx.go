@@ -13,7 +13,8 @@ import (
 // When ctx ends while the lock is being granted, LockTx may return nil with the lock held.
 //
 // After an error the transaction is usable, and its settings are what they were. There are two
-// exceptions, after which it must be rolled back: [ErrLost], and [ErrDeadlock] on MySQL and
+// exceptions, after which it must be rolled back: [ErrLost], also when a statement of the caller's
+// has ended the transaction before (DDL on MySQL, COMMIT as text), and [ErrDeadlock] on MySQL and
 // MariaDB. There, some keys of a failed call may also stay locked until the transaction ends.
 //
 // On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. A wait that keeps

@@ -26,10 +26,11 @@ type Mutex[Tx any] struct {
 	outcome    *error         // where a Do puts its error before a Tracer is told of it; nil: nowhere
 }
 
-// Mutex names one or more keys. They are locked together in one statement, in an order that is the
-// same everywhere, so two calls with the same keys in any order cannot block each other. A key is
-// any text of at least one byte. No key, or an empty one, is an error from the call that locks.
-// Mutex sends nothing.
+// Mutex names one key or more, at most 256. They are locked together in one statement, in an order
+// that is the same everywhere, so two calls with the same keys in any order cannot block each
+// other. A key is any text of at least one byte. No key, an empty one, or more than 256 are an
+// error from the call that locks, before anything is sent: name a coarser key instead. Mutex sends
+// nothing.
 func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 	m := &Mutex[Tx]{locker: l, target: &slots[Tx]{l, slices.Clone(keys)}}
 	switch {
@@ -61,8 +62,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // Both kinds wait in one queue of the server, first come, first served: a shared call that comes
 // behind a waiting exclusive one waits, and a shared try misses then. On MySQL the readers that
 // came while a writer held the row all come in together after it, also past a writer that waits,
-// who is next. On PostgreSQL shared Rows, and keys beyond the 32nd, may keep a writer waiting as
-// long as readers overlap.
+// who is next. On PostgreSQL shared Rows may keep a writer waiting as long as readers overlap.
 //
 // Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
 // connection of the pool while it waits and holds.
@@ -75,13 +75,10 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 //
 // A fencing token of a shared lock is compared with tokens of exclusive ones only.
 //
-// On PostgreSQL a shared lock of up to 32 keys writes nothing and holds back neither vacuum nor
-// CREATE INDEX CONCURRENTLY, but for a token, whose Lock is renewed. Shared Rows, and more than 32
-// keys, write to each row. An exclusive lock of more than 32 keys excludes every shared lock of the
-// lock table, whatever its keys: two sessions that hold one and ask for the other meet in a
-// deadlock. A standby, and on MySQL and MariaDB a server that is read_only,
-// would grant shared locks that exclude nobody elsewhere. There a call is an error that matches
-// [ErrUnsafeEngine].
+// On PostgreSQL a shared lock of keys writes nothing and holds back neither vacuum nor CREATE INDEX
+// CONCURRENTLY, but for a token, whose Lock is renewed. Shared Rows write to each row. A standby,
+// and on MySQL and MariaDB a server that is read_only, would grant shared locks that exclude nobody
+// elsewhere. There a call is an error that matches [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.shared = true
@@ -129,9 +126,10 @@ func (m *Mutex[Tx]) retryOutdated(ask func() error) error {
 	}
 }
 
-// maxRows bounds one Mutex. A statement that names more rows outgrows what MySQL's range optimizer
-// plans for by default, and would lock rows that nobody named.
-const maxRows = 4096
+// maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room
+// for max_locks_per_transaction (64) locks of each connection. MariaDB reads the whole lock table
+// for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand rows.
+const maxRows = 256
 
 func tooMany(rows int) error {
 	if rows <= maxRows {

@@ -89,9 +89,10 @@ func (o *Once[Tx]) Retry(n int) *Once[Tx] {
 // or has failed, and the next one runs it.
 //
 // After an error ran is false, and there is no marker: work has returned an error, or the session
-// was lost, see [Mutex.Do]. A panic of work leaves no marker either, and goes on. When the
-// connection breaks during COMMIT, nobody can say whether both are committed or none; call again to
-// learn it.
+// was lost, see [Mutex.Do], or work has sent COMMIT itself, which keeps what it did until then. The
+// marker is written behind work, with the rights and settings that work leaves. A panic of work
+// leaves none either, and goes on. When the connection breaks during COMMIT, nobody can say whether
+// both are committed or none; call again to learn it.
 //
 // In the work of a Do, both are part of that Do's transaction, and are committed with it. In a
 // session that a Lock began it is [ErrInsideLock].
@@ -113,28 +114,62 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	}
 	outer, _ := m.locker.carried(ctx)
 	marked := func(ctx context.Context, tx Tx) error {
-		// A session that was begun for this has the marker already. In another, the marker belongs
-		// into the savepoint of the work: both are kept, or none. The session's turn is ours.
-		if s, _ := m.locker.carried(ctx); s == outer {
-			request, err := o.key.request(ctx, true)
-			if err == nil {
-				_, err = s.inner.Record(ctx, request)
-			}
-			switch {
-			case errors.Is(err, dialects.ErrDone):
+		// A session that was begun for this has looked behind the lock, and writes the marker with
+		// its COMMIT. In another, the marker belongs into the savepoint of the work: both are kept,
+		// or none. It comes behind the work, whose COMMIT would keep it whatever the work returns.
+		s, _ := m.locker.carried(ctx)
+		marker, key := *o.key.marker, running(o.key.marker.Hash)
+		if s == outer {
+			if ctx.Value(key) == any(s) { // the work of the same key has called
 				return nil
-			case err != nil:
+			}
+			err := o.record(ctx, &marker)
+			if errors.Is(err, dialects.ErrDone) {
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 		}
 		ran = true
-		return work(ctx, tx)
+		err := work(context.WithValue(ctx, key, s), tx)
+		if err != nil || s != outer {
+			return err
+		}
+		marker.Verb = dialects.WriteMarker
+		return o.record(ctx, &marker)
 	}
 	err = m.retry(ctx, func(m *Mutex[Tx]) error {
 		ran = false
 		return m.attemptDo(ctx, verb, try, marked)
 	})
 	return ran && err == nil, err
+}
+
+// running is the key of a context of work: of its session, while the Once of that hash runs there.
+type running [32]byte
+
+// record does in the session that ctx carries what marker says.
+func (o *Once[Tx]) record(ctx context.Context, marker *dialects.Marker) error {
+	s, of := o.mutex.locker.carried(ctx)
+	turn, err := s.turns.Take(ctx, of.Scope()) // a goroutine that the work has left behind may have it
+	if err != nil {
+		return err
+	}
+	defer turn.Give()
+	request, err := o.key.request(ctx, true)
+	if err == nil {
+		request.Marker = marker
+		_, err = s.record(ctx, request)
+	}
+	return err
+}
+
+// as returns the mutex of the key, whose lock comes with that marker; nil: alone.
+func (o *Once[Tx]) as(marker *dialects.Marker) *Mutex[Tx] {
+	key, m := o.key, *o.mutex
+	key.marker, m.target = marker, &key
+	return &m
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -147,8 +182,10 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 // false.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
+	marker := *o.key.marker
+	marker.Verb = dialects.WriteMarker
 	ctx, trace := o.mutex.startTrace(ctx, verb, false)
-	err = o.mutex.lockIn(ctx, verb, tx, false)
+	err = o.as(&marker).lockIn(ctx, verb, tx, false)
 	first = err == nil
 	if errors.Is(err, dialects.ErrDone) {
 		err = nil
@@ -172,25 +209,21 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 	if err == nil {
 		at, err = m.locker.driver.Done(wait, request.Table, *request.Marker)
 	}
+	if errors.Is(err, dialects.ErrDone) {
+		return at, true, nil
+	}
 	m.target.invalidate(err)
-	return at, err == nil && !at.IsZero(), m.wrap("Once.Done", m.waitError(ctx, wait, err))
+	return at, false, m.wrap("Once.Done", m.waitError(ctx, wait, err))
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
 // under way. In the work of a Do, it is part of that Do's transaction. It is [ErrInsideLock] where
 // Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	key, m := o.key, *o.mutex
-	key.marker, m.target = nil, &key
-	return m.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
-		s, _ := m.locker.carried(ctx)
-		request, err := o.key.request(ctx, true)
-		if err == nil {
-			forgotten := *request.Marker
-			forgotten.Forget, request.Marker = true, &forgotten
-			_, err = s.inner.Record(ctx, request)
-		}
-		return err
+	return o.as(nil).do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+		marker := *o.key.marker
+		marker.Verb = dialects.ForgetMarker
+		return o.record(ctx, &marker)
 	})
 }
 

@@ -146,9 +146,9 @@ func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = tr
 
 // WithLogger gives New a logger for what must not go unnoticed. Warnings: a lock was lost, a
 // connection was closed because its release was not confirmed, Break has ended a session, Lead of
-// an [Election] has to campaign again. Errors: Check refuses the server. Attributes are "lock",
-// "table", "session", "election", "pause" and "error". Without it, txlock is silent. It must not be
-// nil.
+// an [Election] has to campaign again. Errors: Check refuses the server. Debug: a session has ended
+// with the context of its Do. Attributes are "lock", "table", "session", "election", "pause" and
+// "error". Without it, txlock is silent. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if logger == nil {

@@ -1,9 +1,11 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -32,7 +34,7 @@ type session[Tx any] struct {
 	locker *Locker[Tx]
 	name   fmt.Stringer // of what it locked first, for the log
 	inner  dialects.Session[Tx]
-	work   bool // a Do began it
+	ctx    context.Context // of the Do that began it; nil: a Lock did
 	place  *place
 
 	life      *lifecycle.Life
@@ -57,14 +59,15 @@ type grant[Tx any] struct {
 }
 
 // acquire locks the rows of m: in the session that ctx carries, if there is one, else in a new one.
-func (m *Mutex[Tx]) acquire(ctx context.Context, try, work bool) (g grant[Tx], err error) {
-	wait, cancel, err := m.limitWait(ctx)
+// Wait is ctx, or one that also ends the wait.
+func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+	wait, cancel, err := m.limitWait(wait)
 	if err != nil {
 		return g, err
 	}
 	defer cancel()
 	if s, of := m.locker.carried(ctx); s != nil {
-		if work && !s.work && of.Open() {
+		if work && s.ctx == nil && of.Open() {
 			return g, ErrInsideLock
 		}
 		if handle := of.Enter(of.Scope()); handle != nil { // else it has ended, and ctx has outlived it
@@ -118,7 +121,7 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 	if inner == nil { // the statements were run, and committed
 		return grant[Tx]{Grant: got}, nil
 	}
-	g, err = l.open(name, inner, request, got, asked, place)
+	g, err = l.open(ctx, name, inner, request, got, asked, place)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -132,19 +135,18 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 
 // open makes a session of what the driver has begun. It returns one with an error when the Locker
 // was closed meanwhile.
-func (l *Locker[Tx]) open(name fmt.Stringer, inner dialects.Session[Tx], request dialects.Request, got dialects.Grant,
-	asked time.Time, place *place,
+func (l *Locker[Tx]) open(ctx context.Context, name fmt.Stringer, inner dialects.Session[Tx],
+	request dialects.Request, got dialects.Grant, asked time.Time, place *place,
 ) (grant[Tx], error) {
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, work: request.Work, place: place, first: request, granted: got,
-		since: time.Now(),
+		locker: l, name: name, inner: inner, place: place, first: request, granted: got, since: time.Now(),
 	}
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
 	s.turns, s.life = turns, life
 	ping := s.ping
-	if s.work {
-		ping = nil
+	if request.Work {
+		s.ctx, ping = ctx, nil
 	}
 	s.heartbeat = lifecycle.NewHeartbeat(l.config.lease, peer.Conn{Conn: inner.Socket()}, ping, turns, life, s.lose,
 		asked)
@@ -163,14 +165,43 @@ func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx,
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
-	reason = asLost(reason)
+	reason = s.asLoss(reason)
 	if !s.life.Lose(reason) {
 		return false
 	}
 	s.place.Leave() // the server has released the lock, or soon will
 	// It is the caller's code, and must hold up nobody here.
-	go s.locker.config.logger.Warn("txlock: lost a lock", "lock", s.name.String(), "error", reason)
+	go s.log(context.Background(), "txlock: lost a lock", reason, reason)
 	return true
+}
+
+// asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
+// Do has ended. Then its caller has given up, and does not believe to have the lock. With that
+// context the client library closes the connection under a statement of the work.
+func (s *session[Tx]) asLoss(reason error) error {
+	if s.ctx != nil && s.ctx.Err() != nil {
+		return fmt.Errorf("the session has ended with its context: %w", s.ctx.Err())
+	}
+	return asLost(reason)
+}
+
+// told is the error of a statement in the session, which the caller may be the first to notice a
+// loss by.
+func (s *session[Tx]) told(err error) error {
+	if !errors.Is(err, ErrLost) {
+		return err
+	}
+	s.lose(err)
+	return s.asLoss(err)
+}
+
+// log warns, unless it is no loss, which nobody needs to look at.
+func (s *session[Tx]) log(ctx context.Context, text string, loss, err error) {
+	level := slog.LevelWarn
+	if !errors.Is(loss, ErrLost) {
+		level, text = slog.LevelDebug, "txlock: a session has ended with the context of its Do"
+	}
+	s.locker.config.logger.Log(ctx, level, text, "lock", s.name.String(), "error", err)
 }
 
 // leave gives a handle back. The last one ends the session.
@@ -200,7 +231,7 @@ var errUnderWay = errors.New("a call that is under way in the session did not en
 // session returns then, and ends it.
 func (s *session[Tx]) abort() {
 	s.life.Lose(asLost(ErrClosed))
-	if !s.work {
+	if s.ctx == nil {
 		_ = s.finish(context.Background(), false)
 	}
 }
@@ -228,30 +259,26 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 			}
 			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
 		}()
-		s.unconfirmed(ctx, loss, errUnderWay)
-		return asLost(errUnderWay)
+		return s.unconfirmed(ctx, loss, errUnderWay)
 	}
 	defer s.unregister()
 	if commit {
 		return final(s.inner.Commit(ctx, by))
 	}
-	err := s.inner.Rollback(ctx, by)
-	if err != nil {
-		s.unconfirmed(ctx, loss, err)
+	if err := s.inner.Rollback(ctx, by); err != nil {
+		return s.unconfirmed(ctx, loss, err)
 	}
-	if loss != nil {
-		return loss
-	}
-	return err
+	return loss
 }
 
-// unconfirmed says in the log what the caller may not look at, unless the log has the loss already.
-func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) {
-	if loss != nil && !errors.Is(loss, ErrClosed) {
-		return
+// unconfirmed is the loss of a session whose release was not confirmed. It says so in the log, at
+// which the caller may not look, unless the log has the loss already.
+func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) error {
+	unconfirmed := s.asLoss(err)
+	if loss == nil || errors.Is(loss, ErrClosed) {
+		s.log(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", unconfirmed, err)
 	}
-	s.locker.config.logger.WarnContext(ctx, "txlock: closed a connection, because the release of its lock was not "+
-		"confirmed", "lock", s.name.String(), "error", err)
+	return cmp.Or(loss, unconfirmed)
 }
 
 // unregister takes the session off the Locker's list: its connection was given back.

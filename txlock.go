@@ -80,8 +80,8 @@
 //
 // # Long holds
 //
-// Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of up to 32
-// keys is renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
+// Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
+// renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
 // A Do and a Lock of Rows hold them back as long as they last: keep these short. On MariaDB every
 // lock holds back purge, a leader's too. [Locker.Election] is for leaders.
 //
@@ -114,9 +114,10 @@ var (
 	ErrNotAcquired = dialects.ErrNotAcquired
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
-	// its work did. What the work did is not committed, with two exceptions: the error says that
-	// this is unknown, because the connection broke during COMMIT, or during an Exec; or the work
-	// itself has sent COMMIT before.
+	// its work did: somebody else may have had the lock while its holder believed to have it. A Do
+	// whose own context ended did not believe so: its error is that of the context. What the work
+	// did is not committed, with two exceptions: the error says that this is unknown, because the
+	// connection broke during COMMIT, or during an Exec; or the work itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
 	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before. It is also why

@@ -51,7 +51,7 @@ func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[T
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)()
-	g, err = m.acquire(wait, false, work)
+	g, err = m.acquire(ctx, wait, false, work)
 	if err != nil && l.closing.Err() != nil {
 		err = ErrClosed
 	}

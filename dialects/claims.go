@@ -20,11 +20,14 @@ type ClaimChange struct {
 	Hash [32]byte
 	Verb ClaimVerb
 	Name string        // of TakeClaim: the key, for people; empty: it is hidden
-	By   string        // of TakeClaim: who takes it
+	By   string        // who has it, or takes it
 	For  time.Duration // of TakeClaim and ExtendClaim: from now, in whole microseconds
 	// Token is the holder's. TakeClaim writes it, if it is not 0, and otherwise that of
 	// Request.Fence.
 	Token int64
+	// Secret is drawn at random for each claim. Tokens follow each other, and are the same in other
+	// lock tables: so only by it, with By and Token, is a claim the one that was taken.
+	Secret int64
 }
 
 // Drawn is a copy with a token that was drawn for it, unless it has one.
@@ -55,6 +58,7 @@ type ClaimState struct {
 	Name         string // the key, for people; empty: it is hidden
 	By           string
 	Token        int64
+	Secret       int64
 	Since, Until time.Time
 	Left         time.Duration // until the end, by the server's clock; not positive: nobody has it
 }

@@ -151,14 +151,16 @@ type Session[Tx any] interface {
 	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
-	// Record does in work what Begin does with Request.Marker or Request.Claim, whose key is
-	// locked. It returns the state of the claim after the change. After an error the transaction
-	// may be of no use, unless it is ErrDone or ErrClaimEnded.
+	// Record does in work what Request.Marker or Request.Claim says, whose key is locked. A marker
+	// is written in the transaction that took the locks alone. It returns the state of the claim
+	// after the change. After an error the transaction may be of no use, unless it is ErrDone or
+	// ErrClaimEnded.
 	Record(ctx context.Context, request Request) (ClaimState, error)
 
-	// Commit commits the work if, and only if, the transaction is the one that took the locks. It
-	// ends the session in any case. When it is not confirmed by that time, the connection is
-	// closed. Of ctx it uses the values alone.
+	// Commit commits the work if, and only if, the transaction is the one that took the locks. With
+	// the work it commits the marker that Begin has looked for: that is ErrDone if the work has
+	// written it. It ends the session in any case. When it is not confirmed by that time, the
+	// connection is closed. Of ctx it uses the values alone.
 	Commit(ctx context.Context, by time.Time) error
 
 	// Rollback undoes the work, releases the locks and ends the session in any case. When that is
@@ -249,8 +251,8 @@ type Request struct {
 	// rows are locked. Values may be empty there: then all that is to be locked is held.
 	Exec *Exec
 
-	// Marker is written once the rows are locked. If it is there, the result is ErrDone. Begin and
-	// LockTx read it. Begin finds out before it waits for the rows, unless it is a Try.
+	// Marker is looked for, or written, once the rows are locked. Begin and LockTx read it. The
+	// result may be ErrDone.
 	Marker *Marker
 
 	// Claim is changed once the rows are locked. Begin and LockTx read it. The result may be
@@ -264,8 +266,8 @@ type Grant struct {
 	Permit int   // which one of Request.Permit.Rows was taken, by its position
 	Claim  ClaimState
 
-	// Affected is how many rows each statement of Request.Exec has affected; nil: they have not
-	// run.
+	// Affected is how many rows each statement of Request.Exec has affected, of those that have
+	// run. What is behind them has not; Join runs all or none.
 	Affected []int64
 }
 

@@ -22,8 +22,8 @@ type Keeper interface {
 	// ErrNoLeader. A record that is missing is ErrNoRow.
 	Leader(ctx context.Context, election Rows) (Leader, error)
 
-	// Done reads when the work of a marker was done, in one round trip. It locks nothing. The time
-	// is zero when the work was not done, or not in the present window.
+	// Done reads when the work of a marker was done, in one round trip. It locks nothing. It is
+	// ErrDone, with the time, when the work was done, in the present window.
 	Done(ctx context.Context, table string, marker Marker) (at time.Time, err error)
 
 	// Claims reads claims in one round trip, and locks nothing. Those without a row are missing.

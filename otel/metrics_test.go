@@ -161,6 +161,8 @@ func TestHoldsThatEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(background)
 		require.ErrorIs(t, m.Do(ctx, func(context.Context, *sql.Tx) error { cancel(); return nil }), context.Canceled)
 		ends("Do cancelled", codes.Unset)
+		require.ErrorIs(t, f.hangUp(t, m), context.Canceled)
+		ends("Do cancelled", codes.Unset)
 		require.Error(t, m.Do(background, func(context.Context, *sql.Tx) error { return context.DeadlineExceeded }))
 		ends("Do timeout context.DeadlineExceeded", codes.Error)
 
@@ -183,6 +185,34 @@ func TestHoldsThatEnd(t *testing.T) {
 		require.Equal(t, f.total(t, "txlock.releases"), acquisitions)
 		f.noKey(t)
 	})
+}
+
+// hangUp ends the context of a Do while a statement of its work waits at the server.
+func (f *fixture) hangUp(t *testing.T, m *txlock.Mutex[*sql.Tx]) error {
+	t.Helper()
+	_, err := f.db.Exec("CREATE TABLE stuck AS SELECT 1 AS id")
+	require.NoError(t, err)
+	defer func() {
+		_, err := f.db.Exec("DROP TABLE stuck")
+		require.NoError(t, err)
+	}()
+	row, err := f.db.Begin()
+	require.NoError(t, err)
+	defer row.Rollback()
+	_, err = row.Exec("SELECT id FROM stuck FOR UPDATE")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- m.Do(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE stuck SET id = 2")
+			return err
+		})
+	}()
+	f.waiters(t, 1)
+	cancel()
+	return <-done
 }
 
 // Who waits in the process is counted until it goes on or gives up, and counts as waiting too.

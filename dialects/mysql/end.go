@@ -24,6 +24,8 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	}
 	err = s.commit(ctx)
 	switch {
+	case s.written != "" && server.Number(err) == server.SeveralRows:
+		err = dialects.ErrDone
 	case err == nil:
 		if s.giveNamesBack(ctx) != nil {
 			s.destroy()
@@ -45,9 +47,9 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 
 func (s *session) commit(ctx context.Context) error {
 	if s.conn.Owned != nil {
-		return s.end(ctx, client.Release, "COMMIT")
+		return s.end(ctx, client.Release, s.written, "COMMIT")
 	}
-	return s.end(ctx, client.Release, "SET "+commits+s.restoredSQL())
+	return s.end(ctx, client.Release, s.written, "SET "+commits+s.restoredSQL())
 }
 
 // Rollback implements dialects.Session.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/statements"
@@ -26,6 +27,7 @@ type flight struct {
 	conn       client.Conn
 	request    dialects.Request
 	statements []dialects.Statement
+	texts      []string // of the statements, with their arguments
 	inside     bool     // the work of a Do
 	end        []string // releases the savepoint, and commits unless inside
 	places     []int    // of the statements in the script, from its end
@@ -35,7 +37,7 @@ type flight struct {
 
 // Variables of the session say how far a flight has come.
 const (
-	reached    = "@txlock_at"   // 0: the lock; else the number of a statement; unread: see readable
+	reached    = "@txlock_at"   // 0: the lock; else the number of a statement
 	judgedRows = "@txlock_rows" // that the last statement which is judged has affected
 )
 
@@ -47,14 +49,19 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 		s.driver.pool.Galera() {
 		return nil
 	}
-	for _, statement := range request.Exec.Statements {
-		if !travels(statement) {
+	texts, size := make([]string, len(request.Exec.Statements)), 0
+	for i, statement := range request.Exec.Statements {
+		if texts[i] = travelling(statement); texts[i] == "" {
 			return nil
 		}
+		size += len(texts[i])
+	}
+	if size > longestFlight {
+		return nil
 	}
 	s.scripted = true
 	f := &flight{
-		conn: s.conn, request: request, statements: request.Exec.Statements, inside: savepoint != "",
+		conn: s.conn, request: request, statements: request.Exec.Statements, texts: texts, inside: savepoint != "",
 		end: []string{client.Release, "COMMIT"},
 	}
 	switch {
@@ -66,22 +73,54 @@ func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 	return f
 }
 
-// travels tells whether the server counts what a statement affects, and nothing of its text is
-// taken for the end of a statement, or for the place of an argument. Others are a guess: they take
-// more trips.
-func travels(s dialects.Statement) bool {
+// longestFlight is far below what servers take in one query, by default (max_allowed_packet).
+const longestFlight = 1 << 20
+
+// travelling is the text of a statement with its arguments, or empty where it does not travel: the
+// server must count what it affects, nothing of the text may be taken for the end of a statement,
+// and what it means must not depend on how it is sent. Others are a guess: they take more trips.
+//
+// So the arguments are integers in plain places. A text is a DOUBLE in arithmetic when it stands in
+// the query, a float is a DECIMAL, and an unsigned integer is a signed one. To a prepared
+// statement they are something else.
+func travelling(s dialects.Statement) string {
 	text := statements.Bare(trimmed(s.SQL))
-	bare := quoted.ReplaceAllLiteralString(text, "")
-	return s.Into == nil && travelling.MatchString(text) && !unclear.MatchString(text) &&
-		!strings.ContainsAny(bare, "'\"`") &&
-		strings.Count(bare, "?") == len(s.Args) && strings.Count(text, "?") == len(s.Args)
+	bare := quoted.ReplaceAllLiteralString(text, "q")
+	if s.Into != nil || !counted.MatchString(text) || unclear.MatchString(text) || strings.ContainsAny(bare, "'\"`") ||
+		strings.Count(bare, "?") != len(s.Args) || strings.Count(text, "?") != len(s.Args) ||
+		strings.Contains(elsewhere(bare), "?") {
+		return ""
+	}
+	pieces := strings.Split(text, "?")
+	for i, arg := range s.Args {
+		switch arg.(type) {
+		case int, int8, int16, int32, int64:
+			pieces[i] += fmt.Sprint(arg)
+		default:
+			return ""
+		}
+	}
+	return strings.Join(pieces, "")
+}
+
+// elsewhere is a text without the arguments in plain places: a column is set to them or compared
+// with them, alone or added to a column, or they are elements of VALUES or IN. In others MySQL
+// gives an argument another type than a literal, as in ROUND(?, 1) and in ? / price; ORDER BY takes
+// a literal for the number of a column.
+func elsewhere(text string) string {
+	text = lists.ReplaceAllStringFunc(text, func(list string) string { return elements.ReplaceAllString(list, "") })
+	return operands.ReplaceAllString(text, "")
 }
 
 var (
-	travelling = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
+	counted = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
 
 	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
 	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\breturning\b`)
+
+	lists    = regexp.MustCompile(`(?i)\b(values|in)\s*\(([^()]|\(\))*\)(\s*,\s*\(([^()]|\(\))*\))*`)
+	elements = regexp.MustCompile(`[(,]\s*\?(\s*,\s*\?)*\s*[,)]`)
+	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
 )
 
 func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
@@ -89,9 +128,6 @@ func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
 // script has the statements behind the one that locks.
 func (f *flight) script(lock, comment string) (texts []string) {
 	texts = []string{"SET " + reached + " = 0"}
-	if f.conn.Prepares() {
-		texts = []string{unreadable, readable}
-	}
 	if wanted := len(f.request.Values); wanted > 0 { // else all is held
 		texts = append(texts, lock, "SET "+judgedRows+" = FOUND_ROWS()", judged(wanted))
 	}
@@ -99,7 +135,7 @@ func (f *flight) script(lock, comment string) (texts []string) {
 	for i, statement := range f.statements {
 		texts = append(texts, "SET "+reached+" = "+strconv.Itoa(i+1)+", "+judgedRows+" = NULL")
 		f.places[i] = len(texts)
-		texts = append(texts, comment+trimmed(statement.SQL))
+		texts = append(texts, comment+f.texts[i])
 		if statement.Rows > 0 {
 			texts = append(texts, "SET "+judgedRows+" = ROW_COUNT()", judged(statement.Rows))
 		}
@@ -115,11 +151,7 @@ func (f *flight) script(lock, comment string) (texts []string) {
 // locked.
 func (f *flight) send(ctx context.Context, script ...string) ([]string, error) {
 	f.affected, f.failed = nil, nil
-	var args []any
-	for _, statement := range f.statements {
-		args = append(args, statement.Args...)
-	}
-	all, err := f.conn.Fly(ctx, client.Joined(script...), args)
+	all, err := f.conn.Fly(ctx, client.Joined(script...))
 	if err != nil {
 		return f.explain(ctx, err)
 	}
@@ -151,10 +183,7 @@ func textsOf(request dialects.Request) []string {
 // explain returns an error of the lock, and notes any other.
 func (f *flight) explain(ctx context.Context, failed error) ([]string, error) {
 	number := server.Number(failed)
-	switch {
-	case errors.Is(failed, driver.ErrSkip):
-		return nil, errNoFlight
-	case number == 0 && errors.Is(failed, driver.ErrBadConn): // nothing was sent
+	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent
 		return nil, failed
 	}
 	at, rows := 0, ""
@@ -171,8 +200,6 @@ func (f *flight) explain(ctx context.Context, failed error) ([]string, error) {
 	case broken:
 		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 			dialects.ErrLost, failed)
-	case at == unread:
-		return nil, errNoFlight
 	case at == 0 && number == server.SeveralRows:
 		return nil, nil // not all rows were locked
 	case at == 0:
@@ -208,19 +235,6 @@ func position(ctx context.Context, to client.Link) (at int, rows string, err err
 	at, err = strconv.Atoi(text)
 	return at, rows, err
 }
-
-// readable fails unless the server reads texts as UTF-8, in which the driver has quoted the
-// arguments behind it: init_connect, a parameter of the dsn, or the work before, may have changed
-// that. The server reads a statement when it has run the one before.
-const (
-	unreadable = "SET " + reached + " = -1"
-	readable   = "SET " + reached +
-		" = IF(@@character_set_client LIKE 'utf8%', 0, (SELECT 1 UNION ALL SELECT 2))"
-	unread = -1
-)
-
-// errNoFlight occurs when the driver does not put arguments into the text of a query.
-var errNoFlight = errors.New("statements that cannot travel with the lock")
 
 // judged fails with SeveralRows unless judgedRows is that many.
 func judged(rows int) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -30,8 +31,8 @@ func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*tim
 // place is where rows are locked.
 type place struct {
 	client.Link
-	role  role
-	marks bool // a marker travels with its lock: see lookUpSQL
+	role    role
+	records bool // what becomes of a marker, or a claim, travels with its lock: see recordScript
 	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
 	patience time.Duration
 	flight   *flight // travels with the lock; nil: nothing does
@@ -40,6 +41,11 @@ type place struct {
 	cut func()
 	// beat is where certify puts what a heartbeat sends; nil: no heartbeat is to come.
 	beat *string
+}
+
+// travels tells whether what becomes of a marker, or a claim, comes with its lock.
+func (p place) travels(request dialects.Request) bool {
+	return p.records && (request.Marker != nil || request.Claim != nil)
 }
 
 // interruptible is how long a wait there may ignore interrupts.
@@ -95,9 +101,9 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, server.Classify(refusedName(request, err), request)
 	}
-	var claim []string
-	if request.Claim != nil && at.marks && len(locked) > 0 {
-		locked, claim = locked[:1], locked[1:]
+	var record []string
+	if at.travels(request) && len(locked) > 0 {
+		locked, record = locked[:1], locked[1:]
 	}
 	if request.Fence != "" {
 		if locked, got.Token, err = tokenOf(locked); err != nil {
@@ -113,12 +119,14 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		}
 	}
 	switch {
-	case request.Claim != nil && at.marks:
-		got.Claim, err = claims.Changed(claim, *request.Claim)
+	case at.travels(request) && request.Claim != nil:
+		got.Claim, err = claims.Changed(record, *request.Claim)
+	case at.travels(request):
+		_, err = request.Marker.Read(strings.Join(record, ""))
 	case request.Claim != nil:
 		request.Claim = request.Claim.Drawn(got.Token)
 		fallthrough
-	case request.Marker != nil && !at.marks:
+	case request.Marker != nil:
 		got.Claim, err = records.Record(ctx, at.Link, request)
 	}
 	return got, err
@@ -179,11 +187,10 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 ) {
 	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
 	value, into := d.valueOf(label, at.role), ""
-	once, claims := request.Marker != nil && at.marks, request.Claim != nil && at.marks
 	switch {
-	case once || claims:
+	case at.travels(request):
 		into = cmp.Or(value, "1")
-	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Marker == nil:
+	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "":
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
@@ -197,10 +204,8 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case once:
-		return onceScript(at.Link, request, comment, query)
-	case claims:
-		script, err = claimScript(request, query)
+	case at.travels(request):
+		script, err = recordScript(request, query)
 		return script, at.Ask, err
 	case at.flight != nil:
 		return at.flight.script(query, comment), at.flight.send, nil

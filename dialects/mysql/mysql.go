@@ -5,7 +5,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -107,13 +106,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		s.close()
 		return nil, got, server.Classify(err, request)
 	}
-	s.marks = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.MarkSQL
-	if request.Marker != nil && !s.marks {
-		if at, err := records.DoneOn(ctx, conn, request.Table, *request.Marker); err != nil || !at.IsZero() {
-			s.close()
-			return nil, got, cmp.Or(err, dialects.ErrDone)
-		}
-	}
+	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
 	for numbered, overtaken := 0, 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
@@ -122,10 +115,6 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 			return nil, got, nil
 		case err == nil:
 			return s, got, nil
-		}
-		if errors.Is(err, errFound) {
-			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-			return nil, got, err
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		err = d.overtaken(s.explain(clean, request, err))
@@ -174,11 +163,37 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := d.pool.Identify(clean, tx)
+	if err == nil {
+		err = goesOn(clean, tx)
+	}
 	cancel()
+	if errors.Is(err, dialects.ErrLost) {
+		return err
+	}
 	if err != nil {
 		return server.Classify(err, request)
 	}
 	_, err = d.guestLock(ctx, place{Link: client.Link{Querier: tx}, role: foreign}, request, nil)
+	return err
+}
+
+// goesOn is an error unless the server is in a transaction. The caller's handle does not know when a
+// statement has ended that: COMMIT as text, one that commits implicitly, as DDL, or a deadlock.
+// With autocommit the server would then release each row in the statement that locks it, and keep a
+// marker for good. Without it the lock would begin another transaction, which lacks what the caller
+// did in the first. So the answer does not depend on autocommit.
+func goesOn(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, changesTransaction+
+		"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */")
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT or "+
+			"ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
+	case server.Number(err) == server.InTransaction:
+		return nil
+	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:
+		return server.Lost(err)
+	}
 	return err
 }
 

@@ -22,8 +22,9 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	marks      bool         // a marker travels with the lock: see onceScript
+	records    bool         // what becomes of a marker, or a claim, travels with its lock
 	work       bool         // of the caller's runs in the session
+	written    string       // what is committed behind the proof: a marker
 	loan       *client.Loan // its transaction; nil before the lock
 	changed    bool         // on a caller's pool: its settings have changed, or may have
 	readOnly   bool         // the server was, at a heartbeat
@@ -59,20 +60,16 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	if settings := s.settingsSQL(request); settings != "" {
 		front = append(front, settings)
 	}
-	if request.Work && (request.Marker == nil && request.Claim == nil || !s.marks) { // else see onceScript, claimScript
+	if request.Work {
 		front = append(front, client.Save)
 	}
-	s.scripted = s.marks && (request.Marker != nil || request.Claim != nil)
 	at := s.place(owner)
+	s.scripted = at.travels(request)
 	at.beat = &s.beat
 	at.flight = s.flightOf(request, "")
 	s.nameLocks(request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
-	if errors.Is(err, errNoFlight) {
-		at.flight = nil
-		got, err = s.driver.lock(ctx, at, request, front)
-	}
-	if s.conn.Owned != nil && (err == nil || errors.Is(err, errFound)) {
+	if s.conn.Owned != nil && err == nil {
 		s.conn.Owned.Lease = request.Lease
 	}
 	if err != nil {
@@ -90,6 +87,12 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		}
 		return got, err
 	}
+	if request.Marker != nil {
+		request.Marker.Verb = dialects.WriteMarker
+		if s.written, err = records.MarkSQL(request.Table, *request.Marker); err != nil {
+			return got, err
+		}
+	}
 	if request.Work {
 		s.loan, err = s.driver.pool.Lend(s.conn)
 	}
@@ -99,7 +102,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 // place is where the session locks rows.
 func (s *session) place(as role) place {
 	return place{
-		Link: s.conn.Link(), role: as, marks: s.marks && as == owner, cut: s.conn.Cut,
+		Link: s.conn.Link(), role: as, records: s.records && as == owner, cut: s.conn.Cut,
 	}
 }
 
@@ -108,8 +111,14 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 	return err
 }
 
-// Record implements dialects.Session.
+// Record implements dialects.Session. Without autocommit, what it writes behind the end of the
+// transaction is committed by nobody.
 func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+	if request.Marker != nil && request.Marker.Verb == dialects.WriteMarker { // behind work that may have set it
+		if err := s.exec(ctx, "SET autocommit = 0"); err != nil {
+			return dialects.ClaimState{}, server.Lost(err)
+		}
+	}
 	return records.Record(ctx, s.conn.Link(), request)
 }
 
@@ -136,13 +145,15 @@ func (s *session) Ping(ctx context.Context, behind int) error {
 	return err
 }
 
-// inTransactionSQL fails with InTransaction in any transaction, whose characteristics cannot be
-// changed, and does nothing else there. Outside it succeeds: the transaction of the lock has ended,
-// though the connection is as it was. It fails with SeveralRows on a server that has become read
-// only: SET GLOBAL read_only ends no session, and while this one goes on, another server may take
-// the writes and grant the same lock.
-const inTransactionSQL = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = IF(" +
-	sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
+// changesTransaction begins a statement that fails with InTransaction in any transaction, whose
+// characteristics cannot be changed, and does nothing else there.
+const changesTransaction = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = "
+
+// inTransactionSQL succeeds outside of a transaction: that of the lock has ended, though the
+// connection is as it was. It fails with SeveralRows on a server that has become read only: SET
+// GLOBAL read_only ends no session, and while this one goes on, another server may take the writes
+// and grant the same lock.
+const inTransactionSQL = changesTransaction + "IF(" + sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
 
 // proveInTransaction is an error unless the session is in a transaction, or a statement was
 // interrupted: that is an answer too, for somebody's KILL QUERY ends no session. Front travels in
@@ -216,8 +227,6 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		case err == nil:
 			s.nested = name
 			return got, nil
-		case errors.Is(err, errNoFlight):
-			at.flight, err = nil, nil
 		case errors.Is(err, errPatience):
 			err = nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin

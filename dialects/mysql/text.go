@@ -151,7 +151,7 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
 	result := column
 	switch {
-	case request.Claim != nil && request.Fence != "" && into != "": // see claimScript
+	case request.Claim != nil && request.Fence != "" && into != "": // see recordScript
 		result = into + ", " + f.counted(column) + " INTO @" + sqltext.Variable + ", @" + drawn
 	case request.Fence != "":
 		result = f.counted(column)
@@ -159,9 +159,6 @@ func slotsSelect(table, column string, f fence, request dialects.Request, into s
 		result = into + " INTO @" + sqltext.Variable
 	}
 	condition := andWritable(request)
-	if request.Marker != nil && into != "" {
-		condition += " AND " + notFound
-	}
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
 			strconv.Itoa(request.Slots) + condition

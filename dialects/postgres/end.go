@@ -32,21 +32,22 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err = s.conn.Commit(ctx, s.mark)
+	err = s.conn.Commit(ctx, s.mark, s.written...)
 	switch {
 	case err == nil:
 		return nil
+	case verdictOf(err) != nil: // of the marker
+		return errors.Join(verdictOf(err), s.rollback(ctx))
 	case server.State(err) == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(errAborted, s.rollback(ctx))
 	case server.State(err) == server.DivisionByZero && s.conn.Status() != client.Idle:
 		// of the proof: a COMMIT that failed is over
 		_ = s.rollback(ctx)
 		return errEnded
-	case server.State(err) != "" && s.conn.Status() == client.Idle && s.settled:
-		// as below, and nothing is to be restored
+	case server.State(err) != "" && s.conn.Status() == client.Idle: // a deferred constraint, say: nothing is committed
 		return err
 	case errors.Is(err, dialects.ErrLost), server.State(err) != "" && s.conn.Status() != client.Closed:
-		return errors.Join(err, s.rollback(ctx)) // a deferred constraint, say: nothing is committed
+		return errors.Join(err, s.rollback(ctx))
 	}
 	return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
 		dialects.ErrLost, err)
@@ -67,8 +68,8 @@ func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
 	return dialects.Lost(s.rollback(ctx))
 }
 
-// rollback ends whatever transaction is open and gives the session its settings back. A connection
-// on which that cannot be confirmed is closed.
+// rollback ends whatever transaction is open. A connection on which that cannot be confirmed is
+// closed.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 	if s.spoiled {
 		// The answer tells whether the locks were held until now. The transaction stays open:
@@ -83,18 +84,11 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		return err
 	}
 	if s.mark != "" && s.conn.Status() == client.Idle {
-		// The work has ended the transaction, or a COMMIT was refused. What RestoreSQL would put
-		// right goes with the session.
+		// The work has ended the transaction. What it has left behind goes with the session.
 		s.conn.Destroy()
 		return nil
 	}
-	if s.mark != "" && !s.settled {
-		err = s.conn.Exec(ctx, client.RestoreSQL)
-	}
-	if ended := s.conn.Rollback(ctx); err == nil {
-		err = ended
-	}
-	if err != nil {
+	if err = s.conn.Rollback(ctx); err != nil {
 		s.conn.Destroy()
 	}
 	return err

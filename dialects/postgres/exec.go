@@ -56,7 +56,6 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 	if slices.ContainsFunc(request.Exec.Statements, mayEnd) {
 		return got, errNoFlight
 	}
-	s.settled = true // no setting outlives the transaction
 	anyOf, countedOnes, _ := s.conn.Carries()
 	counted := !slices.ContainsFunc(request.Exec.Statements, isUncounted)
 	for again := true; ; {
@@ -87,7 +86,7 @@ func (s *session[Tx]) beginExec(ctx context.Context, request dialects.Request) (
 }
 
 func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted bool) (got dialects.Grant, err error) {
-	f := &flight{statements: request.Exec.Statements, counted: counted, status: s.conn.Status}
+	f := &flight{statements: firstTrip(request.Exec.Statements), counted: counted, status: s.conn.Status}
 	on := terms{as: owner, mark: s.mark, flight: f, blind: true}
 	_, err = s.await(ctx, request, on, func(ctx context.Context, lock plan) ([][]string, error) {
 		columns, err := s.conn.Begin(ctx, s.mark, f.behind(lock.Script, s.mark))
@@ -96,6 +95,15 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 	got.Affected, err = f.affected, f.result(request.Exec.Context, err)
 	s.gaveWay, s.committed = f.gaveWay, err == nil && counted
 	return got, err
+}
+
+// firstTrip is what travels together: an argument behind an Into may be what that fills.
+func firstTrip(list []dialects.Statement) []dialects.Statement {
+	into := func(s dialects.Statement) bool { return s.Into != nil }
+	if i := slices.IndexFunc(list, into); i >= 0 {
+		return list[:i+1]
+	}
+	return list
 }
 
 // flightInside is for statements in the work of a Do, where the server can judge them all. There is
@@ -301,23 +309,25 @@ func affectedIn(err error) (rows int64, judged bool) {
 
 // Exec implements dialects.Session.
 func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
-	if together, _, _ := s.conn.Carries(); together {
-		return s.execTogether(ctx, list)
-	}
-	if tx, ok := any(s.conn.Tx()).(*sql.Tx); ok {
+	together, _, _ := s.conn.Carries()
+	if tx, ok := any(s.conn.Tx()).(*sql.Tx); ok && !together {
 		return statements.Run(ctx, ctx, tx, list, nil)
 	}
-	affected := make([]int64, len(list))
-	for i := range list {
-		one, err := s.execTogether(ctx, list[i:i+1])
+	affected := make([]int64, 0, len(list))
+	for len(affected) < len(list) {
+		trip := list[len(affected):]
+		if trip = firstTrip(trip); !together {
+			trip = trip[:1]
+		}
+		some, err := s.execTogether(ctx, trip)
 		var of *dialects.StatementError
 		if errors.As(err, &of) {
-			of.Number += i
+			of.Number += len(affected)
 		}
 		if err != nil {
 			return nil, err
 		}
-		affected[i] = one[0]
+		affected = append(affected, some...)
 	}
 	return affected, nil
 }

@@ -31,8 +31,8 @@ func legacy(numbers ...int64) dialects.Legacy {
 }
 
 // Locks beside the rows are taken as turnstiles are: until the end of the transaction, and by the
-// session while it is renewed. The wait for one comes before that for a turnstile or a gate, in
-// every session, so no circle of waits has both.
+// session while it is renewed. The wait for one comes before that for a turnstile, in every
+// session, so no circle of waits has both.
 
 // legacyCalls call function for the locks beside the rows of request. Argument is how a number
 // stands in the text.
@@ -72,7 +72,7 @@ func legacyStatement(request dialects.Request, as role) (s sqltext.Statement) {
 func (s *session[Tx]) legacySQL(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
 		for _, call := range legacyCalls(request, function, sqltext.Literal) {
-			calls = append(calls, "select "+call)
+			calls = append(calls, "select "+sure(function, call))
 		}
 	}
 	return calls

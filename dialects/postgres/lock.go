@@ -67,17 +67,14 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 
 // read judges the answers, and reads what comes with the rows.
 func (p plan) read(request dialects.Request, on terms, columns [][]string) (got dialects.Grant, err error) {
-	if p.done >= 0 && server.IsTrue(columns[p.done][0]) {
-		return got, errFound
-	}
 	if p.turnstiles >= 0 {
 		err = passed(request, columns[p.turnstiles])
 	}
 	if err == nil && on.as == owner {
 		err = complete(request, columns[p.rows])
 	}
-	if err == nil && p.marker >= 0 && len(columns[p.marker]) == 0 {
-		err = dialects.ErrDone
+	if err == nil && p.marker >= 0 {
+		_, err = request.Marker.Read(columns[p.marker][0])
 	}
 	if err == nil && request.Fence != "" {
 		got.Token, err = tokenOf(columns[p.token])
@@ -258,8 +255,8 @@ func (q querier) undo(ctx context.Context, request dialects.Request, on terms, e
 		}
 		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
 	}
-	if undone != nil {
-		return dialects.Lost(errors.Join(err, undone))
+	if undone != nil { // no answer is one then, not even that the work of a Once was done
+		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
 	}
 	return err
 }

@@ -39,8 +39,8 @@ var (
 )
 
 // New returns a driver on the caller's pool, and sends nothing. The pool stays the caller's: Close
-// does not close it. Its query execution mode is respected. A nil pool is an error from the first
-// call that can return one.
+// does not close it. Its query execution mode is respected. Its connections must speak UTF-8, or
+// each call is an error. A nil pool is an error from the first call that can return one.
 func New(pool *pgxpool.Pool) *Driver { return newDriver(client.PGX(pool, false)) }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a URL or a
@@ -55,6 +55,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "txlock"
 	}
+	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // else it is that of the database
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
@@ -67,7 +68,8 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
-// does not close it. A nil db is an error from the first call that can return one.
+// does not close it. Its connections must speak UTF-8, or each call is an error. A nil db is an
+// error from the first call that can return one.
 //
 // The db is best one of pgx's stdlib driver, or of lib/pq, wrapped or not: the library's statements
 // go to the connection below a wrapper, those of the work of a Do through it. With any other driver
@@ -128,9 +130,6 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return nil, got, nil
 		case err == nil:
 			return s, got, nil
-		case errors.Is(err, errFound):
-			go s.Rollback(ctx, time.Now().Add(interrupt.CleanUp))
-			return nil, dialects.Grant{}, err
 		case s != nil:
 			s.conn.GiveBack()
 		}
@@ -160,7 +159,6 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted, numbered := false, false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, client.ErrUnsettled):
 		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
@@ -188,7 +186,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	err = d.identity.Ask(clean, in)
 	cancel()
 	switch {
-	case server.Broken(err):
+	case server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine):
 		return dialects.Lost(err)
 	case err != nil:
 		return err

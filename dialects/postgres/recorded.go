@@ -1,38 +1,19 @@
 package postgres
 
 import (
-	"fmt"
-
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// doneSetting says whether a marker was found, to the statement behind it.
-const doneSetting = "txlock.done"
-
-// errFound says that the marker was there before the lock. The transaction is open, and has neither
-// locked nor written anything.
-var errFound = fmt.Errorf("%w: found", dialects.ErrDone)
-
-// doneStatement reads a marker in front of a lock, which is then not taken.
-func doneStatement(request dialects.Request) (sqltext.Statement, error) {
-	var s sqltext.Statement
-	found, err := records.DoneSQL(request.Table, *request.Marker, &s)
-	s.SQL = "select set_config('" + doneSetting + "', exists (select " + found + ")::text, true)"
-	return s, err
-}
-
-// markStatement writes a marker behind the lock, and returns a row if it was not there. Nothing is
-// written unless the transaction has the row of request, and a suitable level: a marker that
-// another session is writing would be waited for.
-func markStatement(request dialects.Request, on terms) (s sqltext.Statement, err error) {
-	where, err := behindLock(request, on)
-	if err != nil {
-		return s, err
-	}
-	return records.MarkSQL(request.Table, *request.Marker, where)
+// markStatement writes a marker, and is an error if it was there. In a foreign transaction it comes
+// behind the lock, in an owner's behind the proof.
+func markStatement(table string, marker dialects.Marker) (sqltext.Statement, error) {
+	marker.Verb = dialects.WriteMarker
+	mark, err := records.MarkSQL(table, marker)
+	mark.SQL = "with marked as (" + mark.SQL + ") select " + failSQL(done) + " where not exists (select from marked)"
+	return mark, err
 }
 
 // behindLock is the rest of a query that has a row if the transaction has that of request.
@@ -45,9 +26,6 @@ func behindLock(request dialects.Request, on terms) (where func(*sqltext.Stateme
 	rows, err := rowsOf(request)
 	return func(s *sqltext.Statement) string {
 		from := "from " + rows.table + " where " + rows.column + " = " + s.Bind(rows.values) + rows.seeded
-		if on.as == foreign {
-			from += " and " + isolationSQL
-		}
 		if request.Try { // see passedSetting
 			from += " and current_setting('" + passedSetting + "', true) = 'true'"
 		}

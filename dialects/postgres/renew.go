@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,13 +24,18 @@ import (
 // That rests on the turnstiles. Whoever wants one of the rows passes its turnstile first. The
 // session keeps the turnstiles for itself, apart from any transaction, from before the end of the
 // one until it has the rows in the other. Nobody waits at the rows then: who does has passed a
-// turnstile, or the gate, which the renewal must have alone. So the rows are locked at once, and no
-// other session can have seen them free.
+// turnstile. So the rows are locked at once, and no other session can have seen them free.
+//
+// A renewal waits for nobody, whoever waits for its turnstiles. Each is asked for in the form in
+// which the session has it: by its transaction first, by itself then. The server counts such a
+// request up in the memory of the process, and never comes to the table in which locks conflict
+// (LockAcquireExtended). The requests are tries all the same: where one ever had to wait, the
+// renewal would fail at once.
 //
 // Rows of a caller's table are not renewed: others may lock them without us.
 type renewal struct {
 	every  time.Duration // 0: the session is not renewed
-	last   time.Time
+	next   time.Time
 	locked []dialects.Request
 	needed bool // the transaction has a number, or may have one: a token takes one now and then
 	barred bool // the session holds what cannot be renewed
@@ -50,45 +56,46 @@ func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 		request.Values = []dialects.Value{{Text: permit.Rows[got.Permit]}}
 	}
 	if r.every == 0 && !r.work {
-		r.every, r.last = min(renewAtLeast, leasesToRenew*request.Lease), time.Now()
+		r.every = min(renewAtLeast, leasesToRenew*request.Lease)
+		r.plan()
 	}
 	r.locked = append(r.locked, request)
 	r.needed = r.needed || locksRows(request) || request.Fence != ""
-	r.barred = r.barred || !request.Ours || isWide(request)
+	r.barred = r.barred || !request.Ours
 }
+
+// plan chooses when the next renewal is due: at a random time, because all sessions of a Locker
+// have their heartbeats in one moment. Those that began together, or were stopped together, are
+// renewed a few at a time.
+func (r *renewal) plan() { r.next = time.Now().Add(r.every/2 + rand.N(r.every/2)) }
 
 func (r *renewal) possible() bool { return r.every > 0 && !r.barred }
 
-func (r *renewal) due() bool { return r.needed && r.possible() && time.Since(r.last) >= r.every }
+func (r *renewal) due() bool { return r.needed && r.possible() && !time.Now().Before(r.next) }
 
-// renew leaves the locks as they are when somebody shares the gate, or cancels. It is due again
-// after half of the usual time. After an error the session still has the turnstiles, so nobody gets
-// in before the owner knows of the loss, when the connection is closed. That is what the savepoints
-// are for: without them a statement that fails would end the transaction, and with it what the
-// session does not keep for itself yet, or no longer.
-func (s *session[Tx]) renew(ctx context.Context, behind int) (renewed bool, err error) {
-	s.spoiled = true // unless all goes well: a connection that is closed keeps nothing
+// renew leaves the locks as they are when somebody cancels it, and is due again at the next
+// heartbeat. After an error the session still has the turnstiles, so nobody gets in before the
+// owner knows of the loss, when the connection is closed. That is what the savepoints are for:
+// without them a statement that fails would end the transaction, and with it what the session does
+// not keep for itself yet, or no longer.
+func (s *session[Tx]) renew(ctx context.Context, behind int) error {
+	s.spoiled = true // unless all goes well, also when the client library panics: see rollback
+	renewed := true
 	shown, err := s.shown(ctx)
 	if err == nil {
-		renewed = true
 		err = s.conn.Exec(ctx, sqltext.Ping+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
 	}
 	for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
 		renewed, err = s.resume(ctx, shown)
 	}
-	if server.State(err) == server.LockNotAvailable {
-		renewed = false
-		err = s.conn.Exec(ctx, "rollback to "+renewSavepoint+"; release "+renewSavepoint)
-	}
 	if err != nil {
-		return false, fmt.Errorf("the renewal of the lock failed: %w", err)
+		return fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
-	s.spoiled = false
-	s.renewal.last = time.Now()
-	if !renewed {
-		s.renewal.last = s.renewal.last.Add(-s.renewal.every / 2)
+	s.spoiled = false // the last statement gave up what the session kept
+	if renewed {
+		s.renewal.plan()
 	}
-	return renewed, nil
+	return nil
 }
 
 // cancelsWithstood is how many cancels one renewal takes, each of which hits what the one before
@@ -97,8 +104,8 @@ const cancelsWithstood = 10
 
 // resume goes on after a cancel. Behind one of the savepoints the transaction has the rows, so what
 // the session keeps for itself is given up. In between the transaction is aborted. If the session
-// keeps the turnstiles and the gate then, the rows are locked again as if nothing had happened.
-// Else the cancel came before the first savepoint, and the lock is lost.
+// keeps the turnstiles then, the rows are locked again as if nothing had happened. Else the cancel
+// came before the first savepoint, and the lock is lost.
 func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, err error) {
 	unkeep := append([]string{"rollback to " + renewSavepoint}, s.unkeepSQL()...)
 	err = s.conn.Exec(ctx, strings.Join(unkeep, "; "))
@@ -109,17 +116,14 @@ func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, e
 	return true, s.conn.Exec(ctx, strings.Join(again, "; "))
 }
 
-// renewSoon renews what can be renewed, for a session that gives way: the first wait for the gate
-// may be in vain.
+// renewSoon renews what can be renewed, for a session that gives way.
 func (s *session[Tx]) renewSoon(ctx context.Context) error {
+	if !s.renewal.possible() {
+		return nil
+	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	for tries := 0; tries < 5 && s.renewal.possible(); tries++ {
-		if renewed, err := s.renew(clean, 0); renewed || err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.renew(clean, 0)
 }
 
 // shown is the label that the session shows, as it is to be in the next transaction.
@@ -140,8 +144,7 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
 // transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
-	begin := []string{renewSavepoint, "set local lock_timeout = '" + sqltext.Milliseconds(gateWait) + "'"}
-	return strings.Join(slices.Concat(begin, s.gatesSQL(sqltext.Keeping), s.legacySQL(sqltext.Keeping),
+	return strings.Join(slices.Concat([]string{renewSavepoint}, s.legacySQL(sqltext.Keeping),
 		s.turnstilesSQL(sqltext.Keeping), []string{renewChain}, s.relockSQL(shown), s.unkeepSQL()), "; ")
 }
 
@@ -152,20 +155,27 @@ const renewChain = "rollback and chain"
 // turnstilesSQL calls function for the turnstiles of each request.
 func (s *session[Tx]) turnstilesSQL(function string) (calls []string) {
 	for _, request := range s.renewal.locked {
-		calls = append(calls, "select count("+sqltext.Pass(request, function, "n")+") from unnest("+
-			sqltext.Literal(sqltext.ArrayOf(turnstilesOf(request)))+"::int[]) n")
+		calls = append(calls, "select "+sure(function, "bool_and("+sqltext.Pass(request, function, "n")+")")+
+			" from unnest("+sqltext.Literal(sqltext.ArrayOf(turnstilesOf(request)))+"::int[]) n")
 	}
 	return calls
+}
+
+// sure fails by a division by zero when a call of function tells that a lock is not granted. What
+// is given up may have been given up before, by a statement that was cancelled then.
+func sure(function, call string) string {
+	if function == sqltext.Unkeeping {
+		return call
+	}
+	return "1 / (" + call + ")::int"
 }
 
 // relockSQL locks in a new transaction what was locked in the last, and sets a savepoint behind it.
 func (s *session[Tx]) relockSQL(shown string) []string {
 	set := "select " + sqltext.Set("application_name", sqltext.Escaped(shown))
-	if !s.settled {
-		set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
-			sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)), true)
-	}
-	calls := slices.Concat([]string{set}, s.legacySQL(sqltext.Passing), s.turnstilesSQL(sqltext.Passing))
+	set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
+		sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)))
+	calls := slices.Concat([]string{set}, s.legacySQL(sqltext.Trying), s.turnstilesSQL(sqltext.Trying))
 	for _, request := range s.renewal.locked {
 		if !locksRows(request) {
 			continue
@@ -187,19 +197,15 @@ func (s *session[Tx]) relockSQL(shown string) []string {
 // unkeepSQL gives up what the session keeps for itself, and releases the savepoint.
 func (s *session[Tx]) unkeepSQL() []string {
 	const function = sqltext.Unkeeping
-	return slices.Concat(s.legacySQL(function), s.turnstilesSQL(function), s.gatesSQL(function),
-		[]string{"release " + renewSavepoint})
+	return slices.Concat(s.legacySQL(function), s.turnstilesSQL(function), []string{"release " + renewSavepoint})
 }
 
-// keptSQL fails by a division by zero unless the session keeps all turnstiles, and the gates, for
-// itself. The transaction must have none.
+// keptSQL fails by a division by zero unless the session keeps all turnstiles for itself. The
+// transaction must have none.
 func (s *session[Tx]) keptSQL() []string {
 	calls := s.legacyKeptSQL()
 	for _, request := range s.renewal.locked {
 		numbers := turnstilesOf(request)
-		if locksRows(request) {
-			numbers = append(numbers, sqltext.Gate)
-		}
 		calls = append(calls, "select 1 / (count(distinct objid) = "+strconv.Itoa(len(numbers))+")::int from pg_locks "+
 			"where locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = "+
 			sqltext.NumberOf(request.Table)+"::oid and objid in (select n::oid from unnest("+
@@ -209,20 +215,3 @@ func (s *session[Tx]) keptSQL() []string {
 }
 
 const renewSavepoint = "savepoint txlock_renew"
-
-// gateWait is how long a renewal waits for the gate, behind other renewals: all sessions of a
-// Locker have their heartbeats at once. It ends before deadlock_timeout (1 s): who shares the gate
-// may wait for a turnstile of this session.
-const gateWait = 50 * time.Millisecond
-
-// gatesSQL calls function for the gate of each table of which rows are locked, in one order.
-func (s *session[Tx]) gatesSQL(function string) (calls []string) {
-	for _, request := range s.renewal.locked {
-		if locksRows(request) {
-			request.Shared = false
-			calls = append(calls, "select "+sqltext.Pass(request, function, strconv.Itoa(sqltext.Gate)))
-		}
-	}
-	slices.Sort(calls)
-	return slices.Compact(calls)
-}

@@ -10,13 +10,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// A lock is renewed every minute, with a short lease every two, so that VACUUM is at most two
-// minutes behind. What cannot be renewed never is.
+// A lock is renewed every minute at least, with a short lease every two, so that VACUUM is at most
+// two minutes behind. What cannot be renewed never is.
 func TestWhenARenewalIsDue(t *testing.T) {
 	slot := dialects.Request{Ours: true, Slots: 64, Values: []dialects.Value{{Text: "1"}}}
-	rows, work, large, read := slot, slot, slot, slot
+	rows, work, read := slot, slot, slot
 	rows.Ours, work.Work, read.Shared = false, true, true
-	large.Values = make([]dialects.Value, maxTurnstiles+1)
 	for name, due := range map[string]struct {
 		request dialects.Request
 		lease   time.Duration
@@ -24,8 +23,7 @@ func TestWhenARenewalIsDue(t *testing.T) {
 	}{
 		"a slot": {slot, 30 * time.Second, time.Minute}, "a long lease": {slot, time.Hour, time.Minute},
 		"a short lease": {slot, 4 * time.Second, 8 * time.Second}, "rows": {rows, 30 * time.Second, 0},
-		"a Do": {work, 30 * time.Second, 0}, "a large one": {large, 30 * time.Second, 0},
-		"a reader": {read, 30 * time.Second, 0},
+		"a Do": {work, 30 * time.Second, 0}, "a reader": {read, 30 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,11 +35,40 @@ func TestWhenARenewalIsDue(t *testing.T) {
 					require.False(t, r.due())
 					return
 				}
-				<-time.After(due.after - time.Second)
-				require.False(t, r.due())
-				<-time.After(time.Second)
-				require.True(t, r.due())
+				for range 3 {
+					<-time.After(due.after/2 - time.Nanosecond)
+					require.False(t, r.due())
+					<-time.After(due.after / 2)
+					require.True(t, r.due())
+					r.plan()
+				}
 			})
 		})
 	}
+}
+
+// Sessions that began together are renewed a few at a time.
+func TestRenewalsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sessions, looks = 1200, 12 // from half a minute to a minute, every 2.5 s
+		all := make([]renewal, sessions)
+		for i := range all {
+			all[i].note(dialects.Request{Ours: true, Slots: 64, Lease: 30 * time.Second}, dialects.Grant{})
+		}
+		<-time.After(30 * time.Second)
+		renewed := 0
+		for range looks {
+			<-time.After(2500 * time.Millisecond)
+			now := 0
+			for i := range all {
+				if all[i].due() {
+					all[i].needed = false
+					now++
+				}
+			}
+			require.InDelta(t, sessions/looks, now, 60) // six times the standard deviation
+			renewed += now
+		}
+		require.Equal(t, sessions, renewed)
+	})
 }

@@ -25,8 +25,8 @@ type session[Tx any] struct {
 	querier
 	conn       client.Conn[Tx]
 	driver     *driver[Tx]
-	mark       string // the value that this transaction alone carries; empty: no work runs in it
-	settled    bool   // the settings of the connection serve the transaction
+	mark       string         // the value that this transaction alone carries; empty: no work runs in it
+	written    sqltext.Script // what is committed behind the proof: a marker
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
@@ -63,6 +63,10 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	if errors.Is(err, errNoFlight) {
 		got, err = s.beginLock(ctx, request)
 	}
+	if err == nil && request.Marker != nil {
+		s.written = make(sqltext.Script, 1)
+		s.written[0], err = markStatement(request.Table, *request.Marker)
+	}
 	var work *dialects.StatementError
 	switch {
 	case s.committed:
@@ -70,8 +74,6 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	case err == nil:
 		s.renewal.note(request, got)
 		return got, nil
-	case errors.Is(err, errFound): // nothing to be explained, and the caller need not wait
-		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -83,48 +85,16 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 }
 
 func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	s.settled = isShort(request) && s.conn.Lasting().Serve(request.Lease)
-	on := terms{as: owner, mark: s.mark, settled: s.settled}
-	send := func(ctx context.Context, lock plan) ([][]string, error) { return s.send(ctx, request, lock) }
+	on := terms{as: owner, mark: s.mark}
+	send := func(ctx context.Context, lock plan) ([][]string, error) {
+		return s.conn.Begin(ctx, s.mark, lock.Script)
+	}
 	if request.Permit == nil {
 		return s.await(ctx, request, on, send)
 	}
 	got, unsure, err := s.takePermit(ctx, request, on, send)
 	s.spoiled = s.spoiled || unsure && s.conn.Status() != client.Idle // else it has begun nothing
 	return got, err
-}
-
-// send begins the transaction and runs lock in it. Settings that outlive a transaction are
-// committed in one of their own, ahead of it.
-func (s *session[Tx]) send(ctx context.Context, request dialects.Request, lock plan) ([][]string, error) {
-	var ahead sqltext.Script
-	l := s.conn.Lasting()
-	due := isShort(request) && l.Due(request.Lease)
-	if due {
-		l.Forget() // they are committed before the wait, which may fail
-		ahead = append(ahead, l.Set(request.Lease))
-	}
-	if s.mark != "" && !s.settled {
-		if pid := s.conn.Told(); pid != "" {
-			ahead = append(ahead, sqltext.With(client.GuardSQL, pid))
-		}
-	}
-	script := lock.Script
-	if ahead != nil {
-		ahead = append(ahead, sqltext.Silent(client.ChainSQL))
-		script = append(ahead, script...)
-	}
-	columns, err := s.conn.Begin(ctx, s.mark, script)
-	if err != nil {
-		return nil, err
-	}
-	locked := columns[len(ahead):]
-	if s.settled {
-		err = l.Check(locked[lock.settings])
-	} else if due {
-		l.Note(request.Lease, columns[0], locked[lock.settings])
-	}
-	return locked, err
 }
 
 // Tx implements dialects.Session.
@@ -137,8 +107,7 @@ func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 // renewal: the state of the session says whether the transaction goes on.
 func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
 	if s.renewal.due() {
-		_, err := s.renew(ctx, behind)
-		return err
+		return s.renew(ctx, behind)
 	}
 	ping := sqltext.Ping + strconv.Itoa(behind)
 	if s.conn.Shown() == client.Open {
@@ -213,7 +182,11 @@ func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) e
 
 // Record implements dialects.Session.
 func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	return records.Record(ctx, s.Line, request)
+	state, err := records.Record(ctx, s.Line, request, s.mark)
+	if server.State(err) == server.AbortedBefore {
+		err = errAborted
+	}
+	return state, err
 }
 
 // Nest implements dialects.Session.

@@ -20,8 +20,8 @@ func settingsOf(request dialects.Request, on terms) (set, restore sqltext.Statem
 		columns = append(columns, sqltext.Set(kept, "current_setting('"+setting+"')"), column)
 		back = append(back, sqltext.Set(setting, "current_setting('"+kept+"')"))
 	}
-	if on.as == owner && !on.settled {
-		columns = []string{client.LeaseSQL(until(request.Lease), until(client.ClientCheck), true)}
+	if on.as == owner {
+		columns = []string{client.LeaseSQL(until(request.Lease), until(client.ClientCheck))}
 	}
 	switch {
 	case on.isShort(request): // its own statement does the rest

@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -26,25 +27,23 @@ const (
 
 // terms are those on which rows are locked, besides the request.
 type terms struct {
-	as      role
-	blind   bool          // the answers are not read; see verdictSQL
-	flight  *flight       // of statements of the caller's, which follow; nil: none do
-	nest    string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
-	limit   time.Duration // of the wait, on the server; 0: none
-	mark    string        // of a transaction with work; see client.MarkSetting
-	settled bool          // the connection has an owner's settings; see client.Lasting
+	as     role
+	blind  bool          // the answers are not read; see verdictSQL
+	flight *flight       // of statements of the caller's, which follow; nil: none do
+	nest   string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
+	limit  time.Duration // of the wait, on the server; 0: none
+	mark   string        // of a transaction with work; see client.MarkSetting
 }
 
 // plan is a script, and where in it the answers are; -1: nowhere.
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	settings                int // client.AnswerSQL
-	done, marker, claim     int // doneStatement, markStatement, the end of claimScript; of an owner
+	marker, claim           int // the look for it, the end of claimScript; of an owner
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, settings: -1, done: -1, marker: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -95,15 +94,7 @@ func lockScript(request dialects.Request, on terms) (p plan, err error) {
 
 func (p *plan) lockRows(request dialects.Request, on terms) error {
 	if on.isShort(request) {
-		if request.Marker != nil {
-			done, err := doneStatement(request)
-			if err != nil {
-				return err
-			}
-			p.done = p.add(done)
-		}
 		short, err := shortScript(request, on)
-		p.settings = len(p.Script)
 		p.Script = append(p.Script, short...)
 		p.rows = len(p.Script) - 1
 		return err
@@ -113,7 +104,6 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 		return err
 	}
 	p.add(legacyStatement(request, on.as))
-	p.add(gateStatement(request))
 	p.turnstiles = p.add(turnstileStatement(request, on.as))
 	p.rows = p.add(rowStatement(request, rows, on))
 	if on.as == guest && request.Try {
@@ -122,7 +112,7 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	return nil
 }
 
-// addRest draws a token, writes a marker, changes a claim.
+// addRest draws a token, looks for a marker, or writes it, changes a claim.
 func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -135,14 +125,16 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 		p.token = p.add(fence.token())
 	}
 	if request.Marker != nil {
-		mark, err := markStatement(request, on)
+		of := markStatement
+		if on.as == owner {
+			of = records.LookSQL
+		}
+		marker, err := of(request.Table, *request.Marker)
 		if err != nil {
 			return err
 		}
-		if on.as == owner {
-			p.marker = p.add(mark)
-		} else {
-			p.add(markVerdict(mark))
+		if p.add(marker); on.as == owner {
+			p.marker = len(p.Script) - 1
 		}
 	}
 	if request.Claim != nil {
@@ -184,24 +176,23 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	if request.Ours {
 		text, err := ourTextOf(ourShape{
 			table: request.Table, column: request.Column, slots: request.Slots,
-			work: on.mark != "", shared: request.Shared, once: request.Marker != nil,
+			work: on.mark != "", shared: request.Shared,
 		})
 		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
 	rows, err := rowsOf(request)
-	columns, label := shortColumns(on.mark != "")
-	turnstile := "select " + columns + ", " + label + ", " + sqltext.Pass(request, sqltext.Passing, "$1") + ", " +
-		grantedSQL
+	noted, label := shortColumns(on.mark != "")
+	turnstile := "select " + label + ", " + sqltext.Pass(request, sqltext.Passing, "$1") + ", " + noted
 	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
 }
 
 // shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
-func shortColumns(work bool) (columns, label string) {
-	columns, label = client.AnswerSQL, showSQL("$2")
+func shortColumns(work bool) (noted, label string) {
+	noted, label = grantedSQL, showSQL("$2")
 	if work {
-		columns = client.GuardedAnswerSQL + ", " + sqltext.Set(client.MarkSetting, "$3")
+		noted += ", " + sqltext.Set(client.MarkSetting, "$3")
 	}
-	return columns, label
+	return noted, label
 }
 
 // ourShape is what the text that locks a row of our own table depends on.
@@ -209,7 +200,6 @@ type ourShape struct {
 	table, column string
 	slots         int
 	work, shared  bool
-	once          bool // not where doneStatement has found a marker
 }
 
 // ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
@@ -231,17 +221,10 @@ func ourTextOf(shape ourShape) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	columns, label := shortColumns(shape.work)
+	noted, label := shortColumns(shape.work)
 	label += " is not null"
-	if shape.once {
-		label = "current_setting('" + doneSetting + "') = 'false' and " + label
-	}
 	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
-	if shape.shared {
-		pass = "case when " + sqltext.Pass(request, sqltext.Passing, strconv.Itoa(sqltext.WideGate)) +
-			" is not null then " + pass + " end"
-	}
-	text := "select " + columns + ", " + grantedSQL + " from " + rows.table + " where (select case when " + label +
+	text := "select " + noted + " from " + rows.table + " where (select case when " + label +
 		" then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
 	ourTexts.Store(shape, text)
 	return text, nil

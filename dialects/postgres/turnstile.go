@@ -27,21 +27,12 @@ func numberType(request dialects.Request) string {
 	return "bigint"
 }
 
-// maxTurnstiles bounds the advisory locks of one request. The server sizes its lock table for
-// max_locks_per_transaction (64) locks of each of its connections. 1000 keys at once must not
-// exhaust it for others.
-const maxTurnstiles = 32
-
 // turnstilesOf are the turnstiles in front of the rows, in the order in which every session passes
 // them.
 func turnstilesOf(request dialects.Request) []int64 {
-	rows := request.Values[:min(len(request.Values), maxTurnstiles)]
-	numbers := make([]int64, 0, len(rows)+1)
-	if passesWideGate(request) {
-		numbers = append(numbers, sqltext.WideGate)
-	}
-	for _, row := range rows {
-		numbers = append(numbers, turnstileOf(request, row))
+	numbers := make([]int64, len(request.Values))
+	for i, row := range request.Values {
+		numbers[i] = turnstileOf(request, row)
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
@@ -59,32 +50,14 @@ func turnstileOf(request dialects.Request, row dialects.Value) int64 {
 	return sqltext.Turnstile(request.Table, request.Column, row.Text)
 }
 
-// gateStatement passes the gate, for a request that has rows without a turnstile.
-func gateStatement(request dialects.Request) sqltext.Statement {
-	if !request.Ours || !isWide(request) {
-		return sqltext.Statement{}
-	}
-	request.Shared = true
-	return sqltext.Statement{SQL: "select " + sqltext.Pass(request, sqltext.Passing, strconv.Itoa(sqltext.Gate))}
-}
-
+// locksRows tells whether request locks rows besides its turnstiles.
+//
 // Who shares a slot passes its turnstile in shared form, and locks no row: that writes nothing,
 // takes no transaction number and holds nobody back. The exclusive form excludes it. Everybody who
-// locks the slot alone has that until the end of the transaction, with one exception: of more rows
-// than a request has turnstiles, those beyond. For these there is a second gate.
-
-// passesWideGate tells whether the wide gate is the first of the request's turnstiles.
-func passesWideGate(request dialects.Request) bool {
-	return request.Slots > 0 && (request.Shared || isWide(request))
-}
-
-// isWide tells whether request has rows without a turnstile.
-func isWide(request dialects.Request) bool { return len(request.Values) > maxTurnstiles }
-
-// locksRows tells whether request locks rows besides its turnstiles. A row that is only read is
-// read all the same: a table that is missing, or seeded otherwise, must not go unnoticed.
+// locks the slot alone has that until the end of the transaction. The row is read all the same: a
+// table that is missing, or seeded otherwise, must not go unnoticed.
 func locksRows(request dialects.Request) bool {
-	return request.Permit == nil && (!request.Shared || request.Slots == 0 || isWide(request))
+	return request.Permit == nil && (!request.Shared || request.Slots == 0)
 }
 
 // primarySQL is the condition under which an advisory lock excludes: a standby grants it apart from

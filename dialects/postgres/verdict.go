@@ -10,7 +10,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // A guest's lock, and a foreign one, travel in one flight with the savepoint in front and its
@@ -54,8 +53,7 @@ func verdictSQL(request dialects.Request, on terms) string {
 	}
 	if request.Try {
 		verdict := failSQL(missed)
-		if !on.blind && on.nest == "" && len(turnstilesOf(request)) == 1 && !isWide(request) &&
-			len(request.Beside) == 0 {
+		if !on.blind && on.nest == "" && len(request.Values) == 1 && len(request.Beside) == 0 {
 			verdict = "0"
 		}
 		cases += "when current_setting('" + passedSetting + "', true) is distinct from 'true' then " + verdict + " "
@@ -70,13 +68,6 @@ func suitableSQL(request dialects.Request) string {
 		return isolationSQL + " and " + primarySQL
 	}
 	return isolationSQL
-}
-
-// markVerdict is an error unless a marker is written.
-func markVerdict(mark sqltext.Statement) sqltext.Statement {
-	mark.SQL = "with marked as (" + mark.SQL + ") select " + failSQL(done) +
-		" where not exists (select from marked)"
-	return mark
 }
 
 // verdictOf is what a flight's error says, or nil.

@@ -72,7 +72,7 @@ inline mayEndTransaction() {
 }
 
 /* A statement outside a transaction begins one where autocommit is off, as on MySQL and MariaDB. On
- * PostgreSQL it reads, and is refused when it writes, for the session is read only by default. */
+ * PostgreSQL the handle refuses it. */
 inline mayBegin() {
 	if
 	:: transaction[me] == none && autocommitOff -> transaction[me] = unmarked

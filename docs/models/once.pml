@@ -1,11 +1,13 @@
 /*
  * The marker of work that must not be done twice. A call reads the marker, and takes the lock where
- * it is not there. Behind the grant one statement reads the server's clock, looks again, and writes
- * the marker into the transaction of the lock, in which the work is too. A caller's own transaction
- * (DoTx) may have begun long before, and may ask twice. Sessions end at any point. Whoever does not
- * learn the answer of its COMMIT calls again, as anybody may. The clock counts windows, in each of
- * which the work is to be done once. It goes on at any point, and once it goes back by a window.
- * Sweep deletes the markers of the window before the last, and of those before.
+ * it is not there. Behind the grant one statement reads the server's clock, and looks again. The
+ * marker comes behind the work and behind the proof that the transaction is the one of the lock,
+ * with the COMMIT. So work that sends COMMIT itself, and fails, leaves none. In a caller's own
+ * transaction (DoTx) the marker is written behind the grant. It may have begun long before, and may
+ * ask twice. Sessions end at any point. Whoever does not learn the answer of its COMMIT calls again,
+ * as anybody may. The clock counts windows, in each of which the work is to be done once. It goes on
+ * at any point, and once it goes back by a window. Sweep deletes the markers of the window before
+ * the last, and of those before.
  *
  * Claims: in each window at most one work commits, by the window of its marker. A marker is
  * committed with its work or not at all. Whoever is told "done" is told of a work that has
@@ -14,6 +16,9 @@
  * Mutation LOOKS_ONCE: the marker is looked at before the wait, and not behind the grant.
  * Mutation OLD_SNAPSHOT: the look behind the grant sees what was committed when the transaction
  * began, as a plain SELECT does at REPEATABLE READ.
+ * Mutation MARKER_FIRST: the marker is written behind the grant, in the transaction of the lock, as
+ * for DoTx. The COMMIT of work that then fails keeps it.
+ * Mutation NO_PROOF: the marker is written in whatever transaction is open.
  * Mutation MARKER_BEFORE: the marker is committed before the work, in a transaction of its own.
  * Mutation MARKER_AFTER: the marker is committed after the work, in a transaction of its own.
  * Mutation FROZEN_CLOCK: the clock is that of the begin of the transaction, as now() is.
@@ -50,6 +55,7 @@ inline ends() {
 	fi;
 	window = 0;
 	granted = 0;
+	own = false;
 	goto idle
 }
 
@@ -73,6 +79,7 @@ active [N] proctype session() {
 	byte me = _pid + 1;
 	byte window;   /* as read from the clock */
 	byte granted;  /* the clock at the grant */
+	bool own;      /* the caller's transaction */
 #ifdef OLD_SNAPSHOT
 	byte snapshot; /* the marker at the begin of the transaction */
 #endif
@@ -122,14 +129,38 @@ idle:
 		commitMarker();
 #endif
 		granted = 0;
+		if
+		:: own = true
+		:: true
+		fi;
+#ifndef MARKER_FIRST
+		if
+		:: own -> writing = window
+		:: else
+		fi
+#else
 		writing = window
+#endif
 	}
 	mayEnd();
 	if
 	:: true
-	:: atomic { true -> assert(writing == window) } /* DoTx again sees its own: it was done */
+	:: atomic { own -> assert(writing == window) } /* DoTx again sees its own: it was done */
 	fi;
 	mayEnd(); /* the work */
+	if
+	:: true
+	:: atomic { !own -> /* sends COMMIT, and its call is an error */
+		if
+		:: writing != 0 -> commitMarker()
+		:: else
+		fi;
+#ifdef NO_PROOF
+		commitMarker();
+#endif
+		ends()
+	   }
+	fi;
 
 	/* COMMIT. What it writes is seen before the lock is free. Its answer may be lost. */
 	atomic {

@@ -1,26 +1,30 @@
 /*
- * The renewal of a held row on PostgreSQL: the transaction ends, another begins and locks the row
- * again, and nobody gets in between. A session's advisory lock keeps the turnstile shut meanwhile.
+ * The renewal of held rows on PostgreSQL: the transaction ends, another begins and locks the rows
+ * again, and nobody gets in between. A session's advisory locks keep the turnstiles shut meanwhile.
  *
- * There are two rows. A small request is for one of them, through its turnstile. A large one is for
- * both, and has a turnstile in front of row 0 alone, as requests of more than 32 rows have
- * turnstiles in front of the first 32 alone. It passes a gate first. Requests wait or try, give up
- * at any point, and come back without end. Each statement of a renewal may fail. PostgreSQL then
- * aborts the transaction, or what came after the last savepoint; locks of the session stay. Where
- * that was a cancel, the client goes on: back to the savepoint, or, where the session keeps turnstile
- * and gate, with the next transaction. Else it tells the owner, and then closes the connection.
+ * There are two rows, each with a turnstile in front of it. A request is for one of them or for
+ * both: it passes all its turnstiles, in one order, and then locks its rows. Requests wait or try,
+ * give up at any point, and come back without end. A renewal asks for turnstiles that its own
+ * transaction has. The server grants these at once, so it waits for nobody. Each statement of a
+ * renewal may fail. PostgreSQL then aborts the transaction, or what came after the last savepoint;
+ * locks of the session stay. Where that was a cancel, the client goes on: back to the savepoint, or,
+ * where the session keeps all turnstiles, with the next transaction. Else it tells the owner, and
+ * then closes the connection.
  *
  * Claims: never two inside, where an owner is inside until it is told or leaves. A renewal finds
- * the row free. No advisory lock of the session outlives the hold. Nobody is blocked for ever.
+ * its turnstiles passed and its rows free. No advisory lock of the session outlives the hold.
+ * Nobody is blocked for ever.
  *
  * Mutation NO_SESSION_TURNSTILE: a waiter gets in when the transaction ends.
- * Mutation NO_GATE: a large request that waits for row 1 itself gets in.
- * Mutation TRY_SKIPS_GATE: so does a large try, which waits for nothing.
- * Mutation RENEW_LARGE: a large request is renewed too. A small one that waits for row 1 gets in.
+ * Mutation KEEPS_ONE: of two turnstiles the session keeps the first.
+ * Mutation FEW_TURNSTILES: a request for both rows passes the first turnstile alone, and waits for
+ * the second row itself. It gets in.
  * Mutation NO_FIRST_SAVEPOINT: a first statement that fails ends the transaction, and a waiter gets
  * in before the owner is told.
  * Mutation NO_LAST_SAVEPOINT: so does a last statement that fails after it has unlocked.
  * Mutation RESUMES_UNKEPT: after a cancel the client goes on whatever the session keeps.
+ * Mutation LEAVES_KEPT: after a cancel behind a savepoint the client goes on with what the session
+ * keeps for itself.
  * Mutation CLOSE_BEFORE_TELLING: the connection is closed before the owner is told.
  */
 #define N 3 /* sessions; their numbers are 1 to N */
@@ -30,12 +34,15 @@ byte turnstile[2];              /* who has passed it */
 bool byTransaction[2];          /* ... until the transaction ends */
 bool bySession[2];              /* ... until it is unlocked, or the connection closed */
 chan line[2] = [N] of { byte }; /* who waits for it */
-byte shared;                    /* the gate: the set of those who passed, for their transaction */
-byte gate;                      /* the gate: who keeps it shut; 0: nobody */
 byte inside[2];                 /* who works under the lock, by its own view */
 
-#define SELF (1 << me)
-#define KEPT (bySession[r] && gate == me)
+#define WANTS(r) (first <= (r) && (r) <= last)
+#ifdef FEW_TURNSTILES
+#define PASSES(r) ((r) == first)
+#else
+#define PASSES(r) WANTS(r)
+#endif
+#define KEPT ((!WANTS(0) || bySession[0]) && (!WANTS(1) || bySession[1]))
 
 inline grantTurnstile(r) { /* to the first who waits, in the act of releasing */
 	if
@@ -48,67 +55,35 @@ inline grantTurnstile(r) { /* to the first who waits, in the act of releasing */
 	fi
 }
 
-inline freeRows() {
-	if
-	:: row[0] == me -> row[0] = 0
-	:: else
-	fi;
-	if
-	:: row[1] == me -> row[1] = 0
-	:: else
-	fi
+inline freeRow(r) {
+	row[r] = (row[r] == me -> 0 : row[r])
 }
 
-inline freeTurnstiles() { /* those that the transaction holds, and the gate */
-	shared = shared & ~SELF;
-	if
-	:: turnstile[0] == me -> byTransaction[0] = false
-	:: else
-	fi;
-	grantTurnstile(0);
-	if
-	:: turnstile[1] == me -> byTransaction[1] = false
-	:: else
-	fi;
-	grantTurnstile(1)
+inline freeTurnstile(r) { /* that the transaction holds */
+	byTransaction[r] = (turnstile[r] == me -> false : byTransaction[r]);
+	grantTurnstile(r)
 }
 
 /* The server ends a transaction, and then releases its locks. */
 inline endTransaction() {
-	d_step { freeRows() }
-	d_step { freeTurnstiles() }
+	d_step { freeRow(0); freeRow(1) }
+	d_step { freeTurnstile(0); freeTurnstile(1) }
 }
 
 inline close() { /* the connection: its transaction ends, and then the locks of the session */
-	d_step { freeRows() }
+	d_step { freeRow(0); freeRow(1) }
 	d_step {
-		if
-		:: turnstile[r] == me -> bySession[r] = false
-		:: else
-		fi;
-		if
-		:: gate == me -> gate = 0
-		:: else
-		fi;
-		freeTurnstiles()
+		bySession[0] = (turnstile[0] == me -> false : bySession[0]);
+		bySession[1] = (turnstile[1] == me -> false : bySession[1]);
+		freeTurnstile(0);
+		freeTurnstile(1)
 	}
-}
-
-inline enter(r) {
-	assert(inside[r] == 0);
-	inside[r] = me
 }
 
 inline leave() {
 	d_step {
-		if
-		:: inside[0] == me -> inside[0] = 0
-		:: else
-		fi;
-		if
-		:: inside[1] == me -> inside[1] = 0
-		:: else
-		fi
+		inside[0] = (inside[0] == me -> 0 : inside[0]);
+		inside[1] = (inside[1] == me -> 0 : inside[1])
 	}
 }
 
@@ -119,65 +94,91 @@ inline mayFail() {
 	fi
 }
 
+/* A turnstile is waited for. The wait may end at any time, also when it was granted just now. */
+inline pass(r) {
+	atomic {
+		if
+		:: PASSES(r) && turnstile[r] == 0 -> turnstile[r] = me; byTransaction[r] = true
+		:: PASSES(r) && turnstile[r] != 0 ->
+			if
+			:: goto release /* a try */
+			:: line[r]!me
+			fi
+		:: !PASSES(r)
+		fi
+	}
+	if
+	:: !PASSES(r) || turnstile[r] == me
+	:: atomic {
+		PASSES(r) ->
+			if
+			:: line[r]??[eval(me)] -> line[r]??eval(me)
+			:: else
+			fi;
+			goto release
+		}
+	fi
+}
+
+inline lock(r) {
+	if
+	:: !WANTS(r)
+	:: atomic { WANTS(r) && row[r] == 0 -> row[r] = me }
+	:: WANTS(r) -> goto release
+	fi
+}
+
+inline keep(r) { /* pg_try_advisory_lock(t) */
+	atomic {
+		if
+		:: PASSES(r) -> assert(turnstile[r] == me); bySession[r] = true
+		:: !PASSES(r)
+		fi
+	}
+}
+
+inline passAgain(r) { /* pg_try_advisory_xact_lock(t) */
+	atomic {
+		if
+		:: PASSES(r) -> assert(turnstile[r] == me); byTransaction[r] = true
+		:: !PASSES(r)
+		fi
+	}
+}
+
+inline relock(r) { /* select ... for update nowait */
+	atomic {
+		if
+		:: WANTS(r) -> assert(row[r] == 0); row[r] = me
+		:: !WANTS(r)
+		fi
+	}
+}
+
 active [N] proctype session() {
 	byte me = _pid + 1;
-	byte r;        /* the row of a small request; the turnstile of a large one */
-	bool large;
-	bool try;
-	bool undoable; /* a savepoint stands between a failure and the transaction */
+	byte first, last; /* the rows that are asked for */
+	bool undoable;    /* a savepoint stands between a failure and the transaction */
 
 idle:
 	atomic {
 		if
-		:: r = 0; large = false
-		:: r = 1; large = false
-		:: r = 0; large = true
+		:: first = 0; last = 0
+		:: first = 1; last = 1
+		:: first = 0; last = 1
+		fi
+	}
+	pass(0);
+	pass(1);
+	lock(0);
+	lock(1);
+	d_step {
+		if
+		:: WANTS(0) -> assert(inside[0] == 0); inside[0] = me
+		:: else
 		fi;
 		if
-		:: try = false
-		:: try = true
-		fi
-	}
-
-#ifndef NO_GATE
-	if
-	:: !large
-#ifdef TRY_SKIPS_GATE
-	:: large && try
-#endif
-	:: atomic { large && gate == 0 -> shared = shared | SELF }
-	:: large -> goto idle /* a try that missed, or a wait that ended */
-	fi;
-#endif
-
-	atomic {
-		if
-		:: turnstile[r] == 0 -> turnstile[r] = me; byTransaction[r] = true
-		:: else ->
-			if
-			:: try -> goto release
-			:: !try -> line[r]!me
-			fi
-		fi
-	}
-	if
-	:: turnstile[r] == me
-	:: atomic { turnstile[r] != me -> line[r]??eval(me); goto release } /* gives up */
-	fi;
-
-	if
-	:: atomic { row[r] == 0 -> row[r] = me }
-	:: goto release
-	fi;
-	if
-	:: !large
-	:: atomic { large && row[1] == 0 -> row[1] = me }
-	:: large -> goto release
-	fi;
-	atomic {
-		enter(r);
-		if
-		:: large -> enter(1)
+		:: WANTS(1) -> assert(inside[1] == 0); inside[1] = me
 		:: else
 		fi
 	}
@@ -185,11 +186,7 @@ idle:
 held:
 	if
 	:: goto unlock
-#ifdef RENEW_LARGE
 	:: true
-#else
-	:: !large
-#endif
 	fi;
 
 	/* The renewal. A cancel in front of its first statement ends the transaction, so the lock is free
@@ -204,47 +201,36 @@ held:
 	undoable = true; /* savepoint */
 #endif
 	mayFail();
-#ifndef NO_GATE
-	if
-	:: atomic { gate == 0 && (shared & ~SELF) == 0 -> gate = me } /* pg_advisory_lock(gate) */
-	:: atomic { !(gate == 0 && (shared & ~SELF) == 0) -> undoable = false; goto held } /* put off, after lock_timeout */
-	fi;
-	mayFail();
-#endif
 #ifndef NO_SESSION_TURNSTILE
-	bySession[r] = true; /* pg_advisory_lock(t): its own lock is not in its way */
+	keep(0);
+	mayFail();
+#ifdef KEEPS_ONE
+	if
+	:: first == 1 -> keep(1)
+	:: else
+	fi;
+#else
+	keep(1);
+#endif
 	mayFail();
 #endif
 	undoable = false;
 	endTransaction(); /* rollback and chain */
 	mayFail();
 again:
-	atomic { /* pg_advisory_xact_lock(t) */
-		if
-		:: turnstile[r] == me -> byTransaction[r] = true
-		:: turnstile[r] == 0 -> turnstile[r] = me; byTransaction[r] = true
-		:: else -> assert(false) /* somebody got in */
-		fi
-	}
+	passAgain(0);
+	passAgain(1);
 	mayFail();
-	atomic { /* select ... for update */
-		assert(row[r] == 0);
-		row[r] = me;
-		if
-		:: large -> assert(row[1] == 0); row[1] = me
-		:: else
-		fi
-	}
+	relock(0);
+	relock(1);
 	mayFail();
 #ifndef NO_LAST_SAVEPOINT
 	undoable = true; /* savepoint */
 #endif
-unkeep:
-	bySession[r] = false; /* pg_advisory_unlock(t) */
-	if
-	:: gate == me -> gate = 0 /* pg_advisory_unlock(gate) */
-	:: else
-	fi;
+unkeep: /* pg_advisory_unlock(t), of what the session keeps */
+	bySession[0] = (turnstile[0] == me -> false : bySession[0]);
+	mayFail();
+	bySession[1] = (turnstile[1] == me -> false : bySession[1]);
 	mayFail();
 	undoable = false; /* release */
 	goto held;
@@ -253,7 +239,11 @@ failed:
 	if
 	:: undoable -> /* the transaction stands, with its locks */
 		if
+#ifdef LEAVES_KEPT
+		:: undoable = false; goto held
+#else
 		:: goto unkeep /* after a cancel; rollback to savepoint */
+#endif
 		:: true
 		fi
 	:: else ->
@@ -273,11 +263,8 @@ failed:
 
 unlock:
 	leave();
-release:
-	atomic { freeRows() }
-	d_step {
-		freeTurnstiles();
-		assert(gate != me && turnstile[r] != me && turnstile[1] != me && !(shared & SELF))
-	}
+release: /* the connection goes back to its pool */
+	endTransaction();
+	d_step { assert(turnstile[0] != me && turnstile[1] != me) }
 	goto idle
 }

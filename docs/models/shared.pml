@@ -1,54 +1,45 @@
 /*
- * Shared and exclusive locks on PostgreSQL, of one row (small) or of more rows than turnstiles
- * (large). There are two rows. A small request is for one of them. A large one is for both, and
- * passes the turnstile of row 0 alone. Locks are taken in this order, and kept until the
- * transaction ends:
+ * Shared and exclusive locks on PostgreSQL, of one row or of both. Each row has a turnstile in
+ * front of it. Locks are taken in this order, and kept until the transaction ends:
  *
- *                     gate -1   gate -2     turnstiles   rows
- *   small, shared     -         shared      shared       -
- *   small, exclusive  -         -           exclusive    exclusive
- *   large, shared     shared    shared      shared       shared
- *   large, exclusive  shared    exclusive   exclusive    exclusive
+ *                turnstiles   rows
+ *   shared       shared       -
+ *   exclusive    exclusive    exclusive
  *
- * A small exclusive hold may be renewed (renewal.pml has its failures): its row is free for a
- * moment. It has gate -1 alone meanwhile, or is put off. Sessions come back without end. Sessions 1
- * and 2 stay once they have asked; session 3 gives up or ends at any point. A session that ends
- * frees its rows first, and then the rest.
+ * An exclusive hold may be renewed (renewal.pml has its failures): its rows are free for a moment.
+ * Sessions come back without end. Sessions 1 and 2 stay once they have asked; session 3 gives up or
+ * ends at any point. A session that ends frees its rows first, and then the rest.
  *
- * Claims: no writer is inside with anybody else. A renewal finds the row free. Who stays gets in,
+ * Claims: no writer is inside with anybody else. A renewal finds the rows free. Who stays gets in,
  * whoever comes later, if holders leave. So the order of the locks allows no deadlock.
  *
- * Mutation NO_WIDE_GATE: a small shared request takes no gate. A large writer gets in beside it.
- * Mutation SHARES_WIDE_GATE: a large exclusive request shares gate -2.
- * Mutation NO_SHARED_ROWS: a large shared request locks no rows. A small writer gets in beside it.
- * Mutation SHARED_SKIPS_GATE: a large shared request passes by gate -1, and gets a row while it is
- * renewed.
+ * Mutation FEW_TURNSTILES: a request for both rows passes the first turnstile alone. Of the second
+ * row, which a reader does not lock, nobody keeps a writer out.
  * Mutation TWO_SPELLINGS: turnstiles have other numbers for one session, as with hashes of a
- * table's name. Its writer has the row, in which no small reader is seen.
- * Mutation GATE_LAST: a small shared request passes gate -2 behind its turnstile.
- * Mutation READERS_FIRST: a turnstile is shared at once though somebody waits for it alone.
- * Mutation SHARES_ROW_AT_ONCE: a row is shared at once though somebody waits for it alone, as FOR
- * SHARE does. Large readers that overlap without end starve a writer of row 1.
- * Mutation NESTED: who has a row alone asks for a shared one besides, in the same transaction. A
- * gate then comes behind a turnstile, and a large writer completes the circle.
+ * table's name. Its writer has the row, in which no reader is seen.
+ * Mutation NO_ORDER: a session takes the turnstiles of both rows the other way round.
+ * Mutation READERS_FIRST: a turnstile is shared at once though somebody waits for it alone. Readers
+ * that overlap without end starve a writer.
  */
 #define N 3          /* sessions; their numbers are 1 to N */
 
 /* What is locked, each fair: first come, first served, and neighbours who share get in together. */
-#define WIDE 0       /* gate -2 */
-#define TURNSTILE 1  /* of row 0; of row 1 it is 2 */
-#define ROW 3        /* row 0; row 1 is 4 */
-#define LOCKS 5
+#define TURNSTILE 0  /* of row 0; of row 1 it is 1 */
+#define ROW 2        /* row 0; row 1 is 3 */
+#define LOCKS 4
 
 #define SELF (1 << me)
+#define WANTS(r) (first <= (r) && (r) <= last)
+#ifdef FEW_TURNSTILES
+#define PASSES(r) ((r) == first)
+#else
+#define PASSES(r) WANTS(r)
+#endif
 
 byte alone[LOCKS];                  /* who has it exclusively; 0: nobody */
 byte together[LOCKS];               /* the set of those who share it */
 chan line[LOCKS] = [N] of { byte }; /* who waits for it */
 bool shares[N + 1];                 /* the mode of a session's request */
-byte gate;                          /* gate -1: the set of those who share it */
-byte renews;                        /* gate -1: who has it alone; 0: nobody */
-byte behind;                        /* gate -1: the set of those who wait for him */
 
 byte writer[2];                     /* of a row, by its own view */
 byte readers[2];
@@ -60,15 +51,15 @@ ltl served { [] (steady -> <> !steady) }
 inline grant(l) { /* to those who wait, in the act of releasing */
 	do
 	:: nempty(line[l]) ->
-		line[l]?<first>;
+		line[l]?<next>;
 		if
-		:: shares[first] && alone[l] == 0 -> line[l]?first; together[l] = together[l] | (1 << first)
-		:: !shares[first] && alone[l] == 0 && together[l] == 0 -> line[l]?first; alone[l] = first
+		:: shares[next] && alone[l] == 0 -> line[l]?next; together[l] = together[l] | (1 << next)
+		:: !shares[next] && alone[l] == 0 && together[l] == 0 -> line[l]?next; alone[l] = next
 		:: else -> break
 		fi
 	:: empty(line[l]) -> break
 	od;
-	first = 0
+	next = 0
 }
 
 inline release(l) {
@@ -82,21 +73,15 @@ inline release(l) {
 }
 
 #ifdef READERS_FIRST
-#define PASSES_TURNSTILE(l) ((l) == TURNSTILE || (l) == TURNSTILE + 1)
+#define PASSES_BY(l) ((l) < ROW)
 #else
-#define PASSES_TURNSTILE(l) false
-#endif
-#ifdef SHARES_ROW_AT_ONCE
-#define PASSES_ROW(l) ((l) >= ROW)
-#else
-#define PASSES_ROW(l) false
+#define PASSES_BY(l) false
 #endif
 
 inline lock(l) {
 	atomic {
 		if
-		:: shares[me] && alone[l] == 0 && (empty(line[l]) || PASSES_TURNSTILE(l) || PASSES_ROW(l)) ->
-			together[l] = together[l] | SELF
+		:: shares[me] && alone[l] == 0 && (empty(line[l]) || PASSES_BY(l)) -> together[l] = together[l] | SELF
 		:: !shares[me] && alone[l] == 0 && together[l] == 0 && empty(line[l]) -> alone[l] = me
 		:: else -> line[l]!me
 		fi
@@ -107,23 +92,30 @@ inline lock(l) {
 	fi
 }
 
-inline lockWide() {
-#ifdef SHARES_WIDE_GATE
-	atomic {
-		if
-		:: alone[WIDE] == 0 -> together[WIDE] = together[WIDE] | SELF
-		:: else -> goto leave
-		fi
-	}
+inline pass(r) {
+	if
+#ifdef TWO_SPELLINGS
+	:: PASSES(r) && me != 3 -> lock(TURNSTILE + r)
+	:: !PASSES(r) || me == 3
 #else
-	lock(WIDE)
+	:: PASSES(r) -> lock(TURNSTILE + r)
+	:: !PASSES(r)
 #endif
+	fi
+}
+
+inline lockRow(r) {
+	if
+	:: WANTS(r) && !shares[me] -> lock(ROW + r)
+	:: !WANTS(r) || shares[me]
+	fi
 }
 
 inline enter(r) {
 	if
-	:: shares[me] -> assert(writer[r] == 0); readers[r] = readers[r] | SELF
-	:: else -> assert(writer[r] == 0 && readers[r] == 0); writer[r] = me
+	:: !WANTS(r)
+	:: WANTS(r) && shares[me] -> assert(writer[r] == 0); readers[r] = readers[r] | SELF
+	:: WANTS(r) && !shares[me] -> assert(writer[r] == 0 && readers[r] == 0); writer[r] = me
 	fi
 }
 
@@ -132,105 +124,54 @@ inline quit(r) {
 	readers[r] = readers[r] & ~SELF
 }
 
+inline relock(r) {
+	if
+	:: WANTS(r) -> assert(alone[ROW + r] == 0 && together[ROW + r] == 0); alone[ROW + r] = me
+	:: !WANTS(r)
+	fi
+}
+
 proctype session(byte me) {
-	byte r;       /* the row of a small request; the turnstile of a large one */
-	bool large;
-	bool patient; /* it neither gives up nor ends before it is inside */
-	byte first;
+	byte first, last; /* the rows that are asked for */
+	bool patient;     /* it neither gives up nor ends before it is inside */
+	byte next;
 
 idle:
 	atomic {
 		if
-		:: r = 0
-		:: r = 1
-		:: r = 0; large = true
+		:: first = 0; last = 0
+		:: first = 1; last = 1
+		:: first = 0; last = 1
 		fi;
 		if
 		:: shares[me] = true
 		:: true
 		fi;
 		patient = (me <= 2);
-		steady = (me == 1 -> true : steady);
-		if
-#ifdef SHARED_SKIPS_GATE
-		:: large && shares[me] -> goto passed
-#endif
-		:: !large -> goto passed
-		:: large && renews == 0 -> gate = gate | SELF; goto passed
-		:: large && renews != 0 -> behind = behind | SELF
-		fi
+		steady = (me == 1 -> true : steady)
 	}
+#ifdef NO_ORDER
 	if
-	:: gate & SELF
-	:: atomic { !patient -> goto leave }
-	fi;
-passed:
-	if
-#if defined(NO_WIDE_GATE) || defined(GATE_LAST)
-	:: large -> lockWide()
-	:: !large
-#else
-	:: large || shares[me] -> lockWide()
-	:: !large && !shares[me]
-#endif
-	fi;
-#ifdef TWO_SPELLINGS
-	if
-	:: me != 3 -> lock(TURNSTILE + r)
-	:: me == 3
+	:: me == 2 -> pass(1); pass(0)
+	:: me != 2 -> pass(0); pass(1)
 	fi;
 #else
-	lock(TURNSTILE + r);
+	pass(0);
+	pass(1);
 #endif
-#ifdef GATE_LAST
-	if
-	:: !large && shares[me] -> lockWide()
-	:: large || !shares[me]
-	fi;
-#endif
-	if
-#ifdef NO_SHARED_ROWS
-	:: !shares[me] -> lock(ROW + r)
-	:: shares[me]
-#else
-	:: large || !shares[me] -> lock(ROW + r)
-	:: !large && shares[me]
-#endif
-	fi;
-	if
-#ifdef NO_SHARED_ROWS
-	:: large && !shares[me] -> lock(ROW + 1)
-	:: !large || shares[me]
-#else
-	:: large -> lock(ROW + 1)
-	:: !large
-#endif
-	fi;
-#ifdef NESTED
-	if
-	:: atomic { !large && !shares[me] -> shares[me] = true } lock(WIDE); shares[me] = false
-	:: true
-	fi;
-#endif
+	lockRow(0);
+	lockRow(1);
 	atomic {
-		enter(r);
-		if
-		:: large -> enter(1)
-		:: else
-		fi;
+		enter(0);
+		enter(1);
 		steady = (me == 1 -> false : steady)
 	}
 
-	/* The renewal. The session has the turnstile for itself, beside its transaction. */
+	/* The renewal. The session has the turnstiles for itself, beside its transaction. */
 	if
 	:: true
-	:: atomic { !large && !shares[me] && gate == 0 && renews == 0 -> renews = me }
-		d_step { release(ROW + r) }
-		atomic {
-			assert(alone[ROW + r] == 0 && together[ROW + r] == 0);
-			alone[ROW + r] = me
-		}
-		atomic { renews = 0; gate = gate | behind; behind = 0 }
+	:: atomic { !shares[me] -> release(ROW); release(ROW + 1) }
+		atomic { relock(0); relock(1) }
 	fi;
 
 	atomic { quit(0); quit(1) } /* the owner leaves, or is told */
@@ -239,12 +180,9 @@ leave: /* The server ends the transaction: its rows, and then the others. */
 	atomic {
 		release(TURNSTILE);
 		release(TURNSTILE + 1);
-		release(WIDE);
-		gate = gate & ~SELF;
-		behind = behind & ~SELF;
 		shares[me] = false;
-		large = false;
-		r = 0
+		first = 0;
+		last = 0
 	}
 	goto idle
 }

@@ -70,8 +70,9 @@ func (c checkout) choose(ctx context.Context, seat, cart string) (text string, e
 	return held.String(), err
 }
 
-// pay charges the cart of this browser, and sells it the seat. The text is not signed: what it says
-// is compared with the cart that the browser's session has.
+// pay charges the cart of this browser, and sells it the seat. What the text says is compared with
+// the cart that the browser's session has, and by Do with the claim. Before that it may be a guess:
+// so the reference has the cart, and what is charged and paid back is nobody else's.
 //
 // A payment may take longer than the claim lasts. Meanwhile another may have the seat. Then the
 // ticket is not committed, and the money goes back.
@@ -84,8 +85,8 @@ func (c checkout) pay(ctx context.Context, text, cart string) error {
 	if !ok || held.By() != cart {
 		return errors.New("this is no seat of the cart")
 	}
-	reference := fmt.Sprintf("%s/%d", held.Key(), held.Token()) // the same when the browser sends it again
-	if err := c.bank.Charge(ctx, reference, held.By()); err != nil {
+	reference := fmt.Sprintf("%s/%d/%s", held.Key(), held.Token(), cart) // the same when it is sent again
+	if err := c.bank.Charge(ctx, reference, cart); err != nil {
 		return err
 	}
 	// A browser that hangs up must not leave a payment without its ticket.
@@ -94,7 +95,7 @@ func (c checkout) pay(ctx context.Context, text, cart string) error {
 	err = held.Do(clean, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "INSERT INTO tickets (seat, cart, reference) VALUES ($1, $2, $3) "+
 			"ON CONFLICT (seat) DO UPDATE SET cart = excluded.cart WHERE tickets.reference = excluded.reference",
-			seat, held.By(), reference)
+			seat, cart, reference)
 		return err
 	})
 	if err == nil {

@@ -118,6 +118,40 @@ func TestCheckout(t *testing.T) {
 	require.Equal(t, tickets, bank.payments)
 }
 
+// Who guesses the text of another's claim gets no seat, and takes nobody's ticket or payment.
+func TestGuesses(t *testing.T) {
+	ctx := t.Context()
+	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Stop()) }()
+	bank := &books{slow: func(string) {}, payments: map[string]string{}}
+	c, err := open(ctx, server.DSN, bank, time.Minute)
+	require.NoError(t, err)
+	defer c.close()
+	mine, err := c.choose(ctx, "1", "thief")
+	require.NoError(t, err)
+	victims, err := c.choose(ctx, "2", "victim")
+	require.NoError(t, err)
+	fields := strings.Split(mine, ".")
+	own, err := c.locks.Claimed(mine)
+	require.NoError(t, err)
+	guess := func() {
+		for token := range 10 { // tokens follow each other
+			fields[1] = fmt.Sprint(own.Token() + int64(token) - 3)
+			fields[3] = strings.Split(victims, ".")[3]
+			require.Error(t, c.pay(ctx, strings.Join(fields, "."), "thief"))
+		}
+	}
+	guess()
+	require.Empty(t, bank.payments)
+	require.NoError(t, c.pay(ctx, victims, "victim"))
+	guess()
+	require.Equal(t, 1, len(bank.payments))
+	var cart string
+	require.NoError(t, c.pool.QueryRow(ctx, "SELECT cart FROM tickets").Scan(&cart))
+	require.Equal(t, "victim", cart)
+}
+
 // A browser that sends its payment again pays once.
 func TestPage(t *testing.T) {
 	ctx := t.Context()

@@ -3,7 +3,6 @@ package anydriver
 import (
 	"database/sql"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/txlock/txlock/dialects"
@@ -36,7 +35,7 @@ var sideBySide = []guarantee{
 	{"values of any type and any text name their row", guarantees.StrangeValues[*sql.Tx], false},
 	{"several keys are locked together, duplicates once", guarantees.SeveralKeys[*sql.Tx], false},
 	{"opposite orders of keys never deadlock", guarantees.OppositeOrders[*sql.Tx], false},
-	{"a thousand keys at once work", guarantees.ThousandKeys[*sql.Tx], false},
+	{"up to 256 keys or rows are locked at once, and no others", guarantees.ManyKeys[*sql.Tx], false},
 	{"thirty waiters are served in the order in which they queued", guarantees.ServedInOrder[*sql.Tx], false},
 	{"a try does not overtake a waiter", guarantees.TryBehindWaiter[*sql.Tx], false},
 	{"a cancelled wait ends at once and leaves the queue", guarantees.CancelledWait[*sql.Tx], false},
@@ -49,6 +48,7 @@ var sideBySide = []guarantee{
 		guarantees.CallersTransaction[*sql.Tx], false,
 	},
 	{"the caller's settings are what they were", guarantees.CallersSettings[*sql.Tx], false},
+	{"no setting outlives a transaction of ours, however that ends", guarantees.SettingsEnd[*sql.Tx], false},
 	{"a transaction that would read stale data is refused", guarantees.StaleSnapshot[*sql.Tx], false},
 	{"a transaction of the caller's that has ended is an error", guarantees.EndedTransaction[*sql.Tx], false},
 	{"Do commits on success and rolls back on an error, a panic and Goexit", guarantees.DoEnds[*sql.Tx], false},
@@ -69,6 +69,10 @@ var sideBySide = []guarantee{
 	{"an argument of Exec means what it means in the work of a Do", guarantees.ExecArguments[*sql.Tx], false},
 	{"an argument of Exec that panics costs no connection", guarantees.ExecPanics[*sql.Tx], false},
 	{"Into has the first row of a statement", guarantees.ExecReturns[*sql.Tx], false},
+	{
+		"a statement behind an Into has for its argument what that was filled with",
+		guarantees.ExecPassesOn[*sql.Tx], false,
+	},
 	{"Exec waits like a Do", guarantees.ExecWaits[*sql.Tx], false},
 	{"Exec in the work of a Do is part of its transaction", guarantees.ExecNested[*sql.Tx], false},
 	{"what comes behind a COMMIT among the statements is not committed", guarantees.ExecSelfEnded[*sql.Tx], false},
@@ -224,7 +228,7 @@ func lineOf(e *testbed.Engine, o Opening, newDriver func(*sql.DB) dialects.Drive
 		return o.Unseen && g.watched || !all && !slices.Contains(onWrappers, g.says)
 	}
 	c := testbed.SQLOnPool(o.Name, o.Open, newDriver)
-	c.Unguarded = e.Postgres && (o.Unseen || e.Pooled && !strings.HasSuffix(o.Name, "around pgx"))
+	c.Unguarded = e.Postgres && o.Unseen
 	return line{
 		e, c,
 		slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left),

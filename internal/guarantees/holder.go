@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -307,41 +306,4 @@ func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		})
 	}
 	require.NoError(t, group.Wait())
-}
-
-// ThousandKeys shows that a thousand keys at once work.
-func ThousandKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	// A table of its own: on PostgreSQL it keeps out all that share in the same table.
-	f, _ := testbed.NewFixtureWithTable(t, e, c)
-	require.NoError(t, f.Locks.Install(background))
-	keys := make([]string, 1000)
-	values := make([]any, 1000)
-	for i := range keys {
-		keys[i] = f.Key(fmt.Sprint(i))
-		values[i] = i
-	}
-	table := f.MakeTable(t, "id int primary key")
-	rows := make([]string, 1000)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("(%d)", i)
-	}
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES "+strings.Join(rows, ","))
-	for _, m := range []*txlock.Mutex[Tx]{f.Locks.Mutex(keys...), f.Locks.Rows(table, "id", values...)} {
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
-		_, err = m.TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.NoError(t, lock.Unlock(background))
-		// Several at once, which the server's lock table must hold.
-		var together sync.WaitGroup
-		for range 8 {
-			together.Go(func() {
-				if err := m.Do(background, func(context.Context, Tx) error { return nil }); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		together.Wait()
-	}
-	f.Free(t, keys[17])
 }

@@ -1,11 +1,9 @@
 package guarantees
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,8 +18,7 @@ import (
 )
 
 // sharing is a fixture with a lock table of its own, whose callers all wait at the server, and n
-// keys that do not collide there. In the table of all fixtures, a neighbour that locks many keys
-// would make shared tries miss on PostgreSQL.
+// keys that do not collide there.
 func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n int, options ...txlock.Option) (
 	f *testbed.Fixture[Tx], keys []string,
 ) {
@@ -38,9 +35,6 @@ func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n in
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(a, b string) int { // the last have no turnstile on PostgreSQL
-		return cmp.Compare(testbed.SlotOf(a, slots), testbed.SlotOf(b, slots))
-	})
 	return f, keys
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,6 +246,56 @@ func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	var none Tx
 	require.ErrorContains(t, f.Locks.Mutex(f.Key("ended")).LockTx(background, none), "nil transaction")
 	f.Free(t, f.Key("ended"))
+	endedInside(t, f)
+}
+
+// endedInside shows the same of a transaction that a statement of its own, or a deadlock, has
+// ended, which its handle does not know. Nothing is locked, or marked: the server would do both at
+// once, and for good.
+func endedInside[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
+	held, err := f.Locks.Claim(f.OnceKey("ended", "claim:")).TryTake(background, "me", time.Hour)
+	require.NoError(t, err)
+	table := makeDeadlockTable(t, f)
+	ends := map[string]func(tx Tx){"deadlock": func(tx Tx) { _ = deadlock(t, f, background, tx, table) }}
+	statements := []string{"COMMIT", "ROLLBACK"}
+	if !f.Postgres { // where each commits implicitly
+		statements = append(statements, "CREATE TABLE IF NOT EXISTS "+f.Label+".made (id int)",
+			"ANALYZE TABLE "+table, "SET autocommit = 0; SET autocommit = 1")
+	}
+	for _, text := range statements {
+		ends[text] = func(tx Tx) {
+			for _, statement := range strings.Split(text, "; ") {
+				require.NoError(t, f.Exec(background, tx, statement))
+			}
+		}
+	}
+	for name, end := range ends {
+		once := f.Locks.Once(f.OnceKey("ended", "once:"))
+		for verb, call := range map[string]func(tx Tx) error{
+			"LockTx":         func(tx Tx) error { return f.Locks.Mutex(f.Key("ended")).LockTx(background, tx) },
+			"TryLockTx":      func(tx Tx) error { return f.Locks.Mutex(f.Key("ended"), f.Key("b")).TryLockTx(background, tx) },
+			"LockTx of rows": func(tx Tx) error { return f.Locks.Rows(table, "id", 1).LockTx(background, tx) },
+			"DoTx":           func(tx Tx) error { _, err := once.DoTx(background, tx); return err },
+			"claim":          func(tx Tx) error { return held.LockTx(background, tx) },
+		} {
+			tx := f.Guest(t)
+			require.NoError(t, f.Exec(background, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 1"))
+			end(tx)
+			err := call(tx)
+			if f.Postgres && name == "deadlock" { // the server refuses all until the end
+				require.Error(t, err, verb)
+			} else {
+				require.ErrorIs(t, err, txlock.ErrLost, "%s behind %s", verb, name)
+				require.True(t, f.Postgres || strings.Contains(err.Error(), "the transaction has ended"), err)
+			}
+			f.Free(t, f.Key("ended"))
+			_ = f.End(background, tx, true)
+			_, done, err := once.Done(background)
+			require.NoError(t, err)
+			require.False(t, done, "%s behind %s", verb, name)
+		}
+	}
+	require.NoError(t, held.Release(background))
 }
 
 // endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks

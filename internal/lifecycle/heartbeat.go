@@ -60,6 +60,7 @@ type Heartbeat struct {
 	busy    int                // statements under way, which keep pings from being sent
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
+	silent  bool               // nobody should wait for an answer
 	stopped bool               // the connection may be another's
 }
 
@@ -259,11 +260,15 @@ func (h *Heartbeat) Check() (sound bool) {
 	return false
 }
 
-// errSilent is the reason of a loss after which nobody should wait for an answer.
-var errSilent = errors.New("the network is silent")
-
 // fallSilent gives the session up, and nobody waits for an answer any more.
-func (h *Heartbeat) fallSilent(reason error) { h.giveUp(fmt.Errorf("%w: %w", errSilent, reason)) }
+func (h *Heartbeat) fallSilent(reason error) {
+	if h.life.held() {
+		h.mu.Lock()
+		h.silent = true
+		h.mu.Unlock()
+	}
+	h.giveUp(fmt.Errorf("the network is silent: %w", reason))
+}
 
 // giveUp declares the session lost, and closes its connection a margin later, so that the owner
 // learns first: the server may let go when it sees the close.
@@ -284,11 +289,10 @@ func (h *Heartbeat) giveUp(reason error) {
 // closed, so that nobody waits for an answer on it.
 func (h *Heartbeat) Stop() {
 	h.unwatch()
-	silent := errors.Is(h.life.Lost(), errSilent)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true
-	if silent {
+	if h.silent {
 		_ = h.wire.Close()
 	}
 }

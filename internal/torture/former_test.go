@@ -28,6 +28,14 @@ func former(t *testing.T) (program, command string) {
 	output, err := exec.Command("../../.ci/former", tree).CombinedOutput()
 	require.NoError(t, err, string(output))
 	t.Logf("the last release is %s", output)
+	// On PostgreSQL, a call of the last release for more than 32 keys does not pass the turnstiles
+	// of all of them: see docs/upgrading.md.
+	kinds := filepath.Join(tree, "internal/torture/kinds.go")
+	text, err := os.ReadFile(kinds)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "const fillers = 33")
+	fewer := strings.Replace(string(text), "const fillers = 33", "const fillers = 10", 1)
+	require.NoError(t, os.WriteFile(kinds, []byte(fewer), 0o600))
 	build := func(folder string) string {
 		path := filepath.Join(tree, "built-"+filepath.Base(folder))
 		c := exec.Command("go", "build", "-o", path, ".")

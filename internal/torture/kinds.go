@@ -15,9 +15,8 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// fillers are further keys of an operation on all keys. With them it has more rows than a request
-// has turnstiles on PostgreSQL.
-const fillers = 33
+// fillers are further keys of an operation on all keys, which then locks many rows.
+const fillers = 100
 
 // mutex is what an operation locks.
 func (l *library[Tx]) mutex(o *operation) *txlock.Mutex[Tx] {

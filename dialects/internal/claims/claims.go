@@ -12,17 +12,17 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 )
 
-// States are the claims of these lines. A line has, between blanks: the hash, the token, since,
-// until, and what is left, in microseconds, the holder, and the name. The hash and texts are in
-// hexadecimal digits.
+// States are the claims of these lines. A line has, between blanks: the hash, the token, the
+// secret, since, until, and what is left, in microseconds, the holder, and the name. The hash and
+// texts are in hexadecimal digits.
 func States(lines []string) (map[[32]byte]dialects.ClaimState, error) {
 	states := make(map[[32]byte]dialects.ClaimState, len(lines))
 	for _, line := range lines {
 		fields := strings.Split(line, " ")
-		if len(fields) != 7 {
+		if len(fields) != 8 {
 			return nil, fmt.Errorf("bug: no state of a claim: %q", line)
 		}
-		var numbers [4]int64
+		var numbers [5]int64
 		var err error
 		for i := range numbers {
 			if numbers[i], err = strconv.ParseInt(fields[i+1], 10, 64); err != nil {
@@ -31,16 +31,16 @@ func States(lines []string) (map[[32]byte]dialects.ClaimState, error) {
 		}
 		var hash [32]byte
 		texts := [3][]byte{hash[:]}
-		for i, field := range []string{fields[0], fields[5], fields[6]} {
+		for i, field := range []string{fields[0], fields[6], fields[7]} {
 			if texts[i], err = hex.DecodeString(field); err != nil {
 				return nil, err
 			}
 		}
 		copy(hash[:], texts[0])
 		states[hash] = dialects.ClaimState{
-			Name: string(texts[2]), By: string(texts[1]), Token: numbers[0],
-			Since: time.UnixMicro(numbers[1]), Until: time.UnixMicro(numbers[2]),
-			Left: time.Duration(numbers[3]) * time.Microsecond,
+			Name: string(texts[2]), By: string(texts[1]), Token: numbers[0], Secret: numbers[1],
+			Since: time.UnixMicro(numbers[2]), Until: time.UnixMicro(numbers[3]),
+			Left: time.Duration(numbers[4]) * time.Microsecond,
 		}
 	}
 	return states, nil
@@ -61,7 +61,7 @@ func judge(c dialects.ClaimChange, left dialects.ClaimState) error {
 		return fencing.ErrNoRun
 	case c.Verb == dialects.TakeClaim: // the caller sees who has it
 		return nil
-	case left.Token != c.Token:
+	case left.By != c.By || left.Token != c.Token || left.Secret != c.Secret:
 		return fmt.Errorf("%w: another has taken it since, or it is gone", dialects.ErrClaimEnded)
 	case left.Until.Equal(dialects.Released):
 		if c.Verb == dialects.ReleaseClaim {

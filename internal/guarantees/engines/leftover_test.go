@@ -129,6 +129,26 @@ func leftover(t *testing.T, f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*s
 	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table), when)
 }
 
+// In a session without autocommit the lock behind an implicit commit would begin a transaction of
+// its own, without what was done in the first. That is an error, too.
+func TestEndedWithoutAutocommit(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		m := f.Locks.Mutex(f.Key("a"))
+		for _, text := range []string{"SELECT 1", "CREATE TABLE " + f.Label + ".made (id int)", "COMMIT"} {
+			tx := f.Begin(t, f.DSNFor(f.Label, "", url.Values{"autocommit": {"0"}}), 0)
+			require.NoError(t, f.Exec(background, tx, text))
+			if err := m.LockTx(background, tx); text == "SELECT 1" {
+				require.NoError(t, err)
+				f.Taken(t, f.Key("a"))
+			} else {
+				require.ErrorIs(t, err, txlock.ErrLost)
+			}
+			require.NoError(t, f.End(background, tx, true))
+			f.Free(t, f.Key("a"))
+		}
+	})
+}
+
 // A miss is told at once at every isolation level of the caller's, although at SERIALIZABLE a plain
 // SELECT waits for the holder.
 func TestTryRowsWhenSerializable(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"strconv"
 	"strings"
@@ -143,38 +142,6 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		"locktype = 'advisory' AND split_part(application_name, '#', 1) IN ('"+f.Label+"', '"+rival.Label+"')"))
 }
 
-// All sessions of a Locker have their heartbeats at once. Each has its turn at the gate.
-func TestManyLocksAreRenewed(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { manyRenewed(t, e, testbed.PgxOpened()) })
-}
-
-func manyRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewSizedFixture(t, e, c, 45, "", txlock.WithLease(shortLease))
-	var locks []*txlock.Lock
-	for i := range 40 {
-		lock, err := f.Locks.Mutex(f.Key(strconv.Itoa(i))).Lock(background)
-		require.NoError(t, err)
-		locks = append(locks, lock)
-	}
-	of := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "' AND backend_xid"
-	last := f.Total(t, "SELECT max(backend_xid::text::bigint)"+of+" IS NOT NULL")
-	eventually.Every(t, "every lock is renewed", testbed.PollEvery, func() bool {
-		for _, lock := range locks {
-			require.NoError(t, context.Cause(lock.Context()))
-		}
-		return f.Total(t, "SELECT count(*)"+of+"::text::bigint > "+strconv.Itoa(last)) == len(locks)
-	})
-	for _, lock := range locks {
-		require.NoError(t, lock.Context().Err())
-		require.NoError(t, lock.Unlock(background))
-	}
-	require.ErrorContains(t, func() error {
-		_, err := f.Locks.Rows(e.Table(), "slot", 1).Lock(background)
-		return err
-	}(), "lock table")
-}
-
 // A renewal that was broken off before anything of it was sent leaves a connection that is closed
 // with its release. That one asks the server all the same: the session may have ended before. And
 // the server's session ends as well, behind a pooler too: it may have what outlives a transaction.
@@ -237,73 +204,6 @@ func horizonOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], session string) (h 
 	return h
 }
 
-// While a session locks more rows than have turnstiles, no lock is renewed: who waits for the last
-// of those rows waits at the row itself.
-func TestRenewalIsPutOff(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { renewalPutOff(t, e, testbed.PgxOpened()) })
-}
-
-func renewalPutOff[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	lease := txlock.WithLease(2 * time.Second) // a busy machine may stop this process for a second
-	f, table := testbed.NewFixtureWithTable(t, e, c, lease, txlock.WithSlots(4096))
-	require.NoError(t, f.Locks.Install(background))
-	slots := map[uint32]string{} // keys of one slot each
-	for i := 0; len(slots) < 100; i++ {
-		key := f.Label + strings.Repeat("k", i+1)
-		slots[testbed.SlotOf(key, 4096)] = key
-	}
-	var last string // the key of the last slot, which has no turnstile in a request of all
-	var all []string
-	for n := range uint32(4096) {
-		if key := slots[n]; key != "" {
-			last, all = key, append(all, key)
-		}
-	}
-	held, err := f.Locks.Mutex(last).Lock(background)
-	require.NoError(t, err)
-	var session, xid string
-	find := "SELECT a.pid, a.backend_xid FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.granted AND " +
-		"l.relation = '" + table + "'::regclass AND a.state = 'idle in transaction' AND a.backend_xid IS NOT NULL"
-	require.NoError(t, f.Admin.QueryRow(find).Scan(&session, &xid))
-
-	granted := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := f.Locks.Mutex(all...).Lock(background)
-		if err == nil {
-			granted <- lock
-		}
-	}()
-	f.Waiters(t, 1)
-	eventually.Every(t, "heartbeats of three leases: one renewal is due after two", testbed.PollEvery,
-		pings(t, f, session, 36))
-	require.Equal(t, xid, horizonOf(t, f, session).xid)
-	require.Empty(t, granted)
-	require.NoError(t, held.Context().Err())
-	require.NoError(t, held.Unlock(background))
-	lock := testbed.Receive(t, granted)
-	require.NoError(t, lock.Unlock(background))
-
-	held, err = f.Locks.Mutex(last).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, f.Admin.QueryRow(find).Scan(&session, &xid))
-	eventually.Every(t, "the renewal of a lock without such neighbours", testbed.PollEvery,
-		func() bool { return horizonOf(t, f, session).xid != xid })
-	require.NoError(t, held.Unlock(background))
-}
-
-// pings counts the heartbeats of a session, and tells whether there were n.
-func pings[Tx any](t *testing.T, f *testbed.Fixture[Tx], session string, n int) func() bool {
-	begun := map[string]bool{}
-	return func() bool {
-		var at string
-		require.NoError(t, f.Admin.QueryRow("SELECT query_start::text FROM pg_stat_activity WHERE pid = $1",
-			session).Scan(&at))
-		begun[at] = true
-		return len(begun) > n
-	}
-}
-
 // The lease goes on in the next transaction, also where settings are those of a transaction.
 func TestRenewedLeaseIsKept(t *testing.T) {
 	t.Parallel()
@@ -334,32 +234,18 @@ func renewedLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 }
 
-// A cancel that hits a renewal is no loss: neither before the transaction ends, where the renewal
-// waits for the gate, nor behind that, where it waits until a change of the table is done.
+// A cancel that hits a renewal in the new transaction is no loss: here it waits until a change of
+// the table is done, which gets in when the old transaction ends.
 func TestCancelledRenewalIsNoLoss(t *testing.T) {
 	t.Parallel()
-	for in, by := range map[string]struct {
-		block   string
-		cancels int // those behind the first hit what the one before has made necessary
-	}{
-		"in the old transaction": {"SELECT pg_advisory_xact_lock_shared('%s'::regclass::oid::int, -1)", 1},
-		"in the new transaction": {"LOCK TABLE %s IN EXCLUSIVE MODE", 3}, // is granted when the old one ends
-	} {
-		t.Run(in, func(t *testing.T) {
-			t.Parallel()
-			eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-				cancelledRenewal(t, e, testbed.PgxOpened(), by.block, by.cancels)
-			})
-		})
-	}
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { cancelledRenewal(t, e, testbed.PgxOpened()) })
 }
 
-func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], block string, cancels int) {
+func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 4 * time.Second
 	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(lease), txlock.WithSlots(64))
 	require.NoError(t, f.Locks.Install(background))
-	own := int64(len(block)) // tests of several blocks run at once
-	beside := []dialects.Legacy{postgres.AdvisoryPair(int32(own), -2), postgres.Advisory(-1<<40 - own)}
+	beside := []dialects.Legacy{postgres.AdvisoryPair(7, -2), postgres.Advisory(-1<<40 - 7)}
 	lock, err := f.Locks.Mutex("a").Beside(beside...).Lock(background)
 	require.NoError(t, err)
 	holds := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "'"
@@ -369,9 +255,9 @@ func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	tx, err := f.Admin.Begin()
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.Exec(fmt.Sprintf(block, table))
+	_, err = tx.Exec("LOCK TABLE " + table + " IN EXCLUSIVE MODE")
 	require.NoError(t, err)
-	for range cancels {
+	for range 3 { // those behind the first hit what the one before has made necessary
 		eventually.Every(t, "a renewal is cancelled", testbed.PollEvery, func() bool {
 			return f.Total(t, "SELECT COUNT(pg_cancel_backend(pid))"+holds+" AND wait_event_type = 'Lock'") > 0
 		})

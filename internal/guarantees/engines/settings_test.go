@@ -5,10 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -66,6 +69,34 @@ func TestDatabaseOfWork(t *testing.T) {
 			require.Equal(t, before, read(change, nil))
 			require.Equal(t, before, read(change, errors.New("undone")), change)
 			require.Equal(t, before, read("DO 0", nil), change)
+		}
+	})
+}
+
+// Two Lockers on one driver have their own leases, whatever the work before has set.
+func TestLeasesOfOneDriver(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, err := postgres.Open(background, f.DSNFor(f.Label, "", nil)+"&pool_max_conns=1")
+		require.NoError(t, err)
+		brief := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(7*time.Second))
+		long := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(time.Minute))
+		t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
+		has := func(locks *txlock.Locker[pgx.Tx], lease string) {
+			require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				shown, err := f.Query(ctx, tx, "SELECT concat_ws(' ', "+
+					"current_setting('idle_in_transaction_session_timeout'), current_setting('tcp_user_timeout'), "+
+					"current_setting('client_connection_check_interval'))")
+				require.NoError(t, err)
+				require.Equal(t, lease, shown)
+				return f.Exec(ctx, tx, "SET idle_in_transaction_session_timeout = 0")
+			}))
+		}
+		for range 2 {
+			has(brief, "7s 7000 500ms")
+			has(brief, "7s 7000 500ms")
+			has(long, "1min 60000 500ms")
 		}
 	})
 }

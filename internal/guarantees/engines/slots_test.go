@@ -77,7 +77,7 @@ func TestSlotsAreSortedAndFolded(t *testing.T) {
 	}
 }
 
-// Who locks all slots, and waits for one of them, holds those before it and none after it. Of 500
+// Who locks all slots, and waits for one of them, holds those before it and none after it. Of 250
 // keys in 16 slots each slot is named once.
 func slotsSortedAndFolded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const slots = 16
@@ -87,9 +87,9 @@ func slotsSortedAndFolded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cli
 		return f.Total(t, "SELECT "+result+" FROM (SELECT slot FROM "+name+" FOR UPDATE SKIP LOCKED) free")
 	}
 	require.Equal(t, slots, free("COUNT(*)"))
-	keys := make([]string, 500)
+	keys := make([]string, 300)
 	for i := range keys {
-		keys[i] = strconv.Itoa(i % 400)
+		keys[i] = strconv.Itoa(i % 250)
 	}
 	for _, held := range []int{0, 7, slots - 1} {
 		by := heldSlot(t, f, name, held)

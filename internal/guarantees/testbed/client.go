@@ -10,6 +10,7 @@ import (
 	client "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
@@ -25,10 +26,8 @@ type Client[Tx any] struct {
 	// the pool has when nobody says a number.
 	Connect func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool)
 	open    func(dsn string, size int) (dialects.Driver[Tx], error) // the same for a pool of the library's own
-	settles bool                                                    // the first lock on a connection differs
 	// Unguarded says that nothing keeps what work sends behind a COMMIT of its own from being
-	// committed: the library sees neither the state of the session nor that no pooler is in
-	// between.
+	// committed: the library does not see the state of the session.
 	Unguarded bool
 	// Start begins a caller's own transaction on a connection of its own, which leave closes.
 	Start func(dsn string, level sql.IsolationLevel) (tx Tx, leave func(), err error)
@@ -42,7 +41,8 @@ type pool struct {
 	Close func()
 	InUse func() int
 	Open  func() int
-	DB    *sql.DB // where it is one
+	Taken func() int // how often a connection was; nil: the pool does not count
+	DB    *sql.DB    // where it is one
 }
 
 // Begin is Start, and leaves when the test ends.
@@ -142,6 +142,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 			Close: p.Close,
 			InUse: func() int { return int(p.Stat().AcquiredConns()) },
 			Open:  func() int { return int(p.Stat().TotalConns()) },
+			Taken: func() int { return int(p.Stat().AcquireCount()) },
 		}
 	}
 	return c
@@ -151,11 +152,35 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 func PgxOpened() Client[pgx.Tx] {
 	c := pgxClient
 	c.Name = "postgres.Open"
-	c.settles = true
 	c.open = func(dsn string, size int) (dialects.Driver[pgx.Tx], error) {
 		return postgres.Open(background, servers.WithPool(dsn, size))
 	}
 	c.Connect = opened(c.open)
+	return c
+}
+
+// SQLFromPool is a sql.DB on a pgxpool.Pool of the caller's, which keeps the connections.
+func SQLFromPool() Client[*sql.Tx] {
+	c := sqlClient(named("pgx"))
+	c.Name = "sql.DB from pool"
+	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
+		config, err := pgxpool.ParseConfig(dsn)
+		require.NoError(t, err)
+		if size > 0 {
+			config.MaxConns = int32(size)
+		}
+		p, err := pgxpool.NewWithConfig(context.Background(), config)
+		require.NoError(t, err)
+		db := stdlib.OpenDBFromPool(p)
+		db.SetMaxOpenConns(size)
+		return postgres.NewSQL(db), pool{
+			Close: func() { _ = db.Close(); p.Close() },
+			InUse: func() int { return int(p.Stat().AcquiredConns()) },
+			Open:  func() int { return int(p.Stat().TotalConns()) },
+			Taken: func() int { return int(p.Stat().AcquireCount()) },
+			DB:    db,
+		}
+	}
 	return c
 }
 

@@ -91,12 +91,6 @@ func newFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], label string, siz
 	f.Pool = p
 	e.install.Do(func() { require.NoError(t, txlock.New(driver, txlock.WithTable(e.Table())).Install(background)) })
 	f.Locks = txlock.New(driver, append([]txlock.Option{txlock.WithTable(e.Table())}, options...)...)
-	if c.settles { // so that the test sees one of the others
-		locks := txlock.New(driver, txlock.WithTable(e.Table()))
-		if lock, err := locks.Mutex(f.Key("settles")).Lock(background); err == nil { // else the test will see
-			require.NoError(t, lock.Unlock(background))
-		}
-	}
 	t.Cleanup(func() {
 		require.NoError(t, f.Locks.Close())
 		p.Close()

@@ -9,10 +9,11 @@ import (
 )
 
 // Lines calls one of its functions for each line of the table engine × client, or for the part of
-// it that the tier takes. The usual tier runs each client of PostgreSQL on one of its versions. Of
-// those of MySQL and MariaDB it runs a pool of the library's own on both, and the two ways of a
-// caller's sql.DB on one each. The short tier has one client for each engine. The full tier
-// has two for each further version: a pool of the library's own, and a sql.DB of the caller's.
+// it that the tier takes. The usual tier runs each client of PostgreSQL on one of its versions, but
+// a sql.DB on a pgxpool.Pool, which is in the full tier alone. Of those of MySQL and MariaDB it
+// runs a pool of the library's own on both, and the two ways of a caller's sql.DB on one each. The
+// short tier has one client for each engine. The full tier has two for each further version: a pool
+// of the library's own, and a sql.DB of the caller's.
 func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.Tx])) {
 	var postgres, mysql []*Engine
 	for _, e := range Engines {
@@ -42,6 +43,7 @@ func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.
 				spread = append(spread, line)
 			}
 		}
+		all = append(all, func() { onSQL(e, SQLFromPool()) })
 		call(tier.Pick(spread[len(spread)-1:], spread, all))
 	}
 	for v, e := range mysql {

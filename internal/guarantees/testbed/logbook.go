@@ -32,6 +32,11 @@ func (l *Logbook) Option() txlock.Option {
 	return txlock.WithLogger(slog.New(slog.NewJSONHandler(l, nil)))
 }
 
+// All is Option, with what is logged for those who look for a fault.
+func (l *Logbook) All() txlock.Option {
+	return txlock.WithLogger(slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug})))
+}
+
 // Records are the lines logged so far.
 func (l *Logbook) Records(t *testing.T) (records []map[string]any) {
 	t.Helper()

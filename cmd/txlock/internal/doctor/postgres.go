@@ -42,8 +42,9 @@ type postgresServer struct {
 	socket        bool   // whether it is reached through a Unix-domain socket
 	unprepared    bool   // whether a pooler loses prepared statements
 	settings      map[string]setting
-	long          time.Duration // after which a transaction holds back vacuum for long
-	far           int           // how many transactions a replication slot may keep
+	unfit         map[string]string // values of needed, of a connection as dsn makes it, that do not serve
+	long          time.Duration     // after which a transaction holds back vacuum for long
+	far           int               // how many transactions a replication slot may keep
 }
 
 // Postgres examines the server at dsn, as the user of dsn sees it. dsn has the form of
@@ -66,7 +67,7 @@ func postgresWith(ctx context.Context, dsn, table string, long time.Duration, fa
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "txlock doctor"
 	}
-	p := &postgresServer{config: config, table: table, quoted: quoted, long: long, far: far}
+	p := &postgresServer{config: config, table: table, quoted: quoted, long: long, far: far, unfit: map[string]string{}}
 	p.conn, err = p.connect(ctx)
 	if sqlState(err) == tooManyConnections {
 		return one(crowded(err, p.moreConnections(err))), nil
@@ -89,6 +90,7 @@ func (p *postgresServer) checks() []check {
 		{"row-locking", p.lookAtLocking},
 		{"table", p.lookAtTable},
 		{"privileges", p.lookAtPrivileges},
+		{"session", p.lookAtSession},
 		{"isolation", p.lookAtIsolation},
 		{"read-only", p.lookAtReadOnly},
 		{"timeouts", p.lookAtTimeouts},
@@ -107,7 +109,17 @@ func (p *postgresServer) checks() []check {
 func (p *postgresServer) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.config.ConnConfig.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	return pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, config)
+	for _, needed := range needed {
+		if err != nil {
+			return nil, err
+		}
+		if value := conn.PgConn().ParameterStatus(needed.name); value != needed.value && value != "" {
+			p.unfit[needed.name] = value
+			_, err = conn.Exec(ctx, "SET "+needed.name+" = '"+needed.value+"'") // else pgx sends nothing more
+		}
+	}
+	return conn, err
 }
 
 func closeConn(ctx context.Context, conn *pgx.Conn) {

@@ -71,6 +71,23 @@ func (p *postgresServer) set(name, value string) Fix {
 	return statements(fmt.Sprintf("ALTER ROLE %s SET %s = %s", p.role, name, value))
 }
 
+// needed are the settings without which txlock refuses a connection.
+var needed = []setting{{name: "client_encoding", value: "UTF8"}, {name: "standard_conforming_strings", value: "on"}}
+
+func (p *postgresServer) lookAtSession(context.Context) (findings []Finding, err error) {
+	for _, needed := range needed {
+		finding := Finding{Check: kebab(needed.name), Severity: OK, Found: needed.name + " = " + needed.value}
+		if value, unfit := p.unfit[needed.name]; unfit {
+			finding.Severity, finding.Found = Failure, needed.name+" = "+value
+			finding.Why = "every call on such a connection is an error; postgres.Open asks for UTF8 itself"
+			finding.Fix = statements(fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", p.role, p.database,
+				needed.name, needed.value))
+		}
+		findings = append(findings, finding)
+	}
+	return findings, nil
+}
+
 // timeouts are the settings that end a lock or a wait unless they are 0. What why says was seen on
 // servers: see the tests.
 var timeouts = []struct{ name, why string }{

@@ -111,6 +111,14 @@ func postgresFaults() []fault {
 			want: []string{"read-only: warning"}, found: "default_transaction_read_only = on, set for the role",
 		},
 		{
+			name: "client_encoding", breaks: []string{"ALTER ROLE %s SET client_encoding = 'LATIN1'"},
+			want: []string{"client-encoding: failure", "row-locking: failure"}, found: "client_encoding = LATIN1",
+		},
+		{
+			name: "standard_conforming_strings", breaks: []string{"ALTER DATABASE %s SET standard_conforming_strings = off"},
+			want: []string{"standard-conforming-strings: failure", "row-locking: failure"}, found: "standard_conforming_strings = off",
+		},
+		{
 			name: "synchronous_commit", breaks: []string{"ALTER ROLE %s SET synchronous_commit = off"},
 			want: []string{"durability: note"}, found: "synchronous_commit = off",
 		},

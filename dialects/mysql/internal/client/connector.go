@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"database/sql/driver"
 	"fmt"
@@ -25,10 +24,7 @@ import (
 //   - READ COMMITTED: what is read under a lock is never older than the lock. See sqltext.Level.
 //   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
 //     50 s.
-type connector struct {
-	driver.Connector
-	puts bool // arguments of the work into the text: the dsn says so
-}
+type connector struct{ driver.Connector }
 
 // Settings is the statement that gives a connection of Open its settings. A lease may follow.
 const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.Isolation + " = " + sqltext.Level + ", " +
@@ -37,28 +33,11 @@ const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.Isol
 func newConnector(config *mysql.Config) (driver.Connector, error) {
 	config.MultiStatements = true
 	config.ReadTimeout = 0 // the answer to a lock comes when it is granted; a dead network shows without it
-	puts := config.InterpolateParams
-	config.InterpolateParams = puts || quotesSafely(config) // for Fly
 	inner, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
 	}
-	return connector{inner, puts}, nil
-}
-
-// quotesSafely tells whether a quote, as the driver escapes it, is never part of another character:
-// in UTF-8, which is the default, it is not.
-func quotesSafely(config *mysql.Config) bool {
-	names := "utf8"
-	if _, given, ok := strings.Cut(config.FormatDSN(), "charset="); ok {
-		names, _, _ = strings.Cut(given, "&")
-	}
-	for _, name := range append(strings.Split(names, ","), cmp.Or(config.Collation, "utf8")) {
-		if !strings.HasPrefix(name, "utf8") {
-			return false
-		}
-	}
-	return true
+	return connector{inner}, nil
 }
 
 // Connect implements driver.Connector.
@@ -77,7 +56,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = opened.Close()
 		return nil, err
 	}
-	return &Owned{pooledConn: inner, socket: socketOf(opened), puts: c.puts}, nil
+	return &Owned{pooledConn: inner, socket: socketOf(opened)}, nil
 }
 
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
@@ -106,7 +85,6 @@ type Owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
 	socket net.Conn      // nil when it cannot be seen
-	puts   bool          // as connector has it
 }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the

@@ -107,27 +107,15 @@ func (c *lentConn) watch(query string) {
 	}
 }
 
-// prepares tells whether a statement with arguments is prepared: on a connection of Open the driver
-// puts them into the text where the dsn says so, and for Fly.
-func (c *lentConn) prepares(args []driver.NamedValue) bool {
-	return len(args) > 0 && c.owned != nil && !c.owned.puts
-}
-
 // ExecContext implements driver.ExecerContext.
 func (c *lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.watch(query)
-	if c.prepares(args) {
-		return nil, driver.ErrSkip
-	}
 	return c.Statements.ExecContext(ctx, query, args)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.watch(query)
-	if c.prepares(args) {
-		return nil, driver.ErrSkip
-	}
 	return c.Statements.QueryContext(ctx, query, args)
 }
 

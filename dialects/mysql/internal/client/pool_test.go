@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,17 +26,5 @@ func TestLeavesSettings(t *testing.T) {
 		"SAVEPOINT txlock_1; SET autocommit = 1", "/* SELECT", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
 	} {
 		require.False(t, leavesSettings(other), other)
-	}
-}
-
-func TestQuotesSafely(t *testing.T) {
-	for parameters, safe := range map[string]bool{
-		"": true, "?charset=utf8mb4,utf8": true, "?charset=utf8mb4&collation=utf8mb4_bin": true,
-		"?charset=gbk": false, "?charset=utf8mb4,sjis&timeout=1s": false, "?collation=big5_chinese_ci": false,
-		"?collation=latin1_bin": false,
-	} {
-		config, err := mysql.ParseDSN("u@tcp(h:1)/d" + parameters)
-		require.NoError(t, err)
-		require.Equal(t, safe, quotesSafely(config), parameters)
 	}
 }

@@ -61,12 +61,14 @@ var all = []table{
     KEY done_at (done_at)
 ) ENGINE=InnoDB`},
 
-	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes.
+	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A
+	// claim is its holder's by the secret.
 	{locktable.Claims, "claim", ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
     holder VARBINARY(255) NOT NULL,
     token BIGINT NOT NULL,
+    secret BIGINT NOT NULL,
     since DATETIME(6) NOT NULL COMMENT 'UTC',
     until DATETIME(6) NOT NULL COMMENT 'UTC',
     KEY until (until)

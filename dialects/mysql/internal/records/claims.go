@@ -19,8 +19,10 @@ import (
 const now = "UTC_TIMESTAMP(6)"
 
 // ClaimSQL makes a change, with a token, and then reads the claim in a second statement. Both do so
-// where condition holds; see MarkSQL. Both look at the row itself, whatever snapshot the
-// transaction has.
+// where condition holds. Both look at the row itself, whatever snapshot the transaction has. With a
+// condition, the values come from a SELECT of one row, for VALUES takes none. Where the binary log
+// takes statements only, both servers would call that unsafe, in their logs, each time. So no claim
+// travels with its lock there.
 func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string) (write, read string, err error) {
 	table, err := sqltext.Beside(locks, locktable.Claims)
 	claim := " WHERE claim = " + bytesOf(change.Hash)
@@ -29,13 +31,15 @@ func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string
 		claim += " AND " + condition
 		open, shut = "SELECT ", " FROM DUAL WHERE "+condition
 	}
-	held := fmt.Sprintf("%s AND token = %d AND until > %s", claim, change.Token, now)
+	by := bytesOf([]byte(change.By))
+	held := fmt.Sprintf("%s AND holder = %s AND token = %d AND secret = %d AND until > %s", claim, by, change.Token,
+		change.Secret, now)
 	end := fmt.Sprintf("%s + INTERVAL %d MICROSECOND", now, change.For.Microseconds())
 	switch change.Verb {
 	case dialects.KeepClaim:
 		if condition == "" { // in a transaction that may be at REPEATABLE READ; see MarkSQL
-			write = fmt.Sprintf("INSERT INTO %s (claim, holder, token, since, until) VALUES (%s, '', 0, '1970-01-01', "+
-				"'1970-01-01') ON DUPLICATE KEY UPDATE claim = claim", table, bytesOf(change.Hash))
+			write = fmt.Sprintf("INSERT INTO %s (claim, holder, token, secret, since, until) VALUES (%s, '', 0, 0, "+
+				"'1970-01-01', '1970-01-01') ON DUPLICATE KEY UPDATE claim = claim", table, bytesOf(change.Hash))
 		}
 	case dialects.TakeClaim:
 		name := "NULL"
@@ -44,16 +48,16 @@ func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string
 				return "", "", err
 			}
 		}
-		by := bytesOf([]byte(change.By))
 		// Assignments are made from left to right, and with SIMULTANEOUS_ASSIGNMENT of MariaDB all
 		// at once. The conditions mean the same in both.
-		write = fmt.Sprintf("INSERT INTO %s (claim, name, holder, token, since, until) "+
-			open+"%s, %s, %s, %s, %s, %s"+shut+" ON DUPLICATE KEY UPDATE "+
+		write = fmt.Sprintf("INSERT INTO %s (claim, name, holder, token, since, until, secret) "+
+			open+"%s, %s, %s, %s, %s, %s, %d"+shut+" ON DUPLICATE KEY UPDATE "+
+			"secret = IF(until > %[6]s, secret, %[8]d), "+
 			"token = IF(until > %[6]s, token, %[5]s), since = IF(until > %[6]s, since, %[6]s), "+
 			"name = IF(until > %[6]s AND holder <> %[4]s, name, %[3]s), "+
 			"holder = IF(until > %[6]s, holder, %[4]s), "+
 			"until = IF(until > %[6]s AND holder <> %[4]s, until, %[7]s)",
-			table, bytesOf(change.Hash), name, by, token, now, end)
+			table, bytesOf(change.Hash), name, by, token, now, end, change.Secret)
 	case dialects.ExtendClaim:
 		write = "UPDATE " + table + " SET until = " + end + held
 	case dialects.BreakClaim:
@@ -67,7 +71,7 @@ func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string
 func bytesOf[T [32]byte | []byte](bytes T) string { return fmt.Sprintf("x'%x'", bytes) }
 
 // claimState is the state of a claim in one column, for claims.States.
-var claimState = "CONCAT_WS(' ', HEX(claim), token, " + microseconds("since") + ", " + microseconds("until") +
+var claimState = "CONCAT_WS(' ', HEX(claim), token, secret, " + microseconds("since") + ", " + microseconds("until") +
 	", TIMESTAMPDIFF(MICROSECOND, " + now + ", until), HEX(holder), HEX(IFNULL(name, '')))"
 
 // Claims does what dialects.Keeper promises.

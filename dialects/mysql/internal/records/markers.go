@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,91 +20,56 @@ func microseconds(time string) string {
 	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")"
 }
 
-// inWindow is whether the work was done in the present window. UTC_TIMESTAMP is the time at which
-// its statement began, also among several in one query; the session's time zone does not matter. A
-// clock that was set back does not make work run twice: what was done later than now was done.
-func inWindow(marker dialects.Marker) string {
-	now := microseconds("UTC_TIMESTAMP(6)")
-	return fmt.Sprintf("%s >= %s - MOD(%s, %d)", microseconds("done_at"), now, now, marker.Period.Microseconds())
+// inWindow is whether the work was done in the window of a time. A clock that was set back does not
+// make work run twice: what was done later than now was done.
+func inWindow(marker dialects.Marker, at string) string {
+	at = microseconds(at)
+	return fmt.Sprintf("%s >= %s - MOD(%s, %d)", microseconds("done_at"), at, at, marker.Period.Microseconds())
 }
 
-// MarkSQL forgets a marker, or writes it, and reads in a second statement whether it was written.
-// Both do so where condition holds. Both look at the row itself, whatever snapshot the transaction
-// has. A row that exists is found by its primary key, so no gap is locked at REPEATABLE READ; a
-// locking read of a missing row would lock one. The count of rows would not tell: with
-// clientFoundRows it is 1 in both cases.
-//
-// With a condition, the values come from a SELECT of one row, for VALUES takes none. Where the
-// binary log takes statements only, both servers would call that unsafe, in their logs, each time.
-// So no marker travels with its lock there.
-func MarkSQL(table string, marker dialects.Marker, condition string) (write, read string, err error) {
+// MarkSQL forgets a marker, or writes it, and fails with SeveralRows if it was there. It looks at
+// the row itself, whatever snapshot the transaction has. A row that exists is found by its primary
+// key, so no gap is locked at REPEATABLE READ. The count of rows would not tell: with
+// clientFoundRows it is 1 in any case.
+func MarkSQL(table string, marker dialects.Marker) (string, error) {
 	markers, err := sqltext.Beside(table, locktable.Markers)
-	if marker.Forget {
-		return "DELETE FROM " + markers + " WHERE marker = " + bytesOf(marker.Hash), "", err
+	if marker.Verb == dialects.ForgetMarker {
+		return "DELETE FROM " + markers + " WHERE marker = " + bytesOf(marker.Hash), err
 	}
-	run := rand.Int64()
-	update := "run = run"
-	if marker.Period > 0 { // from left to right
-		window := inWindow(marker)
-		update = fmt.Sprintf("run = IF(%s, run, %d), done_at = IF(%[1]s, done_at, UTC_TIMESTAMP(6))", window, run)
+	at, update := now, "(SELECT 1 UNION ALL SELECT 2)"
+	if !marker.At.IsZero() {
+		at = marker.At.UTC().Format("'2006-01-02 15:04:05.000000'")
 	}
-	values := fmt.Sprintf("%s, UTC_TIMESTAMP(6), %d", bytesOf(marker.Hash), run)
-	read = fmt.Sprintf("SELECT run = %d FROM %s WHERE marker = %s", run, markers, bytesOf(marker.Hash))
-	if condition == "" {
-		values = "VALUES (" + values + ")"
-	} else {
-		values = "SELECT " + values + " FROM DUAL WHERE " + condition
-		read += " AND " + condition
-	}
-	write = fmt.Sprintf("INSERT INTO %s (marker, done_at, run) %s ON DUPLICATE KEY UPDATE %s", markers, values, update)
-	return write, read + " FOR UPDATE", err
-}
-
-// Marked judges the answer of MarkSQL.
-func Marked(answer []string) error {
-	if len(answer) != 1 || answer[0] != "1" {
-		return dialects.ErrDone
-	}
-	return nil
-}
-
-// DoneSQL reads when the work was done.
-func DoneSQL(table string, marker dialects.Marker) (string, error) {
-	markers, err := sqltext.Beside(table, locktable.Markers)
-	condition := ""
 	if marker.Period > 0 {
-		condition = " AND " + inWindow(marker)
+		update = "IF(" + inWindow(marker, at) + ", " + update + ", " + at + ")"
 	}
-	where := " WHERE marker = " + bytesOf(marker.Hash) + condition
-	return "SELECT " + microseconds("done_at") + " FROM " + markers + where, err
+	return fmt.Sprintf("INSERT INTO %s (marker, done_at, run) VALUES (%s, %s, 0) ON DUPLICATE KEY UPDATE done_at = %s",
+		markers, bytesOf(marker.Hash), at, update), err
+}
+
+// LookSQL asks what Marker.Read reads, behind front. It is to be read where no snapshot is older
+// than the lock.
+func LookSQL(table string, marker dialects.Marker, front string) (string, error) {
+	markers, err := sqltext.Beside(table, locktable.Markers)
+	found := "SELECT " + microseconds("done_at") + " FROM " + markers + " WHERE marker = " + bytesOf(marker.Hash)
+	if marker.Period > 0 {
+		found += " AND " + inWindow(marker, now)
+	}
+	return "SELECT CONCAT_WS(' ', " + front + microseconds(now) + ", (" + found + "))", err
 }
 
 // Done does what dialects.Keeper promises.
 func (k Keeper) Done(ctx context.Context, table string, marker dialects.Marker) (at time.Time, err error) {
-	conn, err := k.pool.Acquire(ctx)
+	look, err := LookSQL(table, marker, client.ReadsNow+", ")
 	if err != nil {
 		return at, err
 	}
-	defer conn.Close()
-	return DoneOn(ctx, conn, table, marker)
-}
-
-// DoneOn is Done on a connection without a transaction.
-func DoneOn(ctx context.Context, conn client.Conn, table string, marker dialects.Marker) (at time.Time, err error) {
-	done, err := DoneSQL(table, marker)
+	answer, err := k.readNow(ctx, table, look)
 	if err != nil {
 		return at, err
 	}
-	answer, err := readOn(ctx, conn, table, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", ("+done+"))")
-	if err != nil {
-		return at, err
-	}
-	_, text, found := strings.Cut(strings.Join(answer, ""), " ")
-	if !found {
-		return at, nil
-	}
-	micros, err := strconv.ParseInt(text, 10, 64)
-	return time.UnixMicro(micros), err
+	_, text, _ := strings.Cut(strings.Join(answer, ""), " ")
+	return marker.Read(text)
 }
 
 // Sweep does what dialects.Keeper promises, by age. What was deleted before is not purged yet.

@@ -117,10 +117,6 @@ func (k Keeper) readNow(ctx context.Context, table, query string) (answer []stri
 		return nil, err
 	}
 	defer conn.Close()
-	return readOn(ctx, conn, table, query)
-}
-
-func readOn(ctx context.Context, conn client.Conn, table, query string) (answer []string, err error) {
 	if answer, err = conn.ReadNow(ctx, query); err != nil {
 		server.Destroy(conn.Conn) // with whatever was open on it
 	}
@@ -153,10 +149,14 @@ const recordWait = 3 * time.Second
 // Record does what dialects.Session promises.
 func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
 	var write, read string
-	if request.Marker == nil {
+	marker := request.Marker
+	switch {
+	case marker == nil:
 		write, read, err = ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
-	} else {
-		write, read, err = MarkSQL(request.Table, *request.Marker, "")
+	case marker.Verb == dialects.LookForMarker:
+		read, err = LookSQL(request.Table, *marker, "")
+	default:
+		write, err = MarkSQL(request.Table, *marker)
 	}
 	if err != nil {
 		return state, err
@@ -167,12 +167,14 @@ func Record(ctx context.Context, to client.Link, request dialects.Request) (stat
 	switch {
 	case server.Broken(err):
 		return state, server.Lost(err)
+	case marker != nil && server.Number(err) == server.SeveralRows:
+		err = dialects.ErrDone
 	case err != nil:
-		return state, server.Ours(err, request.Table)
-	case request.Claim != nil:
+		err = server.Ours(err, request.Table)
+	case marker == nil:
 		return claims.Changed(answer, *request.Claim)
-	case request.Marker.Forget:
-		return state, nil
+	case marker.Verb == dialects.LookForMarker:
+		_, err = marker.Read(strings.Join(answer, ""))
 	}
-	return state, Marked(answer)
+	return state, err
 }

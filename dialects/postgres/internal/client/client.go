@@ -28,8 +28,6 @@ type Pool[Tx any] interface {
 type Conn[Tx any] interface {
 	channel
 	Line() Line
-	// Lasting is nil on a connection of a caller's pool, whose settings are not the library's.
-	Lasting() *Lasting
 	// Begin begins a transaction and runs s in it. Mark is what Commit will ask for, and empty in a
 	// session without work. After an error the transaction may be open, or not: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
@@ -38,12 +36,13 @@ type Conn[Tx any] interface {
 	// Nested presents what follows a savepoint as a transaction. Release releases it by that
 	// statement.
 	Nested(statement string) (nested Tx, release func(context.Context) error)
-	// Commit commits only the transaction that holds mark. An error that matches dialects.ErrLost
-	// means that nothing is committed.
-	Commit(ctx context.Context, mark string) error
+	// Commit commits only the transaction that holds mark, with what comes behind that proof. An
+	// error that matches dialects.ErrLost means that nothing is committed.
+	Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
-	// Destroy closes the connection. It has to be given back all the same.
+	// Destroy closes the connection, so that the server ends its session, whoever keeps it. It has
+	// to be given back all the same.
 	Destroy()
 	// GiveBack gives the connection back to its pool.
 	GiveBack()
@@ -68,15 +67,12 @@ type channel interface {
 	Ask(ctx context.Context) Status
 	// Busy tells whether the connection has rows that were not read.
 	Busy() bool
-	// Told is the number of the server's process, as it was told at the login; empty: it was not. A
-	// pooler in between tells another.
-	Told() string
 
 	// send is a sender.
 	send(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error)
 	// begin sends a script that begins a transaction, which commit ends if it holds the mark.
 	begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
-	commit(ctx context.Context, mark string) ([][]string, error)
+	commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error)
 	// commitAlone commits whatever transaction is open, as work may do itself. It is an error when
 	// the server rolls that back instead.
 	commitAlone(ctx context.Context) error

@@ -85,7 +85,7 @@ func (l *lent) QueryContext(ctx context.Context, query string, args []sqldriver.
 }
 
 // Commit implements driver.Tx, for work that commits by itself. What it sends afterwards is
-// refused; see GuardSQL and ended.
+// refused; see ended.
 func (l *lent) Commit() error { return l.direct.commitAlone(context.Background()) }
 
 // Rollback implements driver.Tx.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/protocol"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -25,9 +26,7 @@ type pgxConn struct {
 // kept is what the library knows of a connection as long as the connection lives.
 type kept struct {
 	*pgxConn
-	line    Line
-	told    string
-	lasting *Lasting // nil: the connection is the caller's
+	line Line
 }
 
 func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
@@ -40,10 +39,22 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 			conn: conn, past: protocol.Of(conn), backend: backendOf(conn), mode: mode,
 			byText: mode == pgx.QueryExecModeSimpleProtocol,
 		}}
-		k.line, k.told = k.lineTo(pool), k.Told()
+		k.line = k.lineTo(pool)
 		data[key] = k
 	}
 	return k
+}
+
+// unfit is an error where a setting does not serve, as far as the server has told.
+func unfit(conn *pgx.Conn) error {
+	for _, e := range [...]server.UnfitError{
+		{Setting: "client_encoding", Needed: "UTF8"}, {Setting: "standard_conforming_strings", Needed: "on"},
+	} {
+		if e.Value = conn.PgConn().ParameterStatus(e.Setting); e.Value != e.Needed && e.Value != "" {
+			return e
+		}
+	}
+	return nil
 }
 
 // lineTo runs scripts on a connection that was just taken from its pool. The socket tells whether
@@ -98,12 +109,18 @@ func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][
 	return columns[min(1, len(columns)):], err
 }
 
-func (c *pgxConn) commit(ctx context.Context, mark string) (columns [][]string, err error) {
+func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) (
+	columns [][]string, err error,
+) {
 	err = c.use(func() (err error) {
-		if c.past.Serves() {
-			return c.past.Commit(ctx, Proof(mark))
+		switch s := ending(mark, behind); {
+		case !c.past.Serves():
+			columns, err = sendBatch(ctx, c.conn, s)
+		case behind != nil:
+			columns, err = c.past.Run(ctx, s, "", nil)
+		default:
+			err = c.past.Commit(ctx, s[0])
 		}
-		columns, err = sendBatch(ctx, c.conn, sqltext.Script{Proof(mark), Commit})
 		return err
 	})
 	return columns, err
@@ -164,13 +181,6 @@ func (c *pgxConn) Busy() (busy bool) {
 		return nil
 	})
 	return busy
-}
-
-func (c *pgxConn) Told() (pid string) {
-	if number := c.conn.PgConn().PID(); number != 0 {
-		pid = strconv.FormatUint(uint64(number), 10)
-	}
-	return pid
 }
 
 // handleOf is pgx's handle of a transaction, or of a nested one, that was begun without pgx. It

@@ -37,7 +37,7 @@ func (p pgxPool) Ready() error {
 func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
 
 func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
-	for {
+	for left := mayBeDead(p.Size()); ; left-- {
 		pooled, err := p.Pool.Acquire(ctx)
 		if err != nil && ctx.Err() != nil {
 			stat := p.Stat()
@@ -48,17 +48,26 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 		k := keptOf(pooled.Conn(), p)
-		if p.owned && k.lasting == nil && k.told != "" {
-			k.lasting = &Lasting{pid: k.told}
-		}
 		c := &pooledPgx{kept: k, pooled: pooled}
 		if !(peer.Conn{Conn: k.line.Socket}).Gone() {
-			return c, nil
+			if err = unfit(k.conn); err != nil {
+				c.GiveBack()
+			}
+			return c, err
 		}
 		c.Destroy()
 		c.GiveBack()
+		if left == 0 {
+			return nil, fmt.Errorf("connect: %w", errDead)
+		}
 	}
 }
+
+// mayBeDead bounds how many connections that died while they were idle a call takes from a pool of
+// that size, or with another one below it. Each is closed, so none is taken twice.
+func mayBeDead(size int) int { return max(size, 100) }
+
+var errDead = errors.New("the server has ended one connection of the pool after the other")
 
 func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ dialects.Request) (Line, error) {
 	if tx == nil || tx.Conn() == nil {
@@ -67,6 +76,9 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ dialects.Request) (Line, e
 	// Once the transaction has ended, its connection is somebody else's.
 	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
 	if err := open(); err != nil {
+		return Line{}, err
+	}
+	if err := unfit(tx.Conn()); err != nil {
 		return Line{}, err
 	}
 	c := *keptOf(tx.Conn(), p).pgxConn
@@ -124,10 +136,6 @@ type pooledPgx struct {
 
 func (c *pooledPgx) Line() Line { return c.line }
 
-func (c *pooledPgx) Told() string { return c.told }
-
-func (c *pooledPgx) Lasting() *Lasting { return c.lasting }
-
 func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.begin(ctx, mark, s)
 	if err == nil && mark != "" {
@@ -150,15 +158,15 @@ func (c *pooledPgx) Nested(statement string) (pgx.Tx, func(context.Context) erro
 
 // Commit sends the proof as a prepared statement, unless a tracer of the caller's is to see how the
 // handle is closed.
-func (c *pooledPgx) Commit(ctx context.Context, mark string) error {
-	if !c.past.Serves() {
+func (c *pooledPgx) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
+	if !c.past.Serves() && behind == nil {
 		err := c.begun.Commit(ctx)
 		if errors.Is(err, pgx.ErrTxClosed) {
 			err = dialects.Lost(err)
 		}
 		return err
 	}
-	_, err := c.commit(ctx, mark)
+	_, err := c.commit(ctx, mark, behind...)
 	switch {
 	case c.Status() == Idle: // also when the server has refused the COMMIT
 		_ = c.begun.Commit(over)

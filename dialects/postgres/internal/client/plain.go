@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -187,9 +186,9 @@ func (l *plainConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]
 	return columns[min(1, len(columns)):], err
 }
 
-func (l *plainConn) commit(ctx context.Context, mark string) ([][]string, error) {
-	columns, err := l.send(ctx, sqltext.Script{Proof(mark), Commit}, "", nil)
-	l.over = err != nil && len(columns) > 0 // the proof was given: it is the COMMIT that failed
+func (l *plainConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
+	columns, err := l.send(ctx, ending(mark, behind), "", nil)
+	l.over = err != nil && len(columns) > len(behind) // it is the COMMIT that failed
 	return columns, err
 }
 
@@ -312,13 +311,3 @@ func (l *plainConn) Ask(ctx context.Context) Status {
 
 // Busy is false: database/sql closes the rows that work has left open, before the COMMIT.
 func (l *plainConn) Busy() bool { return false }
-
-// Told reads what lib/pq keeps for its own cancel requests.
-func (l *plainConn) Told() string {
-	for _, name := range []string{"pid", "processID"} { // of 1.12, and before
-		if number := wrapped.Field[int](l.conn, name); number != 0 {
-			return strconv.Itoa(number)
-		}
-	}
-	return ""
-}

@@ -27,8 +27,6 @@ type sqlConn struct {
 
 func (c *sqlConn) Line() Line { return c.line }
 
-func (c *sqlConn) Lasting() *Lasting { return nil }
-
 // alone runs work while nobody else uses the connection. A panic of work, as of an argument's
 // Value, goes on behind Raw, which would close the connection, and wait with that for the end of
 // the transaction that is open on it: for ever.
@@ -72,11 +70,11 @@ func (c *sqlConn) Nested(statement string) (*sql.Tx, func(context.Context) error
 	return c.begun, func(ctx context.Context) error { return c.Exec(ctx, statement) }
 }
 
-func (c *sqlConn) Commit(ctx context.Context, mark string) error {
+func (c *sqlConn) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
 	if err := c.closeTx(); err != nil {
 		return dialects.Lost(err)
 	}
-	_, err := c.commit(ctx, mark)
+	_, err := c.commit(ctx, mark, behind...)
 	return err
 }
 
@@ -100,7 +98,13 @@ func (c *sqlConn) Rollback(ctx context.Context) error {
 
 func (c *sqlConn) Destroy() {
 	_ = c.closeTx()
-	_ = c.pooled.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = c.pooled.Raw(func(any) error {
+		// database/sql gives a connection of stdlib.OpenDBFromPool back to its pool, where it lives on.
+		if pgx, ok := c.direct.(*pgxConn); ok {
+			_ = pgx.conn.Close(over)
+		}
+		return sqldriver.ErrBadConn
+	})
 }
 
 func (c *sqlConn) GiveBack() {

@@ -40,7 +40,7 @@ func (p *sqlPool) Ready() error {
 func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
 func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
-	for stale := 0; ; stale++ {
+	for left := mayBeDead(p.Stats().OpenConnections); ; left-- {
 		conn, err := p.Conn(ctx)
 		stats := p.Stats()
 		if err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
@@ -56,11 +56,15 @@ func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 		if err == nil && !gone {
 			return c, nil
 		}
-		if gone || server.Broken(err) {
+		if gone && err == nil {
+			err = errDead
+		}
+		dead := gone || server.Broken(err)
+		if dead {
 			c.Destroy()
 		}
 		c.GiveBack()
-		if err != nil && (!server.Broken(err) || ctx.Err() != nil || stale > stats.OpenConnections) {
+		if !dead || ctx.Err() != nil || left == 0 {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 	}
@@ -92,7 +96,7 @@ func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 		through := *direct
 		through.alone = c.alone
 		c.channel, c.direct = &through, direct
-		return through.lineTo(p), nil
+		return through.lineTo(p), unfit(conn.Conn())
 	}
 	conn, ok := below.(sqldriver.Conn)
 	if !ok {
@@ -218,7 +222,7 @@ func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][
 	var options []any
 	takes := p.options.Load()
 	if takes != nil && *takes || takes == nil && fmt.Sprintf("%T", p.Driver()) == "*stdlib.Driver" {
-		options = []any{pgx.QueryExecModeSimpleProtocol}
+		options = []any{pgx.QueryExecModeExec}
 	}
 	for _, statement := range s {
 		text, err := sqltext.Script{statement}.Text()

@@ -8,9 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// workTx is the transaction as work sees it. When work commits it, the session stays read only, so
-// that what work sends afterwards cannot commit without the lock. The library's own commit makes
-// the session writable again.
+// workTx is the transaction as work sees it. When work commits it, that is a COMMIT without the
+// proof, and the handle is closed.
 type workTx struct{ openTx }
 
 // Commit implements pgx.Tx.

@@ -63,11 +63,8 @@ func (p *picture) rows(table string) queues {
 	qs := queues{}
 	slot := func(number int) row { return row{table: table, value: strconv.Itoa(number)} }
 	for _, l := range p.held {
-		switch q := qs.at(slot(l.Slot)); {
-		case p.owns(l) || l.Certain && !p.sharesAll(l.PID):
-			q.holder = l.PID
-		case l.Certain:
-			q.readers = append(q.readers, l.PID)
+		if l.Certain || p.owns(l) {
+			qs.at(slot(l.Slot)).holder = l.PID
 		}
 	}
 	for _, l := range p.awaited {
@@ -162,22 +159,11 @@ func (p *picture) findFirst(r row, q *queue) {
 	}
 }
 
-// has tells whether a session has an advisory lock with that number of the lock table.
-func (p *picture) has(pid, number int, shared bool) bool {
-	return slices.ContainsFunc(p.turnstiles, func(l lock) bool {
-		return l.PID == pid && l.ofTable() && l.Granted && l.Shared == shared && l.row() == number
-	})
-}
-
-// owns tells whether a session that xmax names has the slot alone: it has the turnstile, or those
-// of all slots, in exclusive form.
+// owns tells whether a session that xmax names has the turnstile of the slot in exclusive form.
 func (p *picture) owns(held lock) bool {
-	return p.has(held.PID, held.Slot, false) || p.has(held.PID, sqltext.WideGate, false)
-}
-
-// sharesAll tells whether a session shares more slots than it has turnstiles.
-func (p *picture) sharesAll(pid int) bool {
-	return p.has(pid, sqltext.Gate, true) && p.has(pid, sqltext.WideGate, true)
+	return slices.ContainsFunc(p.turnstiles, func(l lock) bool {
+		return l.PID == held.PID && l.ofTable() && l.Granted && !l.Shared && l.row() == held.Slot
+	})
 }
 
 func (p *picture) state(r row, q *queue) dialects.RowState {
@@ -191,11 +177,7 @@ func (p *picture) state(r row, q *queue) dialects.RowState {
 	})
 	readers = slices.Compact(readers)
 	for _, pid := range append([]int{q.passed}, q.blockers...) {
-		switch {
-		case holder != 0 || pid == 0 || waiting(pid) || slices.Contains(readers, pid):
-		case r.column == "" && pid != q.passed && p.sharesAll(pid):
-			readers = append(readers, pid)
-		default:
+		if holder == 0 && pid != 0 && !waiting(pid) && !slices.Contains(readers, pid) {
 			holder = pid
 		}
 	}
@@ -208,7 +190,7 @@ func (p *picture) state(r row, q *queue) dialects.RowState {
 	}
 	for _, pid := range readers {
 		if s := p.sessions[pid]; s != nil {
-			party := s.holder(q.turnstile, slices.Contains(q.readers, pid) && !p.sharesAll(pid))
+			party := s.holder(q.turnstile, true)
 			party.Shared = true
 			state.Readers = append(state.Readers, party)
 		}

@@ -34,7 +34,7 @@ func (i Installer) Find(ctx context.Context, table string) (found dialects.LockT
 	err = i.anyhow(ctx, func(q client.Line) error {
 		s, err := surveyOf(ctx, q, table, true)
 		if err == nil {
-			err = i.identity.judge(s.extensions)
+			err = i.identity.judge(s.reasons)
 		}
 		if err == nil {
 			found.Name = s.name
@@ -210,8 +210,8 @@ func slotsOf(ctx context.Context, q client.Line, table string) (int, error) {
 // survey is what a lock table says of itself, its name with its schema, and who the server is.
 type survey struct {
 	locktable.Census
-	name       string
-	extensions []string // see identity
+	name    string
+	reasons []string // against it; see identity
 }
 
 // surveyOf asks by all rows, or by those at the edges.
@@ -229,7 +229,7 @@ func surveyOf(ctx context.Context, q client.Line, table string, edges bool) (s s
 	if err != nil {
 		return s, server.Ours(err, table)
 	}
-	s.extensions, s.name = columns[0], strings.Join(columns[2], "")
+	s.reasons, s.name = columns[0], strings.Join(columns[2], "")
 	s.Census, err = locktable.CensusOf(table, columns[1])
 	return s, err
 }

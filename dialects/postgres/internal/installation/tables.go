@@ -88,12 +88,13 @@ func tablesOf(locks string) (tables, error) {
 )`},
 		markersAge: index(locktable.Markers, "_at", "done_at"),
 
-		// Sweep finds what ended long ago by the index.
+		// Sweep finds what ended long ago by the index. A claim is its holder's by the secret.
 		claims: table{"TABLE", beside(locktable.Claims), ` (
     claim bytea NOT NULL PRIMARY KEY,
     name text,
     holder text NOT NULL,
     token bigint NOT NULL,
+    secret bigint NOT NULL,
     since timestamptz NOT NULL,
     until timestamptz NOT NULL
 )`},

@@ -21,28 +21,25 @@ func ClaimScript(locks string, change dialects.ClaimChange, drawn string, where 
 	beside, err := sqltext.Beside(locks)
 	table := beside(locktable.Claims)
 	s := sqltext.Statement{Silent: true}
-	claim := s.Bind(bytea(change.Hash)) + "::bytea"
 	end := func(from string) string {
 		micros := s.Bind(strconv.FormatInt(change.For.Microseconds(), 10))
 		return from + " + " + micros + "::float8 * interval '1 microsecond'"
 	}
-	held := func() string {
-		return " where claim = " + claim + " and token = " + s.Bind(strconv.FormatInt(change.Token, 10)) +
-			"::bigint and until > clock_timestamp() and exists (select " + where(&s) + ")"
-	}
+	held := func() string { return heldSQL(&s, change) + " and exists (select " + where(&s) + ")" }
 	switch change.Verb {
 	case dialects.KeepClaim:
 	case dialects.TakeClaim:
 		if change.Token != 0 {
-			drawn = "(select " + s.Bind(strconv.FormatInt(change.Token, 10)) + "::bigint token) drawn"
+			drawn = "(select " + number(&s, change.Token) + " token) drawn"
 		}
 		// The statement behind the lock reads the clock once, so that the end of one is never
 		// behind the begin of the next.
-		s.SQL = "insert into " + table + " as former (claim, name, holder, token, since, until) select " +
-			claim + ", nullif(" + s.Bind(change.Name) + ", ''), " + s.Bind(change.By) + ", token, taken, " +
-			end("taken") + " from " + drawn + ", (select clock_timestamp() taken " + where(&s) + ") granted " +
-			"on conflict (claim) do update " +
+		s.SQL = "insert into " + table + " as former (claim, name, holder, secret, token, since, until) select " +
+			s.Bind(bytea(change.Hash)) + "::bytea, nullif(" + s.Bind(change.Name) + ", ''), " + s.Bind(change.By) +
+			", " + number(&s, change.Secret) + ", token, taken, " + end("taken") + " from " + drawn +
+			", (select clock_timestamp() taken " + where(&s) + ") granted on conflict (claim) do update " +
 			"set name = excluded.name, holder = excluded.holder, until = excluded.until, " +
+			"secret = case when former.until > excluded.since then former.secret else excluded.secret end, " +
 			"token = case when former.until > excluded.since then former.token else excluded.token end, " +
 			"since = case when former.until > excluded.since then former.since else excluded.since end " +
 			"where former.holder = excluded.holder or former.until <= excluded.since"
@@ -63,17 +60,26 @@ func ClaimScript(locks string, change dialects.ClaimChange, drawn string, where 
 // KeptSQL is the condition that a claim is still held, which a statement behind its lock reads.
 func KeptSQL(s *sqltext.Statement, locks string, change dialects.ClaimChange) (string, error) {
 	beside, err := sqltext.Beside(locks)
-	return "exists (select from " + beside(locktable.Claims) + " where claim = " + s.Bind(bytea(change.Hash)) +
-		"::bytea and token = " + s.Bind(strconv.FormatInt(change.Token, 10)) +
-		"::bigint and until > clock_timestamp())", err
+	return "exists (select from " + beside(locktable.Claims) + heldSQL(s, change) + ")", err
+}
+
+// heldSQL is the condition that a claim is its holder's, and not over.
+func heldSQL(s *sqltext.Statement, change dialects.ClaimChange) string {
+	return " where claim = " + s.Bind(bytea(change.Hash)) + "::bytea and holder = " + s.Bind(change.By) +
+		" and token = " + number(s, change.Token) + " and secret = " + number(s, change.Secret) +
+		" and until > clock_timestamp()"
+}
+
+func number(s *sqltext.Statement, n int64) string {
+	return s.Bind(strconv.FormatInt(n, 10)) + "::bigint"
 }
 
 func bytea[T [32]byte | []byte](bytes T) string { return fmt.Sprintf(`\x%x`, bytes) }
 
 // claimSQL is the state of a claim in one column, for claims.States. Infinite times, which nobody
 // writes, would be NULL.
-var claimSQL = "concat_ws(' ', encode(claim, 'hex'), token, " + microseconds("since") + ", " + microseconds("until") +
-	", " + microseconds("until") + " - " + microseconds("clock_timestamp()") +
+var claimSQL = "concat_ws(' ', encode(claim, 'hex'), token, secret, " + microseconds("since") + ", " +
+	microseconds("until") + ", " + microseconds("until") + " - " + microseconds("clock_timestamp()") +
 	", encode(convert_to(holder, 'UTF8'), 'hex'), encode(convert_to(coalesce(name, ''), 'UTF8'), 'hex'))"
 
 // Claims does what dialects.Keeper promises.

@@ -20,8 +20,7 @@ func microseconds(time string) string { return "(extract(epoch from " + time + "
 
 // windowSQL is when the window of a time begins.
 func windowSQL(s *sqltext.Statement, marker dialects.Marker, time string) string {
-	period := s.Bind(strconv.FormatInt(marker.Period.Microseconds(), 10))
-	return microseconds(time) + " - " + microseconds(time) + " % " + period + "::bigint"
+	return microseconds(time) + " - " + microseconds(time) + " % " + number(s, marker.Period.Microseconds())
 }
 
 // isoSQL writes a time as every session reads it, whatever its DateStyle and its time zone are.
@@ -29,30 +28,33 @@ func isoSQL(time string) string {
 	return "to_char((" + time + ") at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')"
 }
 
-// DoneSQL is the rest of a query that finds the marker, if the work was done. It is evaluated where
-// nothing is waited for, so it is now when the statement begins.
-func DoneSQL(table string, marker dialects.Marker, s *sqltext.Statement) (string, error) {
-	beside, err := sqltext.Beside(table)
-	text := " from " + beside(locktable.Markers) + " where marker = " + s.Bind(bytea(marker.Hash))
-	if marker.Period > 0 {
-		text += " and " + microseconds("done_at") + " >= " + windowSQL(s, marker, "statement_timestamp()")
-	}
-	return text, err
-}
-
-// MarkSQL forgets a marker, or writes it where a condition holds, which is the rest of a query, and
-// returns a row if it was not there. The clock is read when the statement runs, after the grant,
+// LookSQL asks what Marker.Read reads. The clock is read when the statement runs, after the grant,
 // and not when the transaction began. A clock that was set back does not make work run twice: what
 // was done later than now was done.
-func MarkSQL(table string, marker dialects.Marker, where func(*sqltext.Statement) string) (
-	s sqltext.Statement, err error,
-) {
+func LookSQL(table string, marker dialects.Marker) (s sqltext.Statement, err error) {
 	beside, err := sqltext.Beside(table)
-	if marker.Forget {
+	found := "select " + microseconds("done_at") + " from " + beside(locktable.Markers) + " where marker = " +
+		s.Bind(bytea(marker.Hash))
+	if marker.Period > 0 {
+		found += " and " + microseconds("done_at") + " >= " + windowSQL(&s, marker, "present")
+	}
+	s.SQL = "select concat_ws(' ', " + microseconds("present") + ", (" + found +
+		")) from (select clock_timestamp() present) clock"
+	return s, err
+}
+
+// MarkSQL forgets a marker, or writes it, and returns a row if it was not there.
+func MarkSQL(table string, marker dialects.Marker) (s sqltext.Statement, err error) {
+	beside, err := sqltext.Beside(table)
+	if marker.Verb == dialects.ForgetMarker {
 		return sqltext.Silent("delete from "+beside(locktable.Markers)+" where marker = $1", bytea(marker.Hash)), err
 	}
+	at := "clock_timestamp()"
+	if !marker.At.IsZero() {
+		at = s.Bind(marker.At.UTC().Format("2006-01-02 15:04:05.000000+00")) + "::timestamptz"
+	}
 	s.SQL = "insert into " + beside(locktable.Markers) + " as former (marker, done_at) select " +
-		s.Bind(bytea(marker.Hash)) + "::bytea, clock_timestamp() " + where(&s) + " on conflict (marker) do "
+		s.Bind(bytea(marker.Hash)) + "::bytea, " + at + " on conflict (marker) do "
 	if marker.Period > 0 {
 		s.SQL += "update set done_at = excluded.done_at where " + microseconds("former.done_at") + " < " +
 			windowSQL(&s, marker, "excluded.done_at")
@@ -65,19 +67,16 @@ func MarkSQL(table string, marker dialects.Marker, where func(*sqltext.Statement
 
 // Done does what dialects.Keeper promises.
 func (k Keeper) Done(ctx context.Context, table string, marker dialects.Marker) (at time.Time, err error) {
-	var read sqltext.Statement
-	found, err := DoneSQL(table, marker, &read)
+	look, err := LookSQL(table, marker)
 	if err != nil {
 		return at, err
 	}
-	read.SQL = "select " + microseconds("done_at") + "::text" + found
 	err = k.with(ctx, func(q client.Line) error {
-		columns, err := q.Run(ctx, sqltext.Script{read})
-		if err != nil || len(columns[0]) == 0 {
+		columns, err := q.Run(ctx, sqltext.Script{look})
+		if err != nil {
 			return server.Ours(err, table)
 		}
-		micros, err := strconv.ParseInt(columns[0][0], 10, 64)
-		at = time.UnixMicro(micros)
+		at, err = marker.Read(columns[0][0])
 		return err
 	})
 	return at, err

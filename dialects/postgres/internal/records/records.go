@@ -86,16 +86,20 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	return found, err
 }
 
-// Record does what dialects.Session promises. With its context, pgx would close the connection when
-// that ends.
-func Record(ctx context.Context, q client.Line, request dialects.Request) (state dialects.ClaimState, err error) {
-	var script sqltext.Script
-	anyhow := func(*sqltext.Statement) string { return "" }
-	if request.Marker == nil {
-		script, err = ClaimScript(request.Table, *request.Claim, "", anyhow)
-	} else {
-		script = make(sqltext.Script, 1)
-		script[0], err = MarkSQL(request.Table, *request.Marker, anyhow)
+// Record does what dialects.Session promises, in the transaction of mark. With its context, pgx
+// would close the connection when that ends.
+func Record(ctx context.Context, q client.Line, request dialects.Request, mark string) (
+	state dialects.ClaimState, err error,
+) {
+	marker, script := request.Marker, sqltext.Script{{}}
+	switch {
+	case marker == nil:
+		script, err = ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
+	case marker.Verb == dialects.LookForMarker:
+		script[0], err = LookSQL(request.Table, *marker)
+	default: // behind the end of the transaction it would be committed by itself
+		script = sqltext.Script{client.Proof(mark), {}}
+		script[1], err = MarkSQL(request.Table, *marker)
 	}
 	if err != nil {
 		return state, err
@@ -104,14 +108,16 @@ func Record(ctx context.Context, q client.Line, request dialects.Request) (state
 	defer cancel()
 	columns, err := q.Run(clean, script)
 	switch {
-	case server.Broken(err):
+	case server.Broken(err), server.State(err) == server.DivisionByZero: // of the proof
 		return state, dialects.Lost(err)
 	case err != nil:
 		return state, server.Ours(err, request.Table)
 	case request.Claim != nil:
 		return claims.Changed(columns[len(columns)-1], *request.Claim)
-	case len(columns[0]) == 0 && !request.Marker.Forget:
-		return state, dialects.ErrDone
+	case marker.Verb == dialects.LookForMarker:
+		_, err = marker.Read(columns[0][0])
+	case marker.Verb == dialects.WriteMarker && len(columns[1]) == 0:
+		err = dialects.ErrDone
 	}
-	return state, nil
+	return state, err
 }

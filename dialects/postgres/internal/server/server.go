@@ -60,6 +60,19 @@ func Broken(err error) bool {
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
 }
 
+// UnfitError says that the texts of the library, or the names of its callers, would mean something
+// else in a session with that setting. Nothing was sent.
+type UnfitError struct{ Setting, Value, Needed string }
+
+// Error says what to do.
+func (e UnfitError) Error() string {
+	return fmt.Sprintf("the connection has %s = %s; ask for %[1]s=%[3]s in the connection string of the pool",
+		e.Setting, e.Value, e.Needed)
+}
+
+// SafeToRetry is asked by pgconn.SafeToRetry: the session lives on.
+func (e UnfitError) SafeToRetry() bool { return true }
+
 // fatal are classes of SQLSTATEs behind which the server ends the session, and single ones.
 var fatal = []string{
 	"08",    // connection exception

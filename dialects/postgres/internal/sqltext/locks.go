@@ -11,7 +11,7 @@ import (
 const (
 	Passing   = "pg_advisory_xact_lock"
 	Trying    = "pg_try_advisory_xact_lock"
-	Keeping   = "pg_advisory_lock"
+	Keeping   = "pg_try_advisory_lock"
 	Unkeeping = "pg_advisory_unlock"
 )
 
@@ -37,19 +37,6 @@ func NumberOf(table string) string {
 func Set(setting, argument string) string {
 	return "set_config('" + setting + "', " + argument + ", true)"
 }
-
-// The numbers of locks beside the turnstiles of the lock table, whose rows have numbers from 0.
-const (
-	// Gate is shared by a request of more rows than turnstiles, until the end of its transaction. A
-	// renewal, which for a moment has no more than the turnstiles of its rows, must have it alone.
-	Gate = -1
-
-	// WideGate is the number of the second gate, which is passed before the turnstiles, in the form
-	// of the request: by each that shares slots, and by each that locks more of them alone than it
-	// has turnstiles. So such a request excludes all that share, whatever their slots, and others
-	// of its kind.
-	WideGate = -2
-)
 
 // Turnstile is the number of the turnstile in front of a row of the caller's.
 func Turnstile(table, column, value string) int64 {
