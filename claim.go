@@ -283,7 +283,7 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, table string, keys []string
 			Table: l.config.table, Column: claimColumn, Row: hash, Key: key, Behind: l.lookout.Count(claim),
 			Holder: &Session{
 				Key: key, By: state.By, Since: state.Since, For: state.Until.Add(-state.Left).Sub(state.Since),
-				Until: state.Until, token: state.Token, secret: state.Secret,
+				Until: state.Until, token: state.Token, secret: &state.Secret,
 			},
 		})
 	}
@@ -295,7 +295,8 @@ func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
 	if h.Row != hex.EncodeToString(claim[:]) {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}
-	held := Claimed[Tx]{l.Claim(h.Key), h.Holder.By, h.Holder.token, h.Holder.secret, nil}
+	secret := *cmp.Or(h.Holder.secret, new(int64)) // nil in a Holding that nobody has inspected
+	held := Claimed[Tx]{l.Claim(h.Key), h.Holder.By, h.Holder.token, secret, nil}
 	_, err := held.claim.change(Apart(ctx), "Claim.Break", held.to(dialects.BreakClaim), nil)
 	switch {
 	case errors.Is(err, dialects.ErrClaimEnded):

@@ -80,7 +80,8 @@ type Session struct {
 
 	party dialects.Party
 
-	token, secret int64 // of a claim
+	token  int64  // of a claim
+	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Session
 }
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in the

@@ -286,10 +286,10 @@ func countedSQL(s dialects.Statement) string {
 	if wordOf(text) != "SELECT" && !strings.Contains(strings.ToLower(text), "returning") {
 		text += "\nreturning 1"
 	}
-	judged := "count(*)::text"
+	judged := "pg_catalog.count(*)::pg_catalog.text"
 	if s.Rows > 0 {
-		judged += ", case when count(*) <> " + strconv.Itoa(s.Rows) + " then concat('txlock: " + affected +
-			" ', count(*), ' " + ours + "')::int end"
+		judged += ", case when pg_catalog.count(*) <> " + strconv.Itoa(s.Rows) + " then pg_catalog.concat('txlock: " +
+			affected + " ', pg_catalog.count(*), ' " + ours + "')::int end"
 	}
 	return "with txlock_work as materialized (" + text + "\n) select " + judged + " from txlock_work"
 }

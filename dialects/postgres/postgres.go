@@ -101,7 +101,7 @@ type (
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
 	d.waits = giveway.New(d.with, p.Alone)
-	d.installer = installation.New(d.with, d.anyhow, &d.identity)
+	d.installer = installation.New(d.with)
 	d.keeper, d.inspector = records.New(d.with), inspection.New(d.with)
 	return d
 }
@@ -232,23 +232,17 @@ func (d *driver[Tx]) Ready() error {
 	return d.pool.Ready()
 }
 
-// anyhow runs work on a connection of the pool. One that comes back in a transaction is closed:
-// pgxpool does it at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) anyhow(ctx context.Context, work func(client.Line) error) error {
+// with runs work on a connection of the pool, whose server is known to exclude. One that comes back
+// in a transaction is closed: pgxpool does it at once, database/sql when the connection is taken
+// again.
+func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.GiveBack()
+	if err := d.identity.Ask(ctx, conn.Line()); err != nil {
+		return err
+	}
 	return work(conn.Line())
-}
-
-// with is anyhow where the server is known to exclude.
-func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
-	return d.anyhow(ctx, func(q client.Line) error {
-		if err := d.identity.Ask(ctx, q); err != nil {
-			return err
-		}
-		return work(q)
-	})
 }

@@ -356,6 +356,8 @@ func ClaimShown[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, held.Until(), h.Holder.Until)
 	require.Equal(t, held.Until().Add(-time.Hour), h.Holder.Since)
 	require.WithinDuration(t, time.Now(), h.Holder.Since.Add(h.Holder.For), time.Minute)
+	text := held.String()
+	require.NotContains(t, fmt.Sprintf("%+v %+v", h, *h.Holder), text[strings.LastIndex(text, ".")+1:], "in a log")
 	require.NoError(t, s.Locks.Break(background, h))
 	require.NoError(t, testbed.Receive(t, next))
 	s.over(t, held)

@@ -56,7 +56,7 @@ func command(ctx context.Context, args []string) error {
 	flags.Int64Var(&s.Seed, "seed", 0, "seed of the faults and of the work; 0 for a random one")
 	flags.IntVar(&s.Processes, "processes", 3, "number of worker processes")
 	flags.IntVar(&s.Goroutines, "goroutines", 4, "goroutines in each worker process")
-	flags.IntVar(&s.Keys, "keys", 16, "number of keys, at least 2")
+	flags.IntVar(&s.Keys, "keys", 16, "number of keys, 2 to 156")
 	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
 		"look-first; or a fleet that changes to txlock: old+dual, dual, dual+new, and old+new, which is wrong")
 	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy; on "+
@@ -98,8 +98,8 @@ func command(ctx context.Context, args []string) error {
 
 // check refuses invalid settings before a server is started.
 func (s *settings) check(kinds []servers.Kind) error {
-	if s.Processes < 1 || s.Goroutines < 1 || s.Keys < 2 {
-		return errors.New("needed are a process, a goroutine and two keys at least")
+	if s.Processes < 1 || s.Goroutines < 1 || s.Keys < 2 || s.Keys > 256-fillers {
+		return errors.New("needed are a process, a goroutine, and 2 to 156 keys")
 	}
 	if s.Pair == "" {
 		s.Switches = 0

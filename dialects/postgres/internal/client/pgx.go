@@ -97,7 +97,7 @@ func (c *pgxConn) send(ctx context.Context, s sqltext.Script, undo string, safe 
 func (c *pgxConn) begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	if mark != "" && !s.Works() && c.past.Serves() {
 		err := c.use(func() error {
-			_, err := c.past.Prepare(ctx, proofSQL)
+			_, err := c.past.Prepare(ctx, Proof(mark))
 			return err
 		})
 		if err != nil {
@@ -127,6 +127,7 @@ func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Sta
 }
 
 func (c *pgxConn) Exec(ctx context.Context, statements string) error {
+	statements = sqltext.Qualified(statements)
 	return c.use(func() (err error) {
 		if c.past.Serves() {
 			return c.past.Exec(ctx, statements)
@@ -200,7 +201,7 @@ var over, _ = context.WithDeadline(context.Background(), time.Time{})
 func sendBatch(ctx context.Context, conn *pgx.Conn, s sqltext.Script) ([][]string, error) {
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, len(s))}
 	for _, statement := range s {
-		batch.Queue(statement.SQL, statement.Values()...)
+		batch.Queue(statement.Sent(), statement.Values()...)
 	}
 	results := conn.SendBatch(ctx, &batch)
 	columns, err := firstColumns(results, s)

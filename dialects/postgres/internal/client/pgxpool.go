@@ -106,7 +106,7 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	}
 	defer conn.Release()
 	// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
+	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
 	return err
 }
 

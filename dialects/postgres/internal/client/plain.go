@@ -239,7 +239,7 @@ func (l *plainConn) together(ctx context.Context, s sqltext.Script) (columns [][
 
 func (l *plainConn) oneByOne(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	for _, statement := range s {
-		results, err := firstColumnsOf(l.own.QueryContext(ctx, statement.SQL, statement.Values()...))
+		results, err := firstColumnsOf(l.own.QueryContext(ctx, statement.Sent(), statement.Values()...))
 		if err != nil {
 			return columns, err
 		}
@@ -252,6 +252,7 @@ func (l *plainConn) oneByOne(ctx context.Context, s sqltext.Script) (columns [][
 }
 
 func (l *plainConn) Exec(ctx context.Context, statements string) error {
+	statements = sqltext.Qualified(statements)
 	err := l.hold(ctx, func(ctx context.Context) error {
 		_, err := l.own.ExecContext(ctx, statements)
 		return err

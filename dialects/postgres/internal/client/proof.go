@@ -33,4 +33,4 @@ func ending(mark string, behind []sqltext.Statement) sqltext.Script {
 
 // commitSQL is the proof and COMMIT as one simple query. It takes the server some 30 µs longer than
 // a statement that was prepared.
-func commitSQL(mark string) string { return proofOf("'"+mark+"'") + "; commit" }
+func commitSQL(mark string) string { return sqltext.Qualified(proofOf("'"+mark+"'")) + "; commit" }

@@ -177,7 +177,7 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx) (bool, error) {
 		}
 		return false, err
 	}
-	_, err := tx.ExecContext(clean, "select 1; select concat('txlock')::int")
+	_, err := tx.ExecContext(clean, sqltext.Qualified("select 1; select concat('txlock')::int"))
 	blind := server.State(err) == server.InvalidText
 	for _, undo := range []sqltext.Statement{UndoWait, ReleaseWait} {
 		if _, undone := tx.ExecContext(clean, undo.SQL); undone != nil {

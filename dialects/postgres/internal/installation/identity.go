@@ -18,12 +18,16 @@ import (
 // no pg_advisory_xact_lock before 26.2, YugabyteDB none by default.
 //
 // It also asks for the settings without which the library's texts and the caller's names would mean
-// something else. See [server.UnfitError].
+// something else: see [server.UnfitError]. Where pg_catalog is not the first schema in which an
+// operator is looked for, anybody's could run. So those of this text say whose they are.
 var identity = sqltext.Statement{
-	SQL: "select 'it has the extension ' || extname::text from pg_extension where extname in ('pgactive', 'bdr') " +
-		"union all select concat_ws(' ', 'set', name, current_setting(name), needed) from (values " +
-		"('client_encoding', 'UTF8'), ('standard_conforming_strings', 'on')) settings (name, needed) " +
-		"where current_setting(name) <> needed",
+	SQL: "select concat('it has the extension ', extname) from pg_extension " +
+		"where extname operator(pg_catalog.=) any(array['pgactive', 'bdr']::name[]) " +
+		"union all select concat_ws(' ', 'set', name, value, needed) from (values " +
+		"('client_encoding', current_setting('client_encoding'), 'UTF8'), " +
+		"('standard_conforming_strings', current_setting('standard_conforming_strings'), 'on'), " +
+		"('search_path', regexp_replace(array_to_string(current_schemas(true), ','), '^pg_temp[^,]*,', ''), 'pg_catalog')" +
+		") settings (name, value, needed) where not starts_with(concat(value, ','), concat(needed, ','))",
 }
 
 // Identity is what is known of the servers of a pool, and its sessions, which are all alike.
@@ -36,15 +40,10 @@ func (i *Identity) Ask(ctx context.Context, q client.Line) error {
 		return nil
 	}
 	columns, err := q.Run(ctx, sqltext.Script{identity})
-	if err == nil {
-		err = i.judge(columns[0])
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// judge judges the answer to identity.
-func (i *Identity) judge(reasons []string) error {
-	for _, reason := range reasons {
+	for _, reason := range columns[0] {
 		var unfit server.UnfitError
 		if n, _ := fmt.Sscanf(reason, "set %s %s %s", &unfit.Setting, &unfit.Value, &unfit.Needed); n == 3 {
 			return unfit

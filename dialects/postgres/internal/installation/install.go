@@ -18,24 +18,15 @@ import (
 )
 
 // Installer does what dialects.Driver promises of the tables.
-type Installer struct {
-	with     client.With // whose server is known to exclude
-	anyhow   client.With
-	identity *Identity
-}
+type Installer struct{ with client.With }
 
-// New returns an Installer, and sends nothing. With has asked the identity.
-func New(with, anyhow client.With, identity *Identity) Installer {
-	return Installer{with, anyhow, identity}
-}
+// New returns an Installer, and sends nothing.
+func New(with client.With) Installer { return Installer{with} }
 
-// Find does what dialects.Driver promises. The same trip asks who the server is.
+// Find does what dialects.Driver promises.
 func (i Installer) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
-	err = i.anyhow(ctx, func(q client.Line) error {
+	err = i.with(ctx, func(q client.Line) error {
 		s, err := surveyOf(ctx, q, table, true)
-		if err == nil {
-			err = i.identity.judge(s.reasons)
-		}
 		if err == nil {
 			found.Name = s.name
 			found.Slots, err = s.Seeded(table)
@@ -207,11 +198,10 @@ func slotsOf(ctx context.Context, q client.Line, table string) (int, error) {
 	return s.Seeded(table)
 }
 
-// survey is what a lock table says of itself, its name with its schema, and who the server is.
+// survey is what a lock table says of itself, and its name with its schema.
 type survey struct {
 	locktable.Census
-	name    string
-	reasons []string // against it; see identity
+	name string
 }
 
 // surveyOf asks by all rows, or by those at the edges.
@@ -221,7 +211,6 @@ func surveyOf(ctx context.Context, q client.Line, table string, edges bool) (s s
 		return s, err
 	}
 	columns, err := q.Run(ctx, sqltext.Script{
-		identity,
 		{SQL: locktable.CensusSQL(quoted, edges)},
 		sqltext.With("select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
 			"on n.oid = relnamespace where c.oid = $1::regclass", quoted),
@@ -229,7 +218,7 @@ func surveyOf(ctx context.Context, q client.Line, table string, edges bool) (s s
 	if err != nil {
 		return s, server.Ours(err, table)
 	}
-	s.reasons, s.name = columns[0], strings.Join(columns[2], "")
-	s.Census, err = locktable.CensusOf(table, columns[1])
+	s.name = strings.Join(columns[1], "")
+	s.Census, err = locktable.CensusOf(table, columns[0])
 	return s, err
 }

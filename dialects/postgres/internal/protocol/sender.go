@@ -137,22 +137,22 @@ func (s *Sender) Exec(ctx context.Context, statements string) error {
 
 // Prepare has the server keep the statement that is the proof of Commit. It takes a round trip at
 // first, and when the server has forgotten it: pgx knows when the caller has called DeallocateAll.
-func (s *Sender) Prepare(ctx context.Context, proof string) (name string, err error) {
+func (s *Sender) Prepare(ctx context.Context, proof sqltext.Statement) (name string, err error) {
 	if !s.keeps() {
 		return "", nil
 	}
 	name = "txlock_proof_" + strconv.Itoa(s.forgotten)
-	_, err = s.conn.Prepare(ctx, name, proof)
+	_, err = s.conn.Prepare(ctx, name, proof.Sent())
 	return name, err
 }
 
 // Commit runs proof, and then commits.
 func (s *Sender) Commit(ctx context.Context, proof sqltext.Statement) error {
-	name, err := s.Prepare(ctx, proof.SQL)
+	name, err := s.Prepare(ctx, proof)
 	if err == nil {
 		_, err = s.exchange(ctx, nil, func(to *pgproto3.Frontend) {
-			s.write(to, name, proof.SQL, arguments{values: proof.AppendTexts(nil)})
-			s.write(to, "", "commit", arguments{})
+			s.write(to, name, proof, arguments{values: proof.AppendTexts(nil)})
+			s.write(to, "", sqltext.Silent("commit"), arguments{})
 			to.SendSync(&pgproto3.Sync{})
 		})
 	}
@@ -219,9 +219,9 @@ func (s *Sender) writeAll(to *pgproto3.Frontend, f flight) (results int) {
 			args.values = s.values
 		}
 		if f.kept && (i > 0 || f.safe == nil) { // without the savepoint, nothing can be undone
-			name = s.keep(to, statement.SQL)
+			name = s.keep(to, statement)
 		}
-		s.write(to, name, statement.SQL, args)
+		s.write(to, name, statement, args)
 		if results++; i == 0 && f.safe != nil {
 			to.Send(&pgproto3.Flush{})
 		}
@@ -231,14 +231,15 @@ func (s *Sender) writeAll(to *pgproto3.Frontend, f flight) (results int) {
 }
 
 // keep prepares a statement unless the server has it, and returns its name.
-func (s *Sender) keep(to *pgproto3.Frontend, text string) (name string) {
+func (s *Sender) keep(to *pgproto3.Frontend, statement sqltext.Statement) (name string) {
+	text := statement.SQL
 	if name, known := s.names[text]; known {
 		return name
 	}
 	name = s.nameOf(text)
 	if !slices.Contains(s.fresh, text) {
 		s.fresh = append(s.fresh, text)
-		s.parse = pgproto3.Parse{Name: name, Query: text}
+		s.parse = pgproto3.Parse{Name: name, Query: statement.Sent()}
 		to.SendParse(&s.parse)
 	}
 	return name
@@ -250,10 +251,10 @@ func (s *Sender) nameOf(text string) string {
 	return "txlock_" + strconv.Itoa(s.generation) + "_" + hex.EncodeToString(sum[:16])
 }
 
-func (s *Sender) write(to *pgproto3.Frontend, name, text string, args arguments) {
+func (s *Sender) write(to *pgproto3.Frontend, name string, statement sqltext.Statement, args arguments) {
 	if name == "" {
 		s.fresh = append(s.fresh, "")
-		s.parse = pgproto3.Parse{Query: text, ParameterOIDs: args.types}
+		s.parse = pgproto3.Parse{Query: statement.Sent(), ParameterOIDs: args.types}
 		to.SendParse(&s.parse)
 	}
 	if args.asked {

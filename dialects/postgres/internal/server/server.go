@@ -66,8 +66,8 @@ type UnfitError struct{ Setting, Value, Needed string }
 
 // Error says what to do.
 func (e UnfitError) Error() string {
-	return fmt.Sprintf("the connection has %s = %s; ask for %[1]s=%[3]s in the connection string of the pool",
-		e.Setting, e.Value, e.Needed)
+	return fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: its pool asks for it "+
+		"in the connection string, or the role has it", e.Setting, e.Value, e.Needed)
 }
 
 // SafeToRetry is asked by pgconn.SafeToRetry: the session lives on.

@@ -130,13 +130,14 @@ func (s Script) Block() (string, error) {
 
 func (s Statement) writeTo(b *strings.Builder) error {
 	literals, err := s.literals()
+	text := s.Sent()
 	if err != nil {
 		return err
 	}
 	used := 0
 	var quote byte // that is open
-	for i := 0; i < len(s.SQL); i++ {
-		c := s.SQL[i]
+	for i := 0; i < len(text); i++ {
+		c := text[i]
 		switch {
 		case quote != 0:
 			if c == quote { // a doubled one opens again at once
@@ -146,21 +147,21 @@ func (s Statement) writeTo(b *strings.Builder) error {
 			quote = c
 		case c == '$' && len(literals) > 0:
 			end := i + 1
-			for end < len(s.SQL) && s.SQL[end] >= '0' && s.SQL[end] <= '9' {
+			for end < len(text) && text[end] >= '0' && text[end] <= '9' {
 				end++
 			}
-			number, err := strconv.Atoi(s.SQL[i+1 : end])
+			number, err := strconv.Atoi(text[i+1 : end])
 			if err != nil || number < 1 || number > len(literals) {
-				return fmt.Errorf("%w: bug: no argument for %s in %s", ErrNoText, s.SQL[i:end], s.SQL)
+				return fmt.Errorf("%w: bug: no argument for %s in %s", ErrNoText, text[i:end], text)
 			}
 			b.WriteString(literals[number-1])
 			used = max(used, number)
 			i = end - 1
 			continue
-		case c == '-' && strings.HasPrefix(s.SQL[i:], "--"): // a comment
-			line, _, ends := strings.Cut(s.SQL[i:], "\n")
+		case c == '-' && strings.HasPrefix(text[i:], "--"): // a comment
+			line, _, ends := strings.Cut(text[i:], "\n")
 			if !ends {
-				return fmt.Errorf("%w: a comment does not end in %s", ErrNoText, s.SQL)
+				return fmt.Errorf("%w: a comment does not end in %s", ErrNoText, text)
 			}
 			b.WriteString(line)
 			i += len(line) - 1
@@ -169,7 +170,7 @@ func (s Statement) writeTo(b *strings.Builder) error {
 		b.WriteByte(c)
 	}
 	if s.Work != nil && used < len(literals) {
-		return fmt.Errorf("%w: %d arguments, and %d placeholders in %s", ErrNoText, len(literals), used, s.SQL)
+		return fmt.Errorf("%w: %d arguments, and %d placeholders in %s", ErrNoText, len(literals), used, text)
 	}
 	return nil
 }
