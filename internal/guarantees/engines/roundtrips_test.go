@@ -266,6 +266,11 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 		counted.join = both(func(i int) error { _, err := free("join", i).Lock(ctx); return err },
 			func(i int) error { _, err := free("try", i).TryLock(ctx); return err })
 		counted.missed = least(txlock.ErrNotAcquired, func(int) error { _, err := taken.TryLock(ctx); return err })
+		shared := least(txlock.ErrNotAcquired, func(int) error { _, err := taken.Shared().TryLock(ctx); return err })
+		if !f.Postgres { // is the server read only?
+			shared--
+		}
+		require.Equal(t, counted.missed, shared, "of Shared")
 		counted.nested = least(nil, func(i int) error {
 			return free("nested", i).Do(ctx, func(context.Context, Tx) error { return nil })
 		})
