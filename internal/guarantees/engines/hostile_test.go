@@ -31,7 +31,7 @@ CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE sql AS $$ SELECT pg_catal
 DO $$
 DECLARE
 	o record;
-	types text[] := '{int2,int4,int8,numeric,float8,text,varchar,name,oid,"char",bool,bytea,interval,timestamptz,regclass,xid,text[],int4[],int8[],name[]}';
+	types text[] := '{int2,int4,int8,numeric,float8,text,varchar,name,oid,"char",bool,bytea,interval,timestamptz,regclass,xid,text[],int4[],int8[],name[],timestamptz[],regtype,tid,int2[]}';
 	l text; r text; n int; t text; made text;
 BEGIN
 	FOR o IN SELECT p.oid, proname, pronargs, pg_catalog.oidvectortypes(proargtypes) args, prorettype::regtype result, proretset,
