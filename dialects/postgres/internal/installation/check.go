@@ -47,13 +47,13 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 // refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
 // ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
 func refuseManyWriters(ctx context.Context, q client.Line, quoted string) error {
-	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
+	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select concat('it has the extension ', extname) "+
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all "+
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, "+
 		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid "+
 		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace "+
 		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname "+
-		"where s.subenabled and c.oid = $1::regclass", quoted)})
+		"where s.subenabled and c.oid = $1::regclass::oid", quoted)})
 	switch {
 	case server.State(err) != "" && !server.Broken(err): // it knows no such things, or does not show them
 		return nil
