@@ -91,7 +91,10 @@ func refusesSettings[Tx any](t *testing.T, c testbed.Client[Tx], dsn, setting st
 		"Ping":    func(locks *txlock.Locker[Tx], _ Tx) error { return locks.Ping(background) },
 		"Check":   func(locks *txlock.Locker[Tx], _ Tx) error { return locks.Check(background) },
 		"Inspect": func(locks *txlock.Locker[Tx], _ Tx) error { _, err := locks.Inspect(background); return err },
-		"Lock":    func(locks *txlock.Locker[Tx], _ Tx) error { _, err := locks.Mutex("a").Lock(background); return err },
+		"Lock": func(locks *txlock.Locker[Tx], _ Tx) error {
+			_, err := locks.Mutex("a").Lock(background)
+			return err
+		},
 		"TryTake": func(locks *txlock.Locker[Tx], _ Tx) error {
 			_, err := locks.Claim("other").TryTake(background, "me", time.Minute)
 			return err
@@ -155,7 +158,7 @@ func (c noUndo) QueryContext(ctx context.Context, query string, args []driver.Na
 
 var errNoUndo = errors.New("it does not roll back")
 
-// A caller's transaction that cannot be rolled back to a savepoint is an error of its own, and is no
+// A caller's transaction that cannot be rolled back to a savepoint is an error of its own, and no
 // answer.
 func TestFailedUndo(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,8 @@ func TestRoundTrips(t *testing.T) {
 				// On a caller's pool the settings travel alone, unless it takes several statements
 				// in one query. A Do also sets and releases its savepoint. A Once also looks behind
 				// the lock, and writes its marker.
-				// The driver prepares a statement with arguments, unless they are integers that travel.
+				// The driver prepares a statement with arguments, unless they are integers that
+				// travel.
 				least := least
 				// LockTx first asks whether the transaction goes on.
 				least.exec.into, least.exec.judged = 6, 3
