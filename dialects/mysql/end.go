@@ -64,13 +64,16 @@ func (s *session) Rollback(ctx context.Context, by time.Time) (err error) {
 // destroy has the connection closed when it is given back.
 func (s *session) destroy() { server.Destroy(s.conn.Conn) }
 
-// close gives the connection back.
+// close gives the connection back, and ends at the server a session that cannot be ended over it.
 func (s *session) close() {
 	s.endLoan()
 	if s.loan != nil && s.loan.Strays() {
 		s.destroy()
 	}
 	_ = s.conn.Close()
+	if s.abandoned {
+		s.driver.pool.End(context.Background(), s.thread)
+	}
 }
 
 func (s *session) endLoan() {
@@ -97,6 +100,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	if err != nil || s.readOnly {
 		s.destroy()
 	}
+	s.abandoned = err != nil && server.Number(err) == 0
 	return err
 }
 
