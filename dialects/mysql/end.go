@@ -84,13 +84,19 @@ func (s *session) endLoan() {
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed. So is one of a server that was read only: it may
-// have the run of the server that its tokens were of, and another has taken over since.
+// have the run of the server that its tokens were of, and another has taken over since. And so is
+// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH TABLES
+// WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
 func (s *session) rollback(ctx context.Context) (err error) {
+	undo := ""
+	if s.loan != nil {
+		undo = client.Undo
+	}
 	switch {
 	case s.conn.Owned != nil:
-		err = s.end(ctx, "ROLLBACK")
-	case !s.work: // and nothing was written
-		err = s.end(ctx, "SET "+commits+s.restoredSQL())
+		err = s.end(ctx, undo, "ROLLBACK")
+	case !s.work || undo != "": // nothing of what was written is left
+		err = s.end(ctx, undo, "SET "+commits+s.restoredSQL())
 	default:
 		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
 	}
@@ -101,6 +107,9 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		s.destroy()
 	}
 	s.abandoned = err != nil && server.Number(err) == 0
+	if server.Number(err) == server.NoSuchSavepoint { // what it held was released with it
+		return nil
+	}
 	return err
 }
 

@@ -192,8 +192,8 @@ func goesOn(ctx context.Context, tx *sql.Tx) error {
 		"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */")
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT or "+
-			"ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
+		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT "+
+			"or ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
 	case server.Number(err) == server.InTransaction:
 		return nil
 	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:
