@@ -100,6 +100,10 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	default:
 		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
 	}
+	if server.Number(err) == server.NoSuchSavepoint { // or COMMIT was refused
+		s.destroy()
+		err = s.exec(ctx, "ROLLBACK")
+	}
 	if err == nil {
 		err = s.giveNamesBack(ctx)
 	}
@@ -107,9 +111,6 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		s.destroy()
 	}
 	s.abandoned = err != nil && server.Number(err) == 0
-	if server.Number(err) == server.NoSuchSavepoint { // what it held was released with it
-		return nil
-	}
 	return err
 }
 
