@@ -58,7 +58,7 @@ func argumentValues() []any {
 		sql.NullInt64{Int64: 4, Valid: true},
 		"0.01", "12345678901234567.89", "7", "", "it's \\ \"", "Jörg", "2026-11-26", "5 apples",
 		0.1, float32(0.1), 1e300, []byte("7"),
-		[]byte{0xff, 0x00},
+		[]byte("\x01 A"),
 		json.RawMessage(`{"a": 1}`),
 		time.Date(2026, 11, 26, 10, 11, 12, 500_000_000, time.UTC),
 	}
