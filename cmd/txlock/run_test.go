@@ -104,10 +104,7 @@ func TestMissesForAnotherKey(t *testing.T) { each(t, missesForAnotherKey) }
 func missesForAnotherKey(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
-	other := "another-0"
-	for i := 1; dialects.SlotOf(other, dialects.DefaultSlots) != dialects.SlotOf("k", dialects.DefaultSlots); i++ {
-		other = "another-" + strconv.Itoa(i)
-	}
+	other := sharesSlot("k")
 	try := func() result { return f.run(t, "run", "--try", "-E", "0", "k", "--", "echo", "never") }
 	for _, holder := range []struct {
 		flags []string
@@ -130,10 +127,28 @@ func missesForAnotherKey(t *testing.T, e *engine) {
 		require.Zero(t, holding.wait(t))
 	}
 	require.Equal(t, "never", try().stdout)
+	if other = sharesSlot("once:1h0m0s:k"); e.Kind != servers.MariaDB {
+		holding := f.play(t, "patient", other)
+		missed := f.run(t, "once", "--per", "1h", "--try", "-E", "0", "k", "--", "echo", "never")
+		require.Equal(t, result{0, "", missed.stderr}, missed)
+		require.Contains(t, missed.stderr, "k was not acquired: "+other+", another key of the same slot, is held")
+		holding.send(t, "0")
+		require.Zero(t, holding.wait(t))
+	}
 	same := f.play(t, "patient", "k", "a-key-of-this-job")
 	require.Equal(t, result{}, try())
 	same.send(t, "0")
 	require.Zero(t, same.wait(t))
+}
+
+// sharesSlot is another key of the slot.
+func sharesSlot(key string) string {
+	for i := 0; ; i++ {
+		other := "another-" + strconv.Itoa(i)
+		if dialects.SlotOf(other, dialects.DefaultSlots) == dialects.SlotOf(key, dialects.DefaultSlots) {
+			return other
+		}
+	}
 }
 
 func TestBeside(t *testing.T) { each(t, besideOld) }
