@@ -61,17 +61,15 @@ func Beside[C any](ctx context.Context, with func(context.Context, func(C) error
 // secondWithin is how long a proof waits for a second connection, or session of the server.
 const secondWithin = 5 * time.Second
 
-// noSecond says that the second one has not come, which says nothing about the engine.
+// errNoSecond says nothing about the engine.
+var errNoSecond = errors.New("no second connection came, so whether the server locks was not checked")
+
 func noSecond(err error) error {
 	if err == nil {
 		return nil
 	}
-	return unchecked{fmt.Errorf("no second connection came, so whether the server locks was not checked: %w", err)}
+	return fmt.Errorf("%w: %w", errNoSecond, err)
 }
-
-type unchecked struct{ error }
-
-func (u unchecked) Unwrap() error { return u.error }
 
 // begun is a Conn that has begun its transaction before it locks.
 type begun struct{ Conn }
@@ -129,7 +127,7 @@ func Prove(ctx context.Context, slots int, holder, rival Conn, sharing bool) err
 		switch {
 		case reason == nil && !busy:
 			return nil
-		case errors.As(reason, new(unchecked)):
+		case errors.Is(reason, errNoSecond):
 			return reason
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w",
