@@ -33,11 +33,11 @@ DECLARE
 	o record;
 	types text[] := '{int2,int4,int8,numeric,float8,text,varchar,name,oid,"char",bool,bytea,interval,timestamptz,xid,
 		regclass,text[],int4[],int8[],name[],timestamptz[],regtype,tid,int2[]}';
-	trapping text := 'CREATE FUNCTION public.%%I(%%s) RETURNS boolean LANGUAGE sql AS ''SELECT public.trap()''';
+	trapping text := 'CREATE FUNCTION public.%I(%s) RETURNS boolean LANGUAGE sql AS ''SELECT public.trap()''';
 	l text; r text; n int; t text;
 BEGIN
 	FOR o IN SELECT proname, pg_catalog.oidvectortypes(proargtypes) args FROM pg_catalog.pg_proc
-			WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY (%s) LOOP
+			WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY (@names) LOOP
 		BEGIN
 			EXECUTE pg_catalog.format(trapping, o.proname, o.args);
 		EXCEPTION WHEN OTHERS THEN NULL; END;
@@ -53,7 +53,7 @@ BEGIN
 	FOREACH l IN ARRAY types LOOP
 		FOREACH r IN ARRAY types LOOP
 			EXECUTE pg_catalog.format(trapping, 'trapped', l || ',' || r);
-			FOREACH t IN ARRAY '{=,<>,<,>,<=,>=,||,*,/,+,-,%%,~,!~,~~,@>}'::text[] LOOP
+			FOREACH t IN ARRAY '{=,<>,<,>,<=,>=,||,*,/,+,-,%,~,!~,~~,@>}'::text[] LOOP
 				BEGIN
 					EXECUTE 'CREATE OPERATOR public.' || t || ' (leftarg=' || l || ', rightarg=' || r ||
 						', function=public.trapped)';
@@ -108,7 +108,7 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	log.qualified(t)
 	names := log.functions()
 	require.Contains(t, names, "set_config")
-	run(strings.ReplaceAll(strings.Replace(hostileSQL, "%s)", "'{"+strings.Join(names, ",")+"}')", 1), "%%", "%"))
+	run(strings.Replace(hostileSQL, "@names", "'{"+strings.Join(names, ",")+"}'", 1))
 	everyVerb(t, c, tapped, c.Begin(t, dsn, sql.LevelReadCommitted))
 	require.False(t, trapped())
 	log.qualified(t)
