@@ -365,7 +365,7 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out]) {
 		}
 	}()
 	if named := c.lock(inOf(b.orders)); named != nil {
-		m = named.reporting(&b.err) // known before a Tracer is told, which may panic
+		m = named.reporting(&b.err)
 		b.err, b.halve = c.do(b, m)
 	} else {
 		b.err, b.halve = errors.New("txlock: Combine: lock returned a nil Mutex"), true
@@ -377,10 +377,7 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out]) {
 func (c *Combined[Tx, In, Out]) do(b *batch[In, Out], m *Mutex[Tx]) (err error, halve bool) {
 	begun, miscounted := false, false
 	var failed error
-	unclose := context.AfterFunc(m.locker.closing, b.cancel) // Close ends the wait
-	defer unclose()
 	err = m.do(b.ctx, combineVerb, false, func(ctx context.Context, tx Tx) error {
-		unclose()
 		begun = true
 		c.mu.Lock()
 		c.turn(b, bound)
@@ -398,17 +395,15 @@ func (c *Combined[Tx, In, Out]) do(b *batch[In, Out], m *Mutex[Tx]) (err error, 
 		}
 		return err
 	})
-	switch {
-	case begun:
+	if begun {
 		lost := errors.Is(err, ErrLost) && !errors.Is(failed, ErrLost)
 		return err, !miscounted && !lost
-	case err != nil && m.locker.closing.Err() != nil:
-		return m.wrap(combineVerb, ErrClosed), false
 	}
 	return err, errors.Is(err, m.err) || oneMayBeToBlame(err)
 }
 
-// reporting is a copy whose Do puts its error there before a Tracer is told of it.
+// reporting is a copy for batches. Its Do puts its error there before a Tracer is told of it, which
+// may panic, and its wait ends with Close: others queue behind it in the process.
 func (m *Mutex[Tx]) reporting(outcome *error) *Mutex[Tx] {
 	reporting := *m
 	reporting.outcome = outcome

@@ -59,7 +59,13 @@ func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work f
 func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool,
 	work func(context.Context, Tx) error,
 ) error {
-	g, err := m.acquire(ctx, ctx, try, true)
+	var g grant[Tx]
+	var err error
+	if m.outcome != nil {
+		g, err = m.acquireUntilClose(ctx, true)
+	} else {
+		g, err = m.acquire(ctx, ctx, try, true)
+	}
 	if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
 		return nil
 	}

@@ -81,7 +81,8 @@ func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, relea
 // lock table that PostgreSQL's subscriptions bring in and publications carry out.
 //
 // Install ends with the same proof. Call Check at start where Install is not called. It takes two
-// connections. For a readiness probe there is [Locker.Ping].
+// connections, also of a pooler. When the second does not come in 5 s, the error says that nothing
+// was checked, and is no ErrUnsafeEngine. For a readiness probe there is [Locker.Ping].
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	if err := l.ready(); err != nil {
 		return wrap("check", err)

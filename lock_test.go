@@ -113,6 +113,10 @@ var sideBySide = []guarantee{
 		guarantees.SelfEnded[pgx.Tx], guarantees.SelfEnded[*sql.Tx],
 	},
 	{
+		"the key of work that is given up is free at once, though a statement of it runs at the server",
+		guarantees.GivenUp[pgx.Tx], guarantees.GivenUp[*sql.Tx],
+	},
+	{
 		"work that swallows a deadlock is not committed",
 		guarantees.SwallowedDeadlock[pgx.Tx], guarantees.SwallowedDeadlock[*sql.Tx],
 	},

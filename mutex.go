@@ -23,7 +23,7 @@ type Mutex[Tx any] struct {
 
 	attempt    int            // of a call that runs again
 	statements *dialects.Exec // of a copy for Exec; nil: none
-	outcome    *error         // where a Do puts its error before a Tracer is told of it; nil: nowhere
+	outcome    *error         // of the Do of a batch: see reporting; nil: it is none
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order

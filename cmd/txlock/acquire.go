@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,17 +86,19 @@ func (j *job) cut(err error) bool {
 	return !errors.Is(err, context.DeadlineExceeded)
 }
 
-// missed says that the lock was not acquired, and who holds it.
+// missed says that the lock was not acquired, and who holds it. With -E 0 it says so where another
+// key of the same slot is held: that may be for ever, and nobody would know why nothing runs.
 func (j *job) missed(ctx context.Context, locks locker) error {
 	end := &ending{code: j.conflict, own: true}
-	if j.conflict == 0 && !j.verbose {
+	holdings := j.look(ctx, locks, 2*patience)
+	if j.conflict == 0 && !j.verbose && !slices.ContainsFunc(holdings, j.isOther(holdings)) {
 		return end
 	}
 	end.text = j.name() + " was not acquired"
 	if !j.try {
 		end.text += " within " + j.wait.String()
 	}
-	if holders := j.holders(ctx, locks, 2*patience); holders != "" {
+	if holders := j.holders(holdings); holders != "" {
 		end.text += ": " + holders
 	}
 	return end

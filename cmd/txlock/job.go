@@ -51,7 +51,7 @@ func (j *job) flags(c *cobra.Command) {
 	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
 	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
-		"`code` when the lock is not acquired; 0 is silent")
+		"`code` when the lock is not acquired; 0 is silent, unless another key is in the way")
 	f.BoolVar(&j.hide, "hide-keys", false, "show no KEY on the server, in its views and its log")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
 }

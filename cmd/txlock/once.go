@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,14 +99,11 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 	if err == nil && !ran {
 		_, err = j.before(ctx, once)
 	}
+	if errors.Is(err, txlock.ErrNotAcquired) && ctx.Err() == nil {
+		err = j.missedMark(ctx, locks)
+	}
 	leave(locks)
 	switch {
-	case errors.Is(err, txlock.ErrNotAcquired) && ctx.Err() == nil:
-		end := &ending{code: j.conflict, own: true}
-		if j.conflict != 0 || j.verbose {
-			end.text = j.name() + " was not acquired: another marks it just now"
-		}
-		return end
 	case err != nil:
 		return j.failed(ctx, "marking "+j.name(), err)
 	case !ran:
@@ -128,6 +126,23 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 		return nil
 	}
 	return &ending{code: result.Code, own: true}
+}
+
+// missedMark is missed for the lock that belongs to the marker.
+func (j *onceJob) missedMark(ctx context.Context, locks locker) error {
+	marker, key := j.job, j.keys[0]
+	if j.per > 0 {
+		key = j.per.String() + ":" + key
+	}
+	marker.keys, marker.asked = []string{"once:" + key}, time.Now()
+	end := &ending{code: j.conflict, own: true}
+	switch holdings := marker.look(ctx, locks, 2*patience); {
+	case slices.ContainsFunc(holdings, marker.isOther(holdings)):
+		end.text = j.name() + " was not acquired: " + marker.holders(holdings)
+	case j.conflict != 0 || j.verbose:
+		end.text = j.name() + " was not acquired: another marks it just now"
+	}
+	return end
 }
 
 // errOtherWindow says that the command has ended in another window than it began in.

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/servers"
@@ -94,6 +95,60 @@ func excludes(t *testing.T, e *engine) {
 	require.Equal(t, "mine", next.line(t))
 	require.Zero(t, next.wait(t))
 	require.Contains(t, next.stderr.String(), "k is ours after ")
+}
+
+func TestMissesForAnotherKey(t *testing.T) { each(t, missesForAnotherKey) }
+
+// -E 0 is silent while the same key is held. Another key of its slot may be held for ever: that is
+// said.
+func missesForAnotherKey(t *testing.T, e *engine) {
+	e.oneAtATime(t)
+	f := installed(t, e)
+	other := sharesSlot("k")
+	try := func() result { return f.run(t, "run", "--try", "-E", "0", "k", "--", "echo", "never") }
+	for _, holder := range []struct {
+		flags []string
+		says  string
+	}{
+		{nil, "k was not acquired: " + other + ", another key of the same slot, is held"},
+		{[]string{"--hide-keys"}, "which does not show its key"},
+	} {
+		holding := f.play(t, "patient", other, holder.flags...)
+		if e.Kind == servers.MariaDB { // it does not show what an idle session says of itself
+			require.Equal(t, result{}, try())
+		} else {
+			missed := try()
+			require.Zero(t, missed.code)
+			require.Empty(t, missed.stdout)
+			require.Contains(t, missed.stderr, holder.says)
+			require.Regexp(t, `by session \d+ \(.*\)`, missed.stderr)
+		}
+		holding.send(t, "0")
+		require.Zero(t, holding.wait(t))
+	}
+	require.Equal(t, "never", try().stdout)
+	if other = sharesSlot("once:1h0m0s:k"); e.Kind != servers.MariaDB {
+		holding := f.play(t, "patient", other)
+		missed := f.run(t, "once", "--per", "1h", "--try", "-E", "0", "k", "--", "echo", "never")
+		require.Equal(t, result{0, "", missed.stderr}, missed)
+		require.Contains(t, missed.stderr, "k was not acquired: "+other+", another key of the same slot, is held")
+		holding.send(t, "0")
+		require.Zero(t, holding.wait(t))
+	}
+	same := f.play(t, "patient", "k", "a-key-of-this-job")
+	require.Equal(t, result{}, try())
+	same.send(t, "0")
+	require.Zero(t, same.wait(t))
+}
+
+// sharesSlot is another key of the slot.
+func sharesSlot(key string) string {
+	for i := 0; ; i++ {
+		other := "another-" + strconv.Itoa(i)
+		if dialects.SlotOf(other, dialects.DefaultSlots) == dialects.SlotOf(key, dialects.DefaultSlots) {
+			return other
+		}
+	}
 }
 
 func TestBeside(t *testing.T) { each(t, besideOld) }

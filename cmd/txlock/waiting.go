@@ -56,7 +56,7 @@ func (j *job) announce(ctx context.Context, locks locker) *notice {
 		case <-time.After(patience):
 		}
 		told := make(chan string, 1)
-		go func() { told <- j.holders(ctx, locks, j.server.Timeout) }()
+		go func() { told <- j.holders(j.look(ctx, locks, j.server.Timeout)) }()
 		select {
 		case holders := <-told:
 			n.say(j, holders)
@@ -121,15 +121,55 @@ func closedSoon(done <-chan struct{}) bool {
 	}
 }
 
-// holders asks on a second connection who holds the locks that this job waits for. The text is
-// empty if the server does not answer within limit.
-func (j *job) holders(ctx context.Context, locks locker, limit time.Duration) string {
+// look asks on a second connection who holds the locks that this job waits for. There are none
+// if the server does not answer within limit.
+func (j *job) look(ctx context.Context, locks locker, limit time.Duration) []txlock.Holding {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	holdings, err := locks.Inspect(ctx, j.keys...)
 	if err != nil {
-		return ""
+		return nil
 	}
+	return holdings
+}
+
+// isOther tells whether a slot is held by a session that shows what it holds, and none of it is a
+// key of this job. A hidden key counts. On MariaDB an idle session shows nothing at all, and nobody
+// knows.
+func (j *job) isOther(holdings []txlock.Holding) func(txlock.Holding) bool {
+	ours := map[string]bool{}
+	for _, h := range holdings {
+		for _, s := range inFront(h) {
+			ours[s.ID] = ours[s.ID] || j.names(s.Key)
+		}
+	}
+	return func(h txlock.Holding) bool {
+		return h.Column == "" && j.holder(h) != "" && slices.ContainsFunc(inFront(h),
+			func(s txlock.Session) bool { return s.Process != 0 && !ours[s.ID] })
+	}
+}
+
+// inFront are the sessions that a try of the row misses for.
+func inFront(h txlock.Holding) []txlock.Session {
+	switch {
+	case h.Holder != nil:
+		return []txlock.Session{*h.Holder}
+	case len(h.Readers) > 0:
+		return h.Readers
+	}
+	return h.Waiters
+}
+
+// names tells whether a session shows a key of this job, which may be cut.
+func (j *job) names(shown string) bool {
+	begin, cut := strings.CutSuffix(shown, "…")
+	return slices.ContainsFunc(j.keys, func(key string) bool {
+		return key == shown || cut && strings.HasPrefix(key, begin)
+	})
+}
+
+// holders says who holds the locks that this job waits for, as far as that is known.
+func (j *job) holders(holdings []txlock.Holding) string {
 	var told []string
 	for _, h := range holdings {
 		if text := j.holder(h); text != "" {
@@ -154,7 +194,13 @@ func (j *job) holder(h txlock.Holding) string {
 			return ""
 		}
 		text = fmt.Sprintf("held%s by %s", period(*h.Holder), describe(*h.Holder))
-		if key := terminal.Clean(h.Holder.Key); key != "" && len(j.keys) > 1 {
+		switch key := terminal.Clean(h.Holder.Key); {
+		case key == "" && h.Holder.Process != 0:
+			text += ", which does not show its key"
+		case key == "":
+		case !j.names(h.Holder.Key):
+			text = key + ", another key of the same slot, is " + text
+		case len(j.keys) > 1:
 			text = key + " is " + text
 		}
 	}

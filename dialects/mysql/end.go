@@ -64,13 +64,16 @@ func (s *session) Rollback(ctx context.Context, by time.Time) (err error) {
 // destroy has the connection closed when it is given back.
 func (s *session) destroy() { server.Destroy(s.conn.Conn) }
 
-// close gives the connection back.
+// close gives the connection back, and ends at the server a session that cannot be ended over it.
 func (s *session) close() {
 	s.endLoan()
 	if s.loan != nil && s.loan.Strays() {
 		s.destroy()
 	}
 	_ = s.conn.Close()
+	if s.abandoned {
+		s.driver.pool.End(context.Background(), s.thread)
+	}
 }
 
 func (s *session) endLoan() {
@@ -81,15 +84,25 @@ func (s *session) endLoan() {
 
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed. So is one of a server that was read only: it may
-// have the run of the server that its tokens were of, and another has taken over since.
+// have the run of the server that its tokens were of, and another has taken over since. And so is
+// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH TABLES
+// WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
 func (s *session) rollback(ctx context.Context) (err error) {
+	undo := ""
+	if s.loan != nil {
+		undo = client.Undo
+	}
 	switch {
 	case s.conn.Owned != nil:
-		err = s.end(ctx, "ROLLBACK")
-	case !s.work: // and nothing was written
-		err = s.end(ctx, "SET "+commits+s.restoredSQL())
+		err = s.end(ctx, undo, "ROLLBACK")
+	case !s.work || undo != "": // nothing of what was written is left
+		err = s.end(ctx, undo, "SET "+commits+s.restoredSQL())
 	default:
 		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
+	}
+	if server.Number(err) == server.NoSuchSavepoint { // or COMMIT was refused
+		s.destroy()
+		err = s.exec(ctx, "ROLLBACK")
 	}
 	if err == nil {
 		err = s.giveNamesBack(ctx)
@@ -97,6 +110,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	if err != nil || s.readOnly {
 		s.destroy()
 	}
+	s.abandoned = err != nil && server.Number(err) == 0
 	return err
 }
 

@@ -116,7 +116,7 @@ var (
 	counted = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
 
 	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
-	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\breturning\b`)
+	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\b(returning|get_lock)\b`)
 
 	lists    = regexp.MustCompile(`(?i)\b(values|in)\s*\(([^()]|\(\))*\)(\s*,\s*\(([^()]|\(\))*\))*`)
 	elements = regexp.MustCompile(`[(,]\s*\?(\s*,\s*\?)*\s*[,)]`)

@@ -56,7 +56,8 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 //
 // The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
 // prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
-// connection of db for a moment. Where the pool has none, the waiting connection is closed.
+// connection of db for a moment, and so does a Do whose ctx ends while the server runs a statement
+// of it. Where the pool has none, the waiting connection is closed.
 // A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
 // stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
@@ -105,6 +106,9 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		s.close()
 		return nil, got, server.Classify(err, request)
+	}
+	if s.work {
+		s.thread = conn.Thread(ctx)
 	}
 	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
 	for numbered, overtaken := 0, 0; ; {
@@ -187,8 +191,8 @@ func goesOn(ctx context.Context, tx *sql.Tx) error {
 		"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */")
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT or "+
-			"ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
+		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT "+
+			"or ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
 	case server.Number(err) == server.InTransaction:
 		return nil
 	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:

@@ -27,6 +27,8 @@ type session struct {
 	written    string       // what is committed behind the proof: a marker
 	loan       *client.Loan // its transaction; nil before the lock
 	changed    bool         // on a caller's pool: its settings have changed, or may have
+	thread     uint64       // at the server; 0: no work runs, or nobody knows
+	abandoned  bool         // a statement of it may still run there
 	readOnly   bool         // the server was, at a heartbeat
 	committed  bool         // by the flight of its statements
 	scripted   bool         // the statements of a script have variables of the session: see restoredSQL

@@ -35,6 +35,9 @@ type fence struct{ epochs, runs, sequence string }
 const serverSQL = "array[pg_postmaster_start_time(), case when current_setting('server_version_num')::int >= 150000 " +
 	"then pg_stat_get_bgwriter_stat_reset_time() end]"
 
+// sameServer compares an array, for which somebody else's operator could fit better.
+const sameServer = " operator(pg_catalog.=) " + serverSQL
+
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
 	beside, err := sqltext.Beside(table)
@@ -47,13 +50,13 @@ func (f fence) serverOf(run string) string {
 }
 
 // here is the condition that a run is this one.
-func (f fence) here() string { return " where " + f.serverOf("run") + " = " + serverSQL }
+func (f fence) here() string { return " where " + f.serverOf("run") + sameServer }
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
 func (f fence) token() sqltext.Statement {
-	return sqltext.Statement{SQL: "select epoch || ' ' || nextval(" + sqltext.Literal(f.sequence) + ") - start from " +
-		f.runs + " run" + f.here()}
+	return sqltext.Statement{SQL: "select concat(epoch, ' ', nextval(" + sqltext.Literal(f.sequence) +
+		") - start) from " + f.runs + " run" + f.here()}
 }
 
 // drawn is a further token, for a statement behind the lock. It has no row where no token comes.
@@ -137,8 +140,8 @@ func (f fence) drawEpoch(ctx context.Context, q client.Line) (begun bool, err er
 		sqltext.Silent("with run as (insert into "+f.runs+" as former select true, $1::bigint, last_value - 1 from "+
 			f.sequence+" where not exists (select from "+f.epochs+" where epoch > $1::bigint and begun) "+
 			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where "+
-			"excluded.start - former.start >= "+strconv.Itoa(fencing.Spent-1)+" or "+f.serverOf("former")+
-			" is distinct from "+serverSQL+" returning epoch) update "+f.epochs+" set begun = true, server = "+
+			"excluded.start - former.start >= "+strconv.Itoa(fencing.Spent-1)+" or "+"("+f.serverOf("former")+
+			sameServer+") is not true returning epoch) update "+f.epochs+" set begun = true, server = "+
 			serverSQL+" where epoch in (select epoch from run)", epoch),
 		client.Commit,
 		{SQL: "select epoch::text from " + f.runs + " run" + f.here()},

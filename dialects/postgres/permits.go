@@ -38,7 +38,7 @@ const (
 // taken notes a permit of the transaction. Two lock tables may have rows of one number.
 func taken(table, row string) string {
 	return "set_config('" + takenSetting + "', concat_ws(' ', nullif(current_setting('" + takenSetting +
-		"', true), ''), " + sqltext.NumberOf(table) + " || ':' || " + row + "), true)"
+		"', true), ''), concat(" + sqltext.NumberOf(table) + ", ':', " + row + ")), true)"
 }
 
 // probeSQL takes a free permit, unless somebody is in the queue. $1 is the semaphore, $2 has the
@@ -60,7 +60,7 @@ func probeSQL(table string, as role, try bool) string {
 	}
 	state := "case " + cases + "else '" + queueTaken + "' end"
 	if as != owner {
-		state = "coalesce((select n::text from unnest($2::int[]) n where " + number + " || ':' || n = " +
+		state = "coalesce((select n::text from unnest($2::int[]) n where concat(" + number + ", ':', n) = " +
 			"any(string_to_array(current_setting('" + takenSetting + "', true), ' ')) limit 1), " + state + ")"
 	}
 	return "select coalesce(p.n::text, head.state), " +
@@ -99,8 +99,8 @@ declare
 begin
 	begin
 		if until is not null then
-			perform set_config('lock_timeout', greatest(1,
-				ceil(extract(epoch from until - clock_timestamp()) * 1000)::bigint) || 'ms', true);
+			perform set_config('lock_timeout', concat(greatest(1,
+				ceil(extract(epoch from until - clock_timestamp()) * 1000::numeric)::bigint), 'ms'), true);
 		end if;
 		perform pg_advisory_lock(@table, -numbers[1]);
 		loop
@@ -108,7 +108,7 @@ begin
 			exit when got is not null or clock_timestamp() >= until;
 			begin
 				perform set_config('lock_timeout', '` + strconv.Itoa(lookEveryMs) + `ms', true);
-				got := numbers[1 + floor(random() * cardinality(numbers))];
+				got := numbers[1 + floor(random() * cardinality(numbers)::float8)::int];
 				perform pg_advisory_xact_lock(@table, got);
 				exit;
 			exception when lock_not_available then

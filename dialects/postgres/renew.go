@@ -130,7 +130,7 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 	columns, err := s.Run(ctx, sqltext.Script{
 		sqltext.Silent(renewSavepoint),
-		{SQL: "select extract(epoch from now()) || ' ' || " + nameSQL},
+		{SQL: "select concat(extract(epoch from now()), ' ', " + nameSQL + ")"},
 		sqltext.Silent("release " + renewSavepoint),
 	})
 	if err != nil {

@@ -60,7 +60,7 @@ const (
 	// that was at once.
 	grantedSQL = "case when clock_timestamp() - now() > interval '5 ms' then " + markSQL + " end"
 	markSQL    = "set_config('application_name', " + nameSQL +
-		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000)::bigint || 'ms', true)"
+		" || '+' || (extract(epoch from clock_timestamp() - now()) * 1000::numeric)::bigint::text || 'ms', true)"
 )
 
 // showSQL shows a label.

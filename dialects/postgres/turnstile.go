@@ -75,7 +75,7 @@ func (q querier) explainStandby(ctx context.Context, request dialects.Request, f
 		return failed
 	}
 	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +
-		"inet_server_port(), 'on a socket of this machine') where pg_is_in_recovery()"}})
+		"inet_server_port()::text, 'on a socket of this machine') where pg_is_in_recovery()"}})
 	if err != nil || len(columns[0]) == 0 {
 		return failed
 	}

@@ -59,7 +59,9 @@ func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[str
 			ctx, cancel := context.WithCancel(background)
 			result := make(chan error, 1)
 			go func() {
-				result <- m.Do(ctx, func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "SELECT pg_sleep(60)") })
+				result <- m.Do(ctx, func(ctx context.Context, tx Tx) error {
+					return f.Exec(ctx, tx, "SELECT pg_sleep(60)")
+				})
 			}()
 			eventually.True(t, "it sleeps", func() bool {
 				return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+

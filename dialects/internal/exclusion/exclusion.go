@@ -14,16 +14,19 @@ import (
 
 // Conn is a connection on which Prove tries to lock slots.
 type Conn interface {
-	// TryLock locks a slot in a transaction, with NOWAIT or with SKIP LOCKED. Refused
+	// Begin begins a transaction. With its answer the server has a session for it: where a pooler is
+	// in between, it may have none to give.
+	Begin(ctx context.Context) error
+	// TryLock locks a slot in that transaction, with NOWAIT or with SKIP LOCKED. Refused
 	// is true when the server answered with exactly the error for a row that another session
 	// holds. Any other error is err. Passing says that others may hold the slot: what a lock passes
 	// in front of the row is then passed too, and Refused when it is taken. Without, the row alone
 	// is asked for, of which the caller knows that the other Conn has it.
 	TryLock(ctx context.Context, slot int, clause string, passing bool) (rows int, refused bool, err error)
-	// TryShare locks a slot in a transaction as a shared lock does, or alone as an exclusive one
+	// TryShare locks a slot in that transaction as a shared lock does, or alone as an exclusive one
 	// does beside shared ones, and does not wait.
 	TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error)
-	// Rollback ends that transaction.
+	// Rollback ends the transaction, if there is one.
 	Rollback(ctx context.Context) error
 }
 
@@ -39,6 +42,57 @@ func NoVerdict(err error) error {
 type noVerdict struct{ error }
 
 func (n noVerdict) Unwrap() error { return n.error }
+
+// Beside gives work a second connection, which with has, and which may not come in time.
+func Beside[C any](ctx context.Context, with func(context.Context, func(C) error) error, work func(C) error) error {
+	brief, cancel := context.WithTimeout(ctx, secondWithin)
+	defer cancel()
+	came := false
+	err := with(brief, func(c C) error {
+		came = true
+		return work(c)
+	})
+	if !came {
+		return noSecond(err)
+	}
+	return err
+}
+
+// secondWithin is how long a proof waits for a second connection, or session of the server.
+const secondWithin = 5 * time.Second
+
+// errNoSecond says nothing about the engine.
+var errNoSecond = errors.New("no second connection came, so whether the server locks was not checked")
+
+func noSecond(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errNoSecond, err)
+}
+
+// begun is a Conn that has begun its transaction before it locks.
+type begun struct{ Conn }
+
+func (b begun) begin(ctx context.Context) error {
+	brief, cancel := context.WithTimeout(ctx, secondWithin)
+	defer cancel()
+	return noSecond(b.Begin(brief))
+}
+
+func (b begun) TryLock(ctx context.Context, slot int, clause string, passing bool) (int, bool, error) {
+	if err := b.begin(ctx); err != nil {
+		return 0, false, err
+	}
+	return b.Conn.TryLock(ctx, slot, clause, passing)
+}
+
+func (b begun) TryShare(ctx context.Context, slot int, alone bool) (bool, error) {
+	if err := b.begin(ctx); err != nil {
+		return false, err
+	}
+	return b.Conn.TryShare(ctx, slot, alone)
+}
 
 // Patience is how long a proof may take. An engine that ignores NOWAIT waits for the row.
 const Patience = 15 * time.Second
@@ -64,7 +118,7 @@ func Prove(ctx context.Context, slots int, holder, rival Conn, sharing bool) err
 		var busy bool
 		var reason error
 		for _, proof := range proofs {
-			busy, reason = proof(ctx, rand.IntN(slots), holder, rival)
+			busy, reason = proof(ctx, rand.IntN(slots), begun{holder}, begun{rival})
 			reason = cmp.Or(reason, holder.Rollback(ctx), rival.Rollback(ctx))
 			if busy || reason != nil {
 				break
@@ -73,6 +127,8 @@ func Prove(ctx context.Context, slots int, holder, rival Conn, sharing bool) err
 		switch {
 		case reason == nil && !busy:
 			return nil
+		case errors.Is(reason, errNoSecond):
+			return reason
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: an answer did not come in time, as if it waited for the row: %w",
 				dialects.ErrUnsafeEngine, ctx.Err())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,7 +92,10 @@ func refusesSettings[Tx any](t *testing.T, c testbed.Client[Tx], dsn, setting st
 		"Ping":    func(locks *txlock.Locker[Tx], _ Tx) error { return locks.Ping(background) },
 		"Check":   func(locks *txlock.Locker[Tx], _ Tx) error { return locks.Check(background) },
 		"Inspect": func(locks *txlock.Locker[Tx], _ Tx) error { _, err := locks.Inspect(background); return err },
-		"Lock":    func(locks *txlock.Locker[Tx], _ Tx) error { _, err := locks.Mutex("a").Lock(background); return err },
+		"Lock": func(locks *txlock.Locker[Tx], _ Tx) error {
+			_, err := locks.Mutex("a").Lock(background)
+			return err
+		},
 		"TryTake": func(locks *txlock.Locker[Tx], _ Tx) error {
 			_, err := locks.Claim("other").TryTake(background, "me", time.Minute)
 			return err
@@ -136,18 +140,21 @@ func TestConformingStrings(t *testing.T) {
 	})
 }
 
-// noUndo is a connection of pgx's that fails to roll back to a savepoint.
-type noUndo struct{ *stdlibConn }
+// noUndo is a connection of pgx's that fails to roll back to a savepoint, once it is told to.
+type noUndo struct {
+	*stdlibConn
+	fails *atomic.Bool
+}
 
 func (c noUndo) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if strings.HasPrefix(query, "rollback to") {
+	if c.fails.Load() && strings.HasPrefix(query, "rollback to") {
 		return nil, errNoUndo
 	}
 	return c.stdlibConn.ExecContext(ctx, query, args)
 }
 
 func (c noUndo) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if strings.HasPrefix(query, "rollback to") {
+	if c.fails.Load() && strings.HasPrefix(query, "rollback to") {
 		return nil, errNoUndo
 	}
 	return c.stdlibConn.QueryContext(ctx, query, args)
@@ -155,7 +162,7 @@ func (c noUndo) QueryContext(ctx context.Context, query string, args []driver.Na
 
 var errNoUndo = errors.New("it does not roll back")
 
-// A caller's transaction that cannot be rolled back to a savepoint is an error of its own, and is no
+// A caller's transaction that cannot be rolled back to a savepoint is an error of its own, and no
 // answer.
 func TestFailedUndo(t *testing.T) {
 	t.Parallel()
@@ -166,9 +173,15 @@ func TestFailedUndo(t *testing.T) {
 		require.NoError(t, err)
 		held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
 		require.NoError(t, err)
-		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return noUndo{conn} })
+		var fails atomic.Bool
+		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return noUndo{conn, &fails} })
 		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
 		t.Cleanup(func() { require.NoError(t, locks.Close()) })
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.NoError(t, locks.Mutex(f.Key("free")).LockTx(background, tx)) // which tries out the driver
+		require.NoError(t, tx.Rollback())
+		fails.Store(true)
 		for verb, call := range map[string]func(tx *sql.Tx) error{
 			"DoTx": func(tx *sql.Tx) error {
 				_, err := locks.Once(f.Key("done")).DoTx(background, tx)

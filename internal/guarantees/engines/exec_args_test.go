@@ -58,7 +58,7 @@ func argumentValues() []any {
 		sql.NullInt64{Int64: 4, Valid: true},
 		"0.01", "12345678901234567.89", "7", "", "it's \\ \"", "Jörg", "2026-11-26", "5 apples",
 		0.1, float32(0.1), 1e300, []byte("7"),
-		[]byte{0xff, 0x00},
+		[]byte("\x01 A"),
 		json.RawMessage(`{"a": 1}`),
 		time.Date(2026, 11, 26, 10, 11, 12, 500_000_000, time.UTC),
 	}
@@ -71,7 +71,8 @@ var expressions = []string{
 	"? + 1.5", "? * 0.1", "n + ?", "n * ?", "? + ?", "f * ?", "n = ?", "n IN (?, 7)", "n > ?", "s = ?", "s + ?",
 	"money = ?", "d > ?", "d + INTERVAL ? DAY", "DATE(?)", "CONCAT(?, 'x')", "CONCAT(s, ?)", "HEX(?)", "LPAD(s, 5, ?)",
 	"IF(?, 'yes', 'no')", "COALESCE(?, 'none')", "CASE WHEN n > 0 THEN ? ELSE 1.25 END", "GREATEST(?, 3)",
-	"ROUND(?, 1)", "? & 255", "~?", "NOT ?", "? IS NULL", "s LIKE ?", "CAST(? AS CHAR)", "CAST(? AS DECIMAL(20, 3))", "JSON_ARRAY(?)",
+	"ROUND(?, 1)", "? & 255", "~?", "NOT ?", "? IS NULL", "s LIKE ?", "CAST(? AS CHAR)",
+	"CAST(? AS DECIMAL(20, 3))", "JSON_ARRAY(?)",
 	"JSON_EXTRACT(j, '$.a') = ?", "FORMAT(?, 2)", "CHAR(?)", "FIELD(?, 7, 'abc')", "b = ?", "CHARSET(?)",
 	"(SELECT AVG(?) FROM three)", "(SELECT id FROM three ORDER BY ?, id LIMIT 1)", "SEC_TO_TIME(?)",
 	"(SELECT MAX(id) FROM three GROUP BY ? ORDER BY 1 DESC LIMIT 1)", "n BETWEEN ? AND 10", "(?, 1) = (n, 1)",

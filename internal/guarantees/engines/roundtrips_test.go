@@ -64,7 +64,8 @@ func TestRoundTrips(t *testing.T) {
 				// On a caller's pool the settings travel alone, unless it takes several statements
 				// in one query. A Do also sets and releases its savepoint. A Once also looks behind
 				// the lock, and writes its marker.
-				// The driver prepares a statement with arguments, unless they are integers that travel.
+				// The driver prepares a statement with arguments, unless they are integers that
+				// travel.
 				least := least
 				// LockTx first asks whether the transaction goes on.
 				least.exec.into, least.exec.judged = 6, 3
@@ -266,6 +267,11 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 		counted.join = both(func(i int) error { _, err := free("join", i).Lock(ctx); return err },
 			func(i int) error { _, err := free("try", i).TryLock(ctx); return err })
 		counted.missed = least(txlock.ErrNotAcquired, func(int) error { _, err := taken.TryLock(ctx); return err })
+		shared := least(txlock.ErrNotAcquired, func(int) error { _, err := taken.Shared().TryLock(ctx); return err })
+		if !f.Postgres { // is the server read only?
+			shared--
+		}
+		require.Equal(t, counted.missed, shared, "of Shared")
 		counted.nested = least(nil, func(i int) error {
 			return free("nested", i).Do(ctx, func(context.Context, Tx) error { return nil })
 		})

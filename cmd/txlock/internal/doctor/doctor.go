@@ -122,8 +122,8 @@ func proof(err error, because string) Finding {
 	case errors.Is(err, txlock.ErrUnsafeEngine):
 		finding.Found, finding.Fix = err.Error(), advice(
 			"connect to a server that locks rows, or take what is named there out of the way")
-	default:
-		finding.Found = "it could not be proved: " + err.Error()
+	default: // it may well lock
+		finding.Severity, finding.Found = Warning, "it could not be proved: "+err.Error()
 	}
 	return finding
 }

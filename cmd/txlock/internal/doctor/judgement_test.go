@@ -191,7 +191,7 @@ func TestProofs(t *testing.T) {
 	require.Equal(t, Failure, unsafe.Severity)
 	require.Contains(t, unsafe.Found, "slot 7")
 	require.NotEmpty(t, unsafe.Fix)
-	require.Equal(t, Failure, proof(errors.New("odd"), "").Severity)
+	require.Equal(t, Warning, proof(errors.New("odd"), "").Severity)
 	require.Contains(t, proof(errors.New("odd"), "").Found, "could not be proved: odd")
 	require.Equal(t, Note, proof(&pgconn.PgError{Code: tooManyConnections}, fewSessions).Severity)
 }

@@ -58,6 +58,10 @@ func TestPgBouncer(t *testing.T) {
 				want: []string{"pooler: note"}, found: "not visible to this user", fix: "stats_users = postgres",
 			},
 			{
+				name: "one connection", settings: []string{"default_pool_size=1"},
+				want: []string{"row-locking: warning"}, found: "is in between",
+			},
+			{
 				name: "timeouts", settings: []string{
 					"query_timeout=100", "idle_transaction_timeout=7",
 					"transaction_timeout=0",

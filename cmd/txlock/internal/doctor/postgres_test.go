@@ -115,8 +115,10 @@ func postgresFaults() []fault {
 			want: []string{"client-encoding: failure", "row-locking: failure"}, found: "client_encoding = LATIN1",
 		},
 		{
-			name: "standard_conforming_strings", breaks: []string{"ALTER DATABASE %s SET standard_conforming_strings = off"},
-			want: []string{"standard-conforming-strings: failure", "row-locking: failure"}, found: "standard_conforming_strings = off",
+			name:   "standard_conforming_strings",
+			breaks: []string{"ALTER DATABASE %s SET standard_conforming_strings = off"},
+			want:   []string{"standard-conforming-strings: failure", "row-locking: failure"},
+			found:  "standard_conforming_strings = off",
 		},
 		{
 			name: "synchronous_commit", breaks: []string{"ALTER ROLE %s SET synchronous_commit = off"},

@@ -98,6 +98,10 @@ func (c *Owned) Close() error {
 // one. Others that have it are a guess.
 var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
+// keepsLock is in each statement that takes a lock of the server's which outlives its transaction,
+// and does not end that. One in a stored procedure or a function is not seen.
+var keepsLock = regexp.MustCompile(`(?i)\b(get_lock|lock\s+instance)\b`)
+
 // leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements.
 func leavesSettings(query string) bool {
@@ -118,4 +122,6 @@ const (
 	// Release succeeds in that transaction alone. Where it fails in front of a COMMIT, that is not
 	// run.
 	Release = "RELEASE " + Save
+	// Undo is Release for work that has failed.
+	Undo = "ROLLBACK TO " + Save
 )

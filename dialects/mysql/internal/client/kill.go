@@ -7,10 +7,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
@@ -64,6 +68,41 @@ func (p *Pool) kill(ctx context.Context, tag string, patience time.Duration) err
 	}
 	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
 	return err
+}
+
+// Thread is the number of a connection at the server, 0 where it cannot be known. A connection is
+// asked once: the number is kept as long as its socket lives.
+func (c Conn) Thread(ctx context.Context) (number uint64) {
+	socket, ok := c.Socket.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	key := weak.Make(socket)
+	if known, ok := threads.Load(key); ok {
+		return known.(uint64)
+	}
+	if c.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&number) == nil {
+		threads.Store(key, number)
+		runtime.AddCleanup(socket, func(key weak.Pointer[net.TCPConn]) { threads.Delete(key) }, key)
+	}
+	return number
+}
+
+var threads sync.Map // numbers by weak.Pointer[net.TCPConn]
+
+// End ends a session at the server, where a statement of it may go on for as long as it takes, with
+// the session's locks: the server does not see that its client is gone. The connection is closed
+// before, so that a pool of one has room for another.
+func (p *Pool) End(ctx context.Context, thread uint64) {
+	if thread == 0 {
+		return
+	}
+	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if conn, err := p.Control.Conn(brief); err == nil {
+		_, _ = conn.ExecContext(brief, fmt.Sprint("KILL ", thread))
+		_ = conn.Close()
+	}
 }
 
 // Ask runs a query beside all sessions. It does not wait for long on a pool that is full.

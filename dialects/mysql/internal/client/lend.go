@@ -73,7 +73,8 @@ func (l lending) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (lending) Driver() driver.Driver { return nil }
 
-// Strays tells whether names may mean other tables on the connection since.
+// Strays tells whether the connection may have a lock of the server's since, or names mean other
+// tables there.
 func (l *Loan) Strays() bool { return l.conn.strays }
 
 // End closes the transaction's handle and sends nothing: the session ends the transaction. It waits
@@ -91,18 +92,16 @@ type lentConn struct {
 	owned  *Owned     // nil on a caller's pool
 	mu     sync.Mutex // held while the handle sends COMMIT or ROLLBACK
 	ended  bool       // the connection is the session's alone
-	strays bool       // names may mean other tables in the session: there nobody is excluded with them
+	strays bool       // see Strays: with other tables nobody is excluded
 }
 
 // watch has the next lock on a connection of Open set its settings anew, unless it is certain that
 // a statement leaves them alone. Work that leaves autocommit on would end each later lock with the
 // statement that takes it. To set them for each lock would cost MariaDB 35 µs.
 func (c *lentConn) watch(query string) {
-	if leavesSettings(query) {
-		return
-	}
-	c.strays = c.strays || renames.MatchString(query)
-	if c.owned != nil {
+	plain := leavesSettings(query)
+	c.strays = c.strays || keepsLock.MatchString(query) || !plain && renames.MatchString(query)
+	if c.owned != nil && !plain {
 		c.owned.Lease = 0
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -30,9 +29,7 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 		if err != nil {
 			return err
 		}
-		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
-		defer cancel()
-		return i.pool.With(second, func(rival *sql.Conn) error {
+		return exclusion.Beside(ctx, i.pool.With, func(rival *sql.Conn) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
 			return leased(proof, holder, lease, func() error {
@@ -58,16 +55,19 @@ type checkConn struct {
 	galera bool
 }
 
-// TryLock implements exclusion.Conn. Nothing stands in front of a row here.
-func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool) (int, bool, error) {
+// Begin implements exclusion.Conn.
+func (c checkConn) Begin(ctx context.Context) error {
 	if c.galera { // what another node has locked or released is so here, too
 		if err := caughtUp(ctx, c.conn); err != nil {
-			return 0, false, exclusion.NoVerdict(err)
+			return err
 		}
 	}
-	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		return 0, false, exclusion.NoVerdict(err)
-	}
+	_, err := c.conn.ExecContext(ctx, "START TRANSACTION")
+	return err
+}
+
+// TryLock implements exclusion.Conn. Nothing stands in front of a row here.
+func (c checkConn) TryLock(ctx context.Context, slot int, clause string, _ bool) (int, bool, error) {
 	query := "SELECT slot FROM " + c.table + " WHERE slot = " + strconv.Itoa(slot) + " FOR UPDATE " + clause
 	if " "+clause == sqltext.SkipLocked {
 		query = sqltext.OnMariaDB(sqltext.SomeWait) + query
@@ -102,9 +102,6 @@ func (c checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted 
 	mode := sqltext.Sharing
 	if alone {
 		mode = sqltext.Owning
-	}
-	if _, err := c.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		return false, exclusion.NoVerdict(err)
 	}
 	column, err := server.Column(ctx, c.conn, sqltext.OnMariaDB(sqltext.SomeWait)+"SELECT slot FROM "+c.table+
 		" WHERE slot = "+strconv.Itoa(slot)+" "+mode+sqltext.SkipLocked)

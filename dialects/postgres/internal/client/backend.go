@@ -20,14 +20,13 @@ type backend struct{ name atomic.Pointer[string] }
 // A process is named by its number and its start: a number is given out again, and the server of
 // another sql.DB has numbers of its own.
 const (
-	processSQL = "pid || ' ' || extract(epoch from backend_start)"
+	processSQL = "concat(pid, ' ', extract(epoch from backend_start), ' '"
 	// With track_activities off the server does not say since when the transaction lasts.
-	namedSQL = processSQL + " || ' ' || coalesce(extract(epoch from xact_start)::text, '')"
+	namedSQL = processSQL + ", extract(epoch from xact_start))"
 
 	backendSQL   = "select " + namedSQL + " from pg_stat_activity where pid = pg_backend_pid()"
 	cancelSQL    = "select pg_cancel_backend(pid) from pg_stat_activity where " + namedSQL + " = $1"
-	terminateSQL = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with($1, " + processSQL +
-		" || ' ')"
+	terminateSQL = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with($1, " + processSQL + "))"
 )
 
 // run sends a script. Behind what comes in front of a wait it asks for the name, in a trip that the

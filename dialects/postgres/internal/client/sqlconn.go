@@ -99,7 +99,8 @@ func (c *sqlConn) Rollback(ctx context.Context) error {
 func (c *sqlConn) Destroy() {
 	_ = c.closeTx()
 	_ = c.pooled.Raw(func(any) error {
-		// database/sql gives a connection of stdlib.OpenDBFromPool back to its pool, where it lives on.
+		// database/sql gives a connection of stdlib.OpenDBFromPool back to its pool, where it lives
+		// on.
 		if pgx, ok := c.direct.(*pgxConn); ok {
 			_ = pgx.conn.Close(over)
 		}

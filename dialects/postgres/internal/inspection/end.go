@@ -46,7 +46,7 @@ func (h hold) renewed(s *session) bool {
 // tells whether the session ended within 5 s.
 const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct pid from pg_locks " +
 	"where pid::text = $1 and virtualtransaction = $2 and ($3 = '' or locktype = 'advisory' and granted " +
-	"and objsubid || ':' || classid || ':' || objid = $3)) s"
+	"and concat_ws(':', objsubid, classid, objid) = $3)) s"
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {

@@ -105,7 +105,7 @@ func turnstilesSQL(quoted string) string {
 		mode = 'ShareLock' as shared, extract(epoch from waitstart) as since,
 		case when not granted then pg_blocking_pids(pid) end as blockers
 	from pg_locks where locktype = 'advisory' and pid is not null and ` + sqltext.InThisDatabase + `
-		and (objsubid = 1 or classid = ` + sqltext.Literal(quoted) + `::regclass)) s`
+		and (objsubid = 1 or classid = ` + sqltext.Literal(quoted) + `::regclass::oid)) s`
 }
 
 // heldSQL also returns whom xmax names by chance. Where several sessions share a row it is the
@@ -114,15 +114,15 @@ func turnstilesSQL(quoted string) string {
 func heldSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text, " +
 		"mxid_age(r.xmax) not between 1 and (select mxid_age(relminmxid) from pg_class where oid = " +
-		sqltext.Literal(quoted) + "::regclass) as certain from " + quoted + " r join pg_locks l " +
+		sqltext.Literal(quoted) + "::regclass::oid) as certain from " + quoted + " r join pg_locks l " +
 		"on l.locktype = 'transactionid' and l.granted and l.transactionid = r.xmax where r.xmax <> '0'::xid) s"
 }
 
 func awaitedSQL(quoted string) string {
 	return "select row_to_json(s)::text from (select l.pid, l.virtualtransaction, r.slot::text " +
-		"from pg_locks l join " + quoted + " r on r.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid " +
+		"from pg_locks l join " + quoted + " r on r.ctid = concat('(', l.page, ',', l.tuple, ')')::tid " +
 		"where l.locktype = 'tuple' and l." + sqltext.InThisDatabase +
-		" and l.relation = " + sqltext.Literal(quoted) + "::regclass) s"
+		" and l.relation = " + sqltext.Literal(quoted) + "::regclass::oid) s"
 }
 
 // besideSQL reads the locks of permits and of their queues, or the turnstiles in front of seats. $1
@@ -138,7 +138,7 @@ func besideSQL(kind dialects.Kind, quoted string) string {
 		case when not l.granted then pg_blocking_pids(l.pid) end as blockers
 	from pg_locks l join ` + quoted + ` p on ` + joined + `
 	where l.locktype = 'advisory' and l.objsubid = 2 and l.pid is not null
-		and l.` + sqltext.InThisDatabase + ` and l.classid = ` + sqltext.Literal(quoted) + `::regclass
+		and l.` + sqltext.InThisDatabase + ` and l.classid = ` + sqltext.Literal(quoted) + `::regclass::oid
 		and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s`
 }
 

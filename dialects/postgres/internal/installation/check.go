@@ -8,7 +8,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/exclusion"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -31,9 +30,7 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 		if err := refuseManyWriters(ctx, holder, quoted); err != nil {
 			return err
 		}
-		second, cancel := context.WithTimeout(ctx, interrupt.CleanUp)
-		defer cancel()
-		return i.with(second, func(rival client.Line) error {
+		return exclusion.Beside(ctx, i.with, func(rival client.Line) error {
 			proof, cancel := context.WithTimeout(ctx, exclusion.Patience)
 			defer cancel()
 			conn := func(q client.Line) *checkConn {
@@ -47,13 +44,13 @@ func (i Installer) Check(ctx context.Context, table string, lease time.Duration)
 // refuseManyWriters refuses a node of a cluster whose nodes all take writes. What identity does not
 // ask for may serve other clusters too: Spock, and a lock table that is replicated both ways.
 func refuseManyWriters(ctx context.Context, q client.Line, quoted string) error {
-	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select 'it has the extension ' || extname "+
+	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select concat('it has the extension ', extname) "+
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all "+
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, "+
 		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid "+
 		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace "+
 		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname "+
-		"where s.subenabled and c.oid = $1::regclass", quoted)})
+		"where s.subenabled and c.oid = $1::regclass::oid", quoted)})
 	switch {
 	case server.State(err) != "" && !server.Broken(err): // it knows no such things, or does not show them
 		return nil
@@ -72,42 +69,40 @@ type checkConn struct {
 	begun  bool
 }
 
-// begin begins the transaction of a lock.
-func (c *checkConn) begin() sqltext.Script {
+// Begin implements exclusion.Conn. The transaction is that of a lock.
+func (c *checkConn) Begin(ctx context.Context) error {
 	c.begun = true
-	return sqltext.Script{client.Begin, client.Leased(c.lease)}
+	_, err := c.Run(ctx, sqltext.Script{client.Begin, client.Leased(c.lease)})
+	return err
 }
 
 // TryLock implements exclusion.Conn.
 func (c *checkConn) TryLock(ctx context.Context, slot int, clause string, passing bool) (int, bool, error) {
-	var before sqltext.Script
-	if !c.begun {
-		before = c.begin()
-	}
 	if passing {
-		free, err := c.pass(ctx, before, slot, false)
+		free, err := c.pass(ctx, slot, false)
 		if err != nil || !free {
 			return 0, !free && err == nil, err
 		}
-		before = nil
 	}
-	columns, err := c.Run(ctx, append(before,
-		sqltext.With("select slot from "+c.quoted+" where slot = $1 for update "+clause, strconv.Itoa(slot))))
+	columns, err := c.Run(ctx, sqltext.Script{
+		sqltext.With("select slot from "+c.quoted+" where slot = $1 for update "+clause, strconv.Itoa(slot)),
+	})
 	if server.State(err) == server.LockNotAvailable {
 		return 0, true, nil
 	}
 	if err != nil {
 		return 0, false, verdict(err)
 	}
-	return len(columns[len(before)]), false, nil
+	return len(columns[0]), false, nil
 }
 
 // pass tries the turnstile of a slot.
-func (c *checkConn) pass(ctx context.Context, before sqltext.Script, slot int, shared bool) (granted bool, err error) {
+func (c *checkConn) pass(ctx context.Context, slot int, shared bool) (granted bool, err error) {
 	request := dialects.Request{Table: c.table, Ours: true, Shared: shared}
-	columns, err := c.Run(ctx, append(before,
-		sqltext.With("select "+sqltext.Pass(request, sqltext.Trying, "$1")+"::text", strconv.Itoa(slot))))
-	return err == nil && server.IsTrue(columns[len(before)][0]), verdict(err)
+	columns, err := c.Run(ctx, sqltext.Script{
+		sqltext.With("select "+sqltext.Pass(request, sqltext.Trying, "$1")+"::text", strconv.Itoa(slot)),
+	})
+	return err == nil && server.IsTrue(columns[0][0]), verdict(err)
 }
 
 // verdict marks errors that say nothing about the engine.
@@ -121,7 +116,7 @@ func verdict(err error) error {
 // TryShare implements exclusion.Conn. Beside a shared lock an exclusive one is kept out by the
 // turnstile, before it comes to the row.
 func (c *checkConn) TryShare(ctx context.Context, slot int, alone bool) (granted bool, err error) {
-	return c.pass(ctx, c.begin(), slot, !alone)
+	return c.pass(ctx, slot, !alone)
 }
 
 // Rollback implements exclusion.Conn.

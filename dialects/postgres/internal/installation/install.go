@@ -167,7 +167,7 @@ func complete(ctx context.Context, q client.Line, locks string) error {
 // fenced tells whether all that tokens are drawn from is there, in the shape that it has here.
 func (t tables) fenced(ctx context.Context, q client.Line) (bool, error) {
 	return ask(ctx, q, "to_regclass($2) is not null and to_regclass($3) is not null and exists (select from "+
-		"pg_attribute where attrelid = to_regclass($1) and attname = 'server')", t.epochs.name, t.runs.name,
+		"pg_attribute where attrelid = to_regclass($1)::oid and attname = 'server')", t.epochs.name, t.runs.name,
 		t.tokens.name)
 }
 
@@ -213,7 +213,7 @@ func surveyOf(ctx context.Context, q client.Line, table string, edges bool) (s s
 	columns, err := q.Run(ctx, sqltext.Script{
 		{SQL: locktable.CensusSQL(quoted, edges)},
 		sqltext.With("select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
-			"on n.oid = relnamespace where c.oid = $1::regclass", quoted),
+			"on n.oid = relnamespace where c.oid = $1::regclass::oid", quoted),
 	})
 	if err != nil {
 		return s, server.Ours(err, table)

@@ -55,7 +55,7 @@ func (k Keeper) Leader(ctx context.Context, election dialects.Rows) (leader dial
 		columns, err := run(ctx, q, election.Table,
 			sqltext.Silent("begin isolation level read committed"),
 			sqltext.With("select "+sqltext.Pass(office, sqltext.Trying, "$1"), office.Values[0].Text),
-			sqltext.With("select concat_ws(' ', term, (extract(epoch from since) * 1000000)::bigint, identity) from "+
+			sqltext.With("select concat_ws(' ', term, "+microseconds("since")+", identity) from "+
 				election.Table+" where id = $1 and hash = $2 and part = 'record'", election.Number(dialects.Record),
 				election.Hash),
 			sqltext.With("select pg_is_in_recovery()"),

@@ -16,7 +16,9 @@ import (
 )
 
 // microseconds counts those of a time since the Unix epoch. They are exact: extract is numeric.
-func microseconds(time string) string { return "(extract(epoch from " + time + ") * 1000000)::bigint" }
+func microseconds(time string) string {
+	return "(extract(epoch from " + time + ") * 1000000::numeric)::bigint"
+}
 
 // windowSQL is when the window of a time begins.
 func windowSQL(s *sqltext.Statement, marker dialects.Marker, time string) string {

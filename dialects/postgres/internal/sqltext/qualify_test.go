@@ -1,0 +1,25 @@
+package sqltext
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Functions, types and views are called by their schema; nothing else is.
+func TestQualified(t *testing.T) {
+	for text, want := range map[string]string{
+		"select left(name, 2)::text[] from pg_locks l": "select pg_catalog.left(name, 2)::pg_catalog.text[] " +
+			"from pg_catalog.pg_locks l",
+		"select COUNT(*)::int, coalesce(a.b, '0')::bigint": "select pg_catalog.COUNT(*)::int, coalesce(a.b, '0')::bigint",
+		`select "left(" from "pg_mine" where 'f(''x'')' = any($1)`: `select "left(" from "pg_mine" ` +
+			`where 'f(''x'')' = any($1)`,
+		"select pg_catalog.now(), x in (1) from t (a)": "select pg_catalog.now(), x in (1) from t (a)",
+		"savepoint txlock_wait":                        "savepoint txlock_wait",
+	} {
+		require.Equal(t, want, Qualified(text))
+		require.Equal(t, want, Qualified(want))
+	}
+	own := Statement{SQL: "select f()", Work: &Work{}}
+	require.Equal(t, own.SQL, own.Sent())
+}
