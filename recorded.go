@@ -43,14 +43,8 @@ func (r *recorded[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer,
 	return r.slots.queueAndBegin(ctx, wait, of, request)
 }
 
-// record writes or deletes what a key stands for, in the work of a Do. The end of ctx does not end
-// it: the client library may close the connection then, which is also that of the outer Do.
+// record writes or deletes what a key stands for, in the work of a Do.
 func (s *session[Tx]) record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	if err := ctx.Err(); err != nil {
-		return dialects.ClaimState{}, err
-	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	state, err := s.inner.Record(clean, request)
+	state, err := s.inner.Record(ctx, request)
 	return state, s.told(err)
 }

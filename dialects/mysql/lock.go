@@ -127,7 +127,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		request.Claim = request.Claim.Drawn(got.Token)
 		fallthrough
 	case request.Marker != nil:
-		got.Claim, err = records.Record(ctx, at.Link, request)
+		got.Claim, err = records.Record(ctx, at.Link, request, "")
 	}
 	return got, err
 }

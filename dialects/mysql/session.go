@@ -116,12 +116,11 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 // Record implements dialects.Session. Without autocommit, what it writes behind the end of the
 // transaction is committed by nobody.
 func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+	front := ""
 	if request.Marker != nil && request.Marker.Verb == dialects.WriteMarker { // behind work that may have set it
-		if err := s.exec(ctx, "SET autocommit = 0"); err != nil {
-			return dialects.ClaimState{}, server.Lost(err)
-		}
+		front = "SET autocommit = 0"
 	}
-	return records.Record(ctx, s.conn.Link(), request)
+	return records.Record(ctx, s.conn.Link(), request, front)
 }
 
 // Tx implements dialects.Session.

@@ -146,8 +146,10 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
 
-// Record does what dialects.Session promises.
-func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
+// Record does what dialects.Session promises, behind front.
+func Record(ctx context.Context, to client.Link, request dialects.Request, front string) (
+	state dialects.ClaimState, err error,
+) {
 	var write, read string
 	marker := request.Marker
 	switch {
@@ -163,7 +165,7 @@ func Record(ctx context.Context, to client.Link, request dialects.Request) (stat
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	answer, err := to.Ask(clean, write, read)
+	answer, err := to.Ask(clean, front, write, read)
 	switch {
 	case server.Broken(err):
 		return state, server.Lost(err)
