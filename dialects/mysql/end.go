@@ -100,11 +100,12 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	default:
 		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
 	}
-	if server.Number(err) == server.NoSuchSavepoint { // or COMMIT was refused
-		s.destroy()
+	gone := server.Number(err) == server.NoSuchSavepoint // or COMMIT was refused
+	if gone {
 		err = s.exec(ctx, "ROLLBACK")
+		s.destroy()
 	}
-	if err == nil {
+	if err == nil && !gone {
 		err = s.giveNamesBack(ctx)
 	}
 	if err != nil || s.readOnly {
