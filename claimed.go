@@ -33,9 +33,10 @@ const claimText = "claim1"
 
 // String is the claim as a text of letters, digits, "-", "_" and ".", for a cookie, a job's payload
 // or another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
-// claim, which nothing else shows. So nobody makes the text of another's claim from what is known:
-// each guess asks the database, and 2⁶² of them are needed for an even chance. Whoever has the text
-// can use the claim: give it to nobody who may not.
+// claim. Errors, Inspect and logs of txlock do not show it, so nobody makes the text of another's
+// claim from them: an even chance takes 2⁶² guesses, each of which asks the database. Who may read
+// the table of claims, or the statements of all sessions, can. Whoever has the text can use the
+// claim: give it to nobody who may not.
 func (h *Claimed[Tx]) String() string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return strings.Join([]string{

@@ -217,11 +217,14 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
-// under way. In the work of a Do, it is part of that Do's transaction. It is [ErrInsideLock] where
-// Do is.
+// under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
+// Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
 	return o.as(nil).do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
 		marker := *o.key.marker
+		if s, _ := o.mutex.locker.carried(ctx); ctx.Value(running(marker.Hash)) == any(s) {
+			return errors.New("the work of this Once is under way: return an error from it, and there is no marker")
+		}
 		marker.Verb = dialects.ForgetMarker
 		return o.record(ctx, &marker)
 	})

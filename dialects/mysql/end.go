@@ -85,8 +85,8 @@ func (s *session) endLoan() {
 // rollback ends whatever transaction is open and gives the session its settings back. A connection
 // on which that cannot be confirmed is closed. So is one of a server that was read only: it may
 // have the run of the server that its tokens were of, and another has taken over since. And so is
-// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH TABLES
-// WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
+// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH
+// TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
 func (s *session) rollback(ctx context.Context) (err error) {
 	undo := ""
 	if s.loan != nil {
@@ -100,11 +100,12 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	default:
 		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
 	}
-	if server.Number(err) == server.NoSuchSavepoint { // or COMMIT was refused
-		s.destroy()
+	gone := server.Number(err) == server.NoSuchSavepoint // or COMMIT was refused
+	if gone {
 		err = s.exec(ctx, "ROLLBACK")
+		s.destroy()
 	}
-	if err == nil {
+	if err == nil && !gone {
 		err = s.giveNamesBack(ctx)
 	}
 	if err != nil || s.readOnly {

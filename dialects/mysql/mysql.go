@@ -181,8 +181,8 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	return err
 }
 
-// goesOn is an error unless the server is in a transaction. The caller's handle does not know when a
-// statement has ended that: COMMIT as text, one that commits implicitly, as DDL, or a deadlock.
+// goesOn is an error unless the server is in a transaction. The caller's handle does not know when
+// a statement has ended that: COMMIT as text, one that commits implicitly, as DDL, or a deadlock.
 // With autocommit the server would then release each row in the statement that locks it, and keep a
 // marker for good. Without it the lock would begin another transaction, which lacks what the caller
 // did in the first. So the answer does not depend on autocommit.

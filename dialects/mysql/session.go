@@ -90,8 +90,9 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		return got, err
 	}
 	if request.Marker != nil {
-		request.Marker.Verb = dialects.WriteMarker
-		if s.written, err = records.MarkSQL(request.Table, *request.Marker); err != nil {
+		marker := *request.Marker
+		marker.Verb = dialects.WriteMarker
+		if s.written, err = records.MarkSQL(request.Table, marker); err != nil {
 			return got, err
 		}
 	}

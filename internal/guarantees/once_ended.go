@@ -72,6 +72,9 @@ func OnceSelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			return nil
 		}))
 		unmarked(ran, err, "DoTx in the work in a Do")
+		ran, err = o.Do(background, func(ctx context.Context, _ Tx) error { return o.Forget(ctx) })
+		unmarked(ran, err, "Forget in the work")
+		require.ErrorContains(t, err, "under way")
 		for _, want := range []bool{true, false} {
 			ran, err := o.Do(background, idle[Tx])
 			require.NoError(t, err)

@@ -272,8 +272,10 @@ func endedInside[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	for name, end := range ends {
 		once := f.Locks.Once(f.OnceKey("ended", "once:"))
 		for verb, call := range map[string]func(tx Tx) error{
-			"LockTx":         func(tx Tx) error { return f.Locks.Mutex(f.Key("ended")).LockTx(background, tx) },
-			"TryLockTx":      func(tx Tx) error { return f.Locks.Mutex(f.Key("ended"), f.Key("b")).TryLockTx(background, tx) },
+			"LockTx": func(tx Tx) error { return f.Locks.Mutex(f.Key("ended")).LockTx(background, tx) },
+			"TryLockTx": func(tx Tx) error {
+				return f.Locks.Mutex(f.Key("ended"), f.Key("b")).TryLockTx(background, tx)
+			},
 			"LockTx of rows": func(tx Tx) error { return f.Locks.Rows(table, "id", 1).LockTx(background, tx) },
 			"DoTx":           func(tx Tx) error { _, err := once.DoTx(background, tx); return err },
 			"claim":          func(tx Tx) error { return held.LockTx(background, tx) },

@@ -14,8 +14,8 @@ import (
 
 // Conn is a connection on which Prove tries to lock slots.
 type Conn interface {
-	// Begin begins a transaction. With its answer the server has a session for it: where a pooler is
-	// in between, it may have none to give.
+	// Begin begins a transaction. With its answer the server has a session for it: a pooler in
+	// between may have none to give.
 	Begin(ctx context.Context) error
 	// TryLock locks a slot in that transaction, with NOWAIT or with SKIP LOCKED. Refused
 	// is true when the server answered with exactly the error for a row that another session
