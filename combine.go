@@ -375,9 +375,9 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out]) {
 
 // do tells besides its error whether one order may be to blame for it.
 func (c *Combined[Tx, In, Out]) do(b *batch[In, Out], m *Mutex[Tx]) (err error, halve bool) {
-	begun, miscounted := false, false
+	var begun, miscounted bool // in the last attempt
 	var failed error
-	err = m.do(b.ctx, combineVerb, false, func(ctx context.Context, tx Tx) error {
+	work := func(ctx context.Context, tx Tx) error {
 		begun = true
 		c.mu.Lock()
 		c.turn(b, bound)
@@ -394,6 +394,11 @@ func (c *Combined[Tx, In, Out]) do(b *batch[In, Out], m *Mutex[Tx]) (err error, 
 			b.orders[i].result = results[i]
 		}
 		return err
+	}
+	panicked := b.err
+	err = m.retry(b.ctx, func(m *Mutex[Tx]) error {
+		begun, failed, b.err = false, nil, panicked
+		return m.attemptDo(b.ctx, combineVerb, false, work)
 	})
 	if begun {
 		lost := errors.Is(err, ErrLost) && !errors.Is(failed, ErrLost)
