@@ -139,7 +139,8 @@ func TestOnceTellsOfTheCommit(t *testing.T) {
 				f := testbed.NewFixture(t, e, testbed.SQLOnPool(o.Name, o.Open, onPostgres))
 				table := f.MakeTable(t, "id int")
 				divides := table + "_divides"
-				f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN 1 / 0; END'")
+				f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS "+
+					"'BEGIN RETURN 1 / 0; END'")
 				t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+divides+" CASCADE") })
 				f.AsAdmin(t, "CREATE CONSTRAINT TRIGGER divides AFTER INSERT ON "+table+
 					" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+divides+"()")
