@@ -57,7 +57,8 @@ func (f fence) here() string { return " where " + f.serverOf("run") + sameServer
 func (f fence) token(tokens int) sqltext.Statement {
 	next := "nextval(" + sqltext.Literal(f.sequence) + ")"
 	if tokens == 1 {
-		return sqltext.Statement{SQL: "select concat(epoch, ' ', " + next + " - start) from " + f.runs + " run" + f.here()}
+		one := "select concat(epoch, ' ', " + next + " - start) from " + f.runs + " run" + f.here()
+		return sqltext.Statement{SQL: one}
 	}
 	return sqltext.With("select concat(epoch, ' ', min(count) - start) from "+f.runs+" run, (select "+next+
 		" count from generate_series(1, $1::int)) counts"+f.here()+" group by epoch, start", strconv.Itoa(tokens))

@@ -175,8 +175,9 @@ func (q querier) explainDeadlock(ctx context.Context, failed error) error {
 	if detail == "" {
 		return failed
 	}
-	ask := sqltext.With("select concat(pid, ' is ', application_name) from pg_stat_activity where pid <> pg_backend_pid() "+
-		"and pid = any(array(select m[1]::int from regexp_matches($1, ' ([0-9]+)[.]', 'g') m))", detail)
+	ask := sqltext.With("select concat(pid, ' is ', application_name) from pg_stat_activity where "+
+		"pid <> pg_backend_pid() and "+
+		"pid = any(array(select m[1]::int from regexp_matches($1, ' ([0-9]+)[.]', 'g') m))", detail)
 	deadlock := dialects.DeadlockError{Err: failed, Told: strings.ReplaceAll(detail, "\n", " ")}
 	if columns, err := q.Run(ctx, sqltext.Script{ask}); err == nil && len(columns[0]) > 0 {
 		deadlock.Told += " " + strings.Join(columns[0], ", ")

@@ -359,6 +359,9 @@ func TestPostgresConnectionString(t *testing.T) {
 		finding := find(t, s.examine(t), "statement-timeout")
 		require.Contains(t, finding.Found, "set by the connection string")
 		require.Equal(t, "remove statement_timeout from the connection string and from PGOPTIONS", finding.Fix.Text)
+		s.dsn = s.address(t, s.name, s.name, "client_encoding", "LATIN1")
+		require.Equal(t, "remove client_encoding from the connection string and from PGOPTIONS",
+			find(t, s.examine(t), "client-encoding").Fix.Text)
 	})
 }
 
