@@ -75,7 +75,7 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 		if ran := len(g.Affected); ran < len(list) {
 			affected, err = g.inner.Exec(ctx, list[ran:])
 			var of *dialects.StatementError
-			if errors.As(err, &of) {
+			if errors.As(err, &of) && of.Number > 0 { // else it is of what comes behind the statements
 				of.Number += ran
 			}
 			affected = append(g.Affected, affected...)

@@ -243,7 +243,7 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 // statements add nothing to the table.
 var ownMarks = []string{
 	"pg_advisory_xact_lock", "do $txlock$", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
-	"select epoch || ' ' || nextval(", "-- txlock ping", "txlock.idle",
+	"concat(epoch, ' ', ", "set_config('idle_in_transaction_session_timeout", "-- txlock ping", "txlock.idle",
 }
 
 // statementOf returns the statement that a session runs or ran last, unless it is txlock's own.

@@ -321,7 +321,7 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 		}
 		some, err := s.execTogether(ctx, trip)
 		var of *dialects.StatementError
-		if errors.As(err, &of) {
+		if errors.As(err, &of) && of.Number > 0 { // else it is of what comes behind them
 			of.Number += len(affected)
 		}
 		if err != nil {

@@ -56,6 +56,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		config.ConnConfig.RuntimeParams["application_name"] = "txlock"
 	}
 	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // else it is that of the database
+	config.ConnConfig.RuntimeParams["standard_conforming_strings"] = "on"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)

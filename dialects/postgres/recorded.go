@@ -12,7 +12,8 @@ import (
 func markStatement(table string, marker dialects.Marker) (sqltext.Statement, error) {
 	marker.Verb = dialects.WriteMarker
 	mark, err := records.MarkSQL(table, marker)
-	mark.SQL = "with marked as (" + mark.SQL + ") select " + failSQL(done) + " where not exists (select from marked)"
+	mark.SQL = "with marked as (" + mark.SQL + ") select case when not exists (select from marked) then " +
+		failSQL(done) + " end"
 	return mark, err
 }
 

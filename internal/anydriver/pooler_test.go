@@ -124,3 +124,36 @@ func busy(t *testing.T, dsn string) {
 		require.NoError(t, db.Close())
 	})
 }
+
+// A COMMIT that the server refuses is the error of a Once as well, also where that error is the one
+// that txlock itself provokes in another transaction.
+func TestOnceTellsOfTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		for _, o := range Postgres {
+			t.Run(e.Name+"/"+o.Name, func(t *testing.T) {
+				t.Parallel()
+				f := testbed.NewFixture(t, e, testbed.SQLOnPool(o.Name, o.Open, onPostgres))
+				table := f.MakeTable(t, "id int")
+				divides := table + "_divides"
+				f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS "+
+					"'BEGIN RETURN 1 / 0; END'")
+				t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+divides+" CASCADE") })
+				f.AsAdmin(t, "CREATE CONSTRAINT TRIGGER divides AFTER INSERT ON "+table+
+					" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+divides+"()")
+				once := f.Locks.Once(f.Key("once"))
+				_, err := once.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+					return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+				})
+				require.ErrorContains(t, err, "division by zero")
+				require.NotErrorIs(t, err, txlock.ErrLost)
+				_, done, err := once.Done(background)
+				require.NoError(t, err)
+				require.False(t, done)
+			})
+		}
+	}
+}

@@ -59,7 +59,28 @@ func TestEncodings(t *testing.T) {
 				speaksUTF8(t, testbed.PostgresSQL[0], dsn+"&client_encoding=UTF8", name)
 			})
 		}
+		t.Run("spelled", func(t *testing.T) { spelledSettings(t, e, "client_encoding=UNICODE") })
 	})
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		e := testbed.PgBouncer(t) // it sends back what the client wrote
+		for _, settings := range []string{
+			"client_encoding=utf8", "client_encoding=utf-8", "client_encoding=Utf_8&standard_conforming_strings=ON",
+			"standard_conforming_strings=true", "standard_conforming_strings=1",
+		} {
+			t.Run(settings, func(t *testing.T) { spelledSettings(t, e, settings) })
+		}
+	})
+}
+
+// spelledSettings shows that another spelling of a setting that serves does.
+func spelledSettings(t *testing.T, e *testbed.Engine, settings string) {
+	t.Parallel()
+	dsn := databaseIn(t, e, "UTF8") + "&" + settings
+	speaksUTF8(t, testbed.PgxOnPool(""), dsn, "Jörg")
+	for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
+		speaksUTF8(t, c, dsn, "Jörg")
+	}
 }
 
 // speaksUTF8 shows that a name comes back as it was.
@@ -125,12 +146,13 @@ func refusesSettings[Tx any](t *testing.T, c testbed.Client[Tx], dsn, setting st
 	}
 }
 
-// So does standard_conforming_strings = off.
+// So it is with standard_conforming_strings = off.
 func TestConformingStrings(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		const setting = "standard_conforming_strings"
 		dsn := databaseIn(t, e, "UTF8") + "&" + setting + "=off"
+		speaksUTF8(t, testbed.PgxOpened(), dsn, "Jörg")
 		for _, c := range testbed.PostgresPgx[:2] {
 			t.Run(c.Name, func(t *testing.T) { refusesSettings(t, c, dsn, setting) })
 		}

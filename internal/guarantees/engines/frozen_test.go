@@ -52,7 +52,7 @@ func stopsInInstall[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		testbed.Receive(t, stopped)
 		return begun
 	}
-	install := map[bool]string{true: "select pg_advisory_xact_lock", false: "GET_LOCK"}[e.Postgres]
+	install := map[bool]string{true: "select pg_catalog.pg_advisory_xact_lock", false: "GET_LOCK"}[e.Postgres]
 	begun := stop(install, func(l installer) error { return l.Install(background) })
 	require.NoError(t, f.Locks.Install(background))
 	require.Greater(t, time.Since(begun), lease/2, "the other was not stopped in the middle")

@@ -23,8 +23,9 @@ import (
 )
 
 // hostileSQL makes, in the schema public, what fits a call of the library's better than what is in
-// pg_catalog, or as well: functions of each name that it calls, operators for all pairs of types for
-// which pg_catalog has none, types and views. Whatever runs leaves a trace that no rollback undoes.
+// pg_catalog, or as well: functions of each name that it calls, operators for all pairs of types
+// for which pg_catalog has none, types and views. Whatever runs leaves a trace that no rollback
+// undoes.
 const hostileSQL = `
 CREATE SEQUENCE public.traps;
 CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE sql AS $$ SELECT pg_catalog.nextval('public.traps') > 0 $$;
@@ -69,8 +70,8 @@ BEGIN
 	END LOOP;
 END $$`
 
-// The library runs nothing that somebody else has made, whoever may create in the search_path. Where
-// pg_catalog is not the first schema in that, it sends nothing more than it takes to see that.
+// The library runs nothing that somebody else has made, whoever may create in the search_path.
+// Where pg_catalog is not the first schema in that, it sends no more than it takes to see that.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
@@ -113,7 +114,9 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.False(t, trapped())
 	log.qualified(t)
 
-	refusesSettings(t, c, dsn+"&search_path=public,pg_catalog", "search_path")
+	run(`CREATE SCHEMA "of locks"`)
+	refusesSettings(t, c, dsn+"&search_path="+url.PathEscape(`"of locks",public,pg_catalog`),
+		"search_path = of locks,public,pg_catalog, ")
 	require.False(t, trapped())
 }
 

@@ -19,7 +19,7 @@ import (
 // left on, each lock would end with the statement that takes it.
 func TestSettingsOfWork(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL[2:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		const settings = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit + 0, @@wait_timeout, " +
+		const settings = "SELECT CONCAT_WS(' ', @@autocommit + 0, @@wait_timeout, " +
 			"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation, @@transaction_read_only + 0 */ " +
 			"/*M! @@tx_isolation, @@tx_read_only + 0 */)"
 		read := func(change string) (found string) {

@@ -85,8 +85,8 @@ func unchangedSettings(t *testing.T, pooler *servers.Server) {
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
 		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM pg_settings WHERE source = 'session' AND "+
-			"name IN ('idle_in_transaction_session_timeout', "+
-			"'client_connection_check_interval', 'lock_timeout', 'tcp_user_timeout') "+
+			"name IN ('idle_in_transaction_session_timeout', 'client_connection_check_interval', "+
+			"'lock_timeout', 'tcp_user_timeout', 'default_transaction_read_only') "+
 			"AND setting <> reset_val").Scan(&changed))
 		require.Zero(t, changed)
 	}

@@ -31,7 +31,7 @@ const (
 // postgresServer is a server under examination.
 type postgresServer struct {
 	config        *pgxpool.Config
-	conn          *pgx.Conn
+	conn          postgresConn
 	table, quoted string // as the user spells it; as SQL
 	schema        string // where the table is, or would be created; quoted; "" if there is none
 	version       int    // server_version_num
@@ -106,23 +106,40 @@ func (p *postgresServer) checks() []check {
 }
 
 // connect opens a connection that prepares nothing, because a pooler may be in between.
-func (p *postgresServer) connect(ctx context.Context) (*pgx.Conn, error) {
+func (p *postgresServer) connect(ctx context.Context) (postgresConn, error) {
 	config := p.config.ConnConfig.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	conn, err := pgx.ConnectConfig(ctx, config)
+	opened, err := pgx.ConnectConfig(ctx, config)
+	conn := postgresConn{opened}
 	for _, needed := range needed {
 		if err != nil {
-			return nil, err
+			return conn, err
 		}
-		if value := conn.PgConn().ParameterStatus(needed.name); value != needed.value && value != "" {
+		value := conn.PgConn().ParameterStatus(needed.name)
+		if identifier.Needed(needed.name, value) != "" {
 			p.unfit[needed.name] = value
+		}
+		if value != needed.value && value != "" {
 			_, err = conn.Exec(ctx, "SET "+needed.name+" = '"+needed.value+"'") // else pgx sends nothing more
 		}
 	}
 	return conn, err
 }
 
-func closeConn(ctx context.Context, conn *pgx.Conn) {
+// postgresConn sends the doctor's texts.
+type postgresConn struct{ *pgx.Conn }
+
+// Query is that of pgx, with qualified names.
+func (c postgresConn) Query(ctx context.Context, text string, args ...any) (pgx.Rows, error) {
+	return c.Conn.Query(ctx, identifier.Qualified(text), args...)
+}
+
+// QueryRow is that of pgx, with qualified names.
+func (c postgresConn) QueryRow(ctx context.Context, text string, args ...any) pgx.Row {
+	return c.Conn.QueryRow(ctx, identifier.Qualified(text), args...)
+}
+
+func closeConn(ctx context.Context, conn postgresConn) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(brief)

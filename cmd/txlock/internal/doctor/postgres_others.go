@@ -10,10 +10,10 @@ import (
 // lookAtOtherRoles looks for the settings of other roles that may lock, and that end a lock or a
 // wait: programs often have another role than who asks the doctor.
 func (p *postgresServer) lookAtOtherRoles(ctx context.Context) ([]Finding, error) {
-	const query = `SELECT quote_ident(r.rolname), s.setdatabase <> 0, split_part(c, '=', 1), split_part(c, '=', 2)
+	const query = `SELECT quote_ident(r.rolname), s.setdatabase <> '0', split_part(c, '=', 1), split_part(c, '=', 2)
 		FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) c
 		WHERE r.rolname <> session_user AND r.rolcanlogin
-		AND (s.setdatabase = 0 OR s.setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		AND (s.setdatabase = '0' OR s.setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database()))
 		AND has_any_column_privilege(r.oid, ` + object + `, 'UPDATE')
 		AND split_part(c, '=', 1) = ANY($3) AND split_part(c, '=', 2) !~ '^0+[a-z ]*$' ORDER BY 1, 3, 2`
 	whys := map[string]string{}

@@ -120,7 +120,7 @@ func (p *postgresServer) lookAtConnections(ctx context.Context) ([]Finding, erro
 	const query = `SELECT current_setting('max_connections')::int,
 		current_setting('superuser_reserved_connections')::int +
 			coalesce(current_setting('reserved_connections', true)::int, 0),
-		(SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database WHERE datid <> 0),
+		(SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database WHERE datid <> '0'),
 		r.rolconnlimit, (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid),
 		d.datconnlimit, coalesce(pg_stat_get_db_numbackends(d.oid), 0)
 		FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`

@@ -64,11 +64,15 @@ func (p *postgresServer) read(ctx context.Context) (map[string]setting, error) {
 func (p *postgresServer) set(name, value string) Fix {
 	switch p.settings[name].source {
 	case "client":
-		return advice("remove " + name + " from the connection string and from PGOPTIONS")
+		return removal(name)
 	case "database user":
 		return statements(fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = %s", p.role, p.database, name, value))
 	}
 	return statements(fmt.Sprintf("ALTER ROLE %s SET %s = %s", p.role, name, value))
+}
+
+func removal(name string) Fix {
+	return advice("remove " + name + " from the connection string and from PGOPTIONS")
 }
 
 // needed are the settings without which txlock refuses a connection.
@@ -79,9 +83,12 @@ func (p *postgresServer) lookAtSession(context.Context) (findings []Finding, err
 		finding := Finding{Check: kebab(needed.name), Severity: OK, Found: needed.name + " = " + needed.value}
 		if value, unfit := p.unfit[needed.name]; unfit {
 			finding.Severity, finding.Found = Failure, needed.name+" = "+value
-			finding.Why = "every call on such a connection is an error; postgres.Open asks for UTF8 itself"
+			finding.Why = "every call on such a connection is an error; postgres.Open asks for what serves"
 			finding.Fix = statements(fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", p.role, p.database,
 				needed.name, needed.value))
+			if p.config.ConnConfig.RuntimeParams[needed.name] != "" {
+				finding.Fix = removal(needed.name)
+			}
 		}
 		findings = append(findings, finding)
 	}

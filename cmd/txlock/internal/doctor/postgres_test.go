@@ -112,12 +112,12 @@ func postgresFaults() []fault {
 		},
 		{
 			name: "client_encoding", breaks: []string{"ALTER ROLE %s SET client_encoding = 'LATIN1'"},
-			want: []string{"client-encoding: failure", "row-locking: failure"}, found: "client_encoding = LATIN1",
+			want: []string{"client-encoding: failure", "row-locking: warning"}, found: "client_encoding = LATIN1",
 		},
 		{
 			name:   "standard_conforming_strings",
 			breaks: []string{"ALTER DATABASE %s SET standard_conforming_strings = off"},
-			want:   []string{"standard-conforming-strings: failure", "row-locking: failure"},
+			want:   []string{"standard-conforming-strings: failure", "row-locking: warning"},
 			found:  "standard_conforming_strings = off",
 		},
 		{
@@ -359,6 +359,9 @@ func TestPostgresConnectionString(t *testing.T) {
 		finding := find(t, s.examine(t), "statement-timeout")
 		require.Contains(t, finding.Found, "set by the connection string")
 		require.Equal(t, "remove statement_timeout from the connection string and from PGOPTIONS", finding.Fix.Text)
+		s.dsn = s.address(t, s.name, s.name, "client_encoding", "LATIN1")
+		require.Equal(t, "remove client_encoding from the connection string and from PGOPTIONS",
+			find(t, s.examine(t), "client-encoding").Fix.Text)
 	})
 }
 
@@ -384,7 +387,7 @@ func TestStandby(t *testing.T) {
 
 	findings, err := doctor.Postgres(background, standby.DSN, "txlock_slots")
 	require.NoError(t, err)
-	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: failure"}),
+	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: warning"}),
 		ailing(findings))
 	require.Contains(t, find(t, findings, "read-only").Found, "standby")
 

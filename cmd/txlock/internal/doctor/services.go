@@ -66,8 +66,8 @@ func signOfHost(host string) string {
 
 // signsSQL returns those of some signs that a server has which speaks PostgreSQL.
 const signsSQL = `select sign from unnest($1::text[]) sign where sign in (
-	select 'function ' || proname from pg_proc union all select 'role ' || rolname from pg_roles
-	union all select 'database ' || datname from pg_database)
+	select concat('function ', proname) from pg_proc union all select concat('role ', rolname) from pg_roles
+	union all select concat('database ', datname) from pg_database)
 or starts_with(sign, 'setting ') and current_setting(substr(sign, length('setting ') + 1), true) is not null`
 
 func (p *postgresServer) lookAtService(ctx context.Context) ([]Finding, error) {

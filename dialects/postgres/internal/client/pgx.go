@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/protocol"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // pgxConn is the channel of a pgx connection.
@@ -47,14 +48,8 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 
 // unfit is an error where a setting does not serve, as far as the server has told.
 func unfit(conn *pgx.Conn) error {
-	for _, e := range [...]server.UnfitError{
-		{Setting: "client_encoding", Needed: "UTF8"}, {Setting: "standard_conforming_strings", Needed: "on"},
-	} {
-		if e.Value = conn.PgConn().ParameterStatus(e.Setting); e.Value != e.Needed && e.Value != "" {
-			return e
-		}
-	}
-	return nil
+	return cmp.Or(server.Unfit("client_encoding", conn.PgConn().ParameterStatus("client_encoding")),
+		server.Unfit("standard_conforming_strings", conn.PgConn().ParameterStatus("standard_conforming_strings")))
 }
 
 // lineTo runs scripts on a connection that was just taken from its pool. The socket tells whether
@@ -127,7 +122,7 @@ func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Sta
 }
 
 func (c *pgxConn) Exec(ctx context.Context, statements string) error {
-	statements = sqltext.Qualified(statements)
+	statements = identifier.Qualified(statements)
 	return c.use(func() (err error) {
 		if c.past.Serves() {
 			return c.past.Exec(ctx, statements)

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // plainConn is the channel of a connection of any driver for PostgreSQL. Of the driver it asks
@@ -252,7 +253,7 @@ func (l *plainConn) oneByOne(ctx context.Context, s sqltext.Script) (columns [][
 }
 
 func (l *plainConn) Exec(ctx context.Context, statements string) error {
-	statements = sqltext.Qualified(statements)
+	statements = identifier.Qualified(statements)
 	err := l.hold(ctx, func(ctx context.Context) error {
 		_, err := l.own.ExecContext(ctx, statements)
 		return err

@@ -1,6 +1,9 @@
 package client
 
-import "github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+import (
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
+)
 
 // BeginSQL begins a transaction of the library's.
 const BeginSQL = "begin isolation level read committed read write"
@@ -33,4 +36,4 @@ func ending(mark string, behind []sqltext.Statement) sqltext.Script {
 
 // commitSQL is the proof and COMMIT as one simple query. It takes the server some 30 µs longer than
 // a statement that was prepared.
-func commitSQL(mark string) string { return sqltext.Qualified(proofOf("'"+mark+"'")) + "; commit" }
+func commitSQL(mark string) string { return identifier.Qualified(proofOf("'"+mark+"'")) + "; commit" }

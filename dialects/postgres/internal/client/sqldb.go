@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -177,7 +178,7 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx) (bool, error) {
 		}
 		return false, err
 	}
-	_, err := tx.ExecContext(clean, sqltext.Qualified("select 1; select concat('txlock')::int"))
+	_, err := tx.ExecContext(clean, identifier.Qualified("select 1; select concat('txlock')::int"))
 	blind := server.State(err) == server.InvalidText
 	for _, undo := range []sqltext.Statement{UndoWait, ReleaseWait} {
 		if _, undone := tx.ExecContext(clean, undo.SQL); undone != nil {

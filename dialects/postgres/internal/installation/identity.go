@@ -3,6 +3,7 @@ package installation
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"github.com/txlock/txlock/dialects"
@@ -23,11 +24,9 @@ import (
 var identity = sqltext.Statement{
 	SQL: "select concat('it has the extension ', extname) from pg_extension " +
 		"where extname operator(pg_catalog.=) any(array['pgactive', 'bdr']::name[]) " +
-		"union all select concat_ws(' ', 'set', name, value, needed) from (values " +
-		"('client_encoding', current_setting('client_encoding'), 'UTF8'), " +
-		"('standard_conforming_strings', current_setting('standard_conforming_strings'), 'on'), " +
-		"('search_path', regexp_replace(array_to_string(current_schemas(true), ','), '^pg_temp[^,]*,', ''), 'pg_catalog')" +
-		") settings (name, value, needed) where not starts_with(concat(value, ','), concat(needed, ','))",
+		"union all select concat('client_encoding=', current_setting('client_encoding')) " +
+		"union all select concat('standard_conforming_strings=', current_setting('standard_conforming_strings')) " +
+		"union all select concat('search_path=', array_to_string(current_schemas(true), ','))",
 }
 
 // Identity is what is known of the servers of a pool, and its sessions, which are all alike.
@@ -44,11 +43,13 @@ func (i *Identity) Ask(ctx context.Context, q client.Line) error {
 		return err
 	}
 	for _, reason := range columns[0] {
-		var unfit server.UnfitError
-		if n, _ := fmt.Sscanf(reason, "set %s %s %s", &unfit.Setting, &unfit.Value, &unfit.Needed); n == 3 {
-			return unfit
+		setting, value, is := strings.Cut(reason, "=")
+		if !is {
+			return manyWriters(reason)
 		}
-		return manyWriters(reason)
+		if err := server.Unfit(setting, value); err != nil {
+			return err
+		}
 	}
 	i.known.Store(true)
 	return nil

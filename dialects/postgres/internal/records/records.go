@@ -48,7 +48,8 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	}
 	kind, count := kinds[of.Kind], strconv.Itoa(n)
 	table = beside(kind.table)
-	parts, own := kind.parts+" with ordinality parts (part, place)", "own.hash = $1 and own."+kind.column+" = parts.part"
+	parts := kind.parts + " with ordinality parts (part, place)"
+	own := "own.hash = $1 and own." + kind.column + " = parts.part"
 	find := sqltext.With("select id::text from "+parts+" join "+table+" own on "+own+" order by place", of.Hash, count)
 	insert := func(id, first string) sqltext.Script {
 		return sqltext.Script{

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -66,12 +67,20 @@ type UnfitError struct{ Setting, Value, Needed string }
 
 // Error says what to do.
 func (e UnfitError) Error() string {
-	return fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: its pool asks for it "+
-		"in the connection string, or the role has it", e.Setting, e.Value, e.Needed)
+	return fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: its pool asks "+
+		"for it in the connection string, or the role has it", e.Setting, e.Value, e.Needed)
 }
 
 // SafeToRetry is asked by pgconn.SafeToRetry: the session lives on.
 func (e UnfitError) SafeToRetry() bool { return true }
+
+// Unfit is an UnfitError where the value of a setting does not serve.
+func Unfit(setting, value string) error {
+	if needed := identifier.Needed(setting, value); needed != "" {
+		return UnfitError{setting, value, needed}
+	}
+	return nil
+}
 
 // fatal are classes of SQLSTATEs behind which the server ends the session, and single ones.
 var fatal = []string{

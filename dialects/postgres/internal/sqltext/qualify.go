@@ -1,58 +1,37 @@
 package sqltext
 
 import (
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+
+	"github.com/txlock/txlock/internal/identifier"
 )
 
-// Sent is the text of a statement as the server gets it: see [Qualified]. The caller's own is as it
-// is.
+// Sent is the text of a statement as the server gets it: see [identifier.Qualified]. The caller's
+// own is as it is. So is one that names nothing of the server's: a savepoint, of which there is
+// one for each number.
 func (s Statement) Sent() string {
-	if s.Work != nil {
+	if s.Work != nil || !strings.ContainsAny(s.SQL, "(:") && !strings.Contains(s.SQL, "pg_") {
 		return s.SQL
 	}
 	if text, known := sent.Load(s.SQL); known {
 		return text.(string)
 	}
-	text := Qualified(s.SQL)
+	if kept.Add(1) > maxSent {
+		kept.Store(0)
+		sent.Clear()
+	}
+	text := identifier.Qualified(s.SQL)
 	sent.Store(s.SQL, text)
 	return text
 }
 
-// sent keeps what Sent returns. Texts are few; see Script.
-var sent sync.Map
-
-// Qualified is a text of the library's in which each function, type and view of the server's is
-// that of pg_catalog. Anybody who may create in the search_path could make another one whose
-// parameters fit better, and have it run with the rights of whoever locks. Operators are left: their
-// operands have just the types of pg_catalog's, which come first. See [UnfitError] of server for a
-// search_path in which they do not.
-//
-// A function has its parenthesis right behind it; anything else has a space in between.
-func Qualified(text string) string {
-	return words.ReplaceAllStringFunc(text, func(word string) string {
-		name, calls := strings.CutSuffix(word, "(")
-		name, cast := strings.CutPrefix(name, "::")
-		switch {
-		case strings.ContainsAny(name, `'".`), slices.Contains(grammar, strings.ToLower(name)):
-		case cast:
-			return "::pg_catalog." + name
-		case calls, strings.HasPrefix(name, "pg_"):
-			return "pg_catalog." + word
-		}
-		return word
-	})
-}
+// maxSent bounds the texts that are kept. A program has some for each of its tables, and for each
+// number of values.
+const maxSent = 1000
 
 var (
-	// words are literals, quoted names, casts, and names.
-	words = regexp.MustCompile(`'[^']*'|"[^"]*"|::[a-z_0-9]+|[A-Za-z_$][\w$.]*\(?`)
-
-	// grammar are the words of the language that look like a function, or a type.
-	grammar = []string{
-		"coalesce", "nullif", "greatest", "least", "extract", "any", "array", "exists", "row", "operator",
-		"int", "bigint", "boolean", "interval", "pg_catalog",
-	}
+	sent sync.Map     // what Sent returns
+	kept atomic.Int32 // how many of them there are, or a few more
 )

@@ -1,25 +1,27 @@
 package sqltext
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Functions, types and views are called by their schema; nothing else is.
-func TestQualified(t *testing.T) {
-	for text, want := range map[string]string{
-		"select left(name, 2)::text[] from pg_locks l": "select pg_catalog.left(name, 2)::pg_catalog.text[] " +
-			"from pg_catalog.pg_locks l",
-		"select COUNT(*)::int, coalesce(a.b, '0')::bigint": "select pg_catalog.COUNT(*)::int, coalesce(a.b, '0')::bigint",
-		`select "left(" from "pg_mine" where 'f(''x'')' = any($1)`: `select "left(" from "pg_mine" ` +
-			`where 'f(''x'')' = any($1)`,
-		"select pg_catalog.now(), x in (1) from t (a)": "select pg_catalog.now(), x in (1) from t (a)",
-		"savepoint txlock_wait":                        "savepoint txlock_wait",
-	} {
-		require.Equal(t, want, Qualified(text))
-		require.Equal(t, want, Qualified(want))
-	}
+// The library's own texts are qualified, and the caller's are not. No more than some are kept.
+func TestSent(t *testing.T) {
 	own := Statement{SQL: "select f()", Work: &Work{}}
 	require.Equal(t, own.SQL, own.Sent())
+	for i := range 10_000 {
+		savepoint := Silent(fmt.Sprintf("savepoint txlock_%d", i))
+		require.Equal(t, savepoint.SQL, savepoint.Sent())
+		_, known := sent.Load(savepoint.SQL)
+		require.False(t, known)
+		of := With(fmt.Sprintf("select f(%d)", i))
+		for range 2 {
+			require.Equal(t, fmt.Sprintf("select pg_catalog.f(%d)", i), of.Sent())
+		}
+	}
+	texts := 0
+	sent.Range(func(any, any) bool { texts++; return true })
+	require.LessOrEqual(t, texts, maxSent)
 }

@@ -1,0 +1,39 @@
+package doctor_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The doctor runs nothing that somebody has made in the schema public, where it fits better than
+// what is in pg_catalog: whoever asks the doctor may be an administrator.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e, "CREATE SCHEMA tenant", "CREATE TABLE tenant.txlock_slots (slot int)",
+			"CREATE FUNCTION tenant.fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+			"CREATE TRIGGER fires BEFORE UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION tenant.fires()",
+			"CREATE INDEX more ON txlock_slots (slots)", "ALTER ROLE %s SET lock_timeout = '1h'",
+			"CREATE SEQUENCE traps", "GRANT ALL ON SEQUENCE traps TO PUBLIC")
+		want := s.examine(t)
+		for _, function := range []string{
+			"quote_ident(name) RETURNS text", "quote_literal(name) RETURNS text",
+			"replace(name, text, text) RETURNS text", "format(text, name, name) RETURNS text",
+			"format(text, name, name, name) RETURNS text",
+			"concat(text, name) RETURNS text", "named(name, name) RETURNS text",
+			"compares(oid, int) RETURNS boolean",
+		} {
+			s.execute(t, "CREATE FUNCTION public."+function+
+				" LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('public.traps'); RETURN NULL; END $$")
+		}
+		s.execute(t, "CREATE OPERATOR public.|| (leftarg = name, rightarg = name, function = public.named)",
+			"CREATE OPERATOR public.= (leftarg = oid, rightarg = int, function = public.compares)",
+			"CREATE OPERATOR public.<> (leftarg = oid, rightarg = int, function = public.compares)")
+		findings := s.examine(t)
+		var trapped bool
+		require.NoError(t, s.admin.QueryRow("SELECT is_called FROM public.traps").Scan(&trapped))
+		require.False(t, trapped)
+		require.Equal(t, ailing(want), ailing(findings))
+	})
+}
