@@ -180,7 +180,7 @@ func (s *session[Tx]) lose(reason error) bool {
 // context the client library closes the connection under a statement of the work.
 func (s *session[Tx]) asLoss(reason error) error {
 	if s.ctx != nil && s.ctx.Err() != nil {
-		return fmt.Errorf("the session has ended with its context: %w", s.ctx.Err())
+		return fmt.Errorf("the session has ended with its context: %w (%v)", s.ctx.Err(), reason)
 	}
 	return asLost(reason)
 }

@@ -95,10 +95,10 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	switch {
 	case s.conn.Owned != nil:
 		err = s.end(ctx, undo, "ROLLBACK")
-	case !s.work || undo != "": // nothing of what was written is left
-		err = s.end(ctx, undo, "SET "+commits+s.restoredSQL())
-	default:
-		err = s.end(ctx, "ROLLBACK", "SET "+s.restoredSQL())
+	case !s.work: // and nothing was written
+		err = s.end(ctx, "SET "+commits+s.restoredSQL())
+	default: // work may have set a savepoint of that name
+		err = s.end(ctx, undo, "ROLLBACK", "SET "+s.restoredSQL())
 	}
 	gone := server.Number(err) == server.NoSuchSavepoint // or COMMIT was refused
 	if gone {

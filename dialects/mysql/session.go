@@ -22,16 +22,16 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	records    bool         // what becomes of a marker, or a claim, travels with its lock
-	work       bool         // of the caller's runs in the session
-	written    string       // what is committed behind the proof: a marker
-	loan       *client.Loan // its transaction; nil before the lock
-	changed    bool         // on a caller's pool: its settings have changed, or may have
-	thread     uint64       // at the server; 0: no work runs, or nobody knows
-	abandoned  bool         // a statement of it may still run there
-	readOnly   bool         // the server was, at a heartbeat
-	committed  bool         // by the flight of its statements
-	scripted   bool         // the statements of a script have variables of the session: see restoredSQL
+	records    bool          // what becomes of a marker, or a claim, travels with its lock
+	work       bool          // of the caller's runs in the session
+	written    string        // what is committed behind the proof: a marker
+	loan       *client.Loan  // its transaction; nil before the lock
+	changed    bool          // on a caller's pool: its settings have changed, or may have
+	thread     client.Thread // zero: no work runs, or nobody knows
+	abandoned  bool          // a statement of it may still run there
+	readOnly   bool          // the server was, at a heartbeat
+	committed  bool          // by the flight of its statements
+	scripted   bool          // the statements of a script have variables of the session: see restoredSQL
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack

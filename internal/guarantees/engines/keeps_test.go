@@ -51,6 +51,11 @@ func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	defer other.Close()
 	_, err = other.ExecContext(background, "SET lock_wait_timeout = 2")
 	require.NoError(t, err)
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(f.Exec(ctx, tx, insert), f.Exec(ctx, tx, "SAVEPOINT txlock"), fails)
+	}), fails)
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table), "a savepoint of the library's name keeps nothing")
+	takes = append(takes, "HANDLER "+table+" OPEN")
 	for _, take := range takes {
 		for _, forgets := range []bool{true, false} {
 			err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {

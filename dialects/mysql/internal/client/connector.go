@@ -100,7 +100,7 @@ var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
 
 // keepsLock is in each statement that takes a lock of the server's which outlives its transaction,
 // and does not end that. One in a stored procedure or a function is not seen.
-var keepsLock = regexp.MustCompile(`(?i)\b(get_lock|lock\s+instance)\b`)
+var keepsLock = regexp.MustCompile(`(?i)\b(get_lock|lock\s+instance|handler)\b`)
 
 // leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements.

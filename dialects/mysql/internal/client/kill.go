@@ -70,38 +70,53 @@ func (p *Pool) kill(ctx context.Context, tag string, patience time.Duration) err
 	return err
 }
 
-// Thread is the number of a connection at the server, 0 where it cannot be known. A connection is
-// asked once: the number is kept as long as its socket lives.
-func (c Conn) Thread(ctx context.Context) (number uint64) {
+// Thread is a session at the server: its number, and the address of its client, port included.
+// Numbers come again when the server has restarted, and on the next server.
+type Thread struct{ number, host string }
+
+// Thread is zero where the session may become another client's: a proxy in between has a port of
+// its own. A connection is asked once: a Thread is kept as long as its socket lives.
+func (c Conn) Thread(ctx context.Context) (at Thread) {
 	socket, ok := c.Socket.(*net.TCPConn)
 	if !ok {
-		return 0
+		return at
 	}
 	key := weak.Make(socket)
 	if known, ok := threads.Load(key); ok {
-		return known.(uint64)
+		return known.(Thread)
 	}
-	if c.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&number) == nil {
-		threads.Store(key, number)
-		runtime.AddCleanup(socket, func(key weak.Pointer[net.TCPConn]) { threads.Delete(key) }, key)
+	row := c.QueryRowContext(ctx, "SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
+	if row.Scan(&at.number, &at.host) != nil {
+		return Thread{}
 	}
-	return number
+	if _, port, _ := net.SplitHostPort(socket.LocalAddr().String()); !strings.HasSuffix(at.host, ":"+port) {
+		at = Thread{}
+	}
+	threads.Store(key, at)
+	runtime.AddCleanup(socket, func(key weak.Pointer[net.TCPConn]) { threads.Delete(key) }, key)
+	return at
 }
 
-var threads sync.Map // numbers by weak.Pointer[net.TCPConn]
+var threads sync.Map // Threads by weak.Pointer[net.TCPConn]
 
 // End ends a session at the server, where a statement of it may go on for as long as it takes, with
 // the session's locks: the server does not see that its client is gone. The connection is closed
-// before, so that a pool of one has room for another.
-func (p *Pool) End(ctx context.Context, thread uint64) {
-	if thread == 0 {
+// before, so that a pool of one has room for another. That may be one to another server, or to one
+// that has restarted: so the session is looked for first.
+func (p *Pool) End(ctx context.Context, at Thread) {
+	if at == (Thread{}) {
 		return
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if conn, err := p.Control.Conn(brief); err == nil {
-		_, _ = conn.ExecContext(brief, fmt.Sprint("KILL ", thread))
-		_ = conn.Close()
+	conn, err := p.Control.Conn(brief)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	same, err := server.Column(brief, conn, "SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = "+at.number)
+	if err == nil && len(same) == 1 && same[0] == at.host {
+		_, _ = conn.ExecContext(brief, "KILL "+at.number)
 	}
 }
 
