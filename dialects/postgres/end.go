@@ -43,6 +43,7 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 	case server.State(err) == server.DivisionByZero && s.conn.Status() != client.Idle:
 		// of the proof: a COMMIT that failed is over
 		_ = s.rollback(ctx)
+		s.conn.Destroy() // for what the work has left behind
 		return errEnded
 	case server.State(err) != "" && s.conn.Status() == client.Idle: // a deferred constraint, say: nothing is committed
 		return err

@@ -43,9 +43,9 @@ func TestRoundTrips(t *testing.T) {
 		}
 		if !e.Postgres {
 			openings, newDriver, want = MySQL, onMySQL, map[string]trips{
-				"otelsql around mysql": {3, 5, 1, 2, 1},
-				"sqlmw around mysql":   {3, 5, 1, 2, 1},
-				"opaque around mysql":  {3, 5, 1, 2, 1},
+				"otelsql around mysql": {3, 5, 2, 2, 1},
+				"sqlmw around mysql":   {3, 5, 2, 2, 1},
+				"opaque around mysql":  {3, 5, 2, 2, 1},
 			}
 		}
 		for _, o := range openings {
