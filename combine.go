@@ -51,8 +51,8 @@ const defaultBatch = 256
 // work gets the orders of a batch in the order in which they came, and returns one Result for each,
 // in the same order. It runs as the work of a [Mutex.Do], in a goroutine of its own. ctx ends with
 // the lock or the Locker, and has nothing of the callers' contexts. work must not end the
-// transaction, nor change anything else that a rollback leaves as it is: when it fails, it is called
-// again with a part of the orders.
+// transaction, nor change anything else that a rollback leaves as it is: when it fails, it is
+// called again with a part of the orders.
 //
 // Errors say what became of an order:
 //
@@ -168,8 +168,8 @@ func leftQueue(ctx context.Context) error {
 	return fmt.Errorf("txlock: Combine: %w: %w", ErrNotAcquired, ctx.Err())
 }
 
-// order is what one caller wants done. It waits in the queue, and then in a batch that waits for its
-// lock. Its caller may leave, unless work has it.
+// order is what one caller wants done. It waits in the queue, and then in a batch that waits for
+// its lock. Its caller may leave, unless work has it.
 type order[In, Out any] struct {
 	ctx  context.Context
 	in   In
@@ -306,9 +306,9 @@ func (c *Combined[Tx, In, Out]) gather(callers int, patience time.Duration) {
 	}
 }
 
-// run works on a batch, and hands out what has become of it, also when runtime.Goexit ends it. After
-// an error that one order may be to blame for, its halves go to the front of the queue. The culprit
-// may have left, and the others are tried again all the same.
+// run works on a batch, and hands out what has become of it, also when runtime.Goexit ends it.
+// After an error that one order may be to blame for, its halves go to the front of the queue. The
+// culprit may have left, and the others are tried again all the same.
 func (c *Combined[Tx, In, Out]) run(b *batch[In, Out]) {
 	n := len(b.orders)
 	defer func() {

@@ -133,7 +133,8 @@ func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	contend := func() {
 		var group errgroup.Group
 		for range 2 {
-			f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithFencing(), txlock.WithQueue(4))
+			f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithFencing(),
+				txlock.WithQueue(4))
 			for range 8 {
 				group.Go(func() error {
 					for range 5 {

@@ -14,8 +14,8 @@ import (
 // Lines are the lines of a process, named by K. A caller that has left its place gives it to the
 // first that waits.
 //
-// No wake-up is lost: a place passes from hand to hand under one mutex. A caller stops waiting under
-// the same mutex, so it has either left the line, or was given a place and has to pass it on.
+// No wake-up is lost: a place passes from hand to hand under one mutex. A caller stops waiting
+// under the same mutex, so it has either left the line, or was given a place and has to pass it on.
 type Lines[K comparable] struct {
 	limit int // places of each line
 

@@ -247,8 +247,8 @@ func TestCloseEndsAllWaits(t *testing.T) {
 	})
 }
 
-// Places and cancellations cross at random. Nobody is forgotten, and no line has more places than it
-// should.
+// Places and cancellations cross at random. Nobody is forgotten, and no line has more places than
+// it should.
 func TestNobodyIsForgotten(t *testing.T) {
 	const limit, callers, rounds = 3, 64, 200
 	l := queue.New[string](limit)
