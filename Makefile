@@ -19,7 +19,7 @@ DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects 
 	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations internal/anydriver,$(wildcard internal/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
-.PHONY: demo test test-short test-full models check tidy bench bench-full
+.PHONY: demo test test-short test-full models house check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
@@ -58,6 +58,9 @@ TEST_MODULES = .ci/test "$(GO_TEST)" $(MODULES)
 
 models: ## proves the models of the protocols, and breaks each: about a minute. Needs spin, or Debian
 	@docs/models/check
+
+house: ## how much of the product there is to know, and the bounds on it; see internal/house
+	@go run ./internal/house
 
 check: ## format, width, vet, lint, documentation, dependencies
 	@files=$$($(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "not formatted by gofumpt:"; echo "$$files"; exit 1; fi

@@ -48,15 +48,31 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
-		g, err := m.acquire(ctx, ctx, try, true)
-		if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
-			return nil
+		err := m.acquireAndPerform(ctx, verb, try, work)
+		if m.outcome != nil {
+			*m.outcome = err
 		}
-		if err != nil {
-			return m.wrap(verb, err)
-		}
-		return m.perform(ctx, verb, g, work)
+		return err
 	})
+}
+
+func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool,
+	work func(context.Context, Tx) error,
+) error {
+	var g grant[Tx]
+	var err error
+	if m.outcome != nil {
+		g, err = m.acquireUntilClose(ctx, true)
+	} else {
+		g, err = m.acquire(ctx, ctx, try, true)
+	}
+	if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
+		return nil
+	}
+	if err != nil {
+		return m.wrap(verb, err)
+	}
+	return m.perform(ctx, verb, g, work)
 }
 
 // perform runs work in the session, or in a savepoint if work of another Do runs there.

@@ -22,8 +22,7 @@ func besideOf(lock dialects.Legacy) row { return row{"", "beside", lock.Name} }
 type heldLock struct {
 	dialects.Grant
 	shared bool
-	permit bool     // of a semaphore: which one, the Grant says
-	keys   []string // of slots, one of which hashes to this one, as others see them
+	permit bool // of a semaphore: which one, the Grant says
 	// scope is where it was locked while work runs. It is nil for what stays locked until the
 	// session ends.
 	scope *lifecycle.Scope
@@ -122,9 +121,6 @@ func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *
 		if !known || held.Permit != got.Permit {
 			held = heldLock{shared: request.Shared, permit: request.Permit != nil, scope: scope}
 			held.Permit = got.Permit
-			if request.Slots > 0 {
-				held.keys = request.Keys
-			}
 		}
 		if held.scope == nil {
 			held.Token = got.Token

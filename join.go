@@ -83,13 +83,9 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 func (s *session[Tx]) joinRows(ctx context.Context, request dialects.Request, scope *lifecycle.Scope) (
 	got dialects.Grant, err error,
 ) {
-	s.breakStreak()            // also when this call fails: MySQL and MariaDB may keep some of its rows locked
 	defer s.heartbeat.Busy()() // it may wait for long, and no ping comes between
 	asked := time.Now()
 	got, err = s.inner.Join(ctx, request)
-	if err != nil {
-		err = sharedSlots(err, request, s.heldKeys(request))
-	}
 	if errors.Is(err, ErrLost) {
 		return got, s.told(err)
 	}

@@ -105,8 +105,7 @@ func (l *Lock) Context() context.Context {
 
 // Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than
 // that of every lock granted before by the same lock table: also across rollbacks, crashes and
-// restarts of the server, and a failover that loses no committed transaction. With [WithHandOff]
-// that is so of locks that have a row in common.
+// restarts of the server, and a failover that loses no committed transaction.
 //
 // Send the token with every write to another system, and with every read that a write depends on,
 // and have that system refuse a token that is smaller than one that it has seen. Then a holder that

@@ -445,48 +445,6 @@ var sideBySide = []guarantee{
 		guarantees.CleanPool[pgx.Tx], guarantees.CleanPool[*sql.Tx],
 	},
 
-	// Hand-off in the process
-	{
-		"Unlock hands the session to the next caller in the process, an owner of its own, without a round trip",
-		guarantees.HandOff[pgx.Tx], guarantees.HandOff[*sql.Tx],
-	},
-	{
-		"tokens increase over all holders of a key, handed over or not",
-		guarantees.HandOffTokens[pgx.Tx], guarantees.HandOffTokens[*sql.Tx],
-	},
-	{
-		"a lost session is handed to nobody, and the next locks anew",
-		guarantees.HandOffLoss[pgx.Tx], guarantees.HandOffLoss[*sql.Tx],
-	},
-	{
-		"a caller whose session is lost on the way to it is first in the queue again",
-		guarantees.HandOffLossOnTheWay[pgx.Tx], guarantees.HandOffLossOnTheWay[*sql.Tx],
-	},
-	{
-		"another process is served after exactly one turn, though more wait here",
-		guarantees.HandOffExactTurn[pgx.Tx], guarantees.HandOffExactTurn[*sql.Tx],
-	},
-	{
-		"another process is served within one turn, by number and by time",
-		guarantees.HandOffBounds[pgx.Tx], guarantees.HandOffBounds[*sql.Tx],
-	},
-	{
-		"a session with other rows is not handed over, and a Do gets its turn",
-		guarantees.HandOffReleases[pgx.Tx], guarantees.HandOffReleases[*sql.Tx],
-	},
-	{
-		"broken sessions leave nobody waiting while sessions are handed over",
-		guarantees.HandOffForgetsNobody[pgx.Tx], guarantees.HandOffForgetsNobody[*sql.Tx],
-	},
-	{
-		"Close ends what is handed from caller to caller",
-		guarantees.HandOffCloses[pgx.Tx], guarantees.HandOffCloses[*sql.Tx],
-	},
-	{
-		"waits that end while a session is handed over lose nothing",
-		guarantees.HandOffCancelled[pgx.Tx], guarantees.HandOffCancelled[*sql.Tx],
-	},
-
 	// Installation and bad input
 	{"ten replicas install at once", guarantees.InstallTogether[pgx.Tx], guarantees.InstallTogether[*sql.Tx]},
 	{

@@ -41,7 +41,7 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	err = m.retryOutdated(func() error {
 		var request dialects.Request
 		if request, err = m.request(wait, try, true); err == nil {
-			err = sharedSlots(m.locker.driver.LockTx(wait, tx, request), request, nil)
+			err = m.locker.driver.LockTx(wait, tx, request)
 		}
 		return err
 	})

@@ -23,6 +23,7 @@ type Mutex[Tx any] struct {
 
 	attempt    int            // of a call that runs again
 	statements *dialects.Exec // of a copy for Exec; nil: none
+	outcome    *error         // of the Do of a batch: see reporting; nil: it is none
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order
@@ -64,7 +65,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // who is next. On PostgreSQL shared Rows may keep a writer waiting as long as readers overlap.
 //
 // Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
-// connection of the pool while it waits and holds. [WithHandOff] does not hand them anything.
+// connection of the pool while it waits and holds.
 //
 // A session that holds a row alone may share it as well: that sends nothing where the session is
 // known to hold it. A session that shares a row cannot have it alone: that is [ErrUpgrade]. Keys

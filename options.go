@@ -18,7 +18,6 @@ type config struct {
 	lease   time.Duration
 	fencing bool
 	queue   int // sessions for each set of rows; 0: by the size of the pool
-	handOff handOff
 	hidden  bool
 	logger  *slog.Logger
 	tracer  Tracer // nil: none
@@ -128,42 +127,6 @@ func WithQueue(n int) Option {
 			c.reject(fmt.Errorf("WithQueue(%d): at least 1 session must be allowed", n))
 		}
 	})
-}
-
-// WithHandOff lets Unlock hand the session that holds a lock to the caller of this Locker that
-// waits next for a Lock of the same rows, without a round trip: up to n times or for d, whichever
-// comes first. Then the lock is released at the server, so that others have their turn. It is off
-// by default. Both must be positive.
-//
-// With it, one session of the Locker at a time waits for or holds a set of rows, whatever WithQueue
-// says. Another process waits for one such turn of each process before it, at most: d, and the hold
-// in which d runs out.
-//
-// Each holder has a context and a token of its own. A loss ends the present holder, and the next
-// locks anew. A session is handed over only if its connection was alive, as far as this system's
-// kernel knew, within the last 100 µs, and the server had sent nothing on it unasked. On systems
-// other than Linux a loss may go unseen until the next heartbeat. A session in which further rows
-// were asked for is not handed over.
-//
-// [Locker.Inspect] shows a session as that of the first of its holders: the key is what that one
-// named, and since when is its time. [Locker.Break] ends the present holder.
-//
-// With [WithFencing], tokens increase over all locks that have a row in common, and are not to be
-// compared between others. A session has four tokens for each caller that waits when it begins, and
-// 1000 at most: a streak ends with them.
-func WithHandOff(n int, d time.Duration) Option {
-	return optionFunc(func(c *config) {
-		c.handOff = handOff{times: n, atMost: d}
-		if n < 1 || d <= 0 {
-			c.reject(fmt.Errorf("WithHandOff(%d, %v): both must be positive", n, d))
-		}
-	})
-}
-
-// handOff is how often, and for how long, a session is handed over in a row.
-type handOff struct {
-	times  int
-	atMost time.Duration
 }
 
 // WithHiddenKeys keeps keys from the server: those of Mutex, Once and Shared, and the names of

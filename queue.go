@@ -5,21 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 	"unique"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/lifecycle"
 	"github.com/txlock/txlock/internal/queue"
 )
 
 type (
-	lines[Tx any] = queue.Lines[lineName, grant[Tx]]
-	place[Tx any] = queue.Place[lineName, grant[Tx]]
+	lines = queue.Lines[lineName]
+	place = queue.Place[lineName]
 )
 
-// lineName names a set of rows, and of locks beside them. Two sets have different names: a session
-// is handed over by them.
+// lineName names a set of rows, and of locks beside them. Two sets have different names.
 type lineName struct {
 	table, column string
 	values        list
@@ -56,32 +53,25 @@ func (l *Locker[Tx]) waitingHere() map[row]int {
 }
 
 // newLines is called once, at the first call that needs the size of the pool.
-func (l *Locker[Tx]) newLines() *lines[Tx] {
+func (l *Locker[Tx]) newLines() *lines {
 	limit := l.config.queue
 	if limit == 0 {
 		limit = max(l.driver.PoolSize()/4, 2)
 	}
-	if l.config.handOff.times > 0 {
-		limit = 1
-	}
-	return queue.New[lineName](limit, giveBack[Tx])
+	return queue.New[lineName](limit)
 }
 
-// giveBack gives back a session that was handed over to a caller that has panicked.
-func giveBack[Tx any](g grant[Tx]) { _ = g.leave(context.Background(), g.handle) }
-
-// awaitAdmission waits in a line of the process. A panic of the Tracer leaves nobody in line, and
-// nothing with nobody.
-func (l *Locker[Tx]) awaitAdmission(ctx, wait context.Context, in *lines[Tx], name lineName, how queue.Wait) (
-	entered queue.Admission[lineName, grant[Tx]], err error,
+// awaitPlace waits in a line of the process, unless it is blind: see queue.Wait. A panic of the
+// Tracer leaves nobody in line, and no place with nobody.
+func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, blind bool) (
+	entered *place, err error,
 ) {
 	queued, admitted := tracedQueue(ctx, l.config.tracer)
-	how.Queued = queued
-	entered, err = in.Enter(wait, name, how)
+	entered, err = in.Enter(wait, name, queue.Wait{Blind: blind, Queued: queued})
 	told := false
 	defer func() {
-		if !told && err == nil {
-			in.Drop(entered)
+		if !told {
+			entered.Leave()
 		}
 	}()
 	admitted()
@@ -92,14 +82,7 @@ func (l *Locker[Tx]) awaitAdmission(ctx, wait context.Context, in *lines[Tx], na
 	return entered, err
 }
 
-// awaitCandidacy waits until the caller may go on at the server, as the only one of its line.
-func (l *Locker[Tx]) awaitCandidacy(ctx, wait context.Context, name lineName) (*place[Tx], error) {
-	entered, err := l.awaitAdmission(ctx, wait, l.candidates, name, queue.Wait{})
-	return entered.Place, err
-}
-
-// queueAndBegin waits in the process until the rows of request may be asked for, and asks for them,
-// or has a session that was handed over.
+// queueAndBegin waits in the process until the rows of request may be asked for, and asks for them.
 func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
 	err error,
 ) {
@@ -118,102 +101,9 @@ func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 		}
 		return l.begin(ctx, wait, of, request, place)
 	}
-	for first := false; ; first = true { // again: it was first, and got nothing
-		entered, err := l.awaitAdmission(ctx, wait, l.lines(), name,
-			queue.Wait{TakesSession: !request.Work, Blind: request.Exec != nil, First: first})
-		if err != nil {
-			return g, err
-		}
-		if !entered.Handed {
-			return l.begin(ctx, wait, of, request, entered.Place)
-		}
-		handed := entered.Session
-		sound := handed.heartbeat.Check() // it was handed over some time ago, if this process was stopped meanwhile
-		gone, ended := handed.handle.Err(), ctx.Err()
-		if sound && gone == nil && ended == nil {
-			return handed, nil
-		}
-		_ = handed.leave(ctx, handed.handle)
-		if ended != nil {
-			return g, fmt.Errorf("%w: left the queue of this process", ErrNotAcquired)
-		}
+	place, err := l.awaitPlace(ctx, wait, l.lines(), name, request.Exec != nil)
+	if err != nil {
+		return g, err
 	}
-}
-
-// maxTokens bounds the tokens that a session draws: the server counts them one by one.
-const maxTokens = 1000
-
-// tokensFor is how many tokens a session draws that will use the place: one for itself, and some
-// for each caller that waits already. Its next owners get the following ones. No other session gets
-// those for these rows: it would have to lock one of them, and draws its token after that. What
-// sessions of other rows draw in between only lets the server count further.
-func (l *Locker[Tx]) tokensFor(place *place[Tx]) int {
-	const tokensEach = 4
-	return 1 + min(l.config.handOff.times, tokensEach*place.Waiting(), maxTokens-1)
-}
-
-// streak is how long one session has been handed over in a row.
-type streak struct {
-	since  time.Time
-	times  int
-	tokens int  // drawn, and not given out yet
-	broken bool // the session may hold other rows as well
-}
-
-// handOn hands the session to the caller of this process that waits next for the same rows, if
-// handle is the last. It returns false when nobody does, or the streak is over: then nothing has
-// changed.
-func (s *session[Tx]) handOn(handle *lifecycle.Handle) bool {
-	if s.ctx != nil || !s.inStreak() || s.place.Waiting() == 0 {
-		return false
-	}
-	if !s.heartbeat.Check() { // this process may have been stopped, or the server has said something
-		return false
-	}
-	return s.place.HandOver(func() (grant[Tx], bool) {
-		next := s.life.HandOn(handle, s.inStreak) // another caller may have locked other rows just now
-		if next == nil {
-			return grant[Tx]{}, false
-		}
-		return grant[Tx]{session: s, handle: next, Grant: s.nextGrant()}, true
-	})
-}
-
-// inStreak tells whether the session may be handed over once more.
-func (s *session[Tx]) inStreak() bool {
-	limit := s.locker.config.handOff
-	if limit.times == 0 {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.streak.broken && s.streak.times < limit.times && time.Since(s.streak.since) < limit.atMost &&
-		(s.first.Fence == "" || s.streak.tokens > 0)
-}
-
-// isSince tells whether the session has had one owner since before that time.
-func (s *session[Tx]) isSince(before time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.streak.times == 0 && s.streak.since.Before(before)
-}
-
-// breakStreak says that the session may hold rows of which its next owner would know nothing.
-func (s *session[Tx]) breakStreak() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streak.broken = true
-}
-
-// nextGrant counts a hand-over, and is what the next owner gets.
-func (s *session[Tx]) nextGrant() dialects.Grant {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streak.times++
-	if s.first.Fence != "" {
-		s.streak.tokens--
-		s.granted.Token++
-		s.held = nil // it names the former token
-	}
-	return s.granted
+	return l.begin(ctx, wait, of, request, place)
 }

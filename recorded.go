@@ -26,7 +26,7 @@ func (r *recorded[Tx]) request(ctx context.Context, connected bool) (dialects.Re
 		request.Marker = &marker
 	}
 	if r.claim != nil && r.claim.Verb == dialects.TakeClaim {
-		request.Fence, request.Tokens = request.Table, 1
+		request.Fence = request.Table
 	}
 	return request, err
 }

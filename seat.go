@@ -34,7 +34,8 @@ func (s *seat[Tx]) request(context.Context, bool) (dialects.Request, error) {
 func (s *seat[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
 	err error,
 ) {
-	only, err := s.locker.awaitCandidacy(ctx, wait, lineOf(s.locker.config.table, electionColumn, request.Values...))
+	line := lineOf(s.locker.config.table, electionColumn, request.Values...)
+	only, err := s.locker.awaitPlace(ctx, wait, s.locker.candidates, line, false)
 	if err != nil {
 		return g, err
 	}

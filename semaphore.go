@@ -31,8 +31,7 @@ const semaphoreColumn = "semaphore"
 // Waiters of all processes are served in order, as those of a lock are. One session at a time looks
 // for a permit, and finds a free one within some 25 ms, or two round trips more on MySQL and
 // MariaDB. The others wait asleep, one of each process at the server, and the rest of the callers
-// in the process, without a connection, whatever [WithQueue] says. [WithHandOff] does not hand
-// permits over.
+// in the process, without a connection, whatever [WithQueue] says.
 //
 // Of many tries at the same moment some may miss although permits are free, since a try, too, looks
 // as the first of the queue: of 32 some 7 % on MySQL and MariaDB. On PostgreSQL none was seen to.
@@ -87,10 +86,10 @@ func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 	err error,
 ) {
 	name := lineOf(p.locker.config.table, semaphoreColumn, request.Values...)
-	var first *place[Tx]
+	var first *place
 	switch {
 	case !request.Try:
-		first, err = p.locker.awaitCandidacy(ctx, wait, name)
+		first, err = p.locker.awaitPlace(ctx, wait, p.locker.candidates, name, false)
 	case p.locker.candidates.Waiting(name) > 0:
 		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}

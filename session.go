@@ -35,20 +35,19 @@ type session[Tx any] struct {
 	name   fmt.Stringer // of what it locked first, for the log
 	inner  dialects.Session[Tx]
 	ctx    context.Context // of the Do that began it; nil: a Lock did
-	place  *place[Tx]
+	place  *place
 
 	life      *lifecycle.Life
 	turns     *lifecycle.Turns
 	heartbeat *lifecycle.Heartbeat
 
-	// handOn takes the mutex of Lines first, then that of Life, and mu last. So nothing that holds
-	// Life's or mu calls Lines. What the end of a context runs has a goroutine of its own.
-	mu sync.Mutex
-	// first is what the session was begun for, and granted what its present owner got.
+	// first is what the session was begun for, and since when it has granted.
 	first   dialects.Request
 	granted dialects.Grant
-	held    map[row]heldLock // nil until somebody asks
-	streak  streak
+	since   time.Time
+
+	mu   sync.Mutex
+	held map[row]heldLock // nil until somebody asks
 }
 
 // grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
@@ -98,13 +97,13 @@ func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected boo
 	}
 	found, err := m.locker.find(ctx, connected)
 	if err == nil && !work {
-		request.Fence, request.Tokens = found.Name, 1
+		request.Fence = found.Name
 	}
 	return request, err
 }
 
 // begin locks the rows of request in a new session, which uses the place. name is for the log.
-func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place[Tx]) (
+func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place) (
 	g grant[Tx], err error,
 ) {
 	defer func() {
@@ -112,14 +111,11 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 			place.Leave()
 		}
 	}()
-	if request.Fence != "" {
-		request.Tokens = l.tokensFor(place)
-	}
 	request.Behind = place.Waiting()
 	asked := time.Now()
 	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
-		return g, sharedSlots(err, request, nil)
+		return g, err
 	}
 	place.Granted()
 	if inner == nil { // the statements were run, and committed
@@ -140,11 +136,10 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 // open makes a session of what the driver has begun. It returns one with an error when the Locker
 // was closed meanwhile.
 func (l *Locker[Tx]) open(ctx context.Context, name fmt.Stringer, inner dialects.Session[Tx],
-	request dialects.Request, got dialects.Grant, asked time.Time, place *place[Tx],
+	request dialects.Request, got dialects.Grant, asked time.Time, place *place,
 ) (grant[Tx], error) {
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, place: place, first: request, granted: got,
-		streak: streak{since: time.Now(), tokens: request.Tokens - 1},
+		locker: l, name: name, inner: inner, place: place, first: request, granted: got, since: time.Now(),
 	}
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
@@ -209,12 +204,8 @@ func (s *session[Tx]) log(ctx context.Context, text string, loss, err error) {
 	s.locker.config.logger.Log(ctx, level, text, "lock", s.name.String(), "error", err)
 }
 
-// leave gives a handle back. The last one hands the session of a Lock to another caller, or
-// ends it.
+// leave gives a handle back. The last one ends the session.
 func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error {
-	if s.handOn(handle) {
-		return nil
-	}
 	last, err := handle.Leave()
 	if last {
 		return s.end(ctx, false)

@@ -181,10 +181,10 @@ type Locker[Tx any] struct {
 	driver dialects.Driver[Tx]
 	config config
 	found  atomic.Pointer[dialects.LockTable] // nil before it is looked up
-	lines  func() *lines[Tx]
+	lines  func() *lines
 
-	candidates *lines[Tx] // of each election and semaphore, of whom one goes on at the server
-	rows       sync.Map   // dialects.Rows: see rowsOf
+	candidates *lines   // of each election and semaphore, of whom one goes on at the server
+	rows       sync.Map // dialects.Rows: see rowsOf
 
 	lookout *lookout.Lookout[[32]byte] // for claims
 
@@ -202,7 +202,7 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
 	l.sessions = lifecycle.NewSessions[*session[Tx]](l.config.lease)
 	l.lines = sync.OnceValue(l.newLines)
-	l.candidates = queue.New[lineName](1, giveBack[Tx])
+	l.candidates = queue.New[lineName](1)
 	l.closing, l.close = context.WithCancelCause(context.Background())
 	l.lookout = lookout.New(l.closing, l.lookAtClaims)
 	if driver == nil && l.config.err == nil {

@@ -108,14 +108,14 @@ func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, er
 }
 
 // isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is
-// not zero, before that time, and without a hand-over since.
+// not zero, before that time.
 func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
 	if len(request.Values) == 0 || request.Permit != nil {
 		return false
 	}
 	wanted := lineOf(request.Table, request.Column, request.Values...)
 	return l.sessions.Any(func(s *session[Tx]) bool {
-		return s.life.Lost() == nil && (before.IsZero() || s.isSince(before)) &&
+		return s.life.Lost() == nil && (before.IsZero() || s.since.Before(before)) &&
 			lineOf(s.first.Table, s.first.Column, s.first.Values...) == wanted
 	})
 }

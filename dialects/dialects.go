@@ -48,19 +48,6 @@ func (e RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e RefusedError) Unwrap() error { return e.Err }
 
-// DeadlockError is an ErrDeadlock of which the server tells more.
-type DeadlockError struct {
-	Err   error   // matches ErrDeadlock
-	Told  string  // of the other sessions in it, for people
-	Shown []Shown // of those sessions, as far as they show what they lock, or wait for
-}
-
-// Error is the text of Err, and what was told.
-func (e DeadlockError) Error() string { return e.Err.Error() + " (" + e.Told + ")" }
-
-// Unwrap returns Err.
-func (e DeadlockError) Unwrap() error { return e.Err }
-
 // Driver opens sessions that hold row locks. Its methods may be called from many goroutines.
 //
 // A method that locks first asks the server, once for the driver, who it is. One that is known not
@@ -257,9 +244,6 @@ type Request struct {
 	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
 	// are locked. It is empty when no token is asked for.
 	Fence string
-	// Tokens is how many tokens are drawn, at least 1 with a Fence. Whoever locks one of these rows
-	// later gets none of the Tokens numbers from the returned one upwards.
-	Tokens int
 
 	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
 	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no

@@ -2,7 +2,6 @@ package contestants
 
 import (
 	"slices"
-	"time"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/bench/contest"
@@ -34,10 +33,5 @@ var queues = []struct {
 	{
 		"WithQueue(2)", "two callers at a time queue at the server", txlock.WithQueue(2),
 		[]string{"MySQL", "MariaDB"},
-	},
-	{
-		"WithHandOff", "Unlock hands the session over in the process, 1000 times or for 50 ms",
-		txlock.WithHandOff(1000, 50*time.Millisecond),
-		[]string{"pgx", "MySQL", "MariaDB"},
 	},
 }

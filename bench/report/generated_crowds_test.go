@@ -40,7 +40,6 @@ func addCrowds(run *results.Run) {
 		contest.PostgreSQL: "pgx", contest.MySQL: "MySQL", contest.MariaDB: "MariaDB",
 	} {
 		add(contest.TxLock, server, "txlock Lock, "+client+", no queue")
-		add(contest.TxLock, server, "txlock Lock, "+client+", WithHandOff")
 		add(contest.TxLock, server, "txlock Combine, "+client)
 		add(contest.ByHand, server, byHand(string(server)))
 	}
@@ -80,9 +79,6 @@ func crowdOf(c results.Contestant, callers, connections int) results.Crowd {
 
 func handOffOf(c results.Contestant) results.HandOff {
 	h := results.HandOff{Contestant: c.Name, Goroutines: 64, PerSecond: []float64{9000, 10_000, 11_000}}
-	if strings.HasSuffix(c.Name, "WithHandOff") {
-		h.PerSecond = []float64{500_000, 610_000}
-	}
 	return h
 }
 

@@ -59,17 +59,13 @@ func (f fence) run() string {
 		" ORDER BY epoch DESC LIMIT 1)"
 }
 
-// counted is a column that holds another, the count of a token, and the run. With the last row,
-// further tokens are drawn: BENCHMARK calls the function so often, and returns 0.
-func (f fence) counted(column string, tokens int, isLast string) string {
-	run, further := f.run(), ""
+// counted is a column that holds another, the count of a token, and the run.
+func (f fence) counted(column string) string {
+	run := f.run()
 	if f.apart {
 		run = "NULL"
 	}
-	if tokens > 1 {
-		further = fmt.Sprintf(", LEFT(IF(%s, BENCHMARK(%d, UUID_SHORT()), 0), 0)", isLast, tokens-1)
-	}
-	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), " + run + further + ")"
+	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), " + run + ")"
 }
 
 // runOfAll begins the row that has the run for several others.
@@ -155,7 +151,7 @@ func (d *Driver) numberRun(ctx context.Context, conn *sql.Conn, table string) er
 		if d.pool.Galera() {
 			return f.explain(table, f.numberCluster(ctx, conn))
 		}
-		row, err := server.Column(ctx, conn, "SELECT "+f.counted("0", 1, ""))
+		row, err := server.Column(ctx, conn, "SELECT "+f.counted("0"))
 		if err == nil {
 			if _, _, err = tokenOf(row); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
 				err = f.drawEpoch(ctx, conn)

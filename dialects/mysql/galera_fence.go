@@ -42,7 +42,7 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 	err = d.pool.With(brief, func(conn *sql.Conn) error {
 		return client.Setting(brief, conn, func() (err error) {
 			for tries := 1; ; tries++ {
-				token, err = f.commitCount(brief, conn, uint64(request.Tokens))
+				token, err = f.commitCount(brief, conn)
 				if !server.IsDeadlock(err) || tries == 5 {
 					return err
 				}
@@ -56,10 +56,10 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 	return token, d.certifySoon(ctx, at, request)
 }
 
-// commitCount commits the last of n counts, and returns the token of the first. The row of the node
-// is locked before the others are read. Where two nodes have the same offset, they write one row,
+// commitCount commits a count, and returns its token. The row of the node is locked before the
+// others are read. Where two nodes have the same offset, they write one row,
 // and one of them has to do so again.
-func (f fence) commitCount(ctx context.Context, conn *sql.Conn, n uint64) (int64, error) {
+func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
 	_, err := conn.ExecContext(ctx, "INSERT INTO "+f.runs+" (server, epoch, start) "+
 		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1")
 	if err != nil {
@@ -75,7 +75,7 @@ func (f fence) commitCount(ctx context.Context, conn *sql.Conn, n uint64) (int64
 	if err != nil {
 		return 0, err
 	}
-	last += n
+	last++
 	last += (step + offset%step - last%step) % step // where this node's numbers are
 	_, err = conn.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset",
 		f.runs, last))
@@ -85,7 +85,7 @@ func (f fence) commitCount(ctx context.Context, conn *sql.Conn, n uint64) (int64
 	if err != nil {
 		return 0, err
 	}
-	return fencing.Token(epoch, last-n+1)
+	return fencing.Token(epoch, last)
 }
 
 // numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do

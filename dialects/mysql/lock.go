@@ -99,7 +99,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, errPatience
 	}
 	if err != nil {
-		return got, d.explainDeadlock(ctx, tag, server.Classify(refusedName(request, err), request))
+		return got, server.Classify(refusedName(request, err), request)
 	}
 	var record []string
 	if at.travels(request) && len(locked) > 0 {

@@ -34,7 +34,6 @@ type Driver struct {
 	pool    *client.Pool
 	tables  installation.Tables
 	limited atomic.Bool // sessions have a limit on statements: see cutShort
-	looking atomic.Bool // at the latest deadlock, or that was refused: see explainDeadlock
 }
 
 type (

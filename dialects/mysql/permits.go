@@ -56,7 +56,7 @@ func (d *Driver) takePermit(ctx context.Context, at place, request dialects.Requ
 		if err != nil {
 			return got, err
 		}
-		t.locks = f.counted(t.locks, request.Tokens, "TRUE")
+		t.locks = f.counted(t.locks)
 	}
 	t.comment = sqltext.Comment(labelOf(request), "")
 	locked, err := t.take(ctx, front)

@@ -135,7 +135,7 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	for i, text := range literals {
 		result := strconv.Itoa(i)
 		if request.Fence != "" {
-			result = f.counted(result, request.Tokens, strconv.FormatBool(i == len(literals)-1))
+			result = f.counted(result)
 		}
 		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
 		if request.Shared {
@@ -152,9 +152,9 @@ func slotsSelect(table, column string, f fence, request dialects.Request, into s
 	result := column
 	switch {
 	case request.Claim != nil && request.Fence != "" && into != "": // see recordScript
-		result = into + ", " + f.counted(column, 1, "") + " INTO @" + sqltext.Variable + ", @" + drawn
+		result = into + ", " + f.counted(column) + " INTO @" + sqltext.Variable + ", @" + drawn
 	case request.Fence != "":
-		result = f.counted(column, request.Tokens, column+" = "+request.Values[len(request.Values)-1].Text)
+		result = f.counted(column)
 	case into != "":
 		result = into + " INTO @" + sqltext.Variable
 	}

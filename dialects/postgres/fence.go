@@ -54,14 +54,9 @@ func (f fence) here() string { return " where " + f.serverOf("run") + sameServer
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
 // before the wait.
-func (f fence) token(tokens int) sqltext.Statement {
-	next := "nextval(" + sqltext.Literal(f.sequence) + ")"
-	if tokens == 1 {
-		one := "select concat(epoch, ' ', " + next + " - start) from " + f.runs + " run" + f.here()
-		return sqltext.Statement{SQL: one}
-	}
-	return sqltext.With("select concat(epoch, ' ', min(count) - start) from "+f.runs+" run, (select "+next+
-		" count from generate_series(1, $1::int)) counts"+f.here()+" group by epoch, start", strconv.Itoa(tokens))
+func (f fence) token() sqltext.Statement {
+	return sqltext.Statement{SQL: "select concat(epoch, ' ', nextval(" + sqltext.Literal(f.sequence) +
+		") - start) from " + f.runs + " run" + f.here()}
 }
 
 // drawn is a further token, for a statement behind the lock. It has no row where no token comes.

@@ -17,7 +17,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 )
 
 // querier runs scripts on one connection.
@@ -151,7 +150,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		return q.explainMove(ctx, err)
 	}
 	if state == server.DeadlockDetected {
-		return q.explainDeadlock(ctx, err)
+		return explainDeadlock(err)
 	}
 	if !errors.Is(err, missing.ErrRows) {
 		return q.explainStandby(ctx, request, err)
@@ -167,26 +166,12 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	return missing.Rows(request, columns[0])
 }
 
-// explainDeadlock adds who waited for whom, as the server says it, and what the others are, as they
-// say it themselves: by the names of their applications, in which sessions of txlock show what they
-// lock. One that has ended its transaction since does not say it any more.
-func (q querier) explainDeadlock(ctx context.Context, failed error) error {
-	detail := server.Detail(failed)
-	if detail == "" {
-		return failed
+// explainDeadlock adds who waited for whom, as the server says it.
+func explainDeadlock(failed error) error {
+	if detail := server.Detail(failed); detail != "" {
+		return fmt.Errorf("%w (%s)", failed, strings.ReplaceAll(detail, "\n", " "))
 	}
-	ask := sqltext.With("select concat(pid, ' is ', application_name) from pg_stat_activity where "+
-		"pid <> pg_backend_pid() and "+
-		"pid = any(array(select m[1]::int from regexp_matches($1, ' ([0-9]+)[.]', 'g') m))", detail)
-	deadlock := dialects.DeadlockError{Err: failed, Told: strings.ReplaceAll(detail, "\n", " ")}
-	if columns, err := q.Run(ctx, sqltext.Script{ask}); err == nil && len(columns[0]) > 0 {
-		deadlock.Told += " " + strings.Join(columns[0], ", ")
-		for _, other := range columns[0] {
-			_, _, shown := label.Read(other)
-			deadlock.Shown = append(deadlock.Shown, shown...)
-		}
-	}
-	return deadlock
+	return failed
 }
 
 // explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED

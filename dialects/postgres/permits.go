@@ -252,7 +252,7 @@ func (p *plan) finishPermit(request dialects.Request, on terms) error {
 		if err != nil {
 			return err
 		}
-		p.token = p.add(fence.token(request.Tokens))
+		p.token = p.add(fence.token())
 	}
 	if on.as == owner && on.mark == "" {
 		p.add(dropSnapshot)

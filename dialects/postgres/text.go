@@ -122,7 +122,7 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 		if on.as != owner {
 			p.add(fence.runVerdict(request.Try))
 		}
-		p.token = p.add(fence.token(request.Tokens))
+		p.token = p.add(fence.token())
 	}
 	if request.Marker != nil {
 		of := markStatement

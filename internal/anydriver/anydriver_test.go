@@ -112,7 +112,6 @@ var sideBySide = []guarantee{
 	{"a full pool is an error in time", guarantees.FullPool[*sql.Tx], false},
 	{"broken sessions and panics leave nobody waiting", guarantees.QueueForgetsNobody[*sql.Tx], false},
 	{"after any error the pool has its connections back, clean", guarantees.CleanPool[*sql.Tx], false},
-	{"a lost session is handed to nobody, and the next locks anew", guarantees.HandOffLoss[*sql.Tx], true},
 	{"ten replicas install at once", guarantees.InstallTogether[*sql.Tx], false},
 	{"Install completes a half-seeded table", guarantees.InstallAgain[*sql.Tx], false},
 	{

@@ -106,10 +106,11 @@ func CombinedWaitPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		fault    func() error
 		panicked any
 		tracer   txlock.Tracer
+		others   error
 	}{
-		"panic":               {func() error { panic("boom") }, "boom", panickyTracer{}},
-		"Goexit":              {func() error { runtime.Goexit(); return nil }, nil, &story{}},
-		"panic of the Tracer": {func() error { return errWork }, "boom", panickyTracer{}},
+		"panic":               {func() error { panic("boom") }, "boom", panickyTracer{}, txlock.ErrPanicked},
+		"Goexit":              {func() error { runtime.Goexit(); return nil }, nil, &story{}, txlock.ErrPanicked},
+		"panic of the Tracer": {func() error { return errWork }, "boom", panickyTracer{}, errWork},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, log := newOrders(t, testbed.NewFixture(t, e, c)), &testbed.Logbook{}
@@ -121,7 +122,7 @@ func CombinedWaitPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			require.True(t, first.exited)
 			require.Equal(t, way.panicked, first.panicked)
 			for _, p := range all[1:] {
-				p.fails(t, txlock.ErrPanicked)
+				p.fails(t, way.others)
 			}
 			require.Contains(t, log.One(t, "ERROR", "a batch")["stack"], "combine_panics.go")
 			d.fault = sound

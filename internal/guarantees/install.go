@@ -250,8 +250,6 @@ func BadInput[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		"nil logger": txlock.WithLogger(nil),
 		"nil tracer": txlock.WithTracer(nil), "nil option": nil,
 		"WithQueue(0)": txlock.WithQueue(0), "WithQueue(-1)": txlock.WithQueue(-1),
-		"WithHandOff(0, 1s)": txlock.WithHandOff(0, time.Second), "WithHandOff(1, 0s)": txlock.WithHandOff(1, 0),
-		"WithHandOff(1, -1ns)": txlock.WithHandOff(1, -1), "WithHandOff(-1, 1s)": txlock.WithHandOff(-1, time.Second),
 	} {
 		locks := txlock.New(driver, option)
 		require.ErrorContains(t, locks.Install(background), text)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,14 +13,13 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
 // BesideNested shows that a session takes locks beside the rows with a nested call, keeps them
 // until it ends, and asks for none of them twice.
 func BesideNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithHandOff(10, time.Hour))
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "")
 	old := oldProgramOf(t, f)
 	a, b := oldLocks(f)
 	plain := f.Locks.Mutex(f.Key("dual"))
@@ -65,31 +63,6 @@ func BesideNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}))
 	old.free(t, a, b)
 
-	// A session is handed over to who asks for the same locks alone.
-	holder, err := dual.Lock(background)
-	require.NoError(t, err)
-	next, others := make(chan *txlock.Lock, 1), make(chan *txlock.Lock, 1)
-	wait := func(m *txlock.Mutex[Tx], to chan<- *txlock.Lock) {
-		lock, err := m.Lock(background)
-		if err != nil {
-			t.Error(err)
-		}
-		to <- lock
-	}
-	go wait(plain, others)
-	f.Waiters(t, 1) // at the server, for it is no caller of the same line
-	go wait(dual, next)
-	eventually.True(t, "a caller waits in the process", func() bool {
-		held := f.Look(t, f.Key("dual"))
-		return len(held) == 1 && len(held[0].Waiters) == 1 && held[0].Behind == 1
-	})
-	require.NoError(t, holder.Unlock(background))
-	handed := testbed.Receive(t, next)
-	old.misses(t, a)
-	require.Empty(t, others)
-	require.NoError(t, handed.Unlock(background))
-	require.NoError(t, testbed.Receive(t, others).Unlock(background))
-	old.free(t, a)
 	besideMany(t, f, old)
 	if f.Postgres {
 		besideSharing(t, f, old)
@@ -98,7 +71,7 @@ func BesideNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-// besideMany shows that a session is not handed over to who asks for one more lock of many.
+// besideMany shows that callers that name one other lock among many do not wait for each other's.
 func besideMany[Tx any](t *testing.T, f *testbed.Fixture[Tx], old *oldProgram) {
 	t.Helper()
 	a, b := oldLocks(f)

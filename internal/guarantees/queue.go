@@ -228,18 +228,8 @@ func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 
 // QueueForgetsNobody shows that broken sessions and panics leave nobody waiting.
 func QueueForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	forgetsNobody(t, e, c, txlock.WithQueue(2))
-}
-
-// HandOffForgetsNobody shows the same while sessions are handed over.
-func HandOffForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	forgetsNobody(t, e, c, txlock.WithHandOff(10, time.Hour))
-}
-
-func forgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], option txlock.Option) {
-	t.Helper()
 	const callers, turns, kills = 40, 5, 4
-	f, _ := crowded(t, e, c, 10, "", option)
+	f, _ := crowded(t, e, c, 10, "", txlock.WithQueue(2))
 	m := f.Locks.Mutex(f.Key("crowd"))
 	holds := make(chan struct{}, callers*turns)
 	var group sync.WaitGroup
@@ -304,55 +294,4 @@ func QueueSeesDeadlocks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		require.NoError(t, testbed.Receive(t, others))
 	}
 	f.Free(t, f.Key("a"), f.Key("b"))
-}
-
-// losing is a tracer that kills what the first caller is handed, before that can use it.
-type losing struct {
-	crowd
-	queued atomic.Int64
-	handed atomic.Bool
-	kill   func()
-}
-
-// Queued implements txlock.QueueTracer.
-func (l *losing) Queued(ctx context.Context) {
-	l.crowd.Queued(ctx)
-	l.queued.Add(1)
-}
-
-// Admitted implements txlock.QueueTracer.
-func (l *losing) Admitted(ctx context.Context) {
-	if !l.handed.Swap(true) {
-		l.kill()
-	}
-	l.crowd.Admitted(ctx)
-}
-
-// HandOffLossOnTheWay shows that a caller whose session is lost on the way to it is first in the
-// queue again.
-func HandOffLossOnTheWay[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const callers = 4
-	tracer := &losing{}
-	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithHandOff(100, time.Hour), txlock.WithTracer(tracer))
-	tracer.kill = func() {
-		f.KillSessions(t)
-		tracer.waits(t, callers-1) // its place was given to the next
-	}
-	m := f.Locks.Mutex(f.Key("way"))
-	first, err := m.Lock(background)
-	require.NoError(t, err)
-	var served []int // guarded by the lock
-	var group errgroup.Group
-	for i := range callers {
-		group.Go(func() error {
-			return lockOrDo(m, false, func() {
-				served = append(served, i)
-				eventually.True(t, "it queues again", func() bool { return tracer.queued.Load() > callers })
-			})
-		})
-		tracer.waits(t, i+1)
-	}
-	require.NoError(t, first.Unlock(background))
-	require.NoError(t, group.Wait())
-	require.Equal(t, []int{1, 0, 2, 3}, served)
 }

@@ -73,18 +73,3 @@ func FromASCII(text string) string {
 	}
 	return b.String()
 }
-
-// WholeKeys are the keys of slots in brackets that are neither cut nor hidden.
-func WholeKeys(brackets []dialects.Shown) (keys []string) {
-	for _, one := range brackets {
-		if one.Table != "" || one.Permits > 0 {
-			continue
-		}
-		for i, item := range one.Items {
-			if !strings.HasPrefix(item, HiddenPrefix) && !(one.Cut && i == len(one.Items)-1) {
-				keys = append(keys, item)
-			}
-		}
-	}
-	return keys
-}

@@ -17,12 +17,10 @@ import (
 // Life is how far a session has come: it is open, ending or ended. It can be lost, once and for one
 // reason, while it is open.
 //
-// The callers that hold the session have a Handle each. Handles are the depth of reentry. An open
-// session can be handed on from its owner to the next.
+// The callers that hold the session have a Handle each. Handles are the depth of reentry.
 type Life struct {
 	mu      sync.Mutex
 	phase   phase
-	owner   int           // counts the owners: who has the context of an earlier one does not get in
 	lost    error         // why it is lost; nil: it is not
 	handles []*Handle     // those that were not given back
 	ended   chan struct{} // nil: nobody waits for the end
@@ -43,24 +41,6 @@ func NewLife(whole *Scope) (*Life, *Handle) {
 	first := &Handle{life: l, scope: whole}
 	l.add(first)
 	return l, first
-}
-
-// HandOn gives h back, which ends its context, and returns the handle of the session's next owner.
-// It returns nil, and changes nothing, when the session is lost or not open any more, when h is not
-// its only handle, or when may returns false. may sees what the other callers have done: they have
-// left. It is called with the mutex held.
-func (l *Life) HandOn(h *Handle, may func() bool) *Handle {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase != open || l.lost != nil || len(l.handles) != 1 || l.handles[0] != h || !may() {
-		return nil
-	}
-	l.remove(h)
-	h.end(context.Canceled)
-	l.owner++
-	next := &Handle{life: l, scope: h.scope, owner: l.owner}
-	l.add(next)
-	return next
 }
 
 // add is called with the mutex held.
@@ -170,7 +150,6 @@ func (l *Life) Ended() <-chan struct{} {
 type Handle struct {
 	life  *Life
 	scope *Scope
-	owner int
 
 	// Guarded by the mutex of life.
 	position int                     // in the handles of life, from 1; 0: it was given back
@@ -190,10 +169,10 @@ func (h *Handle) Open() bool {
 }
 
 // open is called with the mutex held.
-func (h *Handle) open() bool { return h.life.phase == open && h.life.owner == h.owner }
+func (h *Handle) open() bool { return h.life.phase == open }
 
 // Enter returns a handle for a caller that has the context of h, in that scope. It is nil when the
-// session is not open any more, or another owner's. In a scope that was undone the new handle holds
+// session is not open any more. In a scope that was undone the new handle holds
 // nothing, as Err says.
 func (h *Handle) Enter(scope *Scope) *Handle {
 	h.life.mu.Lock()
@@ -201,7 +180,7 @@ func (h *Handle) Enter(scope *Scope) *Handle {
 	if !h.open() {
 		return nil
 	}
-	entered := &Handle{life: h.life, scope: scope, owner: h.owner}
+	entered := &Handle{life: h.life, scope: scope}
 	for s := scope; s != nil; s = s.outer {
 		if s.undone != nil {
 			entered.revoked = s.undone

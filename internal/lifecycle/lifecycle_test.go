@@ -158,36 +158,3 @@ func TestOneCallerEndsTheSession(t *testing.T) {
 		require.EqualValues(t, 1, ends.Load())
 	}
 }
-
-func always() bool { return true }
-
-func TestHandOnGivesTheSessionToAnotherOwner(t *testing.T) {
-	life, first, _ := newLife()
-	nested := first.Enter(first.Scope())
-	require.Nil(t, life.HandOn(first, always), "a caller of the first owner's still holds it")
-	_, _ = nested.Leave()
-
-	ctx := first.Context(background)
-	require.Nil(t, life.HandOn(first, func() bool { return false }))
-	require.NoError(t, ctx.Err())
-	next := life.HandOn(first, always)
-	require.NotNil(t, next)
-	require.Equal(t, context.Canceled, context.Cause(ctx), "the first owner's work has ended")
-	require.Error(t, nested.Context(background).Err(), "also when its context is made only now")
-	require.Nil(t, life.HandOn(first, always), "it is not the first owner's any more")
-	require.False(t, first.Open())
-	require.Nil(t, first.Enter(first.Scope()), "nor does its context let anybody in")
-	last, err := first.Leave()
-	require.False(t, last)
-	require.NoError(t, err)
-
-	require.True(t, next.Open())
-	held := next.Context(background)
-	require.NoError(t, held.Err())
-	require.True(t, life.Lose(errLost))
-	require.Equal(t, errLost, context.Cause(held), "a loss is the present owner's")
-	require.Nil(t, life.HandOn(next, always), "and nobody is given a lost session")
-	last, err = next.Leave()
-	require.True(t, last)
-	require.Equal(t, errLost, err)
-}

@@ -12,57 +12,45 @@ import (
 )
 
 // Lines are the lines of a process, named by K. A caller that has left its place gives it to the
-// first that waits, or hands over a session S with which the place is used.
+// first that waits.
 //
-// No wake-up is lost: a place, or a session, passes from hand to hand under one mutex. A caller
-// stops waiting under the same mutex, so it has either left the line, or was given what it waited
-// for and has to pass it on.
-type Lines[K comparable, S any] struct {
-	limit    int     // places of each line
-	giveBack func(S) // for a session that nobody takes
+// No wake-up is lost: a place passes from hand to hand under one mutex. A caller stops waiting
+// under the same mutex, so it has either left the line, or was given a place and has to pass it on.
+type Lines[K comparable] struct {
+	limit int // places of each line
 
 	mu     sync.Mutex
-	lines  map[K]*line[K, S] // those with places taken
+	lines  map[K]*line[K] // those with places taken
 	closed error
 }
 
 // line is guarded by the mutex of Lines. Somebody waits only while there is no room.
-type line[K comparable, S any] struct {
+type line[K comparable] struct {
 	taken       int // places
 	asking      int // those whose session still waits at the server, or is on the way there, and is not blind
 	waiting     int
-	first, last *waiter[K, S]
+	first, last *waiter[K]
 }
 
 // waiter is a caller in a line.
-type waiter[K comparable, S any] struct {
-	prev, next   *waiter[K, S]
-	takesSession bool
-	blind        bool
-	inLine       bool
-	admitted     chan struct{} // closed when what follows is set
-	Admission[K, S]
-	err error
+type waiter[K comparable] struct {
+	prev, next *waiter[K]
+	blind      bool
+	inLine     bool
+	admitted   chan struct{} // closed when one of what follows is set
+	place      *Place[K]
+	err        error
 }
 
-// Admission is what a caller has waited for: a place, or a session that was handed over with its
-// place.
-type Admission[K comparable, S any] struct {
-	Place   *Place[K, S]
-	Session S
-	Handed  bool // Session is set, and Place is not
-}
-
-// New returns lines with limit places each. giveBack gives back a session that was handed over to a
-// caller that has panicked.
-func New[K comparable, S any](limit int, giveBack func(S)) *Lines[K, S] {
-	return &Lines[K, S]{limit: limit, giveBack: giveBack, lines: make(map[K]*line[K, S])}
+// New returns lines with limit places each.
+func New[K comparable](limit int) *Lines[K] {
+	return &Lines[K]{limit: limit, lines: make(map[K]*line[K])}
 }
 
 // Place is the right to have a session of a line at the server. The methods of a nil Place do
 // nothing.
-type Place[K comparable, S any] struct {
-	lines *Lines[K, S]
+type Place[K comparable] struct {
+	lines *Lines[K]
 	name  K
 
 	// Guarded by the mutex of lines.
@@ -72,28 +60,26 @@ type Place[K comparable, S any] struct {
 
 // Wait is how a caller waits in a line.
 type Wait struct {
-	TakesSession bool   // a session that another caller hands over will do
-	Blind        bool   // nobody learns when its session is granted: it waits, works and ends in one flight
-	First        bool   // it was first before, and what it was given was of no use
-	Queued       func() // is called when the caller has to wait, and is in line
+	Blind  bool   // nobody learns when its session is granted: it waits, works and ends in one flight
+	Queued func() // is called when the caller has to wait, and is in line
 }
 
 // Enter waits for a place in the line of that name, first come, first served. After an error the
-// caller has nothing: ctx has ended, or it is that of Close. What comes at the moment in which ctx
-// ends is returned without an error.
-func (l *Lines[K, S]) Enter(ctx context.Context, name K, wait Wait) (Admission[K, S], error) {
+// caller has nothing: ctx has ended, or it is that of Close. A place that comes at the moment in
+// which ctx ends is returned without an error.
+func (l *Lines[K]) Enter(ctx context.Context, name K, wait Wait) (*Place[K], error) {
 	l.mu.Lock()
 	if l.closed != nil {
 		defer l.mu.Unlock()
-		return Admission[K, S]{}, l.closed
+		return nil, l.closed
 	}
 	in := l.line(name)
 	if l.room(in) {
 		defer l.mu.Unlock()
-		return Admission[K, S]{Place: l.take(in, name, !wait.Blind)}, nil
+		return l.take(in, name, !wait.Blind), nil
 	}
-	w := &waiter[K, S]{takesSession: wait.TakesSession, blind: wait.Blind, admitted: make(chan struct{})}
-	in.insert(w, wait.First)
+	w := &waiter[K]{blind: wait.Blind, admitted: make(chan struct{})}
+	in.insert(w)
 	l.mu.Unlock()
 
 	told := false
@@ -106,17 +92,17 @@ func (l *Lines[K, S]) Enter(ctx context.Context, name K, wait Wait) (Admission[K
 	told = true
 	select {
 	case <-w.admitted:
-		return w.Admission, w.err
+		return w.place, w.err
 	case <-ctx.Done():
 	}
 	if others, left := l.stop(in, w); left {
-		return Admission[K, S]{}, fmt.Errorf("left the queue of this process, in which %d others wait", others)
+		return nil, fmt.Errorf("left the queue of this process, in which %d others wait", others)
 	}
-	return w.Admission, w.err
+	return w.place, w.err
 }
 
 // stop takes a caller out of the line, unless it was admitted before.
-func (l *Lines[K, S]) stop(in *line[K, S], w *waiter[K, S]) (others int, left bool) {
+func (l *Lines[K]) stop(in *line[K], w *waiter[K]) (others int, left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if left = w.inLine; left {
@@ -125,25 +111,16 @@ func (l *Lines[K, S]) stop(in *line[K, S], w *waiter[K, S]) (others int, left bo
 	return in.waiting, left
 }
 
-// abandon takes a caller out of the line, or passes on what it was admitted with.
-func (l *Lines[K, S]) abandon(in *line[K, S], w *waiter[K, S]) {
-	if _, left := l.stop(in, w); !left && w.err == nil {
-		l.Drop(w.Admission)
+// abandon takes a caller out of the line, or passes on its place.
+func (l *Lines[K]) abandon(in *line[K], w *waiter[K]) {
+	if _, left := l.stop(in, w); !left {
+		w.place.Leave()
 	}
-}
-
-// Drop passes on what a caller was admitted with, and does not use.
-func (l *Lines[K, S]) Drop(a Admission[K, S]) {
-	if a.Handed {
-		l.giveBack(a.Session)
-		return
-	}
-	a.Place.Leave()
 }
 
 // Try takes a place of the line of that name if one is free and nobody waits, for a session that
 // does not wait at the server either.
-func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
+func (l *Lines[K]) Try(name K) (place *Place[K], ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {
@@ -157,7 +134,7 @@ func (l *Lines[K, S]) Try(name K) (place *Place[K, S], ok bool, err error) {
 }
 
 // Waiting is how many callers wait in the line of that name.
-func (l *Lines[K, S]) Waiting(name K) int {
+func (l *Lines[K]) Waiting(name K) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if in := l.lines[name]; in != nil {
@@ -167,10 +144,10 @@ func (l *Lines[K, S]) Waiting(name K) int {
 }
 
 // line is called with the mutex held. The caller takes a place of a new line.
-func (l *Lines[K, S]) line(name K) *line[K, S] {
+func (l *Lines[K]) line(name K) *line[K] {
 	in := l.lines[name]
 	if in == nil {
-		in = &line[K, S]{}
+		in = &line[K]{}
 		l.lines[name] = in
 	}
 	return in
@@ -179,31 +156,31 @@ func (l *Lines[K, S]) line(name K) *line[K, S] {
 // room tells whether the next caller may ask at the server. With two places, one session asks while
 // another holds: a second that asks could overtake the first on the way. A blind one counts as one
 // that holds: else the second place would be empty for as long as it is on the way.
-func (l *Lines[K, S]) room(in *line[K, S]) bool {
+func (l *Lines[K]) room(in *line[K]) bool {
 	return in.taken < l.limit && in.asking < max(l.limit-1, 1)
 }
 
 // take takes a place, with the mutex held.
-func (l *Lines[K, S]) take(in *line[K, S], name K, asking bool) *Place[K, S] {
+func (l *Lines[K]) take(in *line[K], name K, asking bool) *Place[K] {
 	in.taken++
 	if asking {
 		in.asking++
 	}
-	return &Place[K, S]{lines: l, name: name, asking: asking}
+	return &Place[K]{lines: l, name: name, asking: asking}
 }
 
 // admitWaiting gives places to those that wait, as far as there is room. It is called with the
 // mutex held.
-func (l *Lines[K, S]) admitWaiting(in *line[K, S], name K) {
+func (l *Lines[K]) admitWaiting(in *line[K], name K) {
 	for in.first != nil && l.room(in) {
 		next := in.first
-		next.Place = l.take(in, name, !next.blind)
+		next.place = l.take(in, name, !next.blind)
 		in.admit(next)
 	}
 }
 
 // Close ends all waits with err, also later ones. Places are kept until they are left.
-func (l *Lines[K, S]) Close(err error) {
+func (l *Lines[K]) Close(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {
@@ -219,7 +196,7 @@ func (l *Lines[K, S]) Close(err error) {
 }
 
 // Granted says that the session of the place waits no more at the server.
-func (p *Place[K, S]) Granted() {
+func (p *Place[K]) Granted() {
 	if p == nil {
 		return
 	}
@@ -229,7 +206,7 @@ func (p *Place[K, S]) Granted() {
 }
 
 // granted is called with the mutex held.
-func (p *Place[K, S]) granted() {
+func (p *Place[K]) granted() {
 	if !p.asking {
 		return
 	}
@@ -240,7 +217,7 @@ func (p *Place[K, S]) granted() {
 }
 
 // Leave gives the place to the first that waits. A second call does nothing.
-func (p *Place[K, S]) Leave() {
+func (p *Place[K]) Leave() {
 	if p == nil {
 		return
 	}
@@ -259,35 +236,9 @@ func (p *Place[K, S]) Leave() {
 	}
 }
 
-// HandOver gives a session, which keeps the place, to the first that waits, if that takes one. It
-// returns whether it did. handed makes the session ready for its next owner, or returns false: then
-// nothing has changed. It is called with a mutex held, and must not call Lines or Place.
-func (p *Place[K, S]) HandOver(handed func() (S, bool)) bool {
-	if p == nil {
-		return false
-	}
-	p.lines.mu.Lock()
-	defer p.lines.mu.Unlock()
-	if p.left {
-		return false
-	}
-	in := p.lines.lines[p.name]
-	next := in.first
-	if next == nil || !next.takesSession {
-		return false
-	}
-	session, ok := handed()
-	if !ok {
-		return false
-	}
-	next.Session, next.Handed = session, true
-	in.admit(next)
-	return true
-}
-
 // Each calls visit for each line in which somebody waits. It is called with a mutex held, and must
 // not call Lines or Place.
-func (l *Lines[K, S]) Each(visit func(name K, waiting int)) {
+func (l *Lines[K]) Each(visit func(name K, waiting int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, in := range l.lines {
@@ -298,39 +249,31 @@ func (l *Lines[K, S]) Each(visit func(name K, waiting int)) {
 }
 
 // Waiting is how many callers wait in the line.
-func (p *Place[K, S]) Waiting() int {
+func (p *Place[K]) Waiting() int {
 	if p == nil {
 		return 0
 	}
 	return p.lines.Waiting(p.name)
 }
 
-// admit ends the wait of w, whose Admission or error is set.
-func (in *line[K, S]) admit(w *waiter[K, S]) {
+// admit ends the wait of w, whose place or error is set.
+func (in *line[K]) admit(w *waiter[K]) {
 	in.remove(w)
 	close(w.admitted)
 }
 
-func (in *line[K, S]) insert(w *waiter[K, S], first bool) {
-	if w.inLine = true; first {
-		w.next = in.first
-	} else {
-		w.prev = in.last
-	}
+func (in *line[K]) insert(w *waiter[K]) {
+	w.inLine, w.prev = true, in.last
 	if w.prev == nil {
 		in.first = w
 	} else {
 		w.prev.next = w
 	}
-	if w.next == nil {
-		in.last = w
-	} else {
-		w.next.prev = w
-	}
+	in.last = w
 	in.waiting++
 }
 
-func (in *line[K, S]) remove(w *waiter[K, S]) {
+func (in *line[K]) remove(w *waiter[K]) {
 	if w.prev == nil {
 		in.first = w.next
 	} else {

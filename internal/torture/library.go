@@ -20,9 +20,6 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// handOff lets a worker overtake those of other processes, but by fewer than checkQueue allows.
-var handOff = txlock.WithHandOff(3, 20*time.Millisecond)
-
 // library is txlock. It must not show violations.
 type library[Tx any] struct {
 	plan  plan
@@ -58,7 +55,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 			return nil, err
 		}
 		return &library[pgx.Tx]{
-			plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store,
+			plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store,
 			exec: execPgx, value: valuePgx, begin: beginsPgx(pool), pool: pool,
 		}, nil
 	}
@@ -69,7 +66,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 		return nil, err
 	}
 	return &library[*sql.Tx]{
-		plan: p, locks: txlock.New(driver, append(options(p.Lease), handOff)...), store: store, exec: execSQL,
+		plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execSQL,
 		value: valueSQL, begin: beginsSQL(store),
 	}, nil
 }

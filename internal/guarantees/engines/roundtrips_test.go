@@ -72,7 +72,8 @@ func TestRoundTrips(t *testing.T) {
 				least.in.lockTx, least.in.missedTx = 2, 2
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 5, 8, 3
-				alone.exec = exec{alone: 8, texts: 7, into: 9, judged: 10, nested: 5, further: 6} // a rollback goes alone
+				// A rollback goes alone.
+				alone.exec = exec{alone: 8, texts: 7, into: 9, judged: 10, nested: 5, further: 6}
 				for i, want := range []trips{alone, least, least} {
 					c := testbed.MySQLSQL[i]
 					t.Run(c.Name, func(t *testing.T) {

@@ -86,13 +86,6 @@ func tracerPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			}
 		}
 	}
-	handing := testbed.NewSizedFixture(t, e, c, 8, "", txlock.WithTracer(tracer), txlock.WithHandOff(10, time.Hour))
-	for _, what := range []string{"Queued", "Admitted"} {
-		t.Run("handed over/"+what, func(t *testing.T) {
-			tracer.end = func() { panic("boom") }
-			tracerPanicsAt(t, handing, tracer, panickingCalls(handing, handing.Locks)["Lock"], what)
-		})
-	}
 }
 
 func tracerPanicsAt[Tx any](t *testing.T, f *testbed.Fixture[Tx], tracer *faultyTracer, call panicking, what string) {

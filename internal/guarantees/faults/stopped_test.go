@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -103,37 +102,6 @@ func stoppedWhileActive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		}
 	}
 	require.NoError(t, taken.Unlock(background))
-}
-
-func TestStoppedHandOff(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, stoppedHandOff[pgx.Tx], stoppedHandOff[*sql.Tx])
-}
-
-// A process that hands its session from caller to caller is stopped for longer than the lease. When
-// it goes on, only the caller that was inside still believes in the lock: nobody else gets it.
-func stoppedHandOff[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	stranger := testbed.NewSizedFixture(t, e, c, 2, "")
-	stranger.Free(t, f.Key("relay"))
-	relay := f.StartPartner(t, testbed.Part{
-		Plays: "relay", DSN: f.DSNFor(f.Label, "", nil), Key: f.Key("relay"), Lease: 3 * time.Second,
-	})
-	require.Equal(t, "holds", relay.Next(t))
-	granted := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := stranger.Locks.Mutex(f.Key("relay")).Lock(background)
-		if err != nil {
-			t.Error(err)
-		}
-		granted <- lock
-	}()
-	stranger.Waiters(t, 1)
-	require.NoError(t, relay.Process.Signal(syscall.SIGSTOP))
-	lock := testbed.Receive(t, granted)
-	require.NoError(t, relay.Process.Signal(syscall.SIGCONT))
-	require.Contains(t, []string{"0", "1"}, relay.Next(t), "callers that got the lost lock, the one inside included")
-	require.NoError(t, lock.Unlock(background))
 }
 
 func TestStoppedHolderAsksAgain(t *testing.T) {

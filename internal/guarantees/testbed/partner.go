@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -33,7 +32,7 @@ type Partner struct {
 
 // Part is what a partner does with one key.
 type Part struct {
-	Plays     string // "hold", "again", "nested", "work", "reads", "crowd", "relay", "lead" or "candidates"
+	Plays     string // "hold", "again", "nested", "work", "reads", "crowd", "lead" or "candidates"
 	DSN, Key  string
 	Lease     time.Duration
 	Statement string    // of the work; how many candidates; the key of the nested Lock
@@ -108,10 +107,6 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 	switch part {
 	case "crowd":
 		return crowd(c, txlock.New(driver, append(options, txlock.WithQueue(2))...).Mutex(key))
-	case "relay":
-		lost := make(lossTold, 1)
-		options = append(options, txlock.WithHandOff(1<<30, time.Hour), txlock.WithLogger(slog.New(lost)))
-		return relay(txlock.New(driver, options...).Mutex(key), lost)
 	}
 	locks := txlock.New(driver, options...)
 	election := locks.Election(key, strconv.Itoa(os.Getpid()))
