@@ -678,7 +678,7 @@ var sideBySide = []guarantee{
 		guarantees.BesideInTransaction[pgx.Tx], guarantees.BesideInTransaction[*sql.Tx],
 	},
 	{
-		"a nested call, and a session that is handed over, have the locks beside their rows",
+		"a nested call has the locks beside its rows",
 		guarantees.BesideNested[pgx.Tx], guarantees.BesideNested[*sql.Tx],
 	},
 	{
@@ -837,7 +837,7 @@ func onGalera(t *testing.T) line {
 // the reason.
 var notOnGalera = map[string][]string{
 	"what shares, a semaphore, and a lock beside the rows are refused": {
-		"a nested call, and a session that is handed over, have the locks beside their rows",
+		"a nested call has the locks beside its rows",
 		"Beside excludes those who hold the old lock, and gives it back on every way out",
 		"Exec in the work of a Do is part of its transaction",
 		"an Exec that fails in the work of a Do undoes its own work and no other",
