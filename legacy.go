@@ -31,7 +31,7 @@ const maxLegacy = 32
 //     refuse: a name stays with the session behind the caller's COMMIT, and nobody would give it
 //     back.
 //   - Inspect and Break know the rows alone. They do not show who waits for a lock beside them.
-//   - A Locker's queue and hand-over are apart for each set of locks beside the same rows.
+//   - A Locker's queue is apart for each set of locks beside the same rows.
 //
 // On a pool of the caller's whose connections take one statement in a query (mysql.New without
 // multiStatements) a lock takes a round trip more, and its end another. A Semaphore has no lock

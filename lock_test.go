@@ -875,7 +875,6 @@ var notOnGalera = map[string][]string{
 	"a token takes a second connection, and more trips": {
 		"many wait for a claim with few connections",
 		"two lock tables on one pool have tokens of their own",
-		"tokens increase over all holders of a key, handed over or not",
 	},
 	"tokens are not counted in runs of a server": {
 		"a new run of the server is numbered once, above all before",

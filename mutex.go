@@ -99,7 +99,7 @@ type target[Tx any] interface {
 	request(ctx context.Context, connected bool) (dialects.Request, error)
 
 	// queueAndBegin waits in the process until request may be asked for, and asks for it in a new
-	// session, or has one that was handed over. The log names the session after of.
+	// session. The log names the session after of.
 	queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx], error)
 
 	// invalidate drops what request has looked up, if err says that it is outdated. It tells

@@ -32,8 +32,8 @@ type QueueTracer interface {
 	Tracer
 	// Queued is called when a call has joined the queue of the process.
 	Queued(ctx context.Context)
-	// Admitted is called when it has left the queue: it goes on at the server, or has the session
-	// that another call has handed over, or gives up.
+	// Admitted is called when it has left the queue: it goes on at the server, or
+	// gives up.
 	Admitted(ctx context.Context)
 }
 
