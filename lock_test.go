@@ -864,7 +864,6 @@ var notOnGalera = map[string][]string{
 		"a leader has the lock beside its seat",
 	},
 	"there is no order among waiters on different nodes": {
-		"another process is served after exactly one turn, though more wait here",
 		"any order may leave a batch that waits for its lock, and the others keep their place",
 	},
 	"KILL QUERY, also by the end of a context, rolls the transaction back": {
@@ -887,8 +886,6 @@ var notOnGalera = map[string][]string{
 	"a node sees what another has released some milliseconds later": {
 		"Break ends the holder that was shown, and no other",
 		"tokens increase over all holders",
-		"a lost session is handed to nobody, and the next locks anew",
-		"Unlock hands the session to the next caller in the process, an owner of its own, without a round trip",
 	},
 	"a row that does not exist is told before the wait for others": {
 		"an order does not get the error of one that has left its batch",
