@@ -120,7 +120,8 @@ func (s *settings) check(kinds []servers.Kind) error {
 		if !slices.Contains(possible, s.Pair) {
 			return fmt.Errorf("no pair by %q on %v", s.Pair, kind)
 		}
-		if _, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil); s.Lock != lockTxlock && err != nil {
+		_, err := openHandmade(plan{Kind: kind, Lock: s.Lock, Keys: s.Keys}, nil)
+		if err != nil && s.Lock != lockTxlock {
 			return err
 		}
 	}

@@ -31,7 +31,8 @@ func oldLockInTheWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	f := testbed.NewFixture(t, e, c)
 	old := "'" + f.Label + "'"
 	takes, try, give := "SELECT GET_LOCK(%s, 60)", "SELECT GET_LOCK(%s, 0)", "SELECT RELEASE_LOCK(%s)"
-	waiting := "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '" + f.Label + "' AND state = 'User lock'"
+	waiting := "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '" + f.Label +
+		"' AND state = 'User lock'"
 	if e.Postgres {
 		waiting = "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND " +
 			"split_part(application_name, '#', 1) = '" + f.Label + "'"
@@ -55,7 +56,7 @@ func oldLockInTheWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 			require.False(t, ask(try), "the old program has got it")
 			return end
 		}), end)
-		// On MySQL and MariaDB the name ends with the connection, which the server may notice later.
+		// On MySQL and MariaDB the name ends with the connection; the server may notice that later.
 		eventually.True(t, "the old lock is free", func() bool { return ask(try) })
 		worked := make(chan error, 1)
 		go func() {
