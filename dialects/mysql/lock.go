@@ -88,6 +88,17 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, err
 	}
+	if looks := request.Look != nil && at.flight == nil && !d.pool.Galera(); looks {
+		look, err := statementsOf(*request.Look)
+		if err != nil {
+			return got, err
+		}
+		script = append(script, look...)
+		send = func(ctx context.Context, script ...string) (locked []string, err error) {
+			locked, got.Answer, err = at.AskBoth(ctx, script...)
+			return locked, err
+		}
+	}
 	script = append(front, script...)
 	var locked []string
 	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
@@ -117,7 +128,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 			return got, server.Classify(err, request)
 		}
 	}
+	if request.Look != nil && d.pool.Galera() {
+		got.Answer, err = run(ctx, at.Link, *request.Look)
+	}
 	switch {
+	case err != nil:
 	case at.travels(request) && request.Claim != nil:
 		got.Claim, err = claims.Changed(record, *request.Claim)
 	case at.travels(request):
@@ -183,7 +198,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	switch {
 	case at.travels(request):
 		into = cmp.Or(value, "1")
-	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "":
+	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil:
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
