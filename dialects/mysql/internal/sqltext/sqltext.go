@@ -36,8 +36,8 @@ const (
 	// by the same name.
 	Isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
 
-	// AtReadCommitted sets the isolation level of a lock's transaction: what is read under a lock is
-	// never older than the lock.
+	// AtReadCommitted sets the isolation level of a lock's transaction: what is read under a lock
+	// is never older than the lock.
 	AtReadCommitted = Isolation + " = 'READ-COMMITTED'"
 
 	// Writable is the condition under which a shared lock excludes. A server that is read_only
