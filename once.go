@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -15,8 +17,10 @@ import (
 // delivered again, a job of each day. A marker in the database says that it was done. It holds no
 // state: many goroutines may use one value.
 type Once[Tx any] struct {
-	mutex *Mutex[Tx] // of key
-	key   recorded[Tx]
+	mutex  *Mutex[Tx] // of key
+	key    string
+	period int64 // in microseconds; 0: for ever
+	marker [32]byte
 }
 
 // Once names work that is to be done once. A key is any bytes, at least one, of any length. The
@@ -33,20 +37,16 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 	if period > 0 {
 		shown = "once:" + period.String() + ":" + key
 	}
-	marker := &dialects.Marker{Hash: markerOf(key, period), Period: period}
-	o := &Once[Tx]{key: recorded[Tx]{slots: slots[Tx]{l, []string{shown}}, name: key, marker: marker}}
 	if err == nil && key == "" {
 		err = errors.New("the key is empty")
 	}
-	o.mutex = &Mutex[Tx]{locker: l, target: &o.key, err: err}
-	return o
-}
-
-// markerOf hashes what is done once. The hash is part of what all clients agree on: changing it
-// would let two versions of a program do one thing twice.
-func markerOf(key string, period time.Duration) [32]byte {
+	// The marker is part of what all clients agree on: changing it would let two versions of a
+	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
-	return sha256.Sum256(append(encoded, key...))
+	return &Once[Tx]{
+		mutex: &Mutex[Tx]{locker: l, target: &slots[Tx]{l, []string{shown}}, err: err},
+		key:   key, period: period.Microseconds(), marker: sha256.Sum256(append(encoded, key...)),
+	}
 }
 
 // Per returns a copy for work that is to be done once in each window of length d: a day, say.
@@ -63,7 +63,7 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
 		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
-	per := o.mutex.locker.once(o.key.name, max(d, 0), err)
+	per := o.mutex.locker.once(o.key, max(d, 0), err)
 	per.mutex.within, per.mutex.retries = o.mutex.within, o.mutex.retries
 	return per
 }
@@ -108,68 +108,96 @@ func (o *Once[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx 
 func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) (ran bool,
 	err error,
 ) {
-	m := o.mutex
 	if work == nil {
-		return false, m.wrap(verb, errors.New("nil work"))
+		return false, o.mutex.wrap(verb, errors.New("nil work"))
 	}
-	outer, _ := m.locker.carried(ctx)
-	marked := func(ctx context.Context, tx Tx) error {
-		// A session that was begun for this has looked behind the lock, and writes the marker with
-		// its COMMIT. In another, the marker belongs into the savepoint of the work: both are kept,
-		// or none. It comes behind the work, whose COMMIT would keep it whatever the work returns.
-		s, _ := m.locker.carried(ctx)
-		marker, key := *o.key.marker, running(o.key.marker.Hash)
-		if s == outer {
-			if ctx.Value(key) == any(s) { // the work of the same key has called
-				return nil
-			}
-			err := o.record(ctx, &marker)
-			if errors.Is(err, dialects.ErrDone) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-		}
-		ran = true
-		err := work(context.WithValue(ctx, key, s), tx)
-		if err != nil || s != outer {
-			return err
-		}
-		marker.Verb = dialects.WriteMarker
-		return o.record(ctx, &marker)
-	}
-	err = m.retry(ctx, func(m *Mutex[Tx]) error {
+	running := o.isRunning(ctx)
+	err = o.mutex.retry(ctx, func(m *Mutex[Tx]) error {
 		ran = false
-		return m.attemptDo(ctx, verb, try, marked)
+		ctx, trace := m.startTrace(ctx, verb, true)
+		return traced(trace, work, func(work func(context.Context, Tx) error) error {
+			begun := time.Now()
+			sql, _, done, err := o.look(ctx, m, !m.locker.carriesOpen(ctx))
+			if done || err != nil {
+				return m.wrap(verb, err)
+			}
+			behind, now := *m, int64(0)
+			if m.within > 0 {
+				behind.within = max(m.within-time.Since(begun), 1)
+			}
+			behind.attached = &attached{
+				look: o.query(sql, sql.Look),
+				judge: func(answer []string) error {
+					if now, _, done, err = o.read(answer); err == nil && (done || running) {
+						err = errDone
+					}
+					return err
+				},
+				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
+			}
+			err = behind.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+				ran = true
+				in, _ := m.locker.carried(ctx)
+				return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
+			})
+			if errors.Is(err, errDone) {
+				return nil
+			}
+			return err
+		})
 	})
 	return ran && err == nil, err
 }
 
-// running is the key of a context of work: of its session, while the Once of that hash runs there.
-type running [32]byte
+var (
+	errDone    = errors.New("done before")
+	errRunning = errors.New("the work of this Once is under way: its marker comes behind it, unless it returns an error")
+)
 
-// record does in the session that ctx carries what marker says.
-func (o *Once[Tx]) record(ctx context.Context, marker *dialects.Marker) error {
-	s, of := o.mutex.locker.carried(ctx)
-	turn, err := s.turns.Take(ctx, of.Scope()) // a goroutine that the work has left behind may have it
-	if err != nil {
-		return err
-	}
-	defer turn.Give()
-	request, err := o.key.request(ctx, true)
-	if err == nil {
-		request.Marker = marker
-		_, err = s.record(ctx, request)
-	}
-	return err
+// runningKey is the key of a context of work: of where the Once of that marker runs.
+type runningKey [32]byte
+
+// isRunning tells whether the work of this very Once has called.
+func (o *Once[Tx]) isRunning(ctx context.Context) bool {
+	in, _ := o.mutex.locker.carried(ctx)
+	return o.mutex.locker.carriesOpen(ctx) && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
-// as returns the mutex of the key, whose lock comes with that marker; nil: alone.
-func (o *Once[Tx]) as(marker *dialects.Marker) *Mutex[Tx] {
-	key, m := o.key, *o.mutex
-	key.marker, m.target = marker, &key
-	return &m
+func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialects.Query {
+	args = append([]any{o.marker[:]}, args...)
+	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Look}
+}
+
+// look finds the texts, and asks whether the work was done, and when, without a lock.
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], ask bool) (sql dialects.OnceSQL, at int64, done bool,
+	err error,
+) {
+	wait, cancel, err := m.limitWait(ctx)
+	if err != nil {
+		return sql, at, done, err
+	}
+	defer cancel()
+	found, err := m.locker.find(wait, !ask)
+	if err == nil {
+		sql = found.Kinds.Once
+	}
+	if err == nil && ask {
+		var answer []string
+		if answer, err = m.locker.ask(wait, o.query(sql, sql.Look)); err == nil {
+			_, at, done, err = o.read(answer)
+		}
+	}
+	return sql, at, done, m.waitError(ctx, wait, err)
+}
+
+// read reads the answer to a look: the present, and the time of a marker, which counts in the
+// present window and later.
+func (o *Once[Tx]) read(answer []string) (now, at int64, done bool, err error) {
+	n, err := fmt.Sscan(strings.Join(answer, ""), &now, &at)
+	if n > 0 {
+		err = nil
+	}
+	return now, at, n == 2 && (o.period == 0 || at >= now-now%o.period), err
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -182,16 +210,25 @@ func (o *Once[Tx]) as(marker *dialects.Marker) *Mutex[Tx] {
 // false.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	marker := *o.key.marker
-	marker.Verb = dialects.WriteMarker
-	ctx, trace := o.mutex.startTrace(ctx, verb, false)
-	err = o.as(&marker).lockIn(ctx, verb, tx, false)
-	first = err == nil
-	if errors.Is(err, dialects.ErrDone) {
-		err = nil
+	m := o.mutex
+	ctx, trace := m.startTrace(ctx, verb, false)
+	defer func() { trace.answer(err) }()
+	if o.isRunning(ctx) {
+		return false, m.wrap(verb, errRunning)
 	}
-	trace.answer(err)
-	return first, err
+	if err = m.lockIn(ctx, verb, tx, false); err != nil {
+		return false, err
+	}
+	found, err := m.locker.find(ctx, true)
+	if err == nil {
+		sql, number := found.Kinds.Once, rand.Int64()|1
+		var lines []string
+		lines, err = m.locker.driver.RunTx(ctx, tx,
+			o.query(sql, sql.First, number, o.period, o.period, o.marker[:], number))
+		first = len(lines) > 0
+	}
+	m.locker.invalidate(err)
+	return first, m.wrap(verb, err)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
@@ -199,34 +236,28 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 // call also looks for the lock table), and waits for nobody: work that is under way was not done,
 // also that of the caller's own transaction.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	m := o.mutex
-	wait, cancel, err := m.limitWait(ctx)
-	if err != nil {
-		return at, false, m.wrap("Once.Done", err)
+	_, micros, done, err := o.look(ctx, o.mutex, true)
+	if done {
+		at = time.UnixMicro(micros)
 	}
-	defer cancel()
-	request, err := o.key.request(wait, false)
-	if err == nil {
-		at, err = m.locker.driver.Done(wait, request.Table, *request.Marker)
-	}
-	if errors.Is(err, dialects.ErrDone) {
-		return at, true, nil
-	}
-	m.target.invalidate(err)
-	return at, false, m.wrap("Once.Done", m.waitError(ctx, wait, err))
+	return at, done, o.mutex.wrap("Once.Done", err)
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
 // Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	return o.as(nil).do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
-		marker := *o.key.marker
-		if s, _ := o.mutex.locker.carried(ctx); ctx.Value(running(marker.Hash)) == any(s) {
-			return errors.New("the work of this Once is under way: return an error from it, and there is no marker")
+	running := o.isRunning(ctx)
+	return o.mutex.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+		if running {
+			return errRunning
 		}
-		marker.Verb = dialects.ForgetMarker
-		return o.record(ctx, &marker)
+		found, err := o.mutex.locker.find(ctx, true)
+		if err == nil {
+			_, err = o.mutex.locker.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
+		}
+		o.mutex.locker.invalidate(err)
+		return err
 	})
 }
 
@@ -248,8 +279,39 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		found, err = l.find(ctx, false)
 	}
 	if err == nil {
-		deleted, err = l.driver.Sweep(ctx, found.Name, age)
+		deleted, err = l.sweep(ctx, found.Kinds, age)
 	}
-	l.invalidate(err)
 	return deleted, wrap("sweep", err)
+}
+
+func (l *Locker[Tx]) sweep(ctx context.Context, kinds dialects.Kinds, age time.Duration) (deleted int64, err error) {
+	none := Once[Tx]{}
+	answer, err := l.ask(ctx, none.query(kinds.Once, kinds.Once.Look))
+	if err != nil {
+		return 0, err
+	}
+	now, _, _, err := none.read(answer)
+	batches := func(text, table string) {
+		for size, n, from := int64(100), int64(0), int64(0); err == nil; {
+			begun := time.Now()
+			q := dialects.Query{SQL: text, Args: []any{from, now - age.Microseconds(), size, from}, Table: table}
+			if answer, err = l.ask(ctx, q); err == nil {
+				_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be no row to go on from
+			}
+			if deleted += n; n < size {
+				return
+			}
+			// Others may wait for what a batch has locked. One that takes three times as long as it
+			// should is still shorter than what a waiter may be asked for, 50 ms.
+			size = min(max(size*int64(15*time.Millisecond)/int64(time.Since(begun)+1), 20), 2*size, 1000)
+		}
+	}
+	batches(kinds.Once.Sweep, kinds.Once.Table)
+	if err == nil {
+		batches(kinds.Claims.Sweep, kinds.Claims.Table)
+		if errors.Is(err, ErrNotInstalled) { // it is older than claims
+			err = nil
+		}
+	}
+	return deleted, err
 }

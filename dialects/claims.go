@@ -68,3 +68,13 @@ var Released = time.Unix(0, 0)
 
 // MostClaims is how many claims are read when all are asked for.
 const MostClaims = 10_000
+
+// ClaimSQL are the texts of claims.
+type ClaimSQL struct {
+	Table string
+	// Sweep deletes the claims that have ended from a time on, before another, and at most so many.
+	// It has a line of how many, and behind a blank of a time before which none of them is left, if
+	// there is one. It waits for nobody: what others use stays. Arguments: the two times, the number,
+	// the first time, in microseconds since the Unix epoch.
+	Sweep string
+}
