@@ -233,12 +233,6 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Beside are locks that the session takes first, in this order, and keeps as long as the rows:
-	// shared ones where SharesBeside says so. After an error it has none that it did not have
-	// before.
-	Beside       []Legacy
-	SharesBeside bool
-
 	// Permit asks for one permit of a semaphore, which is the one of Values. Not to get one is
 	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
 	Permit *Permit

@@ -47,13 +47,11 @@ const (
 	QueryInterrupted    = 1317 // KILL QUERY
 	InTransaction       = 1568 // so that its characteristics cannot be changed
 	OnlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
-	OutOfRange          = 1690 // a result
 	ReadOnlyTransaction = 1792
 	ReadOnlyMode        = 1836
 	ConnectionKilled    = 1927 // MariaDB
 	StatementTimeout    = 1969 // MariaDB, max_statement_time
 	QueryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
-	NameDeadlock        = 3058 // MySQL, of names of GET_LOCK: the transaction goes on
 	OfflineMode         = 3032
 	RefusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
 	SessionKilled       = 3169 // MySQL
