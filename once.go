@@ -111,7 +111,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	if work == nil {
 		return false, o.mutex.wrap(verb, errors.New("nil work"))
 	}
-	running := o.isRunning(ctx)
+	inOwn := o.isRunning(ctx)
 	err = o.mutex.retry(ctx, func(m *Mutex[Tx]) error {
 		ran = false
 		ctx, trace := m.startTrace(ctx, verb, true)
@@ -121,21 +121,19 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 			if done || err != nil {
 				return m.wrap(verb, err)
 			}
-			behind, now := *m, int64(0)
+			m, now := *m, int64(0)
 			if m.within > 0 {
-				behind.within = max(m.within-time.Since(begun), 1)
+				m.within = max(m.within-time.Since(begun), 1)
 			}
-			behind.attached = &attached{
-				look: o.query(sql, sql.Look),
-				judge: func(answer []string) error {
-					if now, _, done, err = o.read(answer); err == nil && (done || running) {
-						err = errDone
-					}
-					return err
-				},
-				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
+			judge := func(answer []string) error {
+				if now, _, done, err = o.read(answer); err == nil && (done || inOwn) {
+					err = errDone
+				}
+				return err
 			}
-			err = behind.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+			mark := func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} }
+			m.attached = &attached{look: o.query(sql, sql.Look), judge: judge, last: mark}
+			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 				ran = true
 				in, _ := m.locker.carried(ctx)
 				return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
@@ -150,8 +148,8 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 }
 
 var (
-	errDone    = errors.New("done before")
-	errRunning = errors.New("the work of this Once is under way: its marker comes behind it, unless it returns an error")
+	errDone  = errors.New("done before")
+	errInOwn = errors.New("the work of this Once is under way: its marker comes behind it, unless it returns an error")
 )
 
 // runningKey is the key of a context of work: of where the Once of that marker runs.
@@ -159,8 +157,8 @@ type runningKey [32]byte
 
 // isRunning tells whether the work of this very Once has called.
 func (o *Once[Tx]) isRunning(ctx context.Context) bool {
-	in, _ := o.mutex.locker.carried(ctx)
-	return o.mutex.locker.carriesOpen(ctx) && ctx.Value(runningKey(o.marker)) == any(in)
+	in, of := o.mutex.locker.carried(ctx)
+	return in != nil && of.Open() && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
 func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialects.Query {
@@ -168,21 +166,21 @@ func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialect
 	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Look}
 }
 
-// look finds the texts, and asks whether the work was done, and when, without a lock.
-func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], ask bool) (sql dialects.OnceSQL, at int64, done bool,
+// look finds the texts, and asks without a lock whether the work was done.
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], ask bool) (sql dialects.OnceSQL, at time.Time, done bool,
 	err error,
 ) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return sql, at, done, err
+		return sql, at, false, err
 	}
 	defer cancel()
 	found, err := m.locker.find(wait, !ask)
 	if err == nil {
 		sql = found.Kinds.Once
 	}
+	var answer []string
 	if err == nil && ask {
-		var answer []string
 		if answer, err = m.locker.ask(wait, o.query(sql, sql.Look)); err == nil {
 			_, at, done, err = o.read(answer)
 		}
@@ -190,14 +188,17 @@ func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], ask bool) (sql dialec
 	return sql, at, done, m.waitError(ctx, wait, err)
 }
 
-// read reads the answer to a look: the present, and the time of a marker, which counts in the
-// present window and later.
-func (o *Once[Tx]) read(answer []string) (now, at int64, done bool, err error) {
-	n, err := fmt.Sscan(strings.Join(answer, ""), &now, &at)
-	if n > 0 {
-		err = nil
+// read reads the answer to a look. A marker counts in the present window, and what is later.
+func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, err error) {
+	var then int64
+	n, err := fmt.Sscan(strings.Join(answer, ""), &now, &then)
+	if n == 0 {
+		return now, at, false, err
 	}
-	return now, at, n == 2 && (o.period == 0 || at >= now-now%o.period), err
+	if done = n == 2 && (o.period == 0 || then >= now-now%o.period); done {
+		at = time.UnixMicro(then)
+	}
+	return now, at, done, nil
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -210,25 +211,23 @@ func (o *Once[Tx]) read(answer []string) (now, at int64, done bool, err error) {
 // false.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	m := o.mutex
-	ctx, trace := m.startTrace(ctx, verb, false)
+	ctx, trace := o.mutex.startTrace(ctx, verb, false)
 	defer func() { trace.answer(err) }()
 	if o.isRunning(ctx) {
-		return false, m.wrap(verb, errRunning)
+		return false, o.mutex.wrap(verb, errInOwn)
 	}
-	if err = m.lockIn(ctx, verb, tx, false); err != nil {
+	if err = o.mutex.lockIn(ctx, verb, tx, false); err != nil {
 		return false, err
 	}
-	found, err := m.locker.find(ctx, true)
+	found, err := o.mutex.locker.find(ctx, true)
+	var lines []string
 	if err == nil {
 		sql, number := found.Kinds.Once, rand.Int64()|1
-		var lines []string
-		lines, err = m.locker.driver.RunTx(ctx, tx,
-			o.query(sql, sql.First, number, o.period, o.period, o.marker[:], number))
-		first = len(lines) > 0
+		mark := o.query(sql, sql.First, number, o.period, o.period, o.marker[:], number)
+		lines, err = o.mutex.locker.driver.RunTx(ctx, tx, mark)
 	}
-	m.locker.invalidate(err)
-	return first, m.wrap(verb, err)
+	o.mutex.locker.invalidate(err)
+	return len(lines) > 0, o.mutex.wrap(verb, err)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
@@ -236,10 +235,7 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 // call also looks for the lock table), and waits for nobody: work that is under way was not done,
 // also that of the caller's own transaction.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	_, micros, done, err := o.look(ctx, o.mutex, true)
-	if done {
-		at = time.UnixMicro(micros)
-	}
+	_, at, done, err = o.look(ctx, o.mutex, true)
 	return at, done, o.mutex.wrap("Once.Done", err)
 }
 
@@ -247,10 +243,10 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
 // Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	running := o.isRunning(ctx)
+	inOwn := o.isRunning(ctx)
 	return o.mutex.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
-		if running {
-			return errRunning
+		if inOwn {
+			return errInOwn
 		}
 		found, err := o.mutex.locker.find(ctx, true)
 		if err == nil {
@@ -270,8 +266,7 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 // It works in small transactions, one after the other: nobody waits for it for long, and it waits
 // for nobody. Many replicas may sweep at once. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
-	err = l.ready()
-	if err == nil && age < 0 {
+	if err = l.ready(); err == nil && age < 0 {
 		err = fmt.Errorf("the age is negative: %v", age)
 	}
 	var found *dialects.LockTable
@@ -279,39 +274,26 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		found, err = l.find(ctx, false)
 	}
 	if err == nil {
-		deleted, err = l.sweep(ctx, found.Kinds, age)
+		once, claims := found.Kinds.Once, found.Kinds.Claims
+		if deleted, err = l.sweep(ctx, once.Table, once.Sweep, age); err == nil {
+			var ended int64
+			if ended, err = l.sweep(ctx, claims.Table, claims.Sweep, age); errors.Is(err, ErrNotInstalled) {
+				err = nil // it is older than claims
+			}
+			deleted += ended
+		}
 	}
 	return deleted, wrap("sweep", err)
 }
 
-func (l *Locker[Tx]) sweep(ctx context.Context, kinds dialects.Kinds, age time.Duration) (deleted int64, err error) {
-	none := Once[Tx]{}
-	answer, err := l.ask(ctx, none.query(kinds.Once, kinds.Once.Look))
-	if err != nil {
-		return 0, err
-	}
-	now, _, _, err := none.read(answer)
-	batches := func(text, table string) {
-		for size, n, from := int64(100), int64(0), int64(0); err == nil; {
-			begun := time.Now()
-			q := dialects.Query{SQL: text, Args: []any{from, now - age.Microseconds(), size, from}, Table: table}
-			if answer, err = l.ask(ctx, q); err == nil {
-				_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be no row to go on from
-			}
-			if deleted += n; n < size {
-				return
-			}
-			// Others may wait for what a batch has locked. One that takes three times as long as it
-			// should is still shorter than what a waiter may be asked for, 50 ms.
-			size = min(max(size*int64(15*time.Millisecond)/int64(time.Since(begun)+1), 20), 2*size, 1000)
-		}
-	}
-	batches(kinds.Once.Sweep, kinds.Once.Table)
-	if err == nil {
-		batches(kinds.Claims.Sweep, kinds.Claims.Table)
-		if errors.Is(err, ErrNotInstalled) { // it is older than claims
-			err = nil
-		}
+func (l *Locker[Tx]) sweep(ctx context.Context, table, text string, age time.Duration) (deleted int64, err error) {
+	const most = 100 // of a batch: others may wait for what it has locked
+	for n, from := int64(most), int64(0); err == nil && n == most; deleted += n {
+		q := dialects.Query{SQL: text, Args: []any{from, age.Microseconds(), int64(most), from}, Table: table}
+		var answer []string
+		answer, err = l.ask(ctx, q)
+		n = 0
+		_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
 	}
 	return deleted, err
 }

@@ -72,9 +72,5 @@ const MostClaims = 10_000
 // ClaimSQL are the texts of claims.
 type ClaimSQL struct {
 	Table string
-	// Sweep deletes the claims that have ended from a time on, before another, and at most so many.
-	// It has a line of how many, and behind a blank of a time before which none of them is left, if
-	// there is one. It waits for nobody: what others use stays. Arguments: the two times, the number,
-	// the first time, in microseconds since the Unix epoch.
-	Sweep string
+	Sweep string // as that of OnceSQL, of claims that have ended
 }

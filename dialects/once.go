@@ -1,22 +1,14 @@
 package dialects
 
-// OnceSQL are the texts of work that is done once. Its marker has the time at which it was done, by
-// the server's clock. Times and periods are microseconds, since the Unix epoch; a period of 0 is
-// for ever. What was done later than now was done: a clock that was set back runs nothing twice.
+// OnceSQL are the texts of work that is done once. The marker has the time at which the work was done. Times,
+// periods and ages are microseconds, and a period of 0 is for ever.
 type OnceSQL struct {
-	Table string
-	// Look has a line of the present, and behind a blank of the time of the marker, if it is there.
-	// Arguments: the marker.
-	Look string
-	// Mark writes the marker, and is an error if the work was done in the window of its time.
-	// Arguments: the marker, its time, the period.
-	Mark string
-	// First writes it with the present, and has a line if the work was not done, whatever snapshot
-	// the transaction has. Arguments: the marker, a number of no other call, the period, the period,
-	// the marker, the number.
-	First string
-	// Forget deletes it. Arguments: the marker.
-	Forget string
-	// Sweep is as that of ClaimSQL.
+	Table  string
+	Look   string // marker: a line of the present, and behind a blank of the marker's time, if it is there
+	Mark   string // marker, time, period: an error if the work was done in the window of the time, or later
+	First  string // marker, number, period, period, marker, number: a line if it was not done, whatever the snapshot
+	Forget string // marker
+	// Sweep deletes what is older than an age, and not what others use: time, age, most, time. It
+	// begins at a time, and has a line of how many went, and behind a blank of where to go on.
 	Sweep string
 }

@@ -21,8 +21,9 @@ func onceOf(table string) dialects.OnceSQL {
 	}
 	return dialects.OnceSQL{
 		Table: table,
-		Look:  "SELECT CONCAT_WS(' ', " + micros(now) + ", (SELECT " + micros("done_at") + " FROM " + table + " WHERE marker = ?))",
-		Mark:  insert(at+", 0") + "done_at = IF(" + old + ", VALUES(done_at), (SELECT 1 UNION ALL SELECT 2))",
+		Look: "SELECT CONCAT_WS(' ', " + micros(now) + ", (SELECT " + micros("done_at") + " FROM " + table +
+			" WHERE marker = ?))",
+		Mark: insert(at+", 0") + "done_at = IF(" + old + ", VALUES(done_at), (SELECT 1 UNION ALL SELECT 2))",
 		First: insert(now+", ?") + "run = IF(" + old + ", VALUES(run), run), done_at = IF(" + old +
 			", VALUES(done_at), done_at);\nSELECT run FROM " + table + " WHERE marker = ? AND run = ? FOR UPDATE",
 		Forget: "DELETE FROM " + table + " WHERE marker = ?",
@@ -34,7 +35,8 @@ func onceOf(table string) dialects.OnceSQL {
 // read all of a small table otherwise, and would lock what it reads.
 func sweepOf(table, key, time string) string {
 	from := " FROM " + table + " FORCE INDEX (" + time + ") WHERE " + time + " >= " + at
-	return "DELETE gone FROM (SELECT " + key + from + " AND " + time + " < " + at + " ORDER BY " + time +
-		" LIMIT ? FOR UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table + " AS gone FORCE INDEX (PRIMARY) ON gone." +
-		key + " = old." + key + ";\nSELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN("+time+")") + from + "))"
+	return "DELETE gone FROM (SELECT " + key + from + " AND " + time + " < " + now + " - INTERVAL ? MICROSECOND " +
+		"ORDER BY " + time + " LIMIT ? FOR UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table +
+		" AS gone FORCE INDEX (PRIMARY) ON gone." + key + " = old." + key +
+		";\nSELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN("+time+")") + from + "))"
 }

@@ -35,7 +35,7 @@ func onceOf(table string) dialects.OnceSQL {
 // sweepOf deletes rows of a table whose time is over.
 func sweepOf(table, key, time string) string {
 	return "with old as (select " + key + ", " + time + " from " + table + " where " + time + " >= " + at("$1") +
-		" and " + time + " < " + at("$2") + " order by " + time + " limit $3::bigint for update skip locked), " +
-		"gone as (delete from " + table + " former using old where former." + key + " = old." + key + ") " +
-		"select concat_ws(' ', count(*), " + micros("max("+time+")") + ") from old"
+		" and " + time + " < now() - $2::float8 * interval '1 microsecond' order by " + time +
+		" limit $3::bigint for update skip locked), gone as (delete from " + table + " former using old " +
+		"where former." + key + " = old." + key + ") select concat_ws(' ', count(*), " + micros("max("+time+")") + ") from old"
 }
