@@ -205,10 +205,9 @@ func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, er
 // was not done before: do it then, in the same transaction. Of several transactions that get true,
 // one can commit: DoTx waits for the others to end, as [Mutex.LockTx] does, whose errors and
 // conditions it has. A rollback takes the marker away, so the next one is first. A second DoTx in
-// the same transaction is false, in the same window of Per.
-//
-// On MySQL and MariaDB, the key stays locked until the end of the transaction also when first is
-// false.
+// the same transaction is false, in the same window of Per. The key stays locked until the end of
+// the transaction, also when first is false. In the work of this very Once it is an error, as with
+// Forget.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
 	ctx, trace := o.mutex.startTrace(ctx, verb, false)

@@ -166,8 +166,8 @@ type Session[Tx any] interface {
 	Record(ctx context.Context, request Request) (ClaimState, error)
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
-	// runs between that proof and the COMMIT. It ends the session in any case. When it is not confirmed
-	// by that time, the connection is closed. Of ctx it uses the values alone.
+	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
+	// confirmed by that time, the connection is closed. Of ctx it uses the values alone.
 	Commit(ctx context.Context, by time.Time, last ...Query) error
 
 	// Rollback undoes the work, releases the locks and ends the session in any case. When that is

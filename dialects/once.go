@@ -1,7 +1,7 @@
 package dialects
 
-// OnceSQL are the texts of work that is done once. The marker has the time at which the work was done. Times,
-// periods and ages are microseconds, and a period of 0 is for ever.
+// OnceSQL are the texts of work that is done once. Its marker has the time at which it was done.
+// Times, periods and ages are microseconds; a period of 0 is for ever.
 type OnceSQL struct {
 	Table  string
 	Look   string // marker: a line of the present, and behind a blank of the marker's time, if it is there

@@ -37,5 +37,6 @@ func sweepOf(table, key, time string) string {
 	return "with old as (select " + key + ", " + time + " from " + table + " where " + time + " >= " + at("$1") +
 		" and " + time + " < now() - $2::float8 * interval '1 microsecond' order by " + time +
 		" limit $3::bigint for update skip locked), gone as (delete from " + table + " former using old " +
-		"where former." + key + " = old." + key + ") select concat_ws(' ', count(*), " + micros("max("+time+")") + ") from old"
+		"where former." + key + " = old." + key + ") " +
+		"select concat_ws(' ', count(*), " + micros("max("+time+")") + ") from old"
 }
