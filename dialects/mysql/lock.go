@@ -71,9 +71,6 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if d.pool.Galera() && request.LockTable != nil {
 		return d.lockRows(ctx, at, request, front)
 	}
-	if request.Permit != nil {
-		return d.takePermit(ctx, at, request, front)
-	}
 	fence := request.Fence
 	if d.pool.Galera() { // where tokens are drawn behind the lock
 		request.Fence = ""
@@ -90,8 +87,17 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, err
 	}
 	script = slices.Concat(front, namesSQL(request, limit, comment), script)
+	patience := at.interruptible()
+	if request.AnyOne != "" && request.Try && at.role == owner {
+		// It waits for nobody. A KILL QUERY that falls between two statements of a query gets no
+		// answer.
+		patience = answerLimit / 2
+		var cancel context.CancelFunc
+		running, cancel = context.WithTimeout(running, answerLimit)
+		defer cancel()
+	}
 	var locked []string
-	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(running, told, tag, patience, at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, script...)
 		return err
 	})
@@ -109,6 +115,9 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		if locked, got.Token, err = tokenOf(locked); err != nil {
 			return got, err
 		}
+	}
+	if request.AnyOne != "" && request.Try {
+		return d.permitTaken(ctx, at, request, label, locked, got.Token)
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
@@ -166,6 +175,26 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	return server.Number(err) == server.LockWaitTimeout
 }
 
+// answerLimit is how long the answer to a query that waits for nobody may take, in a session that has
+// nothing to lose.
+const answerLimit = 600 * time.Millisecond
+
+// permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows it
+// in a query of its own: see answerLimit.
+func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string,
+	token int64,
+) (got dialects.Grant, err error) {
+	if len(locked) == 0 {
+		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	}
+	if value := d.valueOf(label, at.role); value != "" && at.role == guest {
+		clean, cancel := interrupt.Detached(ctx)
+		_, err = at.Run(clean, "SET @"+sqltext.Variable+" = "+value)
+		cancel()
+	}
+	return dialects.Grant{Row: locked[0], Token: token}, err
+}
+
 // isLimit tells whether a limit of statements has ended the wait of request. In the wait for a name
 // that is no other error than that of a name which another session has: see namesSQL.
 func isLimit(err error, request dialects.Request) bool {
@@ -198,7 +227,14 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		clause = sqltext.SkipLocked
 	}
 	query := ""
-	if len(request.Values) > 0 { // else all is held
+	switch {
+	case request.AnyOne != "" && request.Try:
+		if query, err = permitSQL(request, comment); err == nil && value != "" && at.role == owner && at.Several {
+			return []string{query, "SET @" + sqltext.Variable + " = IF(FOUND_ROWS() > 0, " + value + ", @" +
+				sqltext.Variable + ")"}, at.Ask, nil
+		}
+		return []string{query}, at.Ask, err
+	case len(request.Values) > 0: // else all is held
 		query, err = lockSQL(request, clause, limit, comment, into, patient)
 	}
 	switch {

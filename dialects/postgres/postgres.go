@@ -134,7 +134,6 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		case s != nil:
 			s.conn.GiveBack()
 		}
-		// A wait for a permit that gave way may have spoiled its connection. Another one serves.
 		if !errors.Is(err, giveway.Err) {
 			return nil, dialects.Grant{}, err
 		}
@@ -160,7 +159,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted, numbered := false, false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
+		case errors.Is(err, giveway.Err) && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.

@@ -51,7 +51,7 @@ var Err = errors.New("the wait gave way to somebody who waits for its snapshot")
 // maxWaitOf is how long a wait for request keeps one snapshot.
 func maxWaitOf(request dialects.Request) time.Duration {
 	limit := maxWait
-	if request.Ours && request.Slots == 0 && request.Permit == nil {
+	if request.Ours && request.Slots == 0 && request.AnyOne == "" {
 		limit = maxCandidacy
 	}
 	if request.Lease > 0 {

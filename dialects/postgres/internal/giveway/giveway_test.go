@@ -93,7 +93,7 @@ func TestAWaitWithAShortLeaseGivesWayEarlier(t *testing.T) {
 func TestHowLongAWaitKeepsItsSnapshot(t *testing.T) {
 	const lease = 30 * time.Second
 	slot := dialects.Request{Ours: true, Slots: 64, Lease: lease}
-	permit := dialects.Request{Ours: true, Permit: &dialects.Permit{}, Lease: lease}
+	permit := dialects.Request{Ours: true, AnyOne: "hash", Lease: lease}
 	seat := dialects.Request{Ours: true, Lease: lease}
 	rows := dialects.Request{Lease: lease}
 	for _, request := range []dialects.Request{slot, permit, rows} {
