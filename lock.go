@@ -31,7 +31,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 		trace.answer(err)
 		return nil, err
 	}
-	lock := &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.Permit, trace: trace}
+	lock := &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
 	told := false
 	defer func() {
 		if !told { // the Tracer panicked, and nobody has the lock that could unlock it

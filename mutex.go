@@ -24,6 +24,7 @@ type Mutex[Tx any] struct {
 	attempt    int            // of a call that runs again
 	statements *dialects.Exec // of a copy for Exec; nil: none
 	outcome    *error         // of the Do of a batch: see reporting; nil: it is none
+	attached   *attached      // to a Do; nil: nothing is
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order

@@ -36,6 +36,7 @@ type session[Tx any] struct {
 	inner  dialects.Session[Tx]
 	ctx    context.Context // of the Do that began it; nil: a Lock did
 	place  *place
+	last   []dialects.Query // run with COMMIT
 
 	life      *lifecycle.Life
 	turns     *lifecycle.Turns
@@ -56,6 +57,7 @@ type grant[Tx any] struct {
 	dialects.Grant
 	handle *lifecycle.Handle
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
+	permit int             // of a semaphore
 }
 
 // acquire locks the rows of m: in the session that ctx carries, if there is one, else in a new one.
@@ -66,10 +68,19 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 		return g, err
 	}
 	defer cancel()
+	if s, of := m.locker.carried(ctx); s != nil && work && s.ctx == nil && of.Open() {
+		return g, ErrInsideLock
+	}
+	if p, ok := m.target.(*permit[Tx]); ok {
+		g, err = p.acquire(m, ctx, wait, try, work)
+		return g, m.waitError(ctx, wait, err)
+	}
+	return m.acquireRows(ctx, wait, try, work)
+}
+
+// acquireRows is acquire, with a bounded wait.
+func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
-		if work && s.ctx == nil && of.Open() {
-			return g, ErrInsideLock
-		}
 		if handle := of.Enter(of.Scope()); handle != nil { // else it has ended, and ctx has outlived it
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}
@@ -92,6 +103,9 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
 	request, err := m.request(ctx, try, connected)
 	request.Work, request.Lease = work, m.locker.config.lease
+	if m.attached != nil && !connected {
+		request.Look = &m.attached.look
+	}
 	if err != nil || !m.locker.config.fencing || request.Fence != "" {
 		return request, err
 	}
@@ -263,7 +277,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	}
 	defer s.unregister()
 	if commit {
-		return final(s.inner.Commit(ctx, by))
+		return final(s.inner.Commit(ctx, by, s.last...))
 	}
 	if err := s.inner.Rollback(ctx, by); err != nil {
 		return s.unconfirmed(ctx, loss, err)

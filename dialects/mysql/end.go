@@ -13,7 +13,7 @@ import (
 )
 
 // Commit implements dialects.Session.
-func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
+func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Query) (err error) {
 	defer s.close()
 	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut, s.destroy)
 	defer done(&err)
@@ -22,7 +22,7 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 		_ = s.rollback(ctx)
 		return err
 	}
-	err = s.commit(ctx)
+	err = s.commit(ctx, last)
 	switch {
 	case s.written != "" && server.Number(err) == server.SeveralRows:
 		err = dialects.ErrDone
@@ -45,11 +45,19 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	return errors.Join(err, s.rollback(ctx))
 }
 
-func (s *session) commit(ctx context.Context) error {
-	if s.conn.Owned != nil {
-		return s.end(ctx, client.Release, s.written, "COMMIT")
+func (s *session) commit(ctx context.Context, last []dialects.Query) error {
+	script := []string{client.Release, s.written}
+	for _, q := range last {
+		further, err := statementsOf(q)
+		if err != nil {
+			return err
+		}
+		script = append(script, further...)
 	}
-	return s.end(ctx, client.Release, s.written, "SET "+commits+s.restoredSQL())
+	if s.conn.Owned != nil {
+		return s.end(ctx, append(script, "COMMIT")...)
+	}
+	return s.end(ctx, append(script, "SET "+commits+s.restoredSQL())...)
 }
 
 // Rollback implements dialects.Session.

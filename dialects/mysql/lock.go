@@ -86,18 +86,20 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, err
 	}
-	script = slices.Concat(front, namesSQL(request, limit, comment), script)
-	patience := at.interruptible()
-	if request.AnyOne != "" && request.Try && at.role == owner {
-		// It waits for nobody. A KILL QUERY that falls between two statements of a query gets no
-		// answer.
-		patience = answerLimit / 2
-		var cancel context.CancelFunc
-		running, cancel = context.WithTimeout(running, answerLimit)
-		defer cancel()
+	if looks := request.Look != nil && at.flight == nil && !d.pool.Galera(); looks {
+		look, err := statementsOf(*request.Look)
+		if err != nil {
+			return got, err
+		}
+		script = append(script, look...)
+		send = func(ctx context.Context, script ...string) (locked []string, err error) {
+			locked, got.Answer, err = at.AskBoth(ctx, script...)
+			return locked, err
+		}
 	}
+	script = slices.Concat(front, namesSQL(request, limit, comment), script)
 	var locked []string
-	err = d.pool.Await(running, told, tag, patience, at.cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, script...)
 		return err
 	})
@@ -127,7 +129,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 			return got, server.Classify(err, request)
 		}
 	}
+	if request.Look != nil && d.pool.Galera() {
+		got.Answer, err = run(ctx, at.Link, *request.Look)
+	}
 	switch {
+	case err != nil:
 	case at.travels(request) && request.Claim != nil:
 		got.Claim, err = claims.Changed(record, *request.Claim)
 	case at.travels(request):
@@ -175,12 +181,8 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	return server.Number(err) == server.LockWaitTimeout
 }
 
-// answerLimit is how long the answer to a query that waits for nobody may take, in a session that has
-// nothing to lose.
-const answerLimit = 600 * time.Millisecond
-
 // permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows it
-// in a query of its own: see answerLimit.
+// in a query of its own: a KILL QUERY that falls between two statements gets no answer.
 func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string,
 	token int64,
 ) (got dialects.Grant, err error) {
@@ -219,7 +221,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	switch {
 	case at.travels(request):
 		into = cmp.Or(value, "1")
-	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "":
+	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil:
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait

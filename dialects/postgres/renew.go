@@ -128,7 +128,7 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
-	columns, err := s.Run(ctx, sqltext.Script{
+	columns, err := s.Line.Run(ctx, sqltext.Script{
 		sqltext.Silent(renewSavepoint),
 		{SQL: "select concat(extract(epoch from now()), ' ', " + nameSQL + ")"},
 		sqltext.Silent("release " + renewSavepoint),

@@ -40,10 +40,11 @@ type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
 	marker, claim           int // the look for it, the end of claimScript; of an owner
+	look                    int
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1, look: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -127,6 +128,10 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 			p.add(fence.runVerdict(request.Try))
 		}
 		p.token = p.add(fence.token())
+	}
+	if request.Look != nil {
+		p.Script = append(p.Script, scriptOf(*request.Look)...)
+		p.look = len(p.Script) - 1
 	}
 	if request.Marker != nil {
 		of := markStatement

@@ -104,26 +104,35 @@ func Grid(ctx context.Context, q Querier, query string) (lines [][]string, err e
 	return lines, rows.Err()
 }
 
-// Column runs statements, and returns the first column of the rows of the first that has rows.
+// Column is Columns of the first statement that has rows.
 func Column(ctx context.Context, q Querier, query string) ([]string, error) {
+	columns, err := Columns(ctx, q, query)
+	if err != nil {
+		return nil, err
+	}
+	return columns[0], nil
+}
+
+// Columns runs statements, and returns the first column of the rows of each that has rows, and of
+// at least one.
+func Columns(ctx context.Context, q Querier, query string) (columns [][]string, err error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var values []string
-	for first := true; ; first = false {
+	for {
+		var values []string
 		for rows.Next() {
 			var value sql.RawBytes
 			if err := rows.Scan(&value); err != nil {
 				return nil, err
 			}
-			if first {
-				values = append(values, string(value))
-			}
+			values = append(values, string(value))
 		}
+		columns = append(columns, values)
 		if !rows.NextResultSet() { // reading its result shows the error of a later statement
-			return values, rows.Err()
+			return columns, rows.Err()
 		}
 	}
 }

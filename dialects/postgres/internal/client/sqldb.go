@@ -119,12 +119,19 @@ type pgxBelow interface{ Conn() *pgx.Conn }
 // interrupted from another connection of the pool. What a savepoint is in front of travels with it
 // in one query where the driver takes several statements in one, which show no answers. Elsewhere
 // the savepoint, a block with all between, and the release are a round trip each.
-func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, request dialects.Request) (Line, error) {
+//
+// What asks for answers runs statement by statement.
+func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error) {
 	if tx == nil {
 		return Line{}, errors.New("nil transaction")
 	}
 	run := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
 		return p.runOne(ctx, tx, s)
+	}
+	if answers {
+		b := &backend{}
+		interrupt := func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }
+		return Line{send: run, backend: b, Interrupt: interrupt}, nil
 	}
 	several, err := p.takesBlind(ctx, tx)
 	tag := newTag()

@@ -1,0 +1,16 @@
+// Package kinds has the SQL of the kinds of locks that are clients of the others: texts, and no
+// branches. Each kind has a file of its own.
+package kinds
+
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
+
+// Of are the texts for a lock table.
+func Of(table string) (k dialects.Kinds, err error) {
+	beside, err := sqltext.Beside(table, locktable.Permits)
+	k.Permits = permits(beside)
+	return k, err
+}
