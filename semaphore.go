@@ -180,33 +180,35 @@ func (p *permit[Tx]) line() lineName {
 }
 
 // acquire takes a permit. Who sees that nobody waits tries at once: it came before whoever queues
-// later. Others, and those that miss, wait for their turn. In a session that holds other locks
-// nobody looks, or queues, for that would take another connection.
+// later. Others, and those that miss, wait for their turn, unless they try. In a session that holds
+// other locks nobody looks, or queues: that would take another connection.
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
-	nested := p.locker.carriesOpen(ctx)
 	take := func() error {
 		return answered(wait, func(brief context.Context) error {
 			g, err = m.acquireRows(ctx, brief, true, work)
 			return err
 		})
 	}
-	if !nested {
-		err = p.look(wait)
-	}
-	if err == nil {
+	nested := p.locker.carriesOpen(ctx)
+	switch {
+	case nested && try:
 		err = take()
-	}
-	if !try && missed(wait, err) {
-		err = p.await(ctx, wait, nested, take)
-	}
-	if err != nil {
-		return g, err
+	case nested:
+		err = p.retake(wait, wait, take)
+	case !try:
+		err = p.await(ctx, wait, take)
+	case p.locker.candidates.Waiting(p.line()) > 0:
+		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
+	default:
+		if err = p.look(wait); err == nil {
+			err = take()
+		}
 	}
 	known := p.known()
-	if rows := known.rows.Load(); rows != nil {
+	if rows := known.rows.Load(); err == nil && rows != nil {
 		g.permit = max(slices.Index(*rows, g.Row), 0)
 	}
-	if !nested {
+	if err == nil && !nested {
 		go func() {
 			<-g.life.Ended()
 			select {
@@ -215,14 +217,11 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 			}
 		}()
 	}
-	return g, nil
+	return g, err
 }
 
-// look is an error unless nobody waits, in this process or another.
+// look is an error when another session waits.
 func (p *permit[Tx]) look(wait context.Context) error {
-	if p.locker.candidates.Waiting(p.line()) > 0 {
-		return fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
-	}
 	return answered(wait, func(ctx context.Context) error {
 		for {
 			rows, texts, err := p.rows(ctx, false)
@@ -251,24 +250,30 @@ func (p *permit[Tx]) look(wait context.Context) error {
 // lookEvery is how often the first that waits looks for a permit.
 const lookEvery = 20 * time.Millisecond
 
-// await takes a permit as the first of the queue: of this process, and then of all.
-func (p *permit[Tx]) await(ctx, wait context.Context, nested bool, take func() error) error {
-	first := wait
-	if !nested {
-		place, err := p.locker.awaitPlace(ctx, wait, p.locker.candidates, p.line(), false)
-		if err != nil {
-			return err
-		}
-		defer place.Leave()
-		queue := &Mutex[Tx]{locker: p.locker, target: &queueOf[Tx]{p, place}}
-		head, err := queue.acquireRows(Apart(ctx), wait, false, false)
-		if err != nil {
-			return err
-		}
-		defer head.leave(ctx, head.handle)
-		first = head.own(wait, head.handle)
+// await takes a permit as the first of this process: at once, or as the first of the queue.
+func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
+	place, err := p.locker.awaitPlace(ctx, wait, p.locker.candidates, p.line(), false)
+	if err != nil {
+		return err
 	}
-	freed := p.known().freed
+	defer place.Leave()
+	if err = p.look(wait); err == nil {
+		err = take()
+	}
+	if !missed(wait, err) {
+		return err
+	}
+	queue := &Mutex[Tx]{locker: p.locker, target: &queueOf[Tx]{p, place}}
+	head, err := queue.acquireRows(Apart(ctx), wait, false, false)
+	if err != nil {
+		return err
+	}
+	defer head.leave(ctx, head.handle)
+	return p.retake(wait, head.own(wait, head.handle), take)
+}
+
+// retake tries until a permit is free, or first has ended: the wait, or the queue's session.
+func (p *permit[Tx]) retake(wait, first context.Context, take func() error) error {
 	for {
 		if err := take(); !missed(wait, err) {
 			return err
@@ -276,7 +281,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, nested bool, take func() e
 		again := time.NewTimer(lookEvery)
 		select {
 		case <-again.C:
-		case <-freed:
+		case <-p.known().freed:
 		case <-first.Done():
 		}
 		again.Stop()

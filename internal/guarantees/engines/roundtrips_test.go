@@ -22,6 +22,7 @@ type trips struct {
 	lock int // Lock and Unlock together
 	do   int // Do without what its work sends
 	once int // the first Do of a Once, without what its work sends
+	look int // whether somebody waits, before a permit is taken
 	in   within
 	exec exec
 }
@@ -49,7 +50,7 @@ type within struct {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	least := trips{
-		lock: 2, do: 2, once: 3, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2},
+		lock: 2, do: 2, once: 3, look: 1, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2},
 		exec: exec{alone: 1, texts: 1, into: 2, judged: 2, nested: 1, further: 1},
 	}
 	blind := least
@@ -72,6 +73,7 @@ func TestRoundTrips(t *testing.T) {
 				least.in.lockTx, least.in.missedTx = 2, 2
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 5, 8, 3
+				alone.look = 9
 				// A rollback goes alone.
 				alone.exec = exec{alone: 8, texts: 7, into: 9, judged: 10, nested: 5, further: 6}
 				for i, want := range []trips{alone, least, least} {
@@ -115,11 +117,15 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		"several keys": f.Locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),
 		"rows":         f.Locks.Rows(table, "id", 1, 2),
 		"one row":      f.Locks.Rows(table, "id", 1),
+		"permit":       f.Locks.Semaphore(f.Key("a"), 2),
 		"beside":       f.Locks.Mutex(f.Key("a")).Beside(old),
 	} {
 		more := 0
-		if name == "beside" {
+		switch name {
+		case "beside":
 			more = alone
+		case "permit":
+			more = want.look
 		}
 		lockUnlock := func() {
 			lock, err := m.Lock(background)
