@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +48,7 @@ const semaphoreColumn = "semaphore"
 // No database sees a deadlock in which a wait for a permit takes part, since it is a wait for any
 // of them: bound it by [Mutex.Within]. Shared of a semaphore is an error.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{l, key, n}}
+	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{locker: l, key: key, n: n}}
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
@@ -62,22 +61,18 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the caller's: use Do, or hold it by Lock " +
 	"meanwhile")
 
-// permit is one of the first n permits of a semaphore.
+// permit is one of the first n permits of a semaphore, or with a place in the process its queue: who
+// has the lock of that is the first that waits.
 type permit[Tx any] struct {
 	locker *Locker[Tx]
 	key    string
 	n      int
-}
-
-// queueOf is the queue of a semaphore: who has its lock is the first that waits.
-type queueOf[Tx any] struct {
-	*permit[Tx]
-	place *place // of the caller, in the process
+	queue  *place
 }
 
 // semaphore is what a Locker knows of one.
 type semaphore struct {
-	rows  atomic.Pointer[[]string] // the numbers, by permit, that of the queue last; nil: not known
+	rows  atomic.Pointer[[]string] // their numbers, by permit, that of the queue last; nil: not known
 	freed chan struct{}            // a session of the Locker has given a permit back
 }
 
@@ -108,24 +103,23 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 	if rows := known.rows.Load(); rows != nil && len(*rows) > p.n {
 		return *rows, texts, nil
 	}
-	var list strings.Builder
-	for number := range p.n {
-		list.WriteString(strconv.Itoa(number) + ",")
+	q := dialects.Query{
+		Args:  []any{p.hash(), int64(p.n), l.config.named(dialects.KindSemaphore, p.key).Name},
+		Table: texts.Table,
 	}
-	list.WriteString(strconv.Itoa(locktable.QueuePermit))
-	find := dialects.Query{SQL: texts.Find, Args: []any{p.hash(), list.String()}, Table: texts.Table, Reads: true}
-	name := l.config.named(dialects.KindSemaphore, p.key).Name
-	make := dialects.Query{SQL: texts.Make, Args: append(find.Args[:2:2], name), Table: texts.Table}
 	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) (rows []string, err error) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
+			find := q
+			find.SQL, find.Args, find.Reads = texts.Find, q.Args[:2], true
 			if rows, err = l.ask(ctx, find); err != nil || len(rows) > p.n {
 				return rows, err
 			}
-			if _, err = l.ask(ctx, make); err != nil && !l.driver.Passing(err) {
+			q.SQL = texts.Make
+			if _, err = l.ask(ctx, q); err != nil && !l.driver.Passing(err) {
 				return nil, err
 			}
 		}
-		return nil, fmt.Errorf("%w: the rows of semaphore %s cannot be made: %w", ErrNoRow, p, err)
+		return nil, fmt.Errorf("%w: the rows of semaphore %s cannot be made", ErrNoRow, p)
 	})
 	if err == nil {
 		known.rows.Store(&rows)
@@ -133,40 +127,30 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 	return rows, texts, err
 }
 
-// requestOf requests rows of those.
-func (p *permit[Tx]) requestOf(ctx context.Context, connected bool, some func([]string) []string) (dialects.Request,
-	error,
-) {
-	rows, texts, err := p.rows(ctx, connected)
-	request := dialects.Request{
-		Table: texts.Table, Column: "id", Ours: true, AnyOne: p.hash(), Keys: []string{p.locker.config.shownName(p.key)},
-	}
-	if err == nil {
-		for _, row := range some(rows) {
-			request.Values = append(request.Values, dialects.Value{Text: row})
-		}
-	}
-	return request, err
-}
-
 func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	return p.requestOf(ctx, connected, func(rows []string) []string { return rows[:p.n] })
-}
-
-func (q *queueOf[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	return q.requestOf(ctx, connected, func(rows []string) []string { return rows[len(rows)-1:] })
+	rows, texts, err := p.rows(ctx, connected)
+	if err != nil {
+		return dialects.Request{}, err
+	}
+	if p.queue != nil {
+		rows = rows[len(rows)-1:]
+	} else {
+		rows = rows[:p.n]
+	}
+	values := make([]dialects.Value, len(rows))
+	for i, row := range rows {
+		values[i].Text = row
+	}
+	return dialects.Request{
+		Table: texts.Table, Column: "id", Values: values, Ours: true, AnyOne: p.hash(),
+		Keys: []string{p.locker.config.shownName(p.key)},
+	}, nil
 }
 
 func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
 	error,
 ) {
-	return p.locker.begin(ctx, wait, of, request, nil)
-}
-
-func (q *queueOf[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
-	error,
-) {
-	return q.locker.begin(ctx, wait, of, request, q.place)
+	return p.locker.begin(ctx, wait, of, request, p.queue)
 }
 
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
@@ -263,8 +247,12 @@ func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 	if !missed(wait, err) {
 		return err
 	}
-	queue := &Mutex[Tx]{locker: p.locker, target: &queueOf[Tx]{p, place}}
-	head, err := queue.acquireRows(Apart(ctx), wait, false, false)
+	if p.locker.driver.PoolSize() == 1 {
+		return fmt.Errorf("%w, and a wait for one takes two connections, where the pool has one", err)
+	}
+	queue := *p
+	queue.queue = place
+	head, err := (&Mutex[Tx]{locker: p.locker, target: &queue}).acquireRows(Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}

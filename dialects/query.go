@@ -20,8 +20,8 @@ type Kinds struct{ Permits Permits }
 // further one for its queue. The rows' numbers are their own.
 type Permits struct {
 	Table string
-	// Find finds the numbers of the rows of a hash that have these permits, a text with commas, in their
-	// order. Make makes those that are missing, with a name besides.
+	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes those
+	// that are missing, with a name besides.
 	Find, Make string
 	// Look finds a row, by its number and hash, each twice: its lines are "is", and "free" if nobody
 	// has locked it.

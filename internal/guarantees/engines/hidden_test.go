@@ -147,8 +147,8 @@ func ways[Tx any]() map[string][2]locking[Tx] {
 			return lock(f.Locks.Mutex(key).Shared(), inside)
 		}},
 		"Semaphore": {permit, permit},
-		"Once": {once, once},
-		"Per":  {per, per},
+		"Once":      {once, once},
+		"Per":       {per, per},
 		"DoTx": {func(f fixture, key string, inside func()) error {
 			return in(f, func(tx Tx) error {
 				_, err := f.Locks.Once(key).DoTx(background, tx)
