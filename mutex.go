@@ -17,7 +17,6 @@ type Mutex[Tx any] struct {
 	target  target[Tx]
 	within  time.Duration // 0 without a limit
 	shared  bool
-	beside  []dialects.Legacy
 	retries int // how often a call may run again
 	err     error
 
@@ -111,8 +110,7 @@ type target[Tx any] interface {
 // request is what the driver is asked for.
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
-	request.Try, request.Shared, request.Exec, request.Beside = try, m.shared, m.statements, m.beside
-	request.SharesBeside = m.shared
+	request.Try, request.Shared, request.Exec = try, m.shared, m.statements
 	return request, err
 }
 

@@ -236,12 +236,6 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Beside are locks that the session takes first, in this order, and keeps as long as the rows:
-	// shared ones where SharesBeside says so. After an error it has none that it did not have
-	// before.
-	Beside       []Legacy
-	SharesBeside bool
-
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
 	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is an
 	// advisory one alone: it writes nothing.

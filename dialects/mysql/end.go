@@ -27,13 +27,7 @@ func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Que
 	case s.written != "" && server.Number(err) == server.SeveralRows:
 		err = dialects.ErrDone
 	case err == nil:
-		if s.giveNamesBack(ctx) != nil {
-			s.destroy()
-		}
 		return nil
-	case len(s.names) > 0 && s.conn.Several && server.Interrupted(err):
-		err = fmt.Errorf("%w: a KILL QUERY has hit COMMIT, or the release of a lock beside it, and whether COMMIT "+
-			"took place is unknown: %w", dialects.ErrLost, err)
 	case server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
 	case server.Number(err) == 0 && errors.Is(err, client.ErrUnsent):
@@ -113,9 +107,6 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		err = s.exec(ctx, "ROLLBACK")
 		s.destroy()
 	}
-	if err == nil && !gone {
-		err = s.giveNamesBack(ctx)
-	}
 	if err != nil || s.readOnly {
 		s.destroy()
 	}
@@ -123,22 +114,14 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// end sends what ends the transaction, and gives a connection of the caller's its settings back,
-// with the release of the session's names behind it where they travel together.
+// end sends what ends the transaction, and gives a connection of the caller's its settings back.
 func (s *session) end(ctx context.Context, statements ...string) error {
 	if s.conn.Owned == nil && !s.changed {
 		return nil
 	}
-	travels := s.conn.Several && !s.apart
-	if travels {
-		statements = append(statements, releaseSQL(s.names))
-	}
 	err := s.exec(ctx, statements...)
 	if err == nil {
 		s.changed = false
-		if travels {
-			s.names = nil
-		}
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,17 +96,17 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 			return locked, err
 		}
 	}
-	script = slices.Concat(front, namesSQL(request, limit, comment), script)
+	script = append(front, script...)
 	var locked []string
 	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, script...)
 		return err
 	})
-	if ours && ctx.Err() == nil && isLimit(err, request) {
+	if ours && ctx.Err() == nil && isLimit(err) {
 		return got, errPatience
 	}
 	if err != nil {
-		return got, server.Classify(refusedName(request, err), request)
+		return got, server.Classify(err, request)
 	}
 	var record []string
 	if at.travels(request) && len(locked) > 0 {
@@ -174,7 +173,7 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	case errors.Is(err, errOvertaken):
 		breather()
 		return true
-	case isLimit(err, request):
+	case isLimit(err):
 		d.limited.Store(true)
 		return true
 	}
@@ -197,16 +196,10 @@ func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Req
 	return dialects.Grant{Row: locked[0], Token: token}, err
 }
 
-// isLimit tells whether a limit of statements has ended the wait of request. In the wait for a name
-// that is no other error than that of a name which another session has: see namesSQL.
-func isLimit(err error, request dialects.Request) bool {
-	switch server.Number(err) {
-	case server.StatementTimeout, server.QueryTimeout:
-		return true
-	case server.OutOfRange:
-		return len(request.Beside) > 0
-	}
-	return false
+// isLimit tells whether a limit of statements has ended a wait.
+func isLimit(err error) bool {
+	number := server.Number(err)
+	return number == server.StatementTimeout || number == server.QueryTimeout
 }
 
 // sending sends a script, and returns what lockSQL does.

@@ -99,14 +99,6 @@ func permitSQL(request dialects.Request, comment string) (string, error) {
 		sqltext.SkipLocked, err
 }
 
-// limitSQL is what limits a statement: in front of it, and behind its SELECT. 0 is no limit.
-func limitSQL(limit time.Duration) (prefix, hint string) {
-	if limit == 0 {
-		return "", ""
-	}
-	return sqltext.OnMariaDB(maxTime(limit)), maxTimeHint(limit)
-}
-
 const (
 	wait   = ""
 	nowait = " NOWAIT"

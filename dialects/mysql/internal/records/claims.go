@@ -20,9 +20,7 @@ const now = "UTC_TIMESTAMP(6)"
 
 // ClaimSQL makes a change, with a token, and then reads the claim in a second statement. Both do so
 // where condition holds. Both look at the row itself, whatever snapshot the transaction has. With a
-// condition, the values come from a SELECT of one row, for VALUES takes none. Where the binary log
-// takes statements only, both servers would call that unsafe, in their logs, each time. So no claim
-// travels with its lock there.
+// condition, the values come from a SELECT of one row, for VALUES takes none.
 func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string) (write, read string, err error) {
 	table, err := sqltext.Beside(locks, locktable.Claims)
 	claim := " WHERE claim = " + bytesOf(change.Hash)

@@ -80,22 +80,17 @@ func (k Keeper) Sweep(ctx context.Context, table string, age time.Duration) (del
 	}
 	claims, _ := sqltext.Beside(table, locktable.Claims)
 	err = k.pool.With(ctx, func(conn *sql.Conn) error {
-		limits, err := server.Column(ctx, conn, fmt.Sprintf("SELECT CONCAT(%s, ' ', UTC_TIMESTAMP(6) - INTERVAL %d "+
-			"MICROSECOND)", sqltext.Level, age.Microseconds()))
+		until, err := server.Column(ctx, conn, fmt.Sprintf("SELECT UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND",
+			age.Microseconds()))
 		if err != nil {
 			return err
-		}
-		level, until, _ := strings.Cut(limits[0], " ")
-		options := sql.TxOptions{Isolation: sql.LevelReadCommitted}
-		if level == "REPEATABLE-READ" {
-			options.Isolation = sql.LevelRepeatableRead
 		}
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil { // what the reading may have begun
 			return err
 		}
 		for _, of := range []timed{{markers, "marker", "done_at"}, {claims, "claim", "until"}} {
 			gone, err := batch.Run("0001-01-01", func(from string, size int) (last string, n int, err error) {
-				return of.sweep(ctx, conn, options, from, until, size)
+				return of.sweep(ctx, conn, from, until[0], size)
 			})
 			deleted += gone
 			if err != nil && (of.table == markers || server.Number(err) != server.NoSuchTable) {
@@ -114,10 +109,10 @@ type timed struct{ table, key, time string }
 // nobody in a deadlock. Each statement names its index. The server would read all of a small table
 // otherwise, for a list of primary keys too, and would lock what it reads: hence the join, which
 // looks each of them up.
-func (t timed) sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions, from, until string, most int) (
+func (t timed) sweep(ctx context.Context, conn *sql.Conn, from, until string, most int) (
 	last string, deleted int, err error,
 ) {
-	tx, err := conn.BeginTx(ctx, &options)
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return from, 0, err
 	}
