@@ -15,11 +15,16 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
-const maxPermits = locktable.QueuePermit
-
-// semaphoreColumn stands where locks of rows have the name of a column.
-const semaphoreColumn = "semaphore"
+const (
+	// maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
+	maxPermits = locktable.QueuePermit
+	// semaphoreColumn stands where locks of rows have the name of a column.
+	semaphoreColumn = "semaphore"
+	// lookEvery is how often the first that waits looks for a permit.
+	lookEvery = 20 * time.Millisecond
+	// answerLimit is how long the answer to what waits for nobody may take at first.
+	answerLimit = 600 * time.Millisecond
+)
 
 // Semaphore names a semaphore: a lock that n sessions may hold at once, in whichever process. Each
 // takes one of the permits 0 to n-1, which [Lock.Permit] tells. A permit is free again when its
@@ -231,9 +236,6 @@ func (p *permit[Tx]) look(wait context.Context) error {
 	})
 }
 
-// lookEvery is how often the first that waits looks for a permit.
-const lookEvery = 20 * time.Millisecond
-
 // await takes a permit as the first of this process: at once, or as the first of the queue.
 func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 	place, err := p.locker.awaitPlace(ctx, wait, p.locker.candidates, p.line(), false)
@@ -274,7 +276,7 @@ func (p *permit[Tx]) retake(wait, first context.Context, take func() error) erro
 		}
 		again.Stop()
 		if first.Err() != nil {
-			return fmt.Errorf("%w: no permit came free in time (%w)", ErrNotAcquired, context.Cause(first))
+			return fmt.Errorf("%w: no permit came free in time (%v)", ErrNotAcquired, context.Cause(first))
 		}
 	}
 }
@@ -283,9 +285,6 @@ func (p *permit[Tx]) retake(wait, first context.Context, take func() error) erro
 func missed(wait context.Context, err error) bool {
 	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, lifecycle.ErrNested) && !isOver(wait)
 }
-
-// answerLimit is how long the answer to what waits for nobody may take at first.
-const answerLimit = 600 * time.Millisecond
 
 // answered asks again where no answer comes in time: a KILL QUERY that falls between two statements
 // of a query gets none.

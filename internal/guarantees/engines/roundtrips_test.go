@@ -147,9 +147,9 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 			}
 			require.Positive(t, counted)
 		}
-		count("Lock and Unlock", want.lock, lockUnlock)
-		count("TryLock and Unlock", want.lock, tryUnlock)
-		count("Do with one statement", want.do+1, do)
+		count("Lock and Unlock", want.lock+more, lockUnlock)
+		count("TryLock and Unlock", want.lock+more, tryUnlock)
+		count("Do with one statement", want.do+1+more, do)
 	}
 	countPing(t, f, proxy)
 	countLeader(t, f, proxy)
