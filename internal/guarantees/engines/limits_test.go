@@ -95,7 +95,11 @@ func TestReadTimeout(t *testing.T) {
 // A limit of the session on waits for locks ends no wait for a permit that has a limit of its caller's.
 func TestLimitOnWaitsForPermits(t *testing.T) {
 	t.Parallel()
-	eachPostgresClient(t, limitedPermits[pgx.Tx], limitedPermits[*sql.Tx])
+	for _, e := range testbed.Engines { // a pooler has no such setting
+		if e.Postgres {
+			t.Run(e.Name, func(t *testing.T) { clientsOf(t, e, limitedPermits[pgx.Tx], limitedPermits[*sql.Tx]) })
+		}
+	}
 }
 
 func limitedPermits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

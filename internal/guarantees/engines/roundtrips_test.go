@@ -70,7 +70,7 @@ func TestRoundTrips(t *testing.T) {
 				least.in.lockTx, least.in.missedTx = 2, 2
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 5, 8, 3
-				alone.look = 9
+				alone.look = 7
 				// A rollback goes alone.
 				alone.exec = exec{alone: 8, texts: 7, into: 9, judged: 10, nested: 5, further: 6}
 				for i, want := range []trips{alone, least, least} {
