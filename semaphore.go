@@ -98,7 +98,7 @@ func (p *permit[Tx]) known() *semaphore {
 }
 
 // rows finds the rows, or makes them, once.
-func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, texts dialects.Permits, err error) {
+func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, texts dialects.PermitSQL, err error) {
 	l, known := p.locker, p.known()
 	found, err := l.find(ctx, connected)
 	if err != nil {
@@ -142,14 +142,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 	} else {
 		rows = rows[:p.n]
 	}
-	values := make([]dialects.Value, len(rows))
-	for i, row := range rows {
-		values[i].Text = row
-	}
-	return dialects.Request{
-		Table: texts.Table, Column: "id", Values: values, Ours: true, AnyOne: p.hash(),
-		Keys: []string{p.locker.config.shownName(p.key)},
-	}, nil
+	return texts.Request(p.hash(), p.locker.config.shownName(p.key), rows), nil
 }
 
 func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
@@ -198,13 +191,12 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 		g.permit = max(slices.Index(*rows, g.Row), 0)
 	}
 	if err == nil && !nested {
-		go func() {
-			<-g.life.Ended()
+		g.whenReleased(func() {
 			select {
 			case known.freed <- struct{}{}:
 			default:
 			}
-		}()
+		})
 	}
 	return g, err
 }
@@ -249,21 +241,22 @@ func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 	if !missed(wait, err) {
 		return err
 	}
-	if p.locker.driver.PoolSize() == 1 {
+	if p.locker.driver.Info().PoolSize == 1 {
 		return fmt.Errorf("%w, and a wait for one takes two connections, where the pool has one", err)
 	}
 	queue := *p
 	queue.queue = place
-	head, err := (&Mutex[Tx]{locker: p.locker, target: &queue}).acquireRows(Apart(ctx), wait, false, false)
+	g, err := (&Mutex[Tx]{locker: p.locker, target: &queue}).acquireRows(Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}
-	defer head.leave(ctx, head.handle)
-	return p.retake(wait, head.own(wait, head.handle), take)
+	head := g.toLock(ctx, nil)
+	defer head.Unlock(ctx)
+	return p.retake(wait, head.Context(), take)
 }
 
-// retake tries until a permit is free, or first has ended: the wait, or the queue's session.
-func (p *permit[Tx]) retake(wait, first context.Context, take func() error) error {
+// retake tries until a permit is free, the wait is over, or the queue was lost.
+func (p *permit[Tx]) retake(wait, queue context.Context, take func() error) error {
 	for {
 		if err := take(); !missed(wait, err) {
 			return err
@@ -272,11 +265,15 @@ func (p *permit[Tx]) retake(wait, first context.Context, take func() error) erro
 		select {
 		case <-again.C:
 		case <-p.known().freed:
-		case <-first.Done():
+		case <-wait.Done():
+		case <-queue.Done():
 		}
 		again.Stop()
-		if first.Err() != nil {
-			return fmt.Errorf("%w: no permit came free in time (%v)", ErrNotAcquired, context.Cause(first))
+		switch {
+		case wait.Err() != nil:
+			return fmt.Errorf("%w: no permit came free in time", ErrNotAcquired)
+		case queue.Err() != nil:
+			return fmt.Errorf("%w: the session in the queue has ended: %v", ErrNotAcquired, context.Cause(queue))
 		}
 	}
 }

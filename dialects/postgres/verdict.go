@@ -22,7 +22,6 @@ var verdicts = map[string]error{
 	unsuitable: errSnapshot,
 	missed:     errMissed,
 	otherRows:  missing.ErrRows,
-	done:       dialects.ErrDone,
 	noRun:      fencing.ErrNoRun,
 	ended:      dialects.ErrClaimEnded,
 }
@@ -31,7 +30,6 @@ const (
 	unsuitable = "unsuitable" // transaction; see primarySQL and errSnapshot
 	otherRows  = "others"
 	missed     = "missed" // a try that others were in front of
-	done       = "done"   // before
 	ended      = "ended"  // a claim that was to be kept
 	noRun      = "run"    // of the server that has an epoch
 )

@@ -10,7 +10,8 @@ import (
 
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
-	beside, err := sqltext.Beside(table, locktable.Permits)
-	k.Permits = permits(beside)
-	return k, err
+	once, err := sqltext.Beside(table, locktable.Markers)
+	claims, _ := sqltext.Beside(table, locktable.Claims)
+	permits, _ := sqltext.Beside(table, locktable.Permits)
+	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims), Permits: permitsOf(permits)}, err
 }

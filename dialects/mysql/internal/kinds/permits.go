@@ -8,10 +8,10 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-func permits(table string) dialects.Permits {
+func permitsOf(table string) dialects.PermitSQL {
 	queue := strconv.Itoa(locktable.QueuePermit)
 	own := " FROM " + table + " FORCE INDEX (PRIMARY) WHERE id = ? AND hash = ?"
-	return dialects.Permits{
+	return dialects.PermitSQL{
 		Table: table,
 		Find: "SELECT id FROM " + table + " WHERE hash = ? AND permit >= 0 AND (permit < ? OR permit = " + queue +
 			") ORDER BY permit LIMIT 1001",

@@ -8,9 +8,9 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-func permits(table string) dialects.Permits {
+func permitsOf(table string) dialects.PermitSQL {
 	number, queue := sqltext.NumberOf(table), strconv.Itoa(locktable.QueuePermit)
-	return dialects.Permits{
+	return dialects.PermitSQL{
 		Table: table,
 		Find: "select id::text from " + table + " where hash = $1 and (permit < $2::int or permit = " + queue +
 			") order by permit",
