@@ -160,7 +160,7 @@ func (o *Once[Tx]) record(ctx context.Context, marker *dialects.Marker) error {
 	request, err := o.key.request(ctx, true)
 	if err == nil {
 		request.Marker = marker
-		_, err = s.record(ctx, request)
+		err = s.record(ctx, request)
 	}
 	return err
 }

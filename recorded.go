@@ -7,26 +7,21 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// recorded is the key of a [Once], behind "once:", or of a [Claim], behind "claim:". Under its lock
-// a record beside the lock table is changed.
+// recorded is the key of a [Once], behind "once:". Under its lock a record beside the lock table is
+// changed.
 type recorded[Tx any] struct {
 	slots[Tx]
 	name   string
 	marker *dialects.Marker // nil: none
-	claim  *dialects.ClaimChange
 }
 
 func (r *recorded[Tx]) String() string { return nameOf([]string{r.name}) }
 
 func (r *recorded[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
 	request, err := r.slots.request(ctx, connected)
-	request.Claim = r.claim
 	if r.marker != nil {
 		marker := *r.marker
 		request.Marker = &marker
-	}
-	if r.claim != nil && r.claim.Verb == dialects.TakeClaim {
-		request.Fence = request.Table
 	}
 	return request, err
 }
@@ -44,7 +39,6 @@ func (r *recorded[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer,
 }
 
 // record writes or deletes what a key stands for, in the work of a Do.
-func (s *session[Tx]) record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := s.inner.Record(ctx, request)
-	return state, s.told(err)
+func (s *session[Tx]) record(ctx context.Context, request dialects.Request) error {
+	return s.told(s.inner.Record(ctx, request))
 }

@@ -68,7 +68,6 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 	}
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrDone,
-		dialects.ErrClaimEnded,
 	} {
 		if errors.Is(err, certain) {
 			return err

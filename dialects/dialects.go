@@ -160,11 +160,10 @@ type Session[Tx any] interface {
 	// Run is that of the driver, in the work of the session, and in the transaction that took the locks
 	// alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
-	// Record does in work what Request.Marker or Request.Claim says, whose key is locked. A marker
-	// is written in the transaction that took the locks alone. It returns the state of the claim
-	// after the change. After an error the transaction may be of no use, unless it is ErrDone or
-	// ErrClaimEnded.
-	Record(ctx context.Context, request Request) (ClaimState, error)
+	// Record does in work what Request.Marker says, whose key is locked. A marker is written in the
+	// transaction that took the locks alone. After an error the transaction may be of no use,
+	// unless it is ErrDone.
+	Record(ctx context.Context, request Request) error
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
 	// runs between that proof and the COMMIT. With
@@ -261,17 +260,12 @@ type Request struct {
 	// Marker is looked for, or written, once the rows are locked. Begin and LockTx read it. The
 	// result may be ErrDone.
 	Marker *Marker
-
-	// Claim is changed once the rows are locked. Begin and LockTx read it. The result may be
-	// ErrClaimEnded.
-	Claim *ClaimChange
 }
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
-	Token  int64 // what Request.Fence asks for, otherwise 0
-	Permit int   // which one of Request.Permit.Rows was taken, by its position
-	Claim  ClaimState
+	Token  int64    // what Request.Fence asks for, otherwise 0
+	Permit int      // which one of Request.Permit.Rows was taken, by its position
 	Answer []string // to Request.Look: the first column of its rows
 
 	// Affected is how many rows each statement of Request.Exec has affected, of those that have

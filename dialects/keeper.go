@@ -26,11 +26,6 @@ type Keeper interface {
 	// ErrDone, with the time, when the work was done, in the present window.
 	Done(ctx context.Context, table string, marker Marker) (at time.Time, err error)
 
-	// Claims reads claims in one round trip, and locks nothing. Those without a row are missing.
-	// Without hashes it reads those that are held, of more than MostClaims those that end first.
-	// The error may be ErrUnreadable.
-	Claims(ctx context.Context, table string, hashes ...[32]byte) (map[[32]byte]ClaimState, error)
-
 	// Sweep deletes the markers that are older than age, and claims that ended longer ago, in
 	// transactions of few rows each. It returns how many it has deleted, also after an error. It
 	// waits for nobody: rows that others use stay.

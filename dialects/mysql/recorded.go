@@ -6,30 +6,12 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// granted tells whether the locking statement has put a value into the session's variable.
-const granted = "@" + sqltext.Variable + " IS NOT NULL"
-
-// drawn is the variable of the session that has the row of counted.
-const drawn = "txlock_drawn"
-
-// recordScript puts the change of a claim, or the look for a marker, behind the statement that
-// locks, which puts what it locks into variables of the session. What stands behind writes nothing
-// unless it did. The first line of the answer is the row that is locked, if there is one; the
-// second is the claim, or what Marker.Read reads.
+// recordScript puts the look for a marker behind the statement that locks, which puts what it locks
+// into a variable of the session. The first line of the answer is the row that is locked, if there
+// is one; the second is what Marker.Read reads.
 func recordScript(request dialects.Request, lock string) (script []string, err error) {
-	row, token, condition := "'"+request.Values[0].Text+"'", "0", granted
-	if request.Fence != "" {
-		row = "@" + drawn
-		token, condition = drawnSQL(row)
-	}
-	var write, read string
-	if request.Claim != nil {
-		write, read, err = records.ClaimSQL(request.Table, *request.Claim, token, condition)
-	} else {
-		read, err = records.LookSQL(request.Table, *request.Marker, "")
-		read += " FROM DUAL WHERE " + granted
-	}
-	forget := "SET @" + sqltext.Variable + " = NULL, @" + drawn + " = NULL"
-	answer := "(SELECT " + row + " FROM DUAL WHERE " + granted + ") UNION ALL (" + read + ")"
-	return []string{forget, lock, write, answer}, err
+	const granted = " FROM DUAL WHERE @" + sqltext.Variable + " IS NOT NULL"
+	read, err := records.LookSQL(request.Table, *request.Marker, "")
+	answer := "(SELECT '" + request.Values[0].Text + "'" + granted + ") UNION ALL (" + read + granted + ")"
+	return []string{"SET @" + sqltext.Variable + " = NULL", lock, answer}, err
 }

@@ -22,7 +22,7 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	records    bool          // what becomes of a marker, or a claim, travels with its lock
+	records    bool          // what becomes of a marker travels with its lock
 	work       bool          // of the caller's runs in the session
 	written    string        // what is committed behind the proof: a marker
 	loan       *client.Loan  // its transaction; nil before the lock
@@ -113,7 +113,7 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 
 // Record implements dialects.Session. Without autocommit, what it writes behind the end of the
 // transaction is committed by nobody.
-func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
+func (s *session) Record(ctx context.Context, request dialects.Request) error {
 	front := ""
 	if request.Marker != nil && request.Marker.Verb == dialects.WriteMarker { // behind work that may have set it
 		front = "SET autocommit = 0"

@@ -181,12 +181,12 @@ func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) e
 }
 
 // Record implements dialects.Session.
-func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := records.Record(ctx, s.Line, request, s.mark)
+func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) error {
+	err := records.Record(ctx, s.Line, request, s.mark)
 	if server.State(err) == server.AbortedBefore {
 		err = errAborted
 	}
-	return state, err
+	return err
 }
 
 // Nest implements dialects.Session.

@@ -39,12 +39,12 @@ type terms struct {
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	marker, claim           int // the look for it, the end of claimScript; of an owner
+	marker                  int // the look for it, of an owner
 	look                    int
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1, look: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, look: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -112,7 +112,7 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	return nil
 }
 
-// addRest draws a token, looks for a marker, or writes it, changes a claim.
+// addRest draws a token, looks for a marker, or writes it.
 func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -140,14 +140,6 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 		if p.add(marker); on.as == owner {
 			p.marker = len(p.Script) - 1
 		}
-	}
-	if request.Claim != nil {
-		claim, err := claimScript(request, on)
-		if err != nil {
-			return err
-		}
-		p.Script = append(p.Script, claim...)
-		p.claim = len(p.Script) - 1
 	}
 	return nil
 }

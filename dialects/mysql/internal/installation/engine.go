@@ -31,15 +31,8 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	cut func(),
 ) error {
 	names := []string{request.Table}
-	record := ""
-	switch {
-	case request.Marker != nil:
-		record = locktable.Markers
-	case request.Claim != nil:
-		record = locktable.Claims
-	}
-	if record != "" {
-		name, err := sqltext.Beside(request.Table, record)
+	if request.Marker != nil {
+		name, err := sqltext.Beside(request.Table, locktable.Markers)
 		if err != nil {
 			return err
 		}

@@ -142,3 +142,8 @@ func (t timed) sweep(ctx context.Context, conn *sql.Conn, options sql.TxOptions,
 	}
 	return last, len(old), nil
 }
+
+// now is the same in all of a statement: the time at which it began.
+const now = "UTC_TIMESTAMP(6)"
+
+func bytesOf(hash [32]byte) string { return fmt.Sprintf("x'%x'", hash) }

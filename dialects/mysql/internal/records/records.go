@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
@@ -147,36 +146,30 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 const recordWait = 3 * time.Second
 
 // Record does what dialects.Session promises, behind front.
-func Record(ctx context.Context, to client.Link, request dialects.Request, front string) (
-	state dialects.ClaimState, err error,
-) {
+func Record(ctx context.Context, to client.Link, request dialects.Request, front string) (err error) {
 	var write, read string
 	marker := request.Marker
 	switch {
-	case marker == nil:
-		write, read, err = ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
 	case marker.Verb == dialects.LookForMarker:
 		read, err = LookSQL(request.Table, *marker, "")
 	default:
 		write, err = MarkSQL(request.Table, *marker)
 	}
 	if err != nil {
-		return state, err
+		return err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
 	answer, err := to.Ask(clean, front, write, read)
 	switch {
 	case server.Broken(err):
-		return state, server.Lost(err)
+		return server.Lost(err)
 	case marker != nil && server.Number(err) == server.SeveralRows:
 		err = dialects.ErrDone
 	case err != nil:
 		err = server.Ours(err, request.Table)
-	case marker == nil:
-		return claims.Changed(answer, *request.Claim)
 	case marker.Verb == dialects.LookForMarker:
 		_, err = marker.Read(strings.Join(answer, ""))
 	}
-	return state, err
+	return err
 }

@@ -3,6 +3,7 @@ package records
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -130,3 +131,9 @@ func (k Keeper) sweep(ctx context.Context, table, key, at string, age time.Durat
 	})
 	return deleted, err
 }
+
+func number(s *sqltext.Statement, n int64) string {
+	return s.Bind(strconv.FormatInt(n, 10)) + "::bigint"
+}
+
+func bytea(hash [32]byte) string { return fmt.Sprintf(`\x%x`, hash) }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
@@ -89,13 +88,9 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 
 // Record does what dialects.Session promises, in the transaction of mark. With its context, pgx
 // would close the connection when that ends.
-func Record(ctx context.Context, q client.Line, request dialects.Request, mark string) (
-	state dialects.ClaimState, err error,
-) {
+func Record(ctx context.Context, q client.Line, request dialects.Request, mark string) (err error) {
 	marker, script := request.Marker, sqltext.Script{{}}
 	switch {
-	case marker == nil:
-		script, err = ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
 	case marker.Verb == dialects.LookForMarker:
 		script[0], err = LookSQL(request.Table, *marker)
 	default: // behind the end of the transaction it would be committed by itself
@@ -103,22 +98,20 @@ func Record(ctx context.Context, q client.Line, request dialects.Request, mark s
 		script[1], err = MarkSQL(request.Table, *marker)
 	}
 	if err != nil {
-		return state, err
+		return err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	columns, err := q.Run(clean, script)
 	switch {
 	case server.Broken(err), server.State(err) == server.DivisionByZero: // of the proof
-		return state, dialects.Lost(err)
+		return dialects.Lost(err)
 	case err != nil:
-		return state, server.Ours(err, request.Table)
-	case request.Claim != nil:
-		return claims.Changed(columns[len(columns)-1], *request.Claim)
+		return server.Ours(err, request.Table)
 	case marker.Verb == dialects.LookForMarker:
 		_, err = marker.Read(columns[0][0])
 	case marker.Verb == dialects.WriteMarker && len(columns[1]) == 0:
 		err = dialects.ErrDone
 	}
-	return state, err
+	return err
 }
