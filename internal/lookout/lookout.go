@@ -113,17 +113,17 @@ func (o *Lookout) leave(want Want, l *line) {
 
 // run looks as long as somebody waits.
 func (o *Lookout) run() {
-	for next := Every; ; {
+	for begun, next := time.Now(), Every; ; {
 		select {
-		case <-time.After(next):
+		case <-time.After(next - time.Since(begun)):
 		case <-o.soon:
 		case <-o.closing.Done():
 		}
-		next = Every
+		begun, next = time.Now(), Every
 		for some := range slices.Chunk(o.wants(), atMost) {
 			free, ends := o.look(o.closing, some)
 			if ends > 0 {
-				next = min(next, ends)
+				next = min(next, time.Since(begun)+ends)
 			}
 			time.Sleep(apart * time.Duration(1+o.giveTurns(free)))
 		}
