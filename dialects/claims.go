@@ -39,6 +39,6 @@ type ClaimSQL struct {
 	// hexadecimal digits: 0 where Take would take it now, otherwise what is left. Arguments: the
 	// list, twice.
 	Look string
-	// Sweep is as that of OnceSQL. Arguments: as there, and the first three once more.
+	// Sweep is as that of OnceSQL.
 	Sweep string
 }

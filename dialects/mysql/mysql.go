@@ -107,7 +107,6 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if s.work {
 		s.thread = conn.Thread(ctx)
 	}
-	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
 	for numbered, overtaken := 0, 0; ; {
 		got, err = s.start(ctx, request)
 		switch {

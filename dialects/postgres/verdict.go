@@ -22,13 +22,11 @@ var verdicts = map[string]error{
 	unsuitable: errSnapshot,
 	missed:     errMissed,
 	otherRows:  missing.ErrRows,
-	done:       dialects.ErrDone,
 	noRun:      fencing.ErrNoRun,
 }
 
 const (
 	missed = "missed" // a try that others were in front of
-	done   = "done"   // before
 	noRun  = "run"    // of the server that has an epoch
 )
 

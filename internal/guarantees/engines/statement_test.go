@@ -219,9 +219,8 @@ func marks(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		require.ErrorIs(t, err, txlock.ErrIsolation)
 		require.NoError(t, f.End(background, tx, false))
 	}
-	swept, err := f.Locks.Sweep(background, 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 2, swept)
+	_, err := f.Locks.Sweep(background, 0)
+	require.ErrorIs(t, err, txlock.ErrIsolation)
 	if f.Kind == servers.MySQL { // and the server's log says nothing of it
 		log := "SELECT COUNT(*) FROM performance_schema.error_log WHERE data LIKE "
 		require.Zero(t, f.Total(t, log+"'%ON DUPLICATE%'"))

@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Tables are those of which it is known that the server locks their rows.
@@ -31,12 +30,8 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	cut func(),
 ) error {
 	names := []string{request.Table}
-	if request.Marker != nil {
-		name, err := sqltext.Beside(request.Table, locktable.Markers)
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
+	if request.Look != nil {
+		names = append(names, request.Look.Table)
 	}
 	show := func(format string) (lines [][]string, err error) {
 		tag := client.NewTag()

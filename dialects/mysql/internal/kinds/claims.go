@@ -28,7 +28,6 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		"holder VARCHAR(510) PATH '$[1]'))"
 	skipping := sqltext.OnMariaDB(sqltext.SomeWait)
 	since := " FROM " + table + " FORCE INDEX (until) WHERE claim <> " + zero + " AND until >= " + at
-	old := since + " AND until < " + at + " ORDER BY until LIMIT ?"
 	sql := dialects.ClaimSQL{
 		Table: table,
 		Read:  line("1") + "WHERE claim = ?",
@@ -57,12 +56,14 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 			"/*!80001 OF c */ SKIP LOCKED) UNION ALL (SELECT CONCAT(n, ' ', IF(d.claim IS NULL, 0, " +
 			"TIMESTAMPDIFF(MICROSECOND, " + now + ", d.until))) FROM " + list + " AS b LEFT JOIN " + table +
 			" AS d ON d.claim = UNHEX(b.claim))",
-		// What has ended meanwhile, with a larger token, stays.
-		Sweep: "UPDATE " + table + " AS swept JOIN (SELECT MAX(token) AS token FROM (SELECT token" + old + ") AS old) " +
+		// The first ended ones have the tokens of all that are deleted, or those stay.
+		Sweep: "UPDATE " + table + " AS swept JOIN (SELECT MAX(token) AS token FROM (SELECT token FROM " + table +
+			" FORCE INDEX (until) WHERE claim <> " + zero + " AND until < " + now + " ORDER BY until LIMIT 200) AS old) " +
 			"AS n SET swept.token = n.token WHERE swept.claim = " + zero + " AND n.token > swept.token;\n" +
 			"DELETE gone FROM (SELECT token FROM " + table + " WHERE claim = " + zero + " LIMIT 1) AS swept STRAIGHT_JOIN " +
-			"(SELECT claim" + old + " FOR UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table + " AS gone FORCE INDEX " +
-			"(PRIMARY) ON gone.claim = old.claim AND gone.token <= swept.token;\n" +
+			"(SELECT claim" + since + " AND until < " + now + " - INTERVAL ? MICROSECOND ORDER BY until LIMIT ? FOR " +
+			"UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table + " AS gone FORCE INDEX (PRIMARY) ON gone.claim = " +
+			"old.claim AND gone.token <= swept.token;\n" +
 			"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN(until)") + since + "))",
 	}
 	if galera {
@@ -71,12 +72,3 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 	}
 	return sql
 }
-
-const (
-	// now is the same in all of a statement: the time at which it began.
-	now = "UTC_TIMESTAMP(6)"
-	// at is a time of that many microseconds since the Unix epoch.
-	at = "(TIMESTAMP '1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)"
-)
-
-func micros(time string) string { return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")" }

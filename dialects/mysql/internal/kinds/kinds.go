@@ -10,6 +10,7 @@ import (
 
 // Of are the texts for a lock table.
 func Of(table string, galera bool) (k dialects.Kinds, err error) {
-	claims, err := sqltext.Beside(table, locktable.Claims)
-	return dialects.Kinds{Claims: claimsOf(claims, galera)}, err
+	once, err := sqltext.Beside(table, locktable.Markers)
+	claims, _ := sqltext.Beside(table, locktable.Claims)
+	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims, galera)}, err
 }

@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
-// and which permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -144,32 +143,3 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
-
-// Record does what dialects.Session promises, behind front.
-func Record(ctx context.Context, to client.Link, request dialects.Request, front string) (err error) {
-	var write, read string
-	marker := request.Marker
-	switch {
-	case marker.Verb == dialects.LookForMarker:
-		read, err = LookSQL(request.Table, *marker, "")
-	default:
-		write, err = MarkSQL(request.Table, *marker)
-	}
-	if err != nil {
-		return err
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	answer, err := to.Ask(clean, front, write, read)
-	switch {
-	case server.Broken(err):
-		return server.Lost(err)
-	case marker != nil && server.Number(err) == server.SeveralRows:
-		err = dialects.ErrDone
-	case err != nil:
-		err = server.Ours(err, request.Table)
-	case marker.Verb == dialects.LookForMarker:
-		_, err = marker.Read(strings.Join(answer, ""))
-	}
-	return err
-}

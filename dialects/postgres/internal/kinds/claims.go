@@ -57,20 +57,10 @@ func claimsOf(table string) dialects.ClaimSQL {
 			micros("c.until") + " - " + micros(now) + " end) from asked left join " + table + " c using (claim)",
 		Sweep: "with swept as materialized (select claim from " + table + " where claim = " + zero + " for update " +
 			"skip locked), old as (select claim, until, token from " + table + " where until >= " + at("$1") +
-			" and until < " + at("$2") + " and claim <> " + zero + " and exists (select from swept) order by until " +
-			"limit $3::bigint for update skip locked), " +
+			" and until < now() - $2::float8 * interval '1 microsecond' and claim <> " + zero +
+			" and exists (select from swept) order by until limit $3::bigint for update skip locked), " +
 			"gone as (delete from " + table + " c using old where c.claim = old.claim), " +
 			"kept as (update " + table + " c set token = greatest(c.token, (select max(token) from old)) from swept " +
 			"where c.claim = swept.claim) select concat_ws(' ', count(*), " + micros("max(until)") + ") from old",
 	}
-}
-
-// micros are the microseconds since the Unix epoch of a time. They are exact: extract is numeric.
-func micros(time string) string {
-	return "(extract(epoch from " + time + ") * 1000000::numeric)::bigint"
-}
-
-// at is a time of that many microseconds.
-func at(micros string) string {
-	return "to_timestamp(0) + " + micros + "::float8 * interval '1 microsecond'"
 }

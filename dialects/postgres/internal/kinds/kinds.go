@@ -11,5 +11,5 @@ import (
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
-	return dialects.Kinds{Claims: claimsOf(beside(locktable.Claims))}, err
+	return dialects.Kinds{Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims))}, err
 }

@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
-// and which permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -84,34 +83,4 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 		return fmt.Errorf("%w: the rows of %s in %s went as they came", dialects.ErrNoRow, of.Hash, table)
 	})
 	return found, err
-}
-
-// Record does what dialects.Session promises, in the transaction of mark. With its context, pgx
-// would close the connection when that ends.
-func Record(ctx context.Context, q client.Line, request dialects.Request, mark string) (err error) {
-	marker, script := request.Marker, sqltext.Script{{}}
-	switch {
-	case marker.Verb == dialects.LookForMarker:
-		script[0], err = LookSQL(request.Table, *marker)
-	default: // behind the end of the transaction it would be committed by itself
-		script = sqltext.Script{client.Proof(mark), {}}
-		script[1], err = MarkSQL(request.Table, *marker)
-	}
-	if err != nil {
-		return err
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	columns, err := q.Run(clean, script)
-	switch {
-	case server.Broken(err), server.State(err) == server.DivisionByZero: // of the proof
-		return dialects.Lost(err)
-	case err != nil:
-		return server.Ours(err, request.Table)
-	case marker.Verb == dialects.LookForMarker:
-		_, err = marker.Read(columns[0][0])
-	case marker.Verb == dialects.WriteMarker && len(columns[1]) == 0:
-		err = dialects.ErrDone
-	}
-	return err
 }
