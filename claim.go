@@ -120,7 +120,9 @@ func (c *Claim[Tx]) query(ctx context.Context, connected bool, text func(dialect
 		return dialects.Query{}, err
 	}
 	hash, sql := claimOf(c.key), found.Kinds.Claims
-	return dialects.Query{SQL: text(sql), Args: append([]any{hash[:]}, args...), Table: sql.Table}, nil
+	q := dialects.Query{SQL: text(sql), Args: append([]any{hash[:]}, args...), Table: sql.Table}
+	q.Reads = q.SQL == sql.Read
+	return q, nil
 }
 
 // claimRow is what the row of a claim says.
