@@ -180,14 +180,10 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		front = []string{"SAVEPOINT " + name}
 		at.flight = s.flightOf(request, name)
 	}
-	locks := len(request.Values) > 0
-	if locks {
-		err = s.currentReads()
+	if len(request.Values) == 0 && at.flight == nil {
+		return got, nil
 	}
 	for numbered := 0; ; {
-		if err != nil || !locks && at.flight == nil {
-			return got, err
-		}
 		got, err = s.driver.guestLock(ctx, at, request, front)
 		switch {
 		case err == nil && at.flight != nil:
@@ -196,8 +192,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		case err == nil:
 			s.nested = name
 			return got, nil
-		case errors.Is(err, errPatience):
-			err = nil
+		case errors.Is(err, errPatience): // once more
 		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin
 			numbered++
 			if err = s.numberElsewhere(ctx, request.Fence); err != nil {

@@ -187,9 +187,7 @@ func (Installer) Schema(layout dialects.Layout) (string, error) {
 	for i, t := range tables {
 		statements[i] = "CREATE TABLE IF NOT EXISTS " + t.name + t.definition
 	}
-	quoted := tables[0].name
-	present := "NOT EXISTS (SELECT 1 FROM " + quoted + " AS present WHERE present.slot = n)"
-	statements[0] += ";\n\n" + seedSQL(quoted, layout.Slots, present)
+	statements[0] += ";\n\n" + seedSQL(tables[0].name, layout.Slots)
 	epochs, _ := sqltext.Beside(layout.Table, locktable.Epochs)
 	claims, _ := sqltext.Beside(layout.Table, locktable.Claims)
 	statements = append(statements, countClaims(epochs, claims))
@@ -208,19 +206,10 @@ func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 	}
 }
 
-// seed completes the rows of a table, in one statement. It runs at REPEATABLE READ, at which a
-// server takes it whatever its binlog_format is. The slots that exist are listed: at that level a
-// subquery would wait for the locks on them.
+// seed completes the rows of a table, in one statement. It runs at READ COMMITTED: at another level
+// it would wait for the locks on the slots that exist.
 func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error {
-	existing, err := server.Column(ctx, conn, "SELECT slot FROM "+quoted)
-	if err != nil {
-		return err
-	}
-	absent := "TRUE"
-	if len(existing) > 0 {
-		absent = "n NOT IN (" + strings.Join(existing, ",") + ")"
-	}
-	return insert(ctx, conn, seedSQL(quoted, wanted, absent))
+	return insert(ctx, conn, seedSQL(quoted, wanted))
 }
 
 func seedClaims(ctx context.Context, conn *sql.Conn, locks string) error {
@@ -236,13 +225,13 @@ func seedClaims(ctx context.Context, conn *sql.Conn, locks string) error {
 	return insert(ctx, conn, countClaims(epochs, claims))
 }
 
-// insert runs in a transaction of its own, whatever the session's autocommit is. A reading may have
-// begun another.
+// insert runs in a transaction of its own, whatever the session's autocommit is. What was read may
+// have begun another.
 func insert(ctx context.Context, conn *sql.Conn, query string) error {
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return err
 	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
@@ -256,9 +245,9 @@ func insert(ctx context.Context, conn *sql.Conn, query string) error {
 	return tx.Rollback()
 }
 
-// seedSQL inserts those slots n that are absent. It is one statement, so that a crash leaves all of
+// seedSQL inserts those slots that are absent. It is one statement, so that a crash leaves all of
 // them or none.
-func seedSQL(table string, slots int, absent string) string {
+func seedSQL(table string, slots int) string {
 	digits := "SELECT 0 AS d"
 	for digit := 1; digit < 16; digit++ {
 		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
@@ -270,7 +259,8 @@ func seedSQL(table string, slots int, absent string) string {
 		factor *= 16
 	}
 	return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %[2]d AND %[5]s", table, slots, number, from, absent)
+		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)",
+		table, slots, number, from)
 }
 
 func slotsOf(ctx context.Context, conn *sql.Conn, table string) (int, error) {

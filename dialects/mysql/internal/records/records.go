@@ -122,16 +122,12 @@ func (k Keeper) readNow(ctx context.Context, table, query string) (answer []stri
 }
 
 // alone runs a statement that commits by itself. No lock outlives it: this process may be stopped
-// right behind it, and the connection has no lease. At REPEATABLE READ, servers take it whatever
-// their binlog_format is.
+// right behind it, and the connection has no lease.
 func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
 	err = client.Setting(ctx, conn, func() error {
-		if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
-			return err
-		}
 		result, err := conn.ExecContext(ctx, query)
 		if err == nil {
 			changed, err = result.RowsAffected()
