@@ -170,8 +170,6 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
 	result := column
 	switch {
-	case request.Claim != nil && request.Fence != "" && into != "": // see recordScript
-		result = into + ", " + f.counted(column) + " INTO @" + sqltext.Variable + ", @" + drawn
 	case request.Fence != "":
 		result = f.counted(column)
 	case into != "":

@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -167,15 +166,6 @@ func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) e
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
 	return s.driver.with(brief, func(other client.Line) error { return numberRun(brief, other, request.Fence) })
-}
-
-// Record implements dialects.Session.
-func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := records.Record(ctx, s.Line, request)
-	if server.State(err) == server.AbortedBefore {
-		err = errAborted
-	}
-	return state, err
 }
 
 // Nest implements dialects.Session.

@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what is claimed, and which
-// permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -7,13 +7,10 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -119,21 +116,3 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
-
-// Record does what dialects.Session promises.
-func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
-	write, read, err := ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
-	if err != nil {
-		return state, err
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	answer, err := to.Ask(clean, write, read)
-	switch {
-	case server.Broken(err):
-		return state, server.Lost(err)
-	case err != nil:
-		return state, server.Ours(err, request.Table)
-	}
-	return claims.Changed(answer, *request.Claim)
-}
