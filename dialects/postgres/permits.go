@@ -211,8 +211,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, on t
 	p.add(sqltext.With("select "+sqltext.Set(rowsSetting, "$1")+", "+sqltext.Set(limitSetting, "$2"),
 		sqltext.ArrayOf(request.Permit.Rows), within))
 	p.add(sqltext.Silent(queueSQL(request.Table)))
-	note, args := granted(request, on.as, "$1")
-	p.rows = p.add(sqltext.With("select current_setting('"+answerSetting+"'), "+note, args...))
+	p.rows = p.add(sqltext.Statement{SQL: "select current_setting('" + answerSetting + "')"})
 	p.add(restore)
 	if err := p.finishPermit(request, on); err != nil {
 		return got, false, err

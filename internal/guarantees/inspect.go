@@ -76,25 +76,6 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	unlabelled(t, f)
 }
 
-// InspectSince: a hold begins when the lock is granted, not when the transaction began.
-func InspectSince[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	if !e.Tells {
-		return // the server knows only when the transaction began
-	}
-	key := f.Key("since")
-	_, release := f.HoldInDo(t, key)
-	granted := f.Queue(t, 1, key)
-	waited := f.Look(t, key)[0].Waiters[0]
-	require.NoError(t, release())
-	lock := <-granted
-	h := f.Look(t, key)[0]
-	require.False(t, h.Holder.Since.Before(waited.Since.Add(waited.For).Add(-20*time.Millisecond)), "%v, %v",
-		h.Holder.Since, waited)
-	require.Less(t, h.Holder.For, time.Since(waited.Since))
-	require.NoError(t, lock.Unlock(background))
-}
-
 // InspectNested: joined keys show as well, released ones do not.
 func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)

@@ -15,8 +15,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Inspector does what dialects.Inspector promises. Its methods may be called from many goroutines.
@@ -27,9 +25,7 @@ type Inspector struct {
 
 // New returns an Inspector, and sends nothing. On MariaDB it waits for rows on connections of the
 // pool's Control.
-func New(pool *client.Pool) Inspector {
-	return Inspector{pool, &mariadb{control: pool.Control, reader: make(chan struct{}, 1)}}
-}
+func New(pool *client.Pool) Inspector { return Inspector{pool, &mariadb{control: pool.Control}} }
 
 // views are those in which a server shows its locks.
 type views interface {
@@ -43,61 +39,35 @@ type views interface {
 	grant() string
 }
 
-// Inspect does what dialects.Inspector promises. Permits and seats are rows of tables beside the
-// lock table, and are looked at as slots are.
+// Inspect does what dialects.Inspector promises.
 func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
-	err = i.pool.With(ctx, func(conn *sql.Conn) (err error) {
-		states, err = i.look(ctx, conn, of)
-		return err
+	err = i.pool.With(ctx, func(conn *sql.Conn) error {
+		p, err := i.open(ctx, conn)
+		if err == nil {
+			err = p.readTables(ctx, of)
+		}
+		if err != nil {
+			return err
+		}
+		if err = p.views.read(ctx, p); err == nil {
+			err = p.readIndexes(ctx)
+		}
+		states = p.states()
+		return p.explained(err)
 	})
 	return states, err
 }
 
-func (i Inspector) look(ctx context.Context, conn *sql.Conn, of dialects.Inspection) (
-	states []dialects.RowState, err error,
-) {
-	at := target{column: "slot", slots: of.Table.Slots, only: of.Slots}
-	switch of.Kind {
-	case dialects.KindSemaphore:
-		at, err = readBeside(ctx, conn, of, locktable.Permits, ", permit", "permit >= 0")
-	case dialects.KindElection:
-		at, err = readBeside(ctx, conn, of, locktable.Leaders, "", "part = 'seat'")
-	default:
-		at.table, err = sqltext.QuoteTable(of.Table.Name)
-	}
-	if err != nil || at.table == "" {
-		return nil, err
-	}
-	p, err := i.open(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	p.target, p.own = at, p.parsed(at.table, p.database)
-	err = p.views.read(ctx, p)
-	if err == nil && at.only == nil {
-		err = p.readIndexes(ctx)
-	}
-	switch {
-	case err != nil:
-		return nil, p.explained(err)
-	case of.Kind == dialects.KindSemaphore:
-		return p.semaphores(ctx)
-	case of.Kind == dialects.KindElection:
-		return p.elections(), nil
-	}
-	return p.states(), nil
-}
-
 // open begins a picture.
 func (i Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
-	p := newPicture(conn)
+	p := &picture{conn: conn, people: map[string]*person{}, leading: map[index]string{}, views: mysql{}}
 	lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', DATABASE(), UNIX_TIMESTAMP(NOW(6)), "+
 		"@@lower_case_table_names, @@performance_schema")
 	if err != nil {
 		return nil, err
 	}
 	line := lines[0]
-	p.views, p.database, p.folds = mysql{}, line[1], line[3] != "0"
+	p.database, p.folds = line[1], line[3] != "0"
 	switch {
 	case line[0] == "1": // every release of MariaDB has its name in @@version
 		p.views = i.mariadb
@@ -120,26 +90,31 @@ func (p *picture) explained(err error) error {
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
-	return i.pool.With(ctx, func(conn *sql.Conn) error { return i.end(ctx, conn, party) })
-}
-
-func (i Inspector) end(ctx context.Context, conn *sql.Conn, party dialects.Party) error {
-	p, err := i.open(ctx, conn)
-	if err != nil {
-		return err
+	number, begin, _ := strings.Cut(party.Transaction, " ")
+	if begin == "" && unnumbered(number) {
+		return errors.New("the server does not tell the transaction of this reader from the next one of its session: " +
+			"look again a second later; on MySQL that takes the consumer events_transactions_current of " +
+			"performance_schema")
 	}
-	number, begin, err := takeApart(party)
-	if err != nil {
-		return err
+	for _, text := range []string{party.Session, number, "0" + begin} {
+		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
+			return fmt.Errorf("session %q is none of Inspect's", party.Session)
+		}
 	}
-	same, err := p.views.in(ctx, p, party.Session, number, begin)
-	if err != nil {
-		return p.explained(err)
-	}
-	if !same {
-		return dialects.ErrChanged
-	}
-	return p.kill(ctx, party.Session)
+	return i.pool.With(ctx, func(conn *sql.Conn) error {
+		p, err := i.open(ctx, conn)
+		if err != nil {
+			return err
+		}
+		same, err := p.views.in(ctx, p, party.Session, number, begin)
+		if err != nil {
+			return p.explained(err)
+		}
+		if !same {
+			return dialects.ErrChanged
+		}
+		return p.kill(ctx, party.Session)
+	})
 }
 
 // kill ends a session, and waits until the server has rolled its transaction back.
@@ -174,35 +149,16 @@ func (p *picture) kill(ctx context.Context, session string) error {
 // number 0 on MariaDB, and on MySQL the address of a structure that its session uses again for the
 // next transaction. So the number does not tell which transaction a session is in: MySQL's event
 // does, and on MariaDB the second in which it began.
-
-// firstAddress is the least of the numbers that MySQL makes of addresses.
-const firstAddress = 1 << 48
+func unnumbered(transaction string) bool {
+	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
+	number, err := strconv.ParseUint(transaction, 10, 64)
+	return err == nil && (number == 0 || number >= firstAddress)
+}
 
 // identity is what tells the transaction of a lock from others of its session.
 func (p *picture) identity(transaction, session string) string {
-	number, err := strconv.ParseUint(transaction, 10, 64)
-	if err != nil || number != 0 && number < firstAddress {
-		return transaction
+	if person := p.people[session]; unnumbered(transaction) && person != nil {
+		return transaction + " " + person.begin
 	}
-	return transaction + " " + p.begins[session]
-}
-
-// errUnnumbered says that nobody can tell the transaction from the session's next.
-var errUnnumbered = errors.New("the server does not tell the transaction of this reader from the next one of its " +
-	"session: look again a second later; on MySQL that takes the consumer events_transactions_current of " +
-	"performance_schema")
-
-// takeApart is the number of a transaction and, if it has none of its own, when it began. Either is
-// a number.
-func takeApart(party dialects.Party) (number, begin string, err error) {
-	number, begin, unnumbered := strings.Cut(party.Transaction, " ")
-	if unnumbered && begin == "" {
-		return "", "", errUnnumbered
-	}
-	for _, text := range []string{party.Session, number, "0" + begin} {
-		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
-			return "", "", fmt.Errorf("session %q is none of Inspect's", party.Session)
-		}
-	}
-	return number, begin, nil
+	return transaction
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -15,16 +18,16 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// mariadb shows a row lock, in InnoDB's views, only while somebody waits for it. Other held rows
-// are found by trying, and their holders by waiting for them for a moment: see findHolders.
+// mariadb shows a row lock, in InnoDB's views, only while somebody waits for it. So the rows that
+// were named are waited for, a few at a time: see probe. Others that nobody waits for are not
+// shown.
 //
 // Within 100 ms of a reading the server serves the same picture again, so readings are spaced out.
-// A reader leaves after each picture, so that a long search does not keep others waiting.
 type mariadb struct {
 	control *sql.DB
-	reader  chan struct{} // has room for one, to whom the fields below belong
-	last    time.Time     // of the last reading
-	old     bool          // it was served an old picture, because somebody else reads too
+	mu      sync.Mutex // of the reader, to whom the fields below belong, and of its probes
+	last    time.Time  // of the last reading
+	old     bool       // it was served an old picture, because somebody else reads too
 }
 
 func (*mariadb) present() string { return "SELECT ID FROM information_schema.processlist WHERE ID = " }
@@ -32,29 +35,94 @@ func (*mariadb) present() string { return "SELECT ID FROM information_schema.pro
 func (*mariadb) grant() string { return "GRANT PROCESS ON *.* TO …" }
 
 func (m *mariadb) read(ctx context.Context, p *picture) error {
-	if err := m.enter(ctx); err != nil {
-		return err
+	const atOnce = 4 // rows that are waited for, each on a connection
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !p.named {
+		return m.readLocks(ctx, p)
 	}
-	silent, err := m.readLocks(ctx, p)
-	m.leave()
-	// an old picture may show no transaction: that must not hide the rows that were asked for
-	if err != nil || silent == 0 && p.only == nil {
-		return err
+	for _, table := range p.tables {
+		for rows := table.only; len(rows) > 0; rows = rows[min(atOnce, len(rows)):] {
+			if err := m.probe(ctx, p, table, rows[:min(atOnce, len(rows))]); err != nil {
+				return err
+			}
+		}
 	}
-	return m.findHolders(ctx, p)
+	return nil
 }
 
-// enter waits until nobody else of this driver reads. Leave is called after the reading.
-func (m *mariadb) enter(ctx context.Context) error {
-	select {
-	case m.reader <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// probeMark is the comment of a probe, and probeFor is for how long it waits: until the views have
+// been read, also if somebody else reads them.
+const (
+	probeMark = sqltext.CommentMark + "probe */ "
+	probeFor  = 600 * time.Millisecond
+)
+
+// probe finds the holders of rows that are held: it waits for those while the views are read, and
+// gives back at once what it gets. Of a row whose holder is not shown, for want of a connection or
+// of a new picture, nobody knows who holds it. A TryLock misses while it looks which are free.
+func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []string) error {
+	free, err := p.ask(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+"SELECT "+table.column+" FROM "+table.quoted+" WHERE "+
+		table.column+" IN ("+strings.Join(rows, ", ")+") FOR UPDATE SKIP LOCKED")
+	if _, failed := p.ask(ctx, "ROLLBACK"); err != nil || failed != nil || len(free) == len(rows) {
+		if server.Number(err) == server.OnlyStatements { // it is read only, and refuses to lock
+			err = nil
+		}
+		return cmp.Or(err, failed)
 	}
+	held := slices.DeleteFunc(slices.Clone(rows), func(row string) bool {
+		return slices.ContainsFunc(free, func(line []string) bool { return line[0] == row })
+	})
+	var waits sync.WaitGroup
+	released := make([]bool, len(held))
+	for i, row := range held {
+		waits.Go(func() { released[i] = m.gets(ctx, table, row) })
+	}
+	m.last = time.Now() // some time for them to be in the queue
+	found := *p
+	found.people, found.locks = map[string]*person{}, nil
+	err = m.readLocks(ctx, &found)
+	waits.Wait()
+	maps.Copy(p.people, found.people)
+	for i, row := range held {
+		named := released[i]
+		for _, lock := range found.locks {
+			if lock.table == table.Table && lock.value == row && (lock.session == "" || found.people[lock.session] != nil) {
+				p.locks = append(p.locks, lock)
+				named = named || !lock.waiting
+			}
+		}
+		if !named {
+			p.locks = append(p.locks, rowLock{table: table.Table, index: primary, value: row})
+		}
+	}
+	return err
 }
 
-func (m *mariadb) leave() { <-m.reader }
+// gets waits for a row on a connection of its own, and tells whether it got it. The server limits
+// the wait: nothing need be interrupted.
+func (m *mariadb) gets(ctx context.Context, table ours, row string) bool {
+	brief, cancel := context.WithTimeout(ctx, probeFor)
+	defer cancel()
+	conn, err := m.control.Conn(brief)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
+	defer stop()
+	// As on each connection of a pool of the caller's: what it was left with is committed.
+	if _, err = conn.ExecContext(clean, "COMMIT"); err != nil {
+		return false
+	}
+	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f", probeFor.Seconds()))
+	_, waited := server.Grid(clean, conn, fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %[3]s = %[5]s FOR UPDATE", limits,
+		probeMark, table.column, table.quoted, row))
+	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
+		server.Destroy(conn)
+	}
+	return waited == nil
+}
 
 // renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
 // so this begins a transaction, and reads until it sees the very statement that looks for it there.
@@ -95,8 +163,8 @@ func (m *mariadb) rest(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// readPeople reads the sessions, except those of awaitHolder, which hold nothing. Without PROCESS
-// the server shows only those of the same user.
+// readPeople reads the sessions, except those of probes, which hold nothing. Without PROCESS the
+// server shows only those of the same user.
 func (p *picture) readPeople(ctx context.Context) error {
 	lines, err := p.ask(ctx, "SELECT ID, USER, HOST, DB, COMMAND, INFO, TIME_MS, UNIX_TIMESTAMP(NOW(6)) FROM "+
 		"information_schema.processlist WHERE ID <> CONNECTION_ID()")
@@ -110,18 +178,14 @@ func (p *picture) readPeople(ctx context.Context) error {
 		if strings.Contains(line[5], probeMark) {
 			continue
 		}
-		if party, waits := p.meet(line); waits {
+		if session, waits := p.meet(line); waits {
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
-			p.lasts(party, time.Duration(milliseconds*float64(time.Millisecond)))
+			p.lasts(session, time.Duration(milliseconds*float64(time.Millisecond)))
 		}
 	}
-	return p.readLabels(ctx)
-}
-
-// readLabels reads what sessions say of themselves. The server shows that only with
-// performance_schema on, which is not its default.
-func (p *picture) readLabels(ctx context.Context) error {
-	lines, err := p.ask(ctx, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
+	// What sessions say of themselves the server shows only with performance_schema on, which is not
+	// its default.
+	lines, err = p.ask(ctx, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
 		FROM performance_schema.threads t
 		LEFT JOIN performance_schema.user_variables_by_thread v
 			ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '`+sqltext.Variable+`'
@@ -131,70 +195,57 @@ func (p *picture) readLabels(ctx context.Context) error {
 		return nil
 	}
 	for _, line := range lines {
-		if party := p.people[line[0]]; party != nil {
-			hear(party, line[1])
-			party.Statement = cmp.Or(party.Statement, line[2])
+		if session := p.people[line[0]]; session != nil {
+			session.hear(line[1])
+			session.Statement = cmp.Or(session.Statement, line[2])
 		}
 	}
 	return err
 }
 
 const (
+	// innodbLocksSQL shows a shared lock as that of each unnumbered transaction, whether it has it
+	// or not; see unnumbered. One that blocks nobody is that of one that waits.
 	innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_table, l.lock_index,
-	l.lock_id = t.trx_requested_lock_id, l.lock_mode = 'S', l.lock_data,
-	(SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
-		WHERE w.requested_lock_id = l.lock_id AND w.requesting_trx_id = t.trx_id), ` + sharingSQL + `
+	l.lock_id = t.trx_requested_lock_id, l.lock_mode = 'S', l.lock_data
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t
 		ON t.trx_id = l.lock_trx_id AND (t.trx_id <> 0 OR t.trx_rows_locked > 0)
-	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S')`
-
-	// sharingSQL counts the holders of a shared lock, l, by those whom the first that waits for it
-	// waits for. Who waits behind also waits for others.
-	sharingSQL = `(SELECT COUNT(*) FROM information_schema.innodb_lock_waits w
-	WHERE w.blocking_lock_id = l.lock_id GROUP BY w.requesting_trx_id ORDER BY 1 LIMIT 1)`
+	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S') AND (t.trx_id <> 0
+		OR l.lock_id = t.trx_requested_lock_id OR EXISTS (SELECT 1 FROM information_schema.innodb_lock_waits w
+			WHERE w.blocking_lock_id = l.lock_id AND w.requested_lock_id <> l.lock_id))`
 
 	// begunSQL is when a transaction began, in seconds since 1970. The view has that in the
 	// server's time zone, whatever the session's is.
 	begunSQL = "UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone))"
 )
 
-// readLocks reads the sessions and the locks that somebody waits for. Silent is how many
-// transactions hold other locks. It is called between enter and leave.
-func (m *mariadb) readLocks(ctx context.Context, p *picture) (silent int, err error) {
+// readLocks reads the sessions and the locks that somebody waits for, with the mutex held.
+func (m *mariadb) readLocks(ctx context.Context, p *picture) error {
 	if err := m.renew(ctx, p); err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { m.last = time.Now() }()
 	if err := p.readPeople(ctx); err != nil { // just before the locks, so that their owners are there
-		return 0, err
+		return err
 	}
 	locks, err := p.ask(ctx, innodbLocksSQL)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = p.readBegins(ctx)
 	}
-	if err := p.readBegins(ctx); err != nil {
-		return 0, err
-	}
-	waits := map[string]bool{}
+	suspects := map[string]int{} // of shared locks: the transactions that may have one
 	for _, line := range locks {
-		session, transaction, waiting := line[0], line[1], line[4] == "1"
-		waits[session] = waits[session] || waiting
-		sharing := 0
-		if transaction == "0" && !waiting { // what one of them waits for is its own
-			if sharing, _ = strconv.Atoi(line[8]); sharing == 0 {
-				continue // another waits for it, and nobody has it
-			}
-		}
-		p.add(session, transaction, p.parsed(line[2], ""), strings.Trim(line[3], "`"), line[4:8], sharing)
-	}
-	holders, err := p.ask(ctx, "SELECT trx_mysql_thread_id, trx_rows_locked FROM information_schema.innodb_trx "+
-		"WHERE trx_rows_locked > 0 AND trx_mysql_thread_id <> CONNECTION_ID()")
-	for _, line := range holders {
-		if !waits[line[0]] || line[1] != "1" { // 1: only the row that it waits for
-			silent++
+		if line[1] == "0" && line[4] != "1" {
+			suspects[line[2]+line[3]+line[6]]++
 		}
 	}
-	return silent, err
+	for _, line := range locks {
+		session, transaction := line[0], line[1]
+		if transaction == "0" && line[4] != "1" && suspects[line[2]+line[3]+line[6]] > 1 {
+			session, transaction = "", "" // nobody knows which of them it is
+		}
+		p.add(session, transaction, p.folded(sqltext.TableOf(line[2], "")), strings.Trim(line[3], "`"), line[4:])
+	}
+	return err
 }
 
 // readBegins notes when the transactions of sessions that do not wait began, in whole seconds: one
@@ -203,24 +254,23 @@ func (p *picture) readBegins(ctx context.Context) error {
 	lines, err := p.ask(ctx, "SELECT trx_mysql_thread_id, "+begunSQL+" FROM information_schema.innodb_trx")
 	for _, line := range lines {
 		seconds, failed := strconv.ParseFloat(line[1], 64)
-		if failed != nil {
+		session := p.people[line[0]]
+		if failed != nil || session == nil {
 			continue
 		}
 		if p.now >= seconds+1 {
-			p.begins[line[0]] = strconv.FormatInt(int64(seconds), 10)
+			session.begin = strconv.FormatInt(int64(seconds), 10)
 		}
-		if party := p.people[line[0]]; party != nil && party.Since.IsZero() {
-			p.lasts(party, max(time.Duration((p.now-seconds)*float64(time.Second)), 0))
+		if session.Since.IsZero() {
+			p.lasts(session, max(time.Duration((p.now-seconds)*float64(time.Second)), 0))
 		}
 	}
 	return err
 }
 
 func (m *mariadb) in(ctx context.Context, p *picture, session, number, begin string) (bool, error) {
-	if err := m.enter(ctx); err != nil {
-		return false, err
-	}
-	defer m.leave()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err := m.renew(ctx, p); err != nil {
 		return false, err
 	}

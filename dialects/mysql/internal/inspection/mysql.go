@@ -55,30 +55,26 @@ func (mysql) read(ctx context.Context, p *picture) error {
 	if err != nil {
 		return err
 	}
-	locking := map[string][]string{} // statements of a session: it may have locked by several
-	for _, line := range history {
-		locking[line[0]] = append(locking[line[0]], line[1])
-	}
 	for _, line := range people {
-		party, waits := p.meet(line)
-		party.Statement, party.Application = cmp.Or(line[5], line[7]), line[11]
+		session, waits := p.meet(line)
+		session.Statement, session.Application = cmp.Or(line[5], line[7]), line[11]
 		span := line[9] // of the transaction
 		if waits {
 			span = line[8] // of the statement
 		}
 		if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
-			p.lasts(party, time.Duration(picoseconds/1000))
+			p.lasts(session, time.Duration(picoseconds/1000))
 		}
-		hear(party, line[6])
-		if line[6] == "" {
-			for _, statement := range locking[party.Session] {
-				hear(party, sqltext.LabelIn(statement))
-			}
+		session.hear(line[6])
+		if session.Process == 0 {
+			session.Process, _ = strconv.Atoi(line[10])
 		}
-		if party.Process == 0 {
-			party.Process, _ = strconv.Atoi(line[10])
+		session.begin = line[12]
+	}
+	for _, line := range history {
+		if session := p.people[line[0]]; session != nil {
+			session.hear(sqltext.LabelIn(line[1]))
 		}
-		p.begins[party.Session] = line[12]
 	}
 	return p.readDataLocks(ctx)
 }
@@ -88,9 +84,7 @@ const (
 	// the entry may be another session's, which split a page, or found a row that its inserter
 	// holds without an entry.
 	dataLocksSQL = `SELECT l.ENGINE_TRANSACTION_ID, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME,
-	l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.LOCK_DATA,
-	IF(l.LOCK_STATUS = 'WAITING', (SELECT COUNT(*) FROM performance_schema.data_lock_waits w
-		WHERE w.REQUESTING_ENGINE_LOCK_ID = l.ENGINE_LOCK_ID), 0)
+	l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.LOCK_DATA
 	FROM performance_schema.data_locks l
 	WHERE l.LOCK_TYPE = 'RECORD' AND l.LOCK_MODE IN ('X', 'X,REC_NOT_GAP', 'S', 'S,REC_NOT_GAP') AND `
 	// ownersSQL reads which session a transaction is of. The owner itself makes the lock of the
@@ -98,68 +92,47 @@ const (
 	ownersSQL = `SELECT DISTINCT l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID FROM performance_schema.data_locks l
 	JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
 	WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
-	// maxLocks bounds what is read of a caller's table.
-	maxLocks = 100_000
 )
 
-// readDataLocks reads the locks of the target and, unless some rows are looked for alone, of
-// callers' rows.
+// readDataLocks reads the locks of our own tables and, unless some rows are looked for alone, of
+// those rows of callers' tables that sessions say they lock: there may be millions of others.
 func (p *picture) readDataLocks(ctx context.Context) error {
-	locks, err := p.ask(ctx, dataLocksSQL+"l.INDEX_NAME = '"+primary+"' AND "+
-		p.own.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
-	if err != nil {
-		return err
+	var conditions []string
+	for _, table := range p.tables {
+		conditions = append(conditions, "l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
 	}
-	if p.only == nil {
-		further, err := p.readRowLocks(ctx)
+	printed := map[sqltext.Table][]string{} // values as the views print them, number or text, up to the first comma
+	for row := range p.callers() {
+		for _, value := range []string{row.value, "'" + asPrinted.Replace(row.value) + "'"} {
+			begin, _, _ := strings.Cut(value, ",")
+			if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil && !p.named {
+				printed[row.Table] = append(printed[row.Table], quoted)
+			}
+		}
+	}
+	for table, values := range printed {
+		conditions = append(conditions, fmt.Sprintf("%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s)",
+			table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"), strings.Join(values, ", ")))
+	}
+	var locks [][]string
+	for _, condition := range conditions {
+		some, err := p.ask(ctx, dataLocksSQL+condition)
 		if err != nil {
 			return err
 		}
-		locks = append(locks, further...)
+		locks = append(locks, some...)
 	}
 	owners, err := p.ask(ctx, ownersSQL)
-	if err != nil {
-		return err
-	}
 	sessions := map[string]string{}
 	for _, line := range owners {
 		sessions[line[0]] = line[1]
 	}
 	for _, line := range locks {
-		table := p.folded(sqltext.Table{Database: line[1], Name: line[2]})
-		p.add(sessions[line[0]], line[0], table, line[3], line[4:], 0)
+		if session := sessions[line[0]]; session != "" { // else its transaction has ended
+			p.add(session, line[0], p.folded(sqltext.Table{Database: line[1], Name: line[2]}), line[3], line[4:])
+		}
 	}
-	return nil
-}
-
-// readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: there
-// may be millions of others.
-func (p *picture) readRowLocks(ctx context.Context) (locks [][]string, err error) {
-	for table, columns := range p.shown() {
-		// The values as the views print them, number or text, up to the first comma.
-		list := []string{"NULL"}
-		for _, rows := range columns {
-			for value := range rows {
-				for _, printed := range []string{value, "'" + asPrinted.Replace(value) + "'"} {
-					begin, _, _ := strings.Cut(printed, ",")
-					if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
-						list = append(list, quoted)
-					}
-				}
-			}
-		}
-		some, err := p.ask(ctx, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d",
-			dataLocksSQL, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"), strings.Join(list, ", "), maxLocks+1))
-		if err != nil {
-			return nil, err
-		}
-		if len(some) > maxLocks {
-			return nil, fmt.Errorf("sessions lock or await table %s.%s more than %d times: name the keys to see",
-				table.Database, table.Name, maxLocks)
-		}
-		locks = append(locks, some...)
-	}
-	return locks, nil
+	return err
 }
 
 func (mysql) in(ctx context.Context, p *picture, session, number, begin string) (bool, error) {

@@ -144,7 +144,7 @@ func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statem
 		brief, cancel := context.WithTimeout(ctx, client.FromPoolWithin)
 		defer cancel()
 		var column []string
-		ask := sqltext.With(awaitedSnapshotSQL, label.Process)
+		ask := sqltext.With(awaitedSnapshotSQL, label.Begin)
 		err = with(brief, func(q client.Line) error {
 			columns, err := q.Run(ctx, sqltext.Script{ask})
 			if err == nil {
@@ -242,5 +242,5 @@ const awaitedSnapshotSQL = "select extract(epoch from clock_timestamp() - min(wa
 	"from pg_locks waiter join pg_locks ours on ours.locktype = 'virtualxid' and ours.granted " +
 	"and ours.virtualxid = waiter.virtualxid join pg_stat_activity session on session.pid = ours.pid " +
 	"where waiter.locktype = 'virtualxid' and not waiter.granted " +
-	"and session.application_name ~ ($1::text || '[ +]') " +
+	"and session.application_name ~ $1::text " +
 	"and exists (select from pg_locks queued where queued.pid = ours.pid and not queued.granted)"
