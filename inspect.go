@@ -77,7 +77,7 @@ type Session struct {
 	// Statement is what it runs, or ran last.
 	Idle      bool
 	Statement string
-	party dialects.Party
+	party     dialects.Party
 
 	token  int64  // of a claim
 	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Session
@@ -177,13 +177,11 @@ func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspecti
 				semaphores[state.Hash] = h
 			}
 			line = row{h.Table, h.Column, h.Row}
+		case of.Slots != nil && (state.Column != "" || !slices.Contains(of.Slots, number(h.Row))):
+			continue
 		case state.Column != "":
 			h.Table = state.Table
 			line = row{h.Table, h.Column, h.Row}
-		default:
-			if number, err := strconv.Atoi(h.Row); of.Slots != nil && (err != nil || !slices.Contains(of.Slots, number)) {
-				continue
-			}
 		}
 		if h.Behind = here[line]; !slices.Contains(holdings, h) {
 			holdings = append(holdings, h)
@@ -204,6 +202,14 @@ func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspecti
 		whole[i] = *h
 	}
 	return whole
+}
+
+func number(slot string) int {
+	n, err := strconv.Atoi(slot)
+	if err != nil {
+		panic("bug: a slot without a number: " + err.Error())
+	}
+	return n
 }
 
 // with adds a row of a semaphore to the others: a permit, or the queue, whose holder is the first

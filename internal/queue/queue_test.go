@@ -285,7 +285,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	t.Logf("%d served, %d cancelled", served.Load(), cancelled.Load())
 	require.Zero(t, inside.Load())
 	require.EqualValues(t, callers*rounds, served.Load()+cancelled.Load())
-	place, ok, err := l.Try("a")
+	_, ok, err := l.Try("a")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Zero(t, l.Waiting("a"))
