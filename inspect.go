@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -121,7 +119,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		if key == "" {
 			return nil, errors.New("a key is empty")
 		}
-		of.Slots = append(of.Slots, dialects.SlotOf(key, found.Slots))
+		of.Slots = append(of.Slots, strconv.Itoa(dialects.SlotOf(key, found.Slots)))
 		of.Names = append(of.Names, label.Hash(key))
 	}
 	states, err := inspector.Inspect(ctx, of)
@@ -153,98 +151,65 @@ func (l *Locker[Tx]) inspector() (dialects.Inspector, error) {
 }
 
 // holdingsOf are the rows that were asked for, those of a semaphore together.
-func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspection, keys []string) []Holding {
-	var holdings []*Holding
-	semaphores, sessions := map[string]*Holding{}, map[[2]string]int{}
-	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
+func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspection, keys []string) (all []Holding) {
+	semaphores := map[string]*Holding{}
 	for _, state := range states {
-		h := &Holding{
-			Table: l.config.table, Column: state.Column, Row: state.Value,
+		h := Holding{
+			Table: cmp.Or(state.Table, l.config.table), Column: state.Column, Row: state.Value,
 			Readers: sessionsOf(state.Readers...), Waiters: sessionsOf(state.Waiters...),
 		}
 		if state.Holder != nil {
 			h.Holder = &sessionsOf(*state.Holder)[0]
+			h.Key = h.Holder.Key
 		}
-		line := row{of.Table.Name, slotColumn, h.Row}
-		switch {
-		case state.Kind != dialects.KindRow:
+		for _, s := range slices.Concat(h.Readers, h.Waiters) {
+			h.Key = cmp.Or(h.Key, s.Key)
+		}
+		if state.Kind != dialects.KindRow {
 			h.Column, h.Row, h.Key = electionColumn, state.Hash, label.Known(state.Named)
 			if at := slices.Index(of.Names, state.Hash); at >= 0 {
 				h.Key = keys[at]
 			}
-			if state.Kind == dialects.KindSemaphore {
-				h = semaphores[state.Hash].with(h, state.Permit)
-				semaphores[state.Hash] = h
-			}
-			line = row{h.Table, h.Column, h.Row}
-		case of.Slots != nil && (state.Column != "" || !slices.Contains(of.Slots, number(h.Row))):
-			continue
-		case state.Column != "":
-			h.Table = state.Table
-			line = row{h.Table, h.Column, h.Row}
 		}
-		if h.Behind = here[line]; !slices.Contains(holdings, h) {
-			holdings = append(holdings, h)
-		}
-		for s := range h.sessions() {
-			sessions[[2]string{s.ID, s.Key}]++
+		switch {
+		case state.Kind == dialects.KindSemaphore:
+			h.Column = semaphoreColumn
+			semaphores[state.Hash] = semaphores[state.Hash].with(h, state.Permit)
+		case state.Kind == dialects.KindElection || of.Slots == nil || h.Column == "" && slices.Contains(of.Slots, h.Row):
+			all = append(all, h)
 		}
 	}
-	whole := make([]Holding, len(holdings))
-	for i, h := range holdings {
-		for s := range h.sessions() {
-			// The beginning of a key that one session shows for several slots: nobody knows for which.
-			if strings.HasSuffix(s.Key, "…") && sessions[[2]string{s.ID, s.Key}] > 1 {
-				s.Key = ""
-			}
-			h.Key = cmp.Or(h.Key, s.Key)
+	for _, h := range semaphores {
+		all = append(all, *h)
+	}
+	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
+	for i, h := range all {
+		line := row{h.Table, h.Column, h.Row}
+		if h.Column == "" {
+			line = row{of.Table.Name, slotColumn, h.Row}
 		}
-		whole[i] = *h
+		all[i].Behind = here[line]
 	}
-	return whole
-}
-
-func number(slot string) int {
-	n, err := strconv.Atoi(slot)
-	if err != nil {
-		panic("bug: a slot without a number: " + err.Error())
-	}
-	return n
+	return all
 }
 
 // with adds a row of a semaphore to the others: a permit, or the queue, whose holder is the first
 // that waits. Of the first row h is nil.
-func (h *Holding) with(one *Holding, permit int) *Holding {
+func (h *Holding) with(one Holding, permit int) *Holding {
 	if h == nil {
-		h = &Holding{Table: one.Table, Column: semaphoreColumn, Row: one.Row, Key: one.Key}
-	}
-	switch {
-	case one.Holder == nil:
-	case permit == 0:
-		h.Waiters = append([]Session{*one.Holder}, h.Waiters...)
-	default:
-		one.Holder.Permit = permit
-		h.Permits = append(h.Permits, *one.Holder)
-		slices.SortFunc(h.Permits, func(a, b Session) int { return cmp.Compare(a.Permit, b.Permit) })
+		h = &Holding{Table: one.Table, Column: one.Column, Row: one.Row, Key: one.Key}
 	}
 	h.Waiters = append(h.Waiters, one.Waiters...)
-	return h
-}
-
-// sessions are the holders and the waiters.
-func (h *Holding) sessions() iter.Seq[*Session] {
-	return func(yield func(*Session) bool) {
-		if h.Holder != nil && !yield(h.Holder) {
-			return
-		}
-		for _, some := range [][]Session{h.Readers, h.Permits, h.Waiters} {
-			for i := range some {
-				if !yield(&some[i]) {
-					return
-				}
-			}
-		}
+	switch holder := one.Holder; {
+	case holder == nil:
+	case permit == 0:
+		h.Waiters = slices.Insert(h.Waiters, 0, *holder)
+	default:
+		holder.Permit = permit
+		h.Permits = append(h.Permits, *holder)
+		slices.SortFunc(h.Permits, func(a, b Session) int { return cmp.Compare(a.Permit, b.Permit) })
 	}
+	return h
 }
 
 func sessionsOf(parties ...dialects.Party) (sessions []Session) {

@@ -39,7 +39,7 @@ const (
 // Inspection says what to look at: everything, or what was named.
 type Inspection struct {
 	Table LockTable
-	Slots []int    // that are looked for alone; nil: all, and rows of callers' tables
+	Slots []string // that are looked for alone; nil: all, and rows of callers' tables
 	Names []string // of semaphores and elections, by their hashes, that are looked for alone; nil: all
 }
 

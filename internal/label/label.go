@@ -212,26 +212,22 @@ func (l Label) Rows(yield func(table, column, value string)) {
 	}
 }
 
-// Key is what the session named whose slot that is, as far as it says so. The beginning of a key may
-// belong to any slot: it counts when nothing else does, and "…" follows. A hidden key is empty.
-func (l Label) Key(slot, slots int) (key string) {
+// Key is what the session named whose slot that is, as far as it says so: a hidden key is empty. The
+// beginning of a key, "…" behind it, may belong to any slot. It counts alone, where the session has
+// no other slot.
+func (l Label) Key(slot string, slots int, alone bool) string {
 	for _, c := range l.shown {
-		if c.table != "" {
-			continue
-		}
 		for _, item := range c.items {
-			switch {
-			case item == HiddenPrefix+strconv.Itoa(slot):
-				return ""
-			case item != "" && dialects.SlotOf(item, slots) == slot:
+			if c.table == "" && item != "" && strconv.Itoa(dialects.SlotOf(item, slots)) == slot {
 				return item
 			}
 		}
-		if c.cut != "" && !strings.HasPrefix(c.cut, HiddenPrefix) {
-			key = c.cut + "…"
-		}
 	}
-	return key
+	if alone && len(l.shown) == 1 && len(l.shown[0].items) == 0 && l.shown[0].cut != "" &&
+		!strings.HasPrefix(l.shown[0].cut, HiddenPrefix) {
+		return l.shown[0].cut + "…"
+	}
+	return ""
 }
 
 // And is a label that also says what an older one of the same session does.

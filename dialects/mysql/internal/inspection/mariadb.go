@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +38,7 @@ func (m *mariadb) read(ctx context.Context, p *picture) error {
 	const atOnce = 4 // rows that are waited for, each on a connection
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !p.named {
+	if p.of.Slots == nil {
 		return m.readLocks(ctx, p)
 	}
 	for _, table := range p.tables {
@@ -58,41 +58,29 @@ const (
 	probeFor  = 600 * time.Millisecond
 )
 
-// probe finds the holders of rows that are held: it waits for those while the views are read, and
-// gives back at once what it gets. Of a row whose holder is not shown, for want of a connection or
-// of a new picture, nobody knows who holds it. A TryLock misses while it looks which are free.
+// probe waits for rows while the views are read, and gives back at once what it gets. Of a row that
+// it did not get, and whose holder is not shown, nobody knows who holds it.
 func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []string) error {
-	free, err := p.ask(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+"SELECT "+table.column+" FROM "+table.quoted+" WHERE "+
-		table.column+" IN ("+strings.Join(rows, ", ")+") FOR UPDATE SKIP LOCKED")
-	if _, failed := p.ask(ctx, "ROLLBACK"); err != nil || failed != nil || len(free) == len(rows) {
-		if server.Number(err) == server.OnlyStatements { // it is read only, and refuses to lock
-			err = nil
-		}
-		return cmp.Or(err, failed)
-	}
-	held := slices.DeleteFunc(slices.Clone(rows), func(row string) bool {
-		return slices.ContainsFunc(free, func(line []string) bool { return line[0] == row })
-	})
-	var waits sync.WaitGroup
-	released := make([]bool, len(held))
-	for i, row := range held {
-		waits.Go(func() { released[i] = m.gets(ctx, table, row) })
+	var probes sync.WaitGroup
+	got, failed := make([]bool, len(rows)), make([]error, len(rows))
+	for i, row := range rows {
+		probes.Go(func() { got[i], failed[i] = m.gets(ctx, table, row) })
 	}
 	m.last = time.Now() // some time for them to be in the queue
 	found := *p
 	found.people, found.locks = map[string]*person{}, nil
-	err = m.readLocks(ctx, &found)
-	waits.Wait()
+	err := m.readLocks(ctx, &found)
+	probes.Wait()
+	err = cmp.Or(err, errors.Join(failed...))
 	maps.Copy(p.people, found.people)
-	for i, row := range held {
-		named := released[i]
+	for i, row := range rows {
 		for _, lock := range found.locks {
 			if lock.table == table.Table && lock.value == row && (lock.session == "" || found.people[lock.session] != nil) {
 				p.locks = append(p.locks, lock)
-				named = named || !lock.waiting
+				got[i] = got[i] || !lock.waiting
 			}
 		}
-		if !named {
+		if !got[i] {
 			p.locks = append(p.locks, rowLock{table: table.Table, index: primary, value: row})
 		}
 	}
@@ -101,19 +89,19 @@ func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []stri
 
 // gets waits for a row on a connection of its own, and tells whether it got it. The server limits
 // the wait: nothing need be interrupted.
-func (m *mariadb) gets(ctx context.Context, table ours, row string) bool {
+func (m *mariadb) gets(ctx context.Context, table ours, row string) (bool, error) {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
 	conn, err := m.control.Conn(brief)
 	if err != nil {
-		return false
+		return false, fmt.Errorf("no second connection, which tells who holds what nobody waits for: %w", err)
 	}
 	defer conn.Close()
 	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
 	defer stop()
 	// As on each connection of a pool of the caller's: what it was left with is committed.
 	if _, err = conn.ExecContext(clean, "COMMIT"); err != nil {
-		return false
+		return false, err
 	}
 	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f", probeFor.Seconds()))
 	_, waited := server.Grid(clean, conn, fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %[3]s = %[5]s FOR UPDATE", limits,
@@ -121,7 +109,7 @@ func (m *mariadb) gets(ctx context.Context, table ours, row string) bool {
 	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
 		server.Destroy(conn)
 	}
-	return waited == nil
+	return waited == nil || server.Number(waited) == server.OnlyStatements, nil // on a server that only reads nobody has it
 }
 
 // renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
@@ -172,15 +160,12 @@ func (p *picture) readPeople(ctx context.Context) error {
 		return err
 	}
 	for _, line := range lines {
-		if p.now, err = strconv.ParseFloat(line[7], 64); err != nil {
-			return err
-		}
 		if strings.Contains(line[5], probeMark) {
 			continue
 		}
 		if session, waits := p.meet(line); waits {
 			milliseconds, _ := strconv.ParseFloat(line[6], 64)
-			p.lasts(session, time.Duration(milliseconds*float64(time.Millisecond)))
+			session.lasts(line[7], milliseconds/1000)
 		}
 	}
 	// What sessions say of themselves the server shows only with performance_schema on, which is not
@@ -204,19 +189,23 @@ func (p *picture) readPeople(ctx context.Context) error {
 }
 
 const (
-	// innodbLocksSQL shows a shared lock as that of each unnumbered transaction, whether it has it
-	// or not; see unnumbered. One that blocks nobody is that of one that waits.
-	innodbLocksSQL = `SELECT t.trx_mysql_thread_id, t.trx_id, l.lock_table, l.lock_index,
-	l.lock_id = t.trx_requested_lock_id, l.lock_mode = 'S', l.lock_data
+	// innodbLocksSQL shows a shared lock as that of each unnumbered transaction: of several, nobody
+	// knows which of them has it. One that blocks nobody is that of one that waits.
+	innodbLocksSQL = `SELECT IF(t.trx_id = 0 AND l.lock_id <> COALESCE(t.trx_requested_lock_id, '') AND (
+			SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_id = 0 AND trx_rows_locked > 0
+				AND trx_requested_lock_id IS NULL) > 1, '', t.trx_mysql_thread_id),
+		l.lock_table, l.lock_index, COALESCE(l.lock_id = t.trx_requested_lock_id, 0), l.lock_mode = 'S', l.lock_data
 	FROM information_schema.innodb_locks l JOIN information_schema.innodb_trx t
 		ON t.trx_id = l.lock_trx_id AND (t.trx_id <> 0 OR t.trx_rows_locked > 0)
 	WHERE l.lock_type = 'RECORD' AND l.lock_mode IN ('X', 'S') AND (t.trx_id <> 0
 		OR l.lock_id = t.trx_requested_lock_id OR EXISTS (SELECT 1 FROM information_schema.innodb_lock_waits w
 			WHERE w.blocking_lock_id = l.lock_id AND w.requested_lock_id <> l.lock_id))`
 
-	// begunSQL is when a transaction began, in seconds since 1970. The view has that in the
-	// server's time zone, whatever the session's is.
-	begunSQL = "UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone))"
+	// transactionsSQL reads when they began, in whole seconds since 1970, and for how long they
+	// last. The view has that in the server's time zone, whatever the session's is.
+	transactionsSQL = `SELECT trx_mysql_thread_id, trx_id, begun, UNIX_TIMESTAMP(NOW(6)), UNIX_TIMESTAMP(NOW(6)) - begun
+	FROM (SELECT trx_mysql_thread_id, trx_id, CAST(UNIX_TIMESTAMP(CONVERT_TZ(trx_started, 'SYSTEM',
+		@@session.time_zone)) AS INTEGER) AS begun FROM information_schema.innodb_trx) t`
 )
 
 // readLocks reads the sessions and the locks that somebody waits for, with the mutex held.
@@ -229,57 +218,25 @@ func (m *mariadb) readLocks(ctx context.Context, p *picture) error {
 		return err
 	}
 	locks, err := p.ask(ctx, innodbLocksSQL)
-	if err == nil {
-		err = p.readBegins(ctx)
-	}
-	suspects := map[string]int{} // of shared locks: the transactions that may have one
-	for _, line := range locks {
-		if line[1] == "0" && line[4] != "1" {
-			suspects[line[2]+line[3]+line[6]]++
-		}
+	if err != nil {
+		return err
 	}
 	for _, line := range locks {
-		session, transaction := line[0], line[1]
-		if transaction == "0" && line[4] != "1" && suspects[line[2]+line[3]+line[6]] > 1 {
-			session, transaction = "", "" // nobody knows which of them it is
-		}
-		p.add(session, transaction, p.folded(sqltext.TableOf(line[2], "")), strings.Trim(line[3], "`"), line[4:])
+		p.add(line[0], p.table(line[1], ""), line[2:])
 	}
-	return err
-}
-
-// readBegins notes when the transactions of sessions that do not wait began, in whole seconds: one
-// that began in this second may be followed by another that did.
-func (p *picture) readBegins(ctx context.Context) error {
-	lines, err := p.ask(ctx, "SELECT trx_mysql_thread_id, "+begunSQL+" FROM information_schema.innodb_trx")
-	for _, line := range lines {
-		seconds, failed := strconv.ParseFloat(line[1], 64)
+	transactions, err := p.ask(ctx, transactionsSQL)
+	for _, line := range transactions {
 		session := p.people[line[0]]
-		if failed != nil || session == nil {
+		lasts, failed := strconv.ParseFloat(line[4], 64)
+		if session == nil || failed != nil {
 			continue
 		}
-		if p.now >= seconds+1 {
-			session.begin = strconv.FormatInt(int64(seconds), 10)
+		if lasts >= 1 { // one that began in this second may be followed by another that did
+			session.begin = line[2]
 		}
-		if session.Since.IsZero() {
-			p.lasts(session, max(time.Duration((p.now-seconds)*float64(time.Second)), 0))
+		if session.pin(line[1]); session.Since.IsZero() {
+			session.lasts(line[3], lasts)
 		}
 	}
 	return err
-}
-
-func (m *mariadb) in(ctx context.Context, p *picture, session, number, begin string) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.renew(ctx, p); err != nil {
-		return false, err
-	}
-	defer func() { m.last = time.Now() }()
-	same := ""
-	if begin != "" {
-		same = " AND trx_rows_locked > 0 AND " + begunSQL + " = " + begin
-	}
-	found, err := p.ask(ctx, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = "+session+
-		" AND trx_id = "+number+same)
-	return len(found) > 0, err
 }

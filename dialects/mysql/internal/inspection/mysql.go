@@ -3,10 +3,8 @@ package inspection
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -18,11 +16,12 @@ type mysql struct{}
 // peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, grows as long as a statement
 // or a transaction lasts.
 const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB,
-	t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, v.VARIABLE_VALUE, s.SQL_TEXT, s.TIMER_WAIT, x.TIMER_WAIT,
+	t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, s.SQL_TEXT, v.VARIABLE_VALUE, s.TIMER_WAIT, x.TIMER_WAIT,
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
 		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = '_pid'),
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
-		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID
+		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID,
+	UNIX_TIMESTAMP(NOW(6))
 	FROM performance_schema.threads t
 	LEFT JOIN performance_schema.user_variables_by_thread v
 		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + sqltext.Variable + `'
@@ -57,19 +56,18 @@ func (mysql) read(ctx context.Context, p *picture) error {
 	}
 	for _, line := range people {
 		session, waits := p.meet(line)
-		session.Statement, session.Application = cmp.Or(line[5], line[7]), line[11]
+		session.Statement, session.Application, session.begin = cmp.Or(line[5], line[6]), line[11], line[12]
 		span := line[9] // of the transaction
 		if waits {
 			span = line[8] // of the statement
 		}
 		if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
-			p.lasts(session, time.Duration(picoseconds/1000))
+			session.lasts(line[13], picoseconds/1e12)
 		}
-		session.hear(line[6])
+		session.hear(line[7])
 		if session.Process == 0 {
 			session.Process, _ = strconv.Atoi(line[10])
 		}
-		session.begin = line[12]
 	}
 	for _, line := range history {
 		if session := p.people[line[0]]; session != nil {
@@ -105,14 +103,14 @@ func (p *picture) readDataLocks(ctx context.Context) error {
 	for row := range p.callers() {
 		for _, value := range []string{row.value, "'" + asPrinted.Replace(row.value) + "'"} {
 			begin, _, _ := strings.Cut(value, ",")
-			if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil && !p.named {
+			if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
 				printed[row.Table] = append(printed[row.Table], quoted)
 			}
 		}
 	}
 	for table, values := range printed {
-		conditions = append(conditions, fmt.Sprintf("%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s)",
-			table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"), strings.Join(values, ", ")))
+		conditions = append(conditions, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
+			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(values, ", ")+")")
 	}
 	var locks [][]string
 	for _, condition := range conditions {
@@ -126,27 +124,14 @@ func (p *picture) readDataLocks(ctx context.Context) error {
 	sessions := map[string]string{}
 	for _, line := range owners {
 		sessions[line[0]] = line[1]
+		if session := p.people[line[1]]; session != nil {
+			session.pin(line[0])
+		}
 	}
 	for _, line := range locks {
 		if session := sessions[line[0]]; session != "" { // else its transaction has ended
-			p.add(session, line[0], p.folded(sqltext.Table{Database: line[1], Name: line[2]}), line[3], line[4:])
+			p.add(session, sqltext.Table{Database: line[1], Name: line[2]}, line[3:])
 		}
 	}
 	return err
-}
-
-func (mysql) in(ctx context.Context, p *picture, session, number, begin string) (bool, error) {
-	if begin != "" {
-		same, err := p.ask(ctx, `SELECT 1 FROM performance_schema.events_transactions_current x
-		JOIN performance_schema.threads t ON t.THREAD_ID = x.THREAD_ID
-		WHERE t.PROCESSLIST_ID = `+session+" AND x.STATE = 'ACTIVE' AND x.EVENT_ID = "+begin)
-		if err != nil || len(same) == 0 {
-			return false, err
-		}
-	}
-	found, err := p.ask(ctx, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
-		JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
-		WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID = %s AND l.ENGINE_TRANSACTION_ID = %s LIMIT 1`,
-		session, number))
-	return len(found) > 0, err
 }

@@ -24,13 +24,10 @@ type picture struct {
 	views    views
 	database string // of the connection
 	folds    bool   // the server keeps names of tables in small letters
-	now      float64
+	of       dialects.Inspection
 	tables   []ours
-	named    bool // only the rows of tables are looked for
-	slots    int
 	people   map[string]*person // by the number of the connection
 	locks    []rowLock
-	leading  map[index]string // the first column of each, of callers' tables
 }
 
 // ours is a table of txlock's, whose rows have numbers.
@@ -45,99 +42,97 @@ type ours struct {
 type person struct {
 	dialects.Party
 	label label.Label
-	begin string // what tells its transactions apart, see unnumbered
+	begin string // what tells its transactions apart: see pin
+}
+
+// unknown ends the name of a transaction that nobody can tell from others of its session.
+const unknown = " "
+
+// pin notes the transaction of the session. InnoDB numbers one when it first locks a row alone. One
+// that only shares rows has the number 0 on MariaDB, and on MySQL the address of a structure that
+// its session uses again for the next transaction. MySQL's event tells which it is, and on MariaDB
+// the second in which it began.
+func (s *person) pin(number string) {
+	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
+	if n, _ := strconv.ParseUint(number, 10, 64); n == 0 || n >= firstAddress {
+		number += unknown + s.begin
+	}
+	s.Transaction = number
 }
 
 // rowLock is the lock of an index record.
 type rowLock struct {
-	session, transaction string // empty: the server does not say whose it is
-	waiting              bool
-	shared               bool // FOR SHARE
-	table                sqltext.Table
-	index                string
-	value                string // the first column of the record
-}
-
-type index struct {
-	sqltext.Table
-	name string
+	session string // empty: the server does not say which
+	waiting bool
+	shared  bool // FOR SHARE
+	table   sqltext.Table
+	index   string
+	value   string // the first column of the record
 }
 
 // primary is the name of every primary key.
 const primary = "PRIMARY"
 
-// ask runs statements, and returns what the last of them answers.
-func (p *picture) ask(ctx context.Context, queries ...string) (lines [][]string, err error) {
-	for _, query := range queries {
-		if lines, err = server.Grid(ctx, p.conn, query); err != nil {
-			return nil, err
-		}
-	}
-	return lines, nil
+// ask returns what the server answers.
+func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
+	return server.Grid(ctx, p.conn, query)
 }
 
-// folded is the table as the views name it.
-func (p *picture) folded(table sqltext.Table) sqltext.Table {
+// table is the table of a name in backquotes as the views name it.
+func (p *picture) table(quoted, database string) sqltext.Table {
+	table := sqltext.TableOf(quoted, database)
 	if p.folds {
 		table.Database, table.Name = strings.ToLower(table.Database), strings.ToLower(table.Name)
 	}
 	return table
 }
 
-// readTables finds the lock table and those beside it, and which of their rows to look for. A table
-// of an older version may be missing, and its users may have been granted only what they needed.
-func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error {
-	quoted, err := sqltext.QuoteTable(of.Table.Name)
+// readTables finds the lock table and those beside it, and which of their rows to look for.
+func (p *picture) readTables(ctx context.Context) error {
+	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
 	if err != nil {
 		return err
 	}
-	p.slots, p.named = of.Table.Slots, of.Slots != nil
-	slots := ours{Table: p.folded(sqltext.TableOf(quoted, p.database)), quoted: quoted, column: "slot"}
-	for _, slot := range of.Slots {
-		slots.only = append(slots.only, strconv.Itoa(slot))
+	p.tables = []ours{{Table: p.table(quoted, p.database), quoted: quoted, column: "slot", only: p.of.Slots}}
+	named := ""
+	if p.of.Names != nil {
+		named = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
 	}
-	p.tables = []ours{slots}
-	err = p.readBeside(ctx, of, dialects.KindSemaphore, locktable.Permits, "permit", "permit >= 0")
-	if err == nil {
-		err = p.readBeside(ctx, of, dialects.KindElection, locktable.Leaders, "0", "part = 'seat'")
-	}
-	return err
-}
-
-func (p *picture) readBeside(ctx context.Context, of dialects.Inspection, kind dialects.Kind, suffix, permit,
-	condition string,
-) error {
-	quoted, err := sqltext.Beside(of.Table.Name, suffix)
-	if err != nil {
-		return err
-	}
-	if of.Names != nil {
-		condition += " AND hash IN ('" + strings.Join(of.Names, "', '") + "')" // hexadecimal
-	}
-	lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), %s FROM %s WHERE %s ORDER BY id LIMIT %d",
-		permit, quoted, condition, dialects.DefaultSlots))
-	switch server.Number(err) {
-	case server.NoSuchTable, server.NoPrivilege:
-		return nil
-	case server.UnknownColumn: // version 0.1 made it
-		return server.Ours(err, quoted)
-	}
-	if err != nil {
-		return err
-	}
-	table := ours{
-		Table: p.folded(sqltext.TableOf(quoted, p.database)), quoted: quoted, column: "id",
-		rows: map[string]dialects.RowState{},
-	}
-	for _, line := range lines {
-		state := dialects.RowState{Named: dialects.Named{Kind: kind, Hash: line[1], Name: line[2]}, Value: line[0]}
-		state.Permit, _ = strconv.Atoi(line[3])
-		if table.rows[line[0]] = state; of.Names != nil {
-			table.only = append(table.only, line[0])
+	for _, beside := range []struct {
+		kind              dialects.Kind
+		suffix, condition string
+	}{
+		{dialects.KindSemaphore, locktable.Permits, "permit FROM %s WHERE permit >= 0"},
+		{dialects.KindElection, locktable.Leaders, "0 FROM %s WHERE part = 'seat'"},
+	} {
+		quoted, err := sqltext.Beside(p.of.Table.Name, beside.suffix)
+		if err != nil {
+			return err
 		}
+		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), "+beside.condition+"%s LIMIT %d", quoted,
+			named, dialects.DefaultSlots))
+		switch server.Number(err) {
+		case server.NoSuchTable, server.NoPrivilege: // of an older version, whose users were granted what they needed
+			continue
+		}
+		if err != nil {
+			return server.Ours(err, quoted)
+		}
+		table := ours{
+			Table: p.table(quoted, p.database), quoted: quoted, column: "id", rows: map[string]dialects.RowState{},
+		}
+		for _, line := range lines {
+			permit, _ := strconv.Atoi(line[3])
+			table.rows[line[0]] = dialects.RowState{
+				Named: dialects.Named{Kind: beside.kind, Hash: line[1], Name: line[2]}, Permit: permit, Value: line[0],
+			}
+			if named != "" {
+				table.only = append(table.only, line[0])
+			}
+		}
+		p.tables = append(p.tables, table)
 	}
-	p.tables = append(p.tables, table)
-	_, err = p.ask(ctx, "ROLLBACK") // it may have begun a transaction
+	_, err = p.conn.ExecContext(ctx, "ROLLBACK") // it may have begun a transaction
 	return err
 }
 
@@ -153,24 +148,24 @@ func (p *picture) meet(line []string) (session *person, waits bool) {
 	return session, shown != ""
 }
 
-// hear notes what a session says of itself, the newest first.
+// hear notes what a session says of itself.
 func (s *person) hear(shown string) {
 	s.label = s.label.And(label.Read(shown))
 	s.Process = cmp.Or(s.Process, s.label.Process)
 }
 
 // lasts notes for how long a session has waited, or has been in its transaction.
-func (p *picture) lasts(session *person, d time.Duration) {
-	session.For = d
-	session.Since = time.UnixMicro(int64(p.now * 1e6)).Add(-d).Round(time.Millisecond)
+func (s *person) lasts(now string, seconds float64) {
+	at, _ := strconv.ParseFloat(now, 64)
+	s.For = max(time.Duration(seconds*float64(time.Second)), 0)
+	s.Since = time.UnixMicro(int64(at * 1e6)).Add(-s.For).Round(time.Millisecond)
 }
 
-// add notes a lock. The columns say whether it is awaited, whether it is shared, and of which record
-// it is.
-func (p *picture) add(session, transaction string, table sqltext.Table, index string, columns []string) {
+// add notes a lock. The columns say in which index it is, whether it is awaited, whether it is
+// shared, and of which record it is.
+func (p *picture) add(session string, table sqltext.Table, columns []string) {
 	p.locks = append(p.locks, rowLock{
-		session: session, transaction: p.identity(transaction, session), waiting: columns[0] == "1",
-		shared: columns[1] == "1", table: table, index: index, value: recordValue(columns[2]),
+		session, columns[1] == "1", columns[2] == "1", table, strings.Trim(columns[0], "`"), recordValue(columns[3]),
 	})
 }
 
@@ -192,127 +187,117 @@ func recordValue(data string) string {
 	return value
 }
 
-// caller is a row of a caller's table, as the views name the table. Columns are in small letters:
-// case never matters in their names.
-type caller struct {
+// row is one as the views name it. Columns are in small letters: case never matters in their names.
+type row struct {
 	sqltext.Table
 	column, value string
 }
 
-// callers are the rows of callers' tables that sessions say they lock, as they spell them.
-func (p *picture) callers() map[caller]dialects.RowState {
-	rows := map[caller]dialects.RowState{}
+// callers are the rows of callers' tables that sessions say they lock, as they spell them: none if
+// only some rows are looked for.
+func (p *picture) callers() map[row]dialects.RowState {
+	rows := map[row]dialects.RowState{}
 	for _, session := range p.people {
 		session.label.Rows(func(table, column, value string) {
 			quoted, err := sqltext.QuoteTable(table)
 			name, failed := sqltext.QuoteColumn(column)
-			named := p.folded(sqltext.TableOf(quoted, session.Database))
-			ours := slices.ContainsFunc(p.tables, func(t ours) bool { return t.Table == named })
-			if err != nil || failed != nil || ours || named.Database == "" ||
-				!utf8.ValidString(named.Database) { // it came in this session's character set
-				return
+			of := row{p.table(quoted, session.Database), strings.ToLower(sqltext.TableOf(name, "").Name), value}
+			// Its name may have come in this session's character set.
+			if err == nil && failed == nil && p.of.Slots == nil && of.Database != "" && utf8.ValidString(of.Database) {
+				rows[of] = dialects.RowState{Table: table, Column: column, Value: value}
 			}
-			row := caller{named, strings.ToLower(sqltext.TableOf(name, "").Name), value}
-			rows[row] = dialects.RowState{Table: table, Column: column, Value: value}
 		})
 	}
 	return rows
 }
 
-// readIndexes reads the first column of each index of those callers' tables in which something is
-// locked. The server shows the indexes to users who may read the tables.
-func (p *picture) readIndexes(ctx context.Context) error {
-	seen := map[sqltext.Table]bool{}
-	for _, table := range p.tables {
-		seen[table.Table] = true
-	}
-	for _, lock := range p.locks {
-		if seen[lock.table] {
-			continue
-		}
-		seen[lock.table] = true
-		lines, err := p.ask(ctx, "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.statistics "+
-			"WHERE SEQ_IN_INDEX = 1 AND "+lock.table.Is("TABLE_SCHEMA", "TABLE_NAME"))
-		if err != nil {
-			return err
-		}
-		for _, line := range lines {
-			p.leading[index{lock.table, line[0]}] = strings.ToLower(line[1])
+// columnOf reads the first column of an index of a caller's table. The server shows the indexes to
+// users who may read the table.
+func (p *picture) columnOf(ctx context.Context, table sqltext.Table, index string) (string, error) {
+	lines, err := p.ask(ctx, "SELECT COLUMN_NAME, INDEX_NAME FROM information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+
+		table.Is("TABLE_SCHEMA", "TABLE_NAME"))
+	for _, line := range lines {
+		if line[1] == index {
+			return strings.ToLower(line[0]), nil
 		}
 	}
-	return nil
+	return "", err
 }
 
-// states puts the picture together, row by row.
-func (p *picture) states() (states []dialects.RowState) {
-	callers, rows := p.callers(), map[caller]*dialects.RowState{}
+// states puts the picture together, row by row. A session that waits to own what it shares waits.
+func (p *picture) states(ctx context.Context) (states []dialects.RowState, err error) {
+	type of struct{ row, session string }
+	callers, columns := p.callers(), map[row]string{}
+	rows, seen := map[row]*dialects.RowState{}, map[of]bool{}
 	slices.SortFunc(p.locks, p.inOrder)
-	seen := map[caller]map[string]bool{} // the sessions of each row
 	for _, lock := range p.locks {
-		row, state, known := p.rowOf(lock, callers)
-		if !known || lock.session != "" && p.people[lock.session] == nil { // it has ended, or only probes
+		if lock.session != "" && p.people[lock.session] == nil { // it has ended, or only probes
 			continue
 		}
-		if rows[row] == nil {
-			rows[row], seen[row] = &state, map[string]bool{}
+		at, state, known := p.own(lock)
+		if at.column == "" {
+			index := row{lock.table, "", lock.index}
+			column, read := columns[index]
+			if !read {
+				if column, err = p.columnOf(ctx, lock.table, lock.index); err != nil {
+					return nil, err
+				}
+				columns[index] = column
+			}
+			at = row{lock.table, column, lock.value}
+			state, known = callers[at]
 		}
-		if !seen[row][lock.session] {
-			seen[row][lock.session] = true
-			p.put(rows[row], lock)
+		if who := (of{fmt.Sprint(at), lock.session}); known && !seen[who] {
+			seen[who] = true
+			if rows[at] == nil {
+				rows[at] = &state
+			}
+			p.put(rows[at], lock)
 		}
 	}
 	for _, state := range rows {
 		states = append(states, *state)
 	}
-	return states
+	return states, nil
 }
 
-// inOrder has those that wait first, who came first in front: a session that waits to own what it
-// shares is no holder.
+// own finds the row of a lock in a table of ours.
+func (p *picture) own(lock rowLock) (at row, state dialects.RowState, known bool) {
+	for _, table := range p.tables {
+		if table.Table == lock.table {
+			_, err := strconv.Atoi(lock.value) // else it is the end of the index, or not in memory
+			if state, known = table.rows[lock.value]; table.rows == nil {
+				state, known = dialects.RowState{Value: lock.value}, true
+			}
+			return row{lock.table, table.column, lock.value}, state, known && err == nil && lock.index == primary
+		}
+	}
+	return at, state, false
+}
+
+// inOrder has those that wait first, who came first in front.
 func (p *picture) inOrder(a, b rowLock) int {
-	waiting := func(lock rowLock) (rank int, since time.Time) {
+	waits := func(lock rowLock) (rank int, since time.Time) {
 		if person := p.people[lock.session]; lock.waiting && person != nil {
 			return 0, person.Since
 		}
 		return 1, since
 	}
-	first, since := waiting(a)
-	second, later := waiting(b)
+	first, since := waits(a)
+	second, later := waits(b)
 	return cmp.Or(cmp.Compare(first, second), since.Compare(later), cmp.Compare(len(a.session), len(b.session)),
 		cmp.Compare(a.session, b.session))
 }
 
-// rowOf finds the row of a lock among those of our own and those of callers.
-func (p *picture) rowOf(lock rowLock, callers map[caller]dialects.RowState) (
-	row caller, state dialects.RowState, known bool,
-) {
-	for _, table := range p.tables {
-		if table.Table != lock.table {
-			continue
-		}
-		row = caller{table.Table, "", lock.value}
-		if table.rows != nil {
-			state, known = table.rows[lock.value]
-			return row, state, known && lock.index == primary
-		}
-		_, err := strconv.Atoi(lock.value) // else it is the end of the index, or not in memory
-		return row, dialects.RowState{Value: lock.value}, err == nil && lock.index == primary
-	}
-	row = caller{lock.table, p.leading[index{lock.table, lock.index}], lock.value}
-	state, known = callers[row]
-	return row, state, known
-}
-
 // put adds the session of a lock to the row.
 func (p *picture) put(state *dialects.RowState, lock rowLock) {
-	party := dialects.Party{Shared: lock.shared}
+	party := dialects.Party{}
 	if session := p.people[lock.session]; session != nil {
-		party = session.Party
-		party.Transaction, party.Shared = lock.transaction, lock.shared
-		if slot, err := strconv.Atoi(state.Value); err == nil && state.Column == "" && state.Named.Kind == dialects.KindRow {
-			party.Key = session.label.Key(slot, p.slots)
+		if party = session.Party; state.Column == "" && state.Kind == dialects.KindRow {
+			party.Key = session.label.Key(state.Value, p.of.Table.Slots, true)
 		}
 	}
+	party.Shared = lock.shared
 	switch {
 	case lock.waiting:
 		state.Waiters = append(state.Waiters, party)

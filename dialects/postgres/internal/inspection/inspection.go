@@ -37,12 +37,14 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states 
 			return err
 		}
 		p := picture{slots: of.Table.Slots, tables: []ours{{quoted: slots}}}
-		script := sqltext.Script{{SQL: slotsSQL(slots)}}
 		for n, table := range []ours{{dialects.KindSemaphore, permits}, {dialects.KindElection, leaders}} {
 			if readable[n][0] == "true" {
 				p.tables = append(p.tables, table)
-				script = append(script, sqltext.With(besideSQL(table), sqltext.ArrayOf(of.Names)))
 			}
+		}
+		var script sqltext.Script
+		for _, table := range p.tables {
+			script = append(script, oursSQL(table, of.Names))
 		}
 		// The sessions come last: one that has ended since has no lock that matters.
 		columns, err := q.Run(ctx, append(script, sqltext.Statement{SQL: callersSQL}, sqltext.Statement{SQL: sessionsSQL}))
@@ -54,14 +56,6 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states 
 	})
 	return states, server.Ours(err, of.Table.Name)
 }
-
-// endSQL ends a session that is still in the transaction, or has renewed its locks since then, and
-// has the turnstile if it had one. It tells whether the session ended within 5 s.
-const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid from pg_locks l " +
-	"join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
-	"and ($3::text = '' or l.locktype = 'advisory' and l.granted " +
-	"and concat_ws(':', l.objsubid, l.classid, l.objid) = $3::text) " +
-	"and (l.virtualtransaction = $2::text or right(a.application_name, length($4::text)) = $4::text)) s"
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
