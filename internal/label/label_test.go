@@ -2,6 +2,7 @@ package label_test
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func FuzzLabel(f *testing.F) {
 			require.Equal(t, os.Getpid(), read.Process)
 			if whole {
 				require.True(t, read.Since.Equal(time.UnixMilli(1500)), read.Since)
-				require.Contains(t, []string{"more", first, second}, read.Key(dialects.SlotOf("more", slots), slots))
+				require.Contains(t, []string{"more", first, second}, read.Key(strconv.Itoa(dialects.SlotOf("more", slots)), slots, true))
 			}
 			for end := range len(text) + 1 {
 				says(t, label.Read(text[:end]), request, whole && end == len(text))
@@ -62,7 +63,7 @@ func says(t *testing.T, read label.Label, request dialects.Request, all bool) {
 	t.Helper()
 	const slots = 1 << 20
 	for _, key := range request.Keys {
-		shown := read.Key(dialects.SlotOf(key, slots), slots)
+		shown := read.Key(strconv.Itoa(dialects.SlotOf(key, slots)), slots, true)
 		beginning, cut := strings.CutSuffix(shown, "…")
 		switch {
 		case all, !cut && shown != "":
@@ -105,11 +106,11 @@ func TestReadOlderLabels(t *testing.T) {
 	read := label.Read("app#4711+37 [a b]+12ms (inventory.sku 42)+5ms s[c]")
 	require.Equal(t, 4711, read.Process)
 	for _, key := range []string{"a", "b", "c"} {
-		require.Equal(t, key, read.Key(dialects.SlotOf(key, 65536), 65536))
+		require.Equal(t, key, read.Key(strconv.Itoa(dialects.SlotOf(key, 65536)), 65536, true))
 	}
 	read = label.Read("#1 [a]@1795361200.1 s[b]@1795361300.1")
-	require.Equal(t, "a", read.Key(dialects.SlotOf("a", 65536), 65536))
-	require.Equal(t, "b", read.Key(dialects.SlotOf("b", 65536), 65536))
+	require.Equal(t, "a", read.Key(strconv.Itoa(dialects.SlotOf("a", 65536)), 65536, true))
+	require.Equal(t, "b", read.Key(strconv.Itoa(dialects.SlotOf("b", 65536)), 65536, true))
 }
 
 // A character is there whole, or not at all.
@@ -117,7 +118,7 @@ func TestReadCutCharacter(t *testing.T) {
 	shown := label.Begin + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
 	read := map[string]bool{}
 	for end := len(label.Begin) + 2; end < len(shown); end++ {
-		read[label.Read(shown[:end]).Key(0, 1<<20)] = true
+		read[label.Read(shown[:end]).Key("0", 1<<20, true)] = true
 	}
 	require.Equal(t, map[string]bool{"": true, "夜…": true, "夜é…": true, "夜é🎉…": true}, read)
 }
@@ -133,7 +134,7 @@ func FuzzReadLabel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		read := label.Read(text)
 		require.True(t, strings.HasPrefix(text, read.Before))
-		read.Key(0, 1)
+		read.Key("0", 1, true)
 		read.Rows(func(table, _, _ string) { require.NotEmpty(t, table) })
 	})
 }

@@ -23,7 +23,9 @@ const (
 		l.mode = 'ShareLock' as shared, extract(epoch from coalesce(l.waitstart, x.prepared)) as since,
 		(select extract(epoch from clock_timestamp())) as now, x.gid as prepared, x.owner as "user", x.database,
 		l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub
-	from pg_locks l left join pg_prepared_xacts x on l.virtualtransaction = '-1/' || x.transaction::text `
+	from pg_locks l left join (pg_prepared_xacts x join pg_locks t on t.locktype = 'transactionid'
+		and t.transactionid = x.transaction and t.pid is null)
+		on l.pid is null and t.virtualtransaction = l.virtualtransaction `
 	theseSQL = " where l.locktype = 'advisory' and l." + sqltext.InThisDatabase
 
 	// callersSQL are the turnstiles in front of callers' rows.
