@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/records"
@@ -89,7 +88,6 @@ type driver[Tx any] struct {
 	inspector
 
 	pool     client.Pool[Tx]
-	waits    *giveway.Waits
 	identity installation.Identity
 }
 
@@ -101,23 +99,21 @@ type (
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.waits = giveway.New(d.with, p.Alone)
 	d.installer = installation.New(d.with)
 	d.keeper, d.inspector = records.New(d.with), inspection.New(d.with)
 	return d
 }
 
-// Appoint implements dialects.Keeper. No wait is looked after meanwhile.
-func (d *driver[Tx]) Appoint(ctx context.Context, election dialects.Rows, identity string, term int64) error {
-	d.waits.Aside.RLock()
-	defer d.waits.Aside.RUnlock()
-	return d.keeper.Appoint(ctx, election, identity, term)
+// Info implements dialects.Driver. The server's timer counts milliseconds.
+func (d *driver[Tx]) Info() dialects.Info {
+	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond}
+	if d == nil || d.pool == nil {
+		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
+	} else if info.Err = d.pool.Ready(); info.Err == nil {
+		info.PoolSize = d.pool.Size()
+	}
+	return info
 }
-
-// System implements dialects.Driver.
-func (d *driver[Tx]) System() string { return system }
-
-const system = "postgresql"
 
 // Begin implements dialects.Driver.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
@@ -134,8 +130,8 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		case s != nil:
 			s.conn.GiveBack()
 		}
-		// A wait for a permit that gave way may have spoiled its connection. Another one serves.
-		if !errors.Is(err, giveway.Err) {
+		// A wait that ended may have spoiled its connection. Another one serves.
+		if !errors.Is(err, errAgain) {
 			return nil, dialects.Grant{}, err
 		}
 	}
@@ -150,7 +146,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if err != nil {
 		return nil, got, err
 	}
-	s = &session[Tx]{querier: querier{conn.Line(), d.waits}, conn: conn, driver: d, lease: request.Lease}
+	s = &session[Tx]{querier: querier{conn.Line()}, conn: conn, driver: d, lease: request.Lease}
 	if err := d.identity.Ask(ctx, s.Line); err != nil {
 		return s, got, err
 	}
@@ -160,7 +156,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted, numbered := false, false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
+		case errors.Is(err, errAgain) && !s.spoiled && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
@@ -183,7 +179,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, giveway.Err) {
+		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -200,7 +196,7 @@ func (d *driver[Tx]) in(ctx context.Context, tx Tx, answers bool) (q querier, er
 	if err = d.identity.Ask(clean, line); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
 		err = dialects.Lost(err)
 	}
-	return querier{line, d.waits}, err
+	return querier{line}, err
 }
 
 // IsDeadlock implements dialects.Driver.
@@ -209,32 +205,13 @@ func (d *driver[Tx]) IsDeadlock(err error) bool { return server.State(err) == se
 // Passing implements dialects.Driver.
 func (d *driver[Tx]) Passing(err error) bool { return server.Passing(err) }
 
-// PoolSize implements dialects.Driver.
-func (d *driver[Tx]) PoolSize() int {
-	if d.Ready() != nil {
-		return 0
-	}
-	return d.pool.Size()
-}
-
-// MinLease implements dialects.Driver. The server's timer counts milliseconds.
-func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
-
 // Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
 func (d *driver[Tx]) Close() error {
-	if d.Ready() == nil {
+	if d.Info().Err == nil {
 		d.pool.Close()
 	}
 	return nil
-}
-
-// Ready implements dialects.Driver.
-func (d *driver[Tx]) Ready() error {
-	if d == nil || d.pool == nil {
-		return errors.New("nil driver: make one with postgres.New, Open or NewSQL")
-	}
-	return d.pool.Ready()
 }
 
 // with runs work on a connection of the pool, whose server is known to exclude. One that comes back

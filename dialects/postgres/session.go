@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -24,8 +23,7 @@ type session[Tx any] struct {
 	querier
 	conn       client.Conn[Tx]
 	driver     *driver[Tx]
-	mark       string         // the value that this transaction alone carries; empty: no work runs in it
-	written    sqltext.Script // what is committed behind the proof: a marker
+	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
@@ -61,10 +59,6 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	}
 	if errors.Is(err, errNoFlight) {
 		got, err = s.beginLock(ctx, request)
-	}
-	if err == nil && request.Marker != nil {
-		s.written = make(sqltext.Script, 1)
-		s.written[0], err = markStatement(request.Table, *request.Marker)
 	}
 	var work *dialects.StatementError
 	switch {
@@ -161,7 +155,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 			}
 			on.flight = nil
 			continue
-		case !errors.Is(err, giveway.Err):
+		case !errors.Is(err, errAgain):
 			return got, err
 		}
 		// The transaction as a whole may be what somebody waits for, and no heartbeat comes beside
@@ -181,7 +175,7 @@ func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) e
 
 // Record implements dialects.Session.
 func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := records.Record(ctx, s.Line, request, s.mark)
+	state, err := records.Record(ctx, s.Line, request)
 	if server.State(err) == server.AbortedBefore {
 		err = errAborted
 	}
