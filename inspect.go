@@ -62,8 +62,7 @@ type Session struct {
 	By          string    // who has a claim
 	Until       time.Time // its end, by the server's clock; over while its holder is in a Do
 	// Prepared is the name of a prepared transaction that has the lock (PREPARE TRANSACTION, on
-	// PostgreSQL). It belongs to no session: COMMIT PREPARED or ROLLBACK PREPARED ends it, and Break
-	// does not.
+	// PostgreSQL). It belongs to no session: COMMIT PREPARED or ROLLBACK PREPARED ends it.
 	Prepared string
 	// Since is when the transaction began, by the server's clock; of a lock that is renewed, the
 	// first one. A prepared one began before: it is when that was prepared. Of a waiter it is when
@@ -175,12 +174,14 @@ func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspecti
 		case state.Kind == dialects.KindSemaphore:
 			h.Column = semaphoreColumn
 			semaphores[state.Hash] = semaphores[state.Hash].with(h, state.Permit)
-		case state.Kind == dialects.KindElection || of.Slots == nil || h.Column == "" && slices.Contains(of.Slots, h.Row):
+		case state.Kind == dialects.KindElection, of.Slots == nil, h.Column == "" && slices.Contains(of.Slots, h.Row):
 			all = append(all, h)
 		}
 	}
 	for _, h := range semaphores {
-		all = append(all, *h)
+		if len(h.Permits)+len(h.Waiters) > 0 { // else somebody only looks
+			all = append(all, *h)
+		}
 	}
 	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
 	for i, h := range all {
@@ -193,8 +194,8 @@ func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspecti
 	return all
 }
 
-// with adds a row of a semaphore to the others: a permit, or the queue, whose holder is the first
-// that waits. Of the first row h is nil.
+// with adds a row of a semaphore to the others: a permit, or behind the last one the queue, whose
+// holder is the first that waits. Of the first row h is nil.
 func (h *Holding) with(one Holding, permit int) *Holding {
 	if h == nil {
 		h = &Holding{Table: one.Table, Column: one.Column, Row: one.Row, Key: one.Key}
@@ -202,7 +203,7 @@ func (h *Holding) with(one Holding, permit int) *Holding {
 	h.Waiters = append(h.Waiters, one.Waiters...)
 	switch holder := one.Holder; {
 	case holder == nil:
-	case permit == 0:
+	case permit == maxPermits:
 		h.Waiters = slices.Insert(h.Waiters, 0, *holder)
 	default:
 		holder.Permit = permit
@@ -271,8 +272,8 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	case holder.By != "":
 		return l.breakClaim(ctx, holding)
 	case holder.Prepared != "":
-		return fmt.Errorf("the prepared transaction %q has it, which belongs to no session: ROLLBACK PREPARED or COMMIT "+
-			"PREPARED ends it", truncate(holder.Prepared))
+		return fmt.Errorf("the prepared transaction %q has it, which belongs to no session: ROLLBACK PREPARED or "+
+			"COMMIT PREPARED ends it", truncate(holder.Prepared))
 	case holder.ID == "":
 		return errors.New("it was held, and the server did not say by which session, so none was ended: inspect this " +
 			"key alone, where the user, the server and the pool have a few connections to spare")
@@ -288,19 +289,11 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	return err
 }
 
-// isSemaphore and isElection look at the key as well: rows may have columns of these names.
-func (h *Holding) isSemaphore() bool { return h.Column == semaphoreColumn && h.Key != "" }
-func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Key != "" }
-
 // name says what is locked, for errors.
 func (h Holding) name() string {
 	switch {
-	case h.isSemaphore():
-		return "semaphore " + nameOf([]string{h.Key})
-	case h.isElection():
-		return "election " + nameOf([]string{h.Key})
-	case h.Column == claimColumn && h.Holder != nil && h.Holder.By != "":
-		return "claim " + nameOf([]string{h.Key})
+	case h.Column != "" && h.Key != "": // a kind: rows have no key
+		return h.Column + " " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":

@@ -46,7 +46,7 @@ type Inspection struct {
 // RowState is a row with its holder and waiters.
 type RowState struct {
 	Named         // the semaphore or the election whose row it is
-	Permit int    // of a semaphore; 0: its queue, where the holder is the first that waits
+	Permit int    // of a semaphore; behind the last one its queue, where the holder is the first that waits
 	Table  string // of a caller's row, as its user spells it, as is Column
 	Column string // empty for a row of our own
 	Value  string // of Column, or the number of our own row

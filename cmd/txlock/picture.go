@@ -53,7 +53,8 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 	p := picture{Server: s.server.Address, At: time.Now().UTC().Truncate(time.Millisecond), Locks: []lockPicture{}}
 	for _, h := range holdings {
 		l := lockPicture{
-			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Readers: []sessionPicture{}, Waiters: []sessionPicture{},
+			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key,
+			Readers: []sessionPicture{}, Waiters: []sessionPicture{},
 		}
 		if h.Holder != nil {
 			holder := pictureOf(*h.Holder)

@@ -41,10 +41,11 @@ to the next, or is held together), "readers" (who share it), "permits" and
 "permits" the sessions that hold one, each with "permit". That of an election has
 the column "election", and its holder leads. That of a claim has the column
 "claim", and its holder no session, but "by" and "until". That of a prepared
-transaction has "prepared", its name, and no session. A session has "id" (null when the server did not say who holds), "key",
-"application", "host", "process", "user", "database", "since" (RFC 3339),
-"for_seconds", "idle" (these three are null when they are not known), "statement"
-and "shared". What commands a terminal is escaped.
+transaction has "prepared", its name, and no session. A session has "id" (null
+when the server did not say who holds), "key", "application", "host", "process",
+"user", "database", "since" (RFC 3339), "for_seconds", "idle" (these three are null
+when they are not known), "statement" and "shared". What commands a terminal is
+escaped.
 
 --prometheus writes metrics, for a file of node_exporter's textfile collector: how
 many locks are held and awaited, and for how long, by table and kind, and that of

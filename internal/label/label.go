@@ -118,8 +118,8 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// Since is a label that outlives the transaction in which it was shown, which began then, in seconds
-// since 1970. It stays, once it says that, and where there is no room.
+// Since is a label that outlives the transaction in which it was shown, which began then, in
+// seconds since 1970. It stays, once it says that, and where there is no room.
 func Since(text string, begun float64) string {
 	at, since := strings.LastIndexByte(text, '#'), SinceMark(begun)
 	if at < 0 || strings.Contains(text[at:], "@") || len(text)+len(since) > longestShown {
@@ -212,9 +212,9 @@ func (l Label) Rows(yield func(table, column, value string)) {
 	}
 }
 
-// Key is what the session named whose slot that is, as far as it says so: a hidden key is empty. The
-// beginning of a key, "…" behind it, may belong to any slot. It counts alone, where the session has
-// no other slot.
+// Key is what the session named whose slot that is, as far as it says so: a hidden key is empty.
+// The beginning of a key, "…" behind it, may belong to any slot. It counts alone, where the session
+// has no other slot.
 func (l Label) Key(slot string, slots int, alone bool) string {
 	for _, c := range l.shown {
 		for _, item := range c.items {

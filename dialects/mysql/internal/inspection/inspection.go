@@ -27,24 +27,21 @@ type Inspector struct {
 func New(pool *client.Pool) Inspector { return Inspector{pool, &mariadb{control: pool.Control}} }
 
 // views are those in which a server shows its locks.
-type views interface {
+type views struct {
 	// read adds the sessions to the picture, and the locks that they hold or wait for.
-	read(ctx context.Context, p *picture) error
-	// present finds a session, whose number is put behind it, until what it did is rolled back.
-	present() string
-	// grant gives the privilege to see all that.
-	grant() string
+	read    func(ctx context.Context, p *picture) error
+	grant   string // of the privilege to do so
+	present string // finds a session, whose number is put behind it, until what it did is rolled back
 }
 
 // Inspect does what dialects.Inspector promises.
 func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
 	err = i.pool.With(ctx, func(conn *sql.Conn) error {
 		p, err := i.open(ctx, conn)
-		if err != nil {
-			return err
+		if err == nil {
+			err = p.readTables(ctx, of)
 		}
-		p.of = of
-		if err = p.readTables(ctx); err == nil {
+		if err == nil {
 			err = p.read(ctx)
 		}
 		if err == nil {
@@ -57,7 +54,7 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states 
 
 // open begins a picture.
 func (i Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
-	p := &picture{conn: conn, people: map[string]*person{}, views: mysql{}}
+	p := &picture{conn: conn, people: map[string]*person{}, views: mysql}
 	lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, DATABASE(), "+
 		"@@lower_case_table_names")
 	if err != nil {
@@ -67,7 +64,7 @@ func (i Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
 	p.database, p.folds = line[2], line[3] != "0"
 	switch {
 	case line[0] == "1": // every release of MariaDB has its name in @@version
-		p.views = i.mariadb
+		p.views = i.mariadb.views()
 	case line[1] == "0":
 		err = errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
 			"set performance_schema=ON and restart it")
@@ -80,7 +77,7 @@ func (p *picture) read(ctx context.Context) error {
 	err := p.views.read(ctx, p)
 	switch server.Number(err) {
 	case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
-		return fmt.Errorf("this user may not see who holds locks (%s): %w", p.views.grant(), err)
+		return fmt.Errorf("this user may not see who holds locks (%s): %w", p.views.grant, err)
 	}
 	return err
 }
@@ -123,7 +120,7 @@ func (p *picture) kill(ctx context.Context, session string) error {
 		if interrupt.ClosedWithin(patience.Done(), 2*time.Millisecond) {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, patience.Err())
 		}
-		found, err = p.ask(ctx, p.views.present()+session)
+		found, err = p.ask(ctx, p.views.present+session)
 	}
 	return err
 }

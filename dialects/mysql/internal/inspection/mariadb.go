@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,31 +20,29 @@ import (
 )
 
 // mariadb shows a row lock, in InnoDB's views, only while somebody waits for it. So the rows that
-// were named are waited for, a few at a time: see probe. Others that nobody waits for are not
-// shown.
-//
-// Within 100 ms of a reading the server serves the same picture again, so readings are spaced out.
+// were named are waited for, a few at a time: see probe.
 type mariadb struct {
 	control *sql.DB
-	mu      sync.Mutex // of the reader, to whom the fields below belong, and of its probes
-	last    time.Time  // of the last reading
-	old     bool       // it was served an old picture, because somebody else reads too
+	mu      sync.Mutex // of who reads
 }
 
-func (*mariadb) present() string { return "SELECT ID FROM information_schema.processlist WHERE ID = " }
-
-func (*mariadb) grant() string { return "GRANT PROCESS ON *.* TO …" }
+func (m *mariadb) views() views {
+	return views{
+		read: m.read, grant: "GRANT PROCESS ON *.* TO …",
+		present: "SELECT ID FROM information_schema.processlist WHERE ID = ",
+	}
+}
 
 func (m *mariadb) read(ctx context.Context, p *picture) error {
 	const atOnce = 4 // rows that are waited for, each on a connection
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.of.Slots == nil {
-		return m.readLocks(ctx, p)
+		return p.readLocks(ctx)
 	}
 	for _, table := range p.tables {
-		for rows := table.only; len(rows) > 0; rows = rows[min(atOnce, len(rows)):] {
-			if err := m.probe(ctx, p, table, rows[:min(atOnce, len(rows))]); err != nil {
+		for rows := range slices.Chunk(table.only, atOnce) {
+			if err := m.probe(ctx, p, table, rows); err != nil {
 				return err
 			}
 		}
@@ -66,16 +65,16 @@ func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []stri
 	for i, row := range rows {
 		probes.Go(func() { got[i], failed[i] = m.gets(ctx, table, row) })
 	}
-	m.last = time.Now() // some time for them to be in the queue
 	found := *p
 	found.people, found.locks = map[string]*person{}, nil
-	err := m.readLocks(ctx, &found)
+	err := found.readLocks(ctx)
 	probes.Wait()
 	err = cmp.Or(err, errors.Join(failed...))
 	maps.Copy(p.people, found.people)
 	for i, row := range rows {
 		for _, lock := range found.locks {
-			if lock.table == table.Table && lock.value == row && (lock.session == "" || found.people[lock.session] != nil) {
+			known := lock.session == "" || found.people[lock.session] != nil
+			if known && lock.table == table.Table && lock.value == row {
 				p.locks = append(p.locks, lock)
 				got[i] = got[i] || !lock.waiting
 			}
@@ -109,46 +108,27 @@ func (m *mariadb) gets(ctx context.Context, table ours, row string) (bool, error
 	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
 		server.Destroy(conn)
 	}
-	return waited == nil || server.Number(waited) == server.OnlyStatements, nil // on a server that only reads nobody has it
+	// Nobody has it on a server that only reads.
+	return waited == nil || server.Number(waited) == server.OnlyStatements, nil
 }
 
 // renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
 // so this begins a transaction, and reads until it sees the very statement that looks for it there.
 // When others read all the time, the server makes none, and the old one has to do.
-func (m *mariadb) renew(ctx context.Context, p *picture) (err error) {
-	const looks = 4
+func (p *picture) renew(ctx context.Context) error {
+	const looks, cached, spread = 4, 105 * time.Millisecond, 30 * time.Millisecond // so that two do not stay in step
 	if _, err := p.ask(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
 		return err
 	}
-	defer func() {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		_, failed := p.ask(clean, "ROLLBACK")
-		err = cmp.Or(err, failed)
-	}()
-	for range looks {
-		if err := m.rest(ctx); err != nil {
-			return err
-		}
+	for look := range looks {
+		interrupt.ClosedWithin(ctx.Done(), cached+rand.N(spread<<look))
 		found, err := p.ask(ctx, fmt.Sprintf("SELECT 1 FROM information_schema.innodb_trx WHERE "+
 			"trx_mysql_thread_id = CONNECTION_ID() AND LOCATE('look %d', trx_query) > 0", rand.Uint64()))
-		m.last, m.old = time.Now(), len(found) == 0
-		if err != nil || !m.old {
+		if err != nil || len(found) > 0 {
 			return err
 		}
 	}
 	return nil
-}
-
-// rest waits until the picture that was read last is not served any more.
-func (m *mariadb) rest(ctx context.Context) error {
-	const cached = 105 * time.Millisecond
-	spread := 30 * time.Millisecond // so that two readers do not stay in step
-	if m.old {
-		spread = 300 * time.Millisecond // several that go on reading would keep the picture old for all
-	}
-	interrupt.ClosedWithin(ctx.Done(), time.Until(m.last.Add(cached+rand.N(spread))))
-	return ctx.Err()
 }
 
 // readPeople reads the sessions, except those of probes, which hold nothing. Without PROCESS the
@@ -168,8 +148,8 @@ func (p *picture) readPeople(ctx context.Context) error {
 			session.lasts(line[7], milliseconds/1000)
 		}
 	}
-	// What sessions say of themselves the server shows only with performance_schema on, which is not
-	// its default.
+	// What sessions say of themselves the server shows only with performance_schema on, which is
+	// not its default.
 	lines, err = p.ask(ctx, `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT
 		FROM performance_schema.threads t
 		LEFT JOIN performance_schema.user_variables_by_thread v
@@ -208,12 +188,11 @@ const (
 		@@session.time_zone)) AS INTEGER) AS begun FROM information_schema.innodb_trx) t`
 )
 
-// readLocks reads the sessions and the locks that somebody waits for, with the mutex held.
-func (m *mariadb) readLocks(ctx context.Context, p *picture) error {
-	if err := m.renew(ctx, p); err != nil {
+// readLocks reads the sessions and the locks that somebody waits for.
+func (p *picture) readLocks(ctx context.Context) error {
+	if err := p.renew(ctx); err != nil {
 		return err
 	}
-	defer func() { m.last = time.Now() }()
 	if err := p.readPeople(ctx); err != nil { // just before the locks, so that their owners are there
 		return err
 	}

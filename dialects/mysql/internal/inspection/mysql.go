@@ -10,15 +10,17 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// mysql lists every row lock, in performance_schema.
-type mysql struct{}
+// mysql lists every row lock, in performance_schema. The privilege to see the locks also shows the
+// sessions of all users.
+var mysql = views{
+	read: readMySQL, grant: "GRANT SELECT ON performance_schema.* TO …",
+	present: "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = ",
+}
 
 // peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, grows as long as a statement
 // or a transaction lasts.
 const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB,
 	t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, s.SQL_TEXT, v.VARIABLE_VALUE, s.TIMER_WAIT, x.TIMER_WAIT,
-	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
-		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = '_pid'),
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
 		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID,
 	UNIX_TIMESTAMP(NOW(6))
@@ -38,41 +40,31 @@ const historySQL = `SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.
 	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID()
 	ORDER BY h.EVENT_ID DESC`
 
-func (mysql) present() string {
-	// The privilege to see the locks also shows the sessions of all users.
-	return "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = "
-}
-
-func (mysql) grant() string { return "GRANT SELECT ON performance_schema.* TO …" }
-
-func (mysql) read(ctx context.Context, p *picture) error {
+func readMySQL(ctx context.Context, p *picture) error {
 	people, err := p.ask(ctx, peopleSQL)
-	if err != nil {
-		return err
-	}
-	history, err := p.ask(ctx, historySQL)
 	if err != nil {
 		return err
 	}
 	for _, line := range people {
 		session, waits := p.meet(line)
-		session.Statement, session.Application, session.begin = cmp.Or(line[5], line[6]), line[11], line[12]
+		session.Statement, session.Application, session.begin = cmp.Or(line[5], line[6]), line[10], line[11]
 		span := line[9] // of the transaction
 		if waits {
 			span = line[8] // of the statement
 		}
 		if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
-			session.lasts(line[13], picoseconds/1e12)
+			session.lasts(line[12], picoseconds/1e12)
 		}
 		session.hear(line[7])
-		if session.Process == 0 {
-			session.Process, _ = strconv.Atoi(line[10])
-		}
 	}
+	history, err := p.ask(ctx, historySQL)
 	for _, line := range history {
 		if session := p.people[line[0]]; session != nil {
 			session.hear(sqltext.LabelIn(line[1]))
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return p.readDataLocks(ctx)
 }
@@ -97,9 +89,11 @@ const (
 func (p *picture) readDataLocks(ctx context.Context) error {
 	var conditions []string
 	for _, table := range p.tables {
-		conditions = append(conditions, "l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
+		conditions = append(conditions,
+			"l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
 	}
-	printed := map[sqltext.Table][]string{} // values as the views print them, number or text, up to the first comma
+	// Values as the views print them, number or text, up to the first comma.
+	printed := map[sqltext.Table][]string{}
 	for row := range p.callers() {
 		for _, value := range []string{row.value, "'" + asPrinted.Replace(row.value) + "'"} {
 			begin, _, _ := strings.Cut(value, ",")

@@ -88,7 +88,8 @@ func (p *picture) table(quoted, database string) sqltext.Table {
 }
 
 // readTables finds the lock table and those beside it, and which of their rows to look for.
-func (p *picture) readTables(ctx context.Context) error {
+func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error {
+	p.of = of
 	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
 	if err != nil {
 		return err
@@ -109,13 +110,11 @@ func (p *picture) readTables(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), "+beside.condition+"%s LIMIT %d", quoted,
-			named, dialects.DefaultSlots))
-		switch server.Number(err) {
-		case server.NoSuchTable, server.NoPrivilege: // of an older version, whose users were granted what they needed
-			continue
-		}
-		if err != nil {
+		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), "+beside.condition, quoted)+named)
+		switch number := server.Number(err); {
+		case number == server.NoSuchTable, number == server.NoPrivilege:
+			continue // of an older version, whose users were granted what they needed
+		case err != nil:
 			return server.Ours(err, quoted)
 		}
 		table := ours{
@@ -132,8 +131,7 @@ func (p *picture) readTables(ctx context.Context) error {
 		}
 		p.tables = append(p.tables, table)
 	}
-	_, err = p.conn.ExecContext(ctx, "ROLLBACK") // it may have begun a transaction
-	return err
+	return nil
 }
 
 // meet notes the session of a line that begins with columns of the process list. It waits if its
@@ -214,8 +212,8 @@ func (p *picture) callers() map[row]dialects.RowState {
 // columnOf reads the first column of an index of a caller's table. The server shows the indexes to
 // users who may read the table.
 func (p *picture) columnOf(ctx context.Context, table sqltext.Table, index string) (string, error) {
-	lines, err := p.ask(ctx, "SELECT COLUMN_NAME, INDEX_NAME FROM information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+
-		table.Is("TABLE_SCHEMA", "TABLE_NAME"))
+	lines, err := p.ask(ctx, "SELECT COLUMN_NAME, INDEX_NAME FROM information_schema.statistics "+
+		"WHERE SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
 	for _, line := range lines {
 		if line[1] == index {
 			return strings.ToLower(line[0]), nil

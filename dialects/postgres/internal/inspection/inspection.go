@@ -1,5 +1,5 @@
-// Package inspection shows who holds rows and who waits for them, as the server's views have it, and
-// ends sessions that it has shown.
+// Package inspection shows who holds rows and who waits for them, as the server's views have it,
+// and ends sessions that it has shown.
 package inspection
 
 import (
@@ -47,7 +47,8 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states 
 			script = append(script, oursSQL(table, of.Names))
 		}
 		// The sessions come last: one that has ended since has no lock that matters.
-		columns, err := q.Run(ctx, append(script, sqltext.Statement{SQL: callersSQL}, sqltext.Statement{SQL: sessionsSQL}))
+		script = append(script, sqltext.Statement{SQL: callersSQL}, sqltext.Statement{SQL: sessionsSQL})
+		columns, err := q.Run(ctx, script)
 		if err != nil {
 			return err
 		}
@@ -59,10 +60,6 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states 
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
-	if party.Prepared != "" {
-		return fmt.Errorf("the prepared transaction %q has it, which belongs to no session: "+
-			"ROLLBACK PREPARED or COMMIT PREPARED ends it", party.Prepared)
-	}
 	h := strings.SplitN(party.Transaction, " ", 3)
 	if len(h) < 3 {
 		return dialects.ErrChanged
