@@ -52,7 +52,7 @@ type Session struct {
 	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
 	Permit      int    // of a semaphore, that it holds
-	Key         string // what it named, when it says so
+	Key         string // of a slot, what it named, when it says so
 	Application string
 	Host        string // of the client, with its port where the server shows one: never on MySQL
 	Process     int    // of the client, on its host

@@ -5,8 +5,8 @@
 //
 // A label begins with the number of the client's process. Keys of slots are in brackets, rows of a
 // caller's table in parentheses. So is the key of a semaphore, behind the number of its permits:
-// (10 api). What is shared has an s in front: s[sku:42]. A session that has renewed its locks says
-// at the end since when it has them, in seconds since 1970.
+// (10 api), in its queue 1. What is shared has an s in front: s[sku:42]. A session that has renewed
+// its locks says at the end since when it has them, in seconds since 1970.
 //
 // Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
 // written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
@@ -41,8 +41,8 @@ func Of(request dialects.Request) string {
 	if request.Slots > 0 {
 		return bracket(shared+"[", request.Keys, "]")
 	}
-	if request.Permit != nil {
-		return bracket("("+strconv.Itoa(len(request.Permit.Rows))+" ", request.Keys, ")")
+	if request.AnyOne != "" {
+		return bracket("("+strconv.Itoa(len(request.Values))+" ", request.Keys, ")")
 	}
 	table := shared + "(" + escape(request.Table) + "." + strings.ReplaceAll(escape(request.Column), ".", "%2E")
 	if request.Hidden {

@@ -12,5 +12,6 @@ import (
 func Of(table string) (k dialects.Kinds, err error) {
 	once, err := sqltext.Beside(table, locktable.Markers)
 	claims, _ := sqltext.Beside(table, locktable.Claims)
-	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims)}, err
+	permits, _ := sqltext.Beside(table, locktable.Permits)
+	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims), Permits: permitsOf(permits)}, err
 }
