@@ -68,7 +68,7 @@ func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
 	line := Line{Socket: l.socket, send: l.send}
 	if l.socket == nil {
 		line.Socket = cuttable{cut: func() { l.cut(p) }}
-		if err := l.Exec(ctx, sqltext.Ping+"0"); err != nil {
+		if err := l.Exec(ctx, sqltext.Ping); err != nil {
 			return line, err
 		}
 	}
