@@ -31,11 +31,11 @@ const (
 
 // run sends a script. Behind what comes in front of a wait it asks for the name, in a trip that the
 // wait does not hold up. A nil backend does not.
-func (b *backend) run(ctx context.Context, s sqltext.Script, undo string, send sender) (columns [][]string, err error) {
+func (b *backend) run(ctx context.Context, s sqltext.Script, send sender) (columns [][]string, err error) {
 	if b == nil || len(s) == 0 || !s[0].Opens {
-		return send(ctx, s, undo, nil)
+		return send(ctx, s)
 	}
-	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}}, undo, nil)
+	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}})
 	if err != nil {
 		return columns, err
 	}
@@ -43,7 +43,7 @@ func (b *backend) run(ctx context.Context, s sqltext.Script, undo string, send s
 	if len(s) == 1 {
 		return columns[:1], nil
 	}
-	further, err := send(ctx, s[1:], "", nil)
+	further, err := send(ctx, s[1:])
 	return append(columns[:1], further...), err
 }
 
@@ -96,7 +96,7 @@ func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement
 		return nil, err
 	}
 	defer conn.Close(context.Background())
-	columns, err := sendBatch(ctx, conn, sqltext.Script{ask})
+	columns, err := keptOf(conn, nil).send(ctx, sqltext.Script{ask})
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ type channel interface {
 	Busy() bool
 
 	// send is a sender.
-	send(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error)
+	send(ctx context.Context, s sqltext.Script) ([][]string, error)
 	// begin sends a script that begins a transaction, which commit ends if it holds the mark.
 	begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error)

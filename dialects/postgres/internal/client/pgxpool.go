@@ -73,21 +73,11 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 	if tx == nil || tx.Conn() == nil {
 		return Line{}, errors.New("nil transaction")
 	}
-	// Once the transaction has ended, its connection is somebody else's.
-	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
-	if err := open(); err != nil {
-		return Line{}, err
-	}
 	if err := unfit(tx.Conn()); err != nil {
 		return Line{}, err
 	}
 	c := *keptOf(tx.Conn(), p).pgxConn
-	c.alone = func(work func() error) error {
-		if err := open(); err != nil {
-			return err
-		}
-		return work()
-	}
+	c.through = tx // once it has ended, its connection is somebody else's
 	l := c.lineTo(p)
 	l.Cut, l.Socket, l.PGX = nil, nil, nil
 	return l, nil
@@ -131,7 +121,7 @@ func (p pgxPool) Close() {
 type pooledPgx struct {
 	*kept
 	pooled *pgxpool.Conn
-	begun  pgx.Tx // pgx's handle of the transaction; nil: no work runs in it
+	begun  handle // of the transaction; none: no work runs in it
 }
 
 func (c *pooledPgx) Line() Line { return c.line }
@@ -139,37 +129,28 @@ func (c *pooledPgx) Line() Line { return c.line }
 func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.begin(ctx, mark, s)
 	if err == nil && mark != "" {
-		c.begun = handleOf(c.conn, commitSQL(mark))
+		c.begun = handleOf(c.conn, "")
 	}
 	return columns, err
 }
 
-func (c *pooledPgx) Tx() pgx.Tx { return workTx{openTx{c.begun}} }
+func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun} }
 
 func (c *pooledPgx) Nested(statement string) (pgx.Tx, func(context.Context) error) {
 	nested := handleOf(c.conn, statement)
-	return openTx{nested}, func(ctx context.Context) error {
-		if err := nested.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
+	return nested, func(ctx context.Context) error {
+		if err := nested.Tx.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
 			return err
 		}
 		return nil // work has ended its nested transaction itself
 	}
 }
 
-// Commit sends the proof as a prepared statement, unless a tracer of the caller's is to see how the
-// handle is closed.
 func (c *pooledPgx) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
-	if !c.past.Serves() && behind == nil {
-		err := c.begun.Commit(ctx)
-		if errors.Is(err, pgx.ErrTxClosed) {
-			err = dialects.Lost(err)
-		}
-		return err
-	}
 	_, err := c.commit(ctx, mark, behind...)
 	switch {
 	case c.Status() == Idle: // also when the server has refused the COMMIT
-		_ = c.begun.Commit(over)
+		c.begun.open()
 	case err == nil:
 		c.Destroy()
 		err = dialects.Lost(errors.New("the server has not ended the transaction"))
@@ -181,12 +162,15 @@ func (c *pooledPgx) Rollback(ctx context.Context) error {
 	switch {
 	case c.Status() == Idle:
 		return nil
-	case c.begun != nil:
-		return c.begun.Rollback(ctx)
+	case c.begun.Tx != nil:
+		return c.begun.Tx.Rollback(ctx)
 	}
 	return c.Exec(ctx, "rollback")
 }
 
 func (c *pooledPgx) Destroy() { _ = c.conn.Close(over) }
+
+// over is a context that has ended: nothing is sent in it.
+var over, _ = context.WithDeadline(context.Background(), time.Time{})
 
 func (c *pooledPgx) GiveBack() { c.pooled.Release() }

@@ -84,7 +84,7 @@ func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
 	}
 	l.several = *several
 	if l.several && l.socket != nil {
-		l.tag, l.backend, line.direct = newTag(), nil, true
+		l.tag, l.backend = newTag(), nil
 		line.Interrupt = interruptTagged(l.tag, p)
 	} else {
 		line.backend = l.backend
@@ -183,22 +183,17 @@ func (l *plainConn) takesSeveral(ctx context.Context) (can bool, err error) {
 func (l *plainConn) Carries() (any, counted, inside bool) { return false, l.several, l.several }
 
 func (l *plainConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
-	columns, err := l.backend.run(ctx, append(sqltext.Script{Begin}, s...), "", l.send)
+	columns, err := l.backend.run(ctx, append(sqltext.Script{Begin}, s...), l.send)
 	return columns[min(1, len(columns)):], err
 }
 
 func (l *plainConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
-	columns, err := l.send(ctx, ending(mark, behind), "", nil)
+	columns, err := l.send(ctx, ending(mark, behind))
 	l.over = err != nil && len(columns) > len(behind) // it is the COMMIT that failed
 	return columns, err
 }
 
-// send implements channel. What is asked of a tag is whether it waits, so the savepoint in front is
-// safe from the beginning.
-func (l *plainConn) send(ctx context.Context, s sqltext.Script, _ string, safe func()) (columns [][]string, err error) {
-	if safe != nil {
-		safe()
-	}
+func (l *plainConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	err = l.hold(ctx, func(ctx context.Context) error {
 		if l.several {
 			columns, err = l.together(ctx, s)

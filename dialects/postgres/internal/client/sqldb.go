@@ -125,7 +125,7 @@ func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error
 	if tx == nil {
 		return Line{}, errors.New("nil transaction")
 	}
-	run := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
+	run := func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		return p.runOne(ctx, tx, s)
 	}
 	if answers {
@@ -136,12 +136,11 @@ func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error
 	several, err := p.takesBlind(ctx, tx)
 	tag := newTag()
 	return Line{
-		Blind: true, direct: true, Interrupt: interruptTagged(tag, p),
-		send: func(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error) {
-			if safe == nil {
-				return run(ctx, s, undo, safe)
+		Blind: true, Interrupt: interruptTagged(tag, p),
+		send: func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+			if !s[0].Opens {
+				return run(ctx, s)
 			}
-			safe() // see interruptTagged
 			return nil, fly(ctx, tx, s, tag, several)
 		},
 	}, err
