@@ -117,7 +117,8 @@ func (c *pgxConn) send(ctx context.Context, s sqltext.Script) (columns [][]strin
 	err = c.use(func() (err error) {
 		prepared := !c.prepares(s) && !s.Works()
 		columns, err = c.inTurn(ctx, s)
-		if undo := undoOf(s); prepared && err != nil && undo != "" && mayBeOutdated(err) && !c.conn.IsClosed() {
+		again := isForgotten(err) || prepared && mayBeOutdated(err)
+		if undo := undoOf(s); again && undo != "" && !c.conn.IsClosed() {
 			if err = c.undo(ctx, undo, err); err == nil {
 				columns, err = c.inTurn(ctx, s[1:])
 				columns = append([][]string{nil}, columns...)
@@ -143,7 +144,7 @@ func undoOf(s sqltext.Script) string {
 // has forgotten one statement, it has forgotten all.
 func (c *pgxConn) undo(ctx context.Context, undo string, failed error) error {
 	_, err := c.through.Exec(ctx, undo)
-	if err == nil && undo != UndoWait.SQL && server.State(failed) == server.UnknownStatement {
+	if err == nil && undo != UndoWait.SQL && isForgotten(failed) {
 		c.known.forget()
 		err = c.conn.DeallocateAll(ctx)
 	}
@@ -151,6 +152,12 @@ func (c *pgxConn) undo(ctx context.Context, undo string, failed error) error {
 		return errors.Join(err, failed)
 	}
 	return nil
+}
+
+// isForgotten tells whether the server has not had what pgx has prepared, or had another one.
+func isForgotten(err error) bool {
+	state := server.State(err)
+	return state == server.UnknownStatement || state == server.KnownStatement
 }
 
 // mayBeOutdated tells whether an error of the server may come from what a statement was when it was
@@ -162,8 +169,7 @@ func mayBeOutdated(err error) bool {
 		var pg *pgconn.PgError
 		return errors.As(err, &pg) && pg.Routine == "RevalidateCachedQuery"
 	}
-	return state == server.UnknownStatement || state == server.KnownStatement ||
-		strings.HasPrefix(state, server.BadText) || strings.HasPrefix(state, internal) ||
+	return strings.HasPrefix(state, server.BadText) || strings.HasPrefix(state, internal) ||
 		strings.HasPrefix(state, data) && !strings.Contains(err.Error(), `"txlock: `)
 }
 
@@ -193,7 +199,7 @@ func (c *pgxConn) together(ctx context.Context, s sqltext.Script) int {
 	}
 	switch {
 	case !c.inTx():
-	case s[0].Opens && (c.prepares(front) || work >= 0 && c.mode == pgx.QueryExecModeSimpleProtocol):
+	case s[0].Opens && (c.prepares(front[1:]) || work >= 0 && c.mode == pgx.QueryExecModeSimpleProtocol):
 		return 1
 	case work > 0 && (c.prepares(s[work:]) || c.fit(ctx, s[work:], false) != nil):
 		return work
@@ -266,7 +272,7 @@ func (c *pgxConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]st
 
 func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
 	columns, err := c.send(ctx, ending(mark, behind))
-	if state := server.State(err); state == server.UnknownStatement || state == server.KnownStatement {
+	if isForgotten(err) {
 		err = server.MixedUp(err)
 	}
 	return columns, err

@@ -26,4 +26,3 @@ func Proof(mark string) sqltext.Statement { return sqltext.With(proofSQL, mark) 
 func ending(mark string, behind []sqltext.Statement) sqltext.Script {
 	return append(append(sqltext.Script{Proof(mark)}, behind...), Commit)
 }
-
