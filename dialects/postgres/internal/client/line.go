@@ -54,18 +54,16 @@ var (
 	ReleaseWait   = sqltext.Silent("release savepoint " + WaitName)
 )
 
-// unheard is how long nobody interrupts a script that has a savepoint in front. A cancel that came
-// before that is set would cost the transaction. It makes a connection of its own, so only one
+// early is how long after a script with a savepoint in front nobody interrupts it. A cancel that came
+// before that is set would cost the transaction. It travels on a connection of its own, so only one
 // that begins together with the script could overtake it.
-const unheard = 20 * time.Millisecond
+const early = 5 * time.Millisecond
 
 // BehindSavepoint is l for the script that begins now.
 func (l Line) BehindSavepoint() (guarded Line) {
 	sent, guarded := time.Now(), l
 	guarded.Interrupt = func(ctx context.Context) error {
-		if time.Since(sent) < unheard {
-			return nil
-		}
+		time.Sleep(early - time.Since(sent))
 		return l.Interrupt(ctx)
 	}
 	return guarded

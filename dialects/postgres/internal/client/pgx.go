@@ -341,11 +341,11 @@ func (c *pgxConn) sendBatch(ctx context.Context, s sqltext.Script) (columns [][]
 		err = closed
 	}
 	c.known.note(s, err)
-	return columns, early(err, batch.QueuedQueries, s)
+	return columns, refused(err, batch.QueuedQueries, s)
 }
 
-// early says which statement of the caller's pgx means with an error in front of all.
-func early(err error, sent []*pgx.QueuedQuery, s sqltext.Script) error {
+// refused says which statement of the caller's pgx means with an error in front of all.
+func refused(err error, sent []*pgx.QueuedQuery, s sqltext.Script) error {
 	var of pgx.ErrPreprocessingBatch
 	if !errors.As(err, &of) {
 		return err

@@ -73,11 +73,22 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 	if tx == nil || tx.Conn() == nil {
 		return Line{}, errors.New("nil transaction")
 	}
+	// Once the transaction has ended, its connection is somebody else's.
+	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
+	if err := open(); err != nil {
+		return Line{}, err
+	}
 	if err := unfit(tx.Conn()); err != nil {
 		return Line{}, err
 	}
 	c := *keptOf(tx.Conn(), p).pgxConn
-	c.through = tx // once it has ended, its connection is somebody else's
+	c.through = tx
+	c.alone = func(work func() error) error {
+		if err := open(); err != nil {
+			return err
+		}
+		return work()
+	}
 	l := c.lineTo(p)
 	l.Cut, l.Socket, l.PGX = nil, nil, nil
 	return l, nil
