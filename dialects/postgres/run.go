@@ -42,7 +42,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string,
 	err = d.with(ctx, func(l client.Line) error {
 		script := append(append(sqltext.Script{client.Begin}, scriptOf(q)...), client.Commit)
 		var columns [][]string
-		err := querier{l, d.waits}.interrupted(ctx, false, owner, func(ctx context.Context) (err error) {
+		err := querier{l}.interrupted(ctx, false, owner, func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)
 			return err
 		})
