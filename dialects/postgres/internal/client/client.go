@@ -5,7 +5,6 @@ package client
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -17,9 +16,6 @@ type Pool[Tx any] interface {
 	Acquire(ctx context.Context) (Conn[Tx], error)
 	// In is the line to the transaction of a caller's. Answers says that it must not be blind.
 	In(ctx context.Context, tx Tx, answers bool) (Line, error)
-	// Alone asks the server when the pool has no connection to give. It makes one, as the pool
-	// would make another like known.
-	Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
 	Close()
 }
 

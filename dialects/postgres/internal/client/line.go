@@ -5,7 +5,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -26,7 +25,6 @@ type Line struct {
 	// statement's context does.
 	Cut    func()
 	Socket net.Conn
-	PGX    *pgx.Conn // whose settings are to be read, and nothing else; nil: not known
 }
 
 // Run sends a script and returns the first column of each statement's rows. After an error no

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/txlock/txlock/dialects/internal/network"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
@@ -102,7 +103,7 @@ func (c *pgxConn) lineTo(pool elsewhere) Line {
 	return Line{
 		send: c.send, backend: c.backend, Interrupt: c.backend.interruptOf(c.conn, pool),
 		Cut:    func() { _ = c.conn.PgConn().Conn().Close() },
-		Socket: c.conn.PgConn().Conn(), PGX: c.conn,
+		Socket: c.conn.PgConn().Conn(),
 	}
 }
 
@@ -126,6 +127,9 @@ func (c *pgxConn) send(ctx context.Context, s sqltext.Script) (columns [][]strin
 		}
 		return err
 	})
+	if isForgotten(err) {
+		err = server.MixedUp(err)
+	}
 	return columns, err
 }
 
@@ -248,21 +252,33 @@ func (c *pgxConn) fitOne(ctx context.Context, statement sqltext.Statement, ask b
 	if len(args) > most {
 		return fmt.Errorf("%d arguments, and PostgreSQL takes %d at most", len(args), most)
 	}
-	var types *pgconn.StatementDescription // nil: pgx does not ask for any
-	if c.mode != pgx.QueryExecModeExec {
-		known := false
-		if types, known = c.known.types[statement.SQL]; !known {
-			if !ask {
-				return errors.New("arguments whose types are not known")
-			}
-			if types, err = c.conn.PgConn().Prepare(ctx, "", text, nil); err != nil {
-				return err
-			}
-			c.known.types[statement.SQL] = types
+	var b pgx.ExtendedQueryBuilder
+	if c.mode == pgx.QueryExecModeExec { // pgx asks for no types
+		return b.Build(c.conn.TypeMap(), nil, args)
+	}
+	types, known := c.known.types[statement.SQL]
+	if known {
+		err = b.Build(c.conn.TypeMap(), types, args)
+	} else if !ask {
+		err = errors.New("arguments whose types are not known")
+	}
+	if known && err == nil || !ask {
+		return err
+	}
+	now, failed := c.conn.PgConn().Prepare(ctx, "", text, nil)
+	switch {
+	case failed != nil:
+		return failed
+	case known && slices.Equal(now.ParamOIDs, types.ParamOIDs):
+		return err
+	case known: // pgx would go on with the old types
+		c.known.forget()
+		if err = c.conn.DeallocateAll(ctx); err != nil {
+			return err
 		}
 	}
-	var b pgx.ExtendedQueryBuilder
-	return b.Build(c.conn.TypeMap(), types, args)
+	c.known.types[statement.SQL] = now
+	return b.Build(c.conn.TypeMap(), now, args)
 }
 
 func (c *pgxConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
@@ -271,11 +287,7 @@ func (c *pgxConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]st
 }
 
 func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
-	columns, err := c.send(ctx, ending(mark, behind))
-	if isForgotten(err) {
-		err = server.MixedUp(err)
-	}
-	return columns, err
+	return c.send(ctx, ending(mark, behind))
 }
 
 func (c *pgxConn) Exec(ctx context.Context, statements string) error {
@@ -344,10 +356,11 @@ func (c *pgxConn) sendBatch(ctx context.Context, s sqltext.Script) (columns [][]
 	return columns, refused(err, batch.QueuedQueries, s)
 }
 
-// refused says which statement of the caller's pgx means with an error in front of all.
+// refused says which statement of the caller's pgx means with an error in front of all, unless that
+// is the end of the connection.
 func refused(err error, sent []*pgx.QueuedQuery, s sqltext.Script) error {
 	var of pgx.ErrPreprocessingBatch
-	if !errors.As(err, &of) {
+	if !errors.As(err, &of) || network.Failed(of.Unwrap()) {
 		return err
 	}
 	for i, statement := range s {
@@ -365,30 +378,38 @@ func firstColumns(results pgx.BatchResults, s sqltext.Script) ([][]string, error
 		if err != nil {
 			return columns, err
 		}
-		var column []string
-		for rows.Next() {
-			if work := statement.Work; work != nil && !work.Counted {
-				if work.Into != nil {
-					if unfit := rows.Scan(work.Into...); unfit != nil {
-						err = sqltext.RefusedError{Work: work, Err: unfit}
-					}
-				}
-				break
-			}
-			if text, is := firstOf(rows); is {
-				column = append(column, text)
-			}
-		}
-		rows.Close()
-		if err = cmp.Or(err, rows.Err()); err != nil {
+		column, err := firstColumn(rows, statement.Work)
+		if err != nil {
 			return columns, err
-		}
-		if statement.Work != nil && !statement.Work.Counted {
-			column = []string{strconv.FormatInt(rows.CommandTag().RowsAffected(), 10)}
 		}
 		columns = append(columns, column)
 	}
 	return columns, nil
+}
+
+// firstColumn is that of a statement of the library's. Of one of the caller's it is how many rows
+// were affected, or have come where one is asked for.
+func firstColumn(rows pgx.Rows, work *sqltext.Work) (column []string, err error) {
+	defer rows.Close()
+	count := int64(0)
+	for ; rows.Next(); count++ {
+		if work != nil && !work.Counted {
+			if work.Into != nil && count == 0 {
+				if err := rows.Scan(work.Into...); err != nil {
+					return nil, sqltext.RefusedError{Work: work, Err: err}
+				}
+			}
+		} else if text, is := firstOf(rows); is {
+			column = append(column, text)
+		}
+	}
+	if work != nil && !work.Counted {
+		if work.Into == nil {
+			count = rows.CommandTag().RowsAffected()
+		}
+		column = []string{strconv.FormatInt(count, 10)}
+	}
+	return column, rows.Err()
 }
 
 // firstOf is the first value of a row, as text: pgx may have asked for it in another form.

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
@@ -90,36 +89,30 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 		return work()
 	}
 	l := c.lineTo(p)
-	l.Cut, l.Socket, l.PGX = nil, nil, nil
+	l.Cut, l.Socket = nil, nil
 	return l, nil
 }
 
-// ask runs a statement on a connection of the pool, if it has one to give.
-func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
+// ask implements elsewhere. The credentials of a known connection may have expired: the pool's hook
+// gives new ones.
+func (p pgxPool) ask(ctx context.Context, _ *pgx.Conn, s sqltext.Statement) error {
 	brief, cancel := context.WithTimeout(ctx, FromPoolWithin)
 	defer cancel()
-	if stat := p.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-		return interrupt.ErrNoConnection
+	if stat := p.Stat(); stat.AcquiredConns() < stat.MaxConns() {
+		if conn, err := p.Pool.Acquire(brief); err == nil {
+			defer conn.Release()
+			// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
+			_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
+			return err
+		}
 	}
-	conn, err := p.Pool.Acquire(brief)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
-	return err
-}
-
-// Alone implements Pool. The credentials of known may have expired: the pool's hook gives new ones.
-func (p pgxPool) Alone(ctx context.Context, _ *pgx.Conn, ask sqltext.Statement) ([]string, error) {
 	config := p.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return askAlone(ctx, config.ConnConfig, ask)
+	return askAlone(ctx, config.ConnConfig, s)
 }
 
 func (p pgxPool) Close() {

@@ -88,7 +88,7 @@ func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
 		line.Interrupt = interruptTagged(l.tag, p)
 	} else {
 		line.backend = l.backend
-		line.Interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
+		line.Interrupt = l.backend.canceler(nil, p)
 	}
 	return line, nil
 }
@@ -103,7 +103,7 @@ const behindTag = "/* behind it */ "
 // savepoint that it sets.
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return p.ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
+		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
 			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
 			"and pid <> pg_backend_pid()", tag))
 	}
@@ -127,7 +127,7 @@ func (l *plainConn) cut(p *sqlPool) {
 	go func() {
 		ctx, cancel := interrupt.Detached(context.Background())
 		defer cancel()
-		_ = l.backend.tell(ctx, terminateSQL, p.ask)
+		_ = l.backend.tell(ctx, terminateSQL, nil, p)
 	}()
 }
 

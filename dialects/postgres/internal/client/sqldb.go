@@ -130,8 +130,7 @@ func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error
 	}
 	if answers {
 		b := &backend{}
-		interrupt := func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }
-		return Line{send: run, backend: b, Interrupt: interrupt}, nil
+		return Line{send: run, backend: b, Interrupt: b.canceler(nil, p)}, nil
 	}
 	several, err := p.takesBlind(ctx, tx)
 	tag := newTag()
@@ -193,7 +192,7 @@ func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx) (bool, error) {
 // ask has the server interrupt or end a session, from another connection, if the pool has one to
 // give. The session stands in the text: with arguments, some drivers prepare the statement in a
 // round trip of its own, and a pooler may then execute what somebody else has prepared.
-func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
+func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement) error {
 	text, err := sqltext.Script{s}.Text()
 	if err != nil {
 		return err
@@ -201,17 +200,15 @@ func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
 	brief, stop := context.WithTimeout(ctx, interrupt.PatienceWith(p.DB))
 	defer stop()
 	conn, err := p.Conn(brief)
-	if err != nil {
+	switch {
+	case err != nil && known != nil: // a hook of the caller's for new connections cannot be found
+		return askAlone(ctx, known.Config(), s)
+	case err != nil:
 		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection) // the server is slow, or the pool is full
 	}
 	defer conn.Close()
 	_, err = conn.ExecContext(ctx, text)
 	return err
-}
-
-// Alone implements Pool. A hook of the caller's for new connections cannot be found.
-func (p *sqlPool) Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error) {
-	return askAlone(ctx, known.Config(), ask)
 }
 
 // runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
