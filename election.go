@@ -87,7 +87,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 	if work == nil {
 		return e.mutex.wrap("Lead", errors.New("nil work"))
 	}
-	if l.driver.PoolSize() == 1 {
+	if l.info().PoolSize == 1 {
 		return e.mutex.wrap("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
 			"begins"))
 	}

@@ -32,7 +32,7 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 		l.found.Store(nil) // it may be another table now
 		found, err = l.find(ctx, false)
 	}
-	if err != nil || l.driver.PoolSize() == 1 {
+	if err != nil || l.info().PoolSize == 1 {
 		return wrap("install", err)
 	}
 	err = l.driver.Check(ctx, found.Name, l.patience())

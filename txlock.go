@@ -144,17 +144,16 @@ var (
 	ErrNoRow = dialects.ErrNoRow
 
 	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx
-	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED. On
-	// MySQL and MariaDB with binlog_format = STATEMENT it is the other way round: LockTx at READ
-	// COMMITTED, and a further lock inside the work of a Do.
+	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
 	// before the first lock on a server that is known not to: TiDB, Dolt, or a node of a cluster
-	// whose nodes all take writes. It also occurs when a call of Shared comes to a server whose
-	// shared locks exclude nobody: a standby, or one that is read only. On a PostgreSQL standby it
-	// occurs for a Semaphore as well, and Ping returns it for both. On MySQL and MariaDB it occurs
-	// for a table of which the server locks no rows.
+	// whose nodes all take writes; and on MySQL and MariaDB with binlog_format = STATEMENT. It also
+	// occurs when a call of Shared comes to a server whose shared locks exclude nobody: a standby,
+	// or one that is read only. On a PostgreSQL standby it occurs for a Semaphore as well, and Ping
+	// returns it for both. On MySQL and MariaDB it occurs for a table of which the server locks no
+	// rows.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
@@ -181,6 +180,7 @@ type Locker[Tx any] struct {
 	driver dialects.Driver[Tx]
 	config config
 	found  atomic.Pointer[dialects.LockTable] // nil before it is looked up
+	info   func() dialects.Info
 	lines  func() *lines
 
 	candidates *lines   // of each election and semaphore, of whom one goes on at the server
@@ -201,6 +201,7 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
 	l.sessions = lifecycle.NewSessions[*session[Tx]](l.config.lease)
+	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(l.newLines)
 	l.candidates = queue.New[lineName](1)
 	l.closing, l.close = context.WithCancelCause(context.Background())
@@ -258,12 +259,13 @@ func (l *Locker[Tx]) ready() error {
 	if l.config.err != nil {
 		return l.config.err
 	}
-	if err := l.driver.Ready(); err != nil {
-		return err
+	info := l.info()
+	if info.Err != nil {
+		return info.Err
 	}
-	if least := l.driver.MinLease(); l.config.lease < least {
+	if l.config.lease < info.MinLease {
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
-			l.config.lease, least)
+			l.config.lease, info.MinLease)
 	}
 	if l.closed.Load() {
 		return ErrClosed

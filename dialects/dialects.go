@@ -56,9 +56,8 @@ func (e RefusedError) Unwrap() error { return e.Err }
 // Every method returns when ctx ends, and leaves no connection in the pool that holds a lock, an
 // open transaction or a changed setting.
 type Driver[Tx any] interface {
-	// System is the database's name among OpenTelemetry's semantic conventions, "postgresql" or
-	// "mysql".
-	System() string
+	// Info asks no server.
+	Info() Info
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
@@ -96,16 +95,6 @@ type Driver[Tx any] interface {
 	// or stopping, has no connection left, only reads for now, or has interrupted a statement.
 	Passing(err error) bool
 
-	// PoolSize is how many connections the pool may have at once; 0: as many as are asked for.
-	PoolSize() int
-
-	// Ready is an error when there is nothing to reach a server by, as without a pool. Then no
-	// other method is called but System, PoolSize, MinLease and Close.
-	Ready() error
-
-	// MinLease is the shortest lease that the server can keep.
-	MinLease() time.Duration
-
 	// Check proves on two sessions that the server refuses a row of table that another session
 	// holds. Anything else is ErrUnsafeEngine. The server ends a session that is silent for longer
 	// than lease.
@@ -121,6 +110,14 @@ type Driver[Tx any] interface {
 
 	// Close ends what the driver itself opened.
 	Close() error
+}
+
+// Info is what a driver knows without a server.
+type Info struct {
+	System   string        // among OpenTelemetry's semantic conventions: "postgresql" or "mysql"
+	PoolSize int           // how many connections the pool may have; 0: as many as are asked for
+	MinLease time.Duration // the shortest that the server can keep
+	Err      error         // there is no pool, say: then only Close is called
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
@@ -160,17 +157,14 @@ type Session[Tx any] interface {
 	// Run is that of the driver, in the work of the session, and in the transaction that took the locks
 	// alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
-	// Record does in work what Request.Marker or Request.Claim says, whose key is locked. A marker
-	// is written in the transaction that took the locks alone. It returns the state of the claim
-	// after the change. After an error the transaction may be of no use, unless it is ErrDone or
+	// Record does in work what Request.Claim says, whose key is locked. It returns the state of the
+	// claim after the change. After an error the transaction may be of no use, unless it is
 	// ErrClaimEnded.
 	Record(ctx context.Context, request Request) (ClaimState, error)
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
-	// runs between that proof and the COMMIT. With
-	// the work it commits the marker that Begin has looked for: that is ErrDone if the work has
-	// written it. It ends the session in any case. When it is not confirmed by that time, the
-	// connection is closed. Of ctx it uses the values alone.
+	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
+	// confirmed by that time, the connection is closed. Of ctx it uses the values alone.
 	Commit(ctx context.Context, by time.Time, last ...Query) error
 
 	// Rollback undoes the work, releases the locks and ends the session in any case. When that is
@@ -258,9 +252,6 @@ type Request struct {
 
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
-	// Marker is looked for, or written, once the rows are locked. Begin and LockTx read it. The
-	// result may be ErrDone.
-	Marker *Marker
 
 	// Claim is changed once the rows are locked. Begin and LockTx read it. The result may be
 	// ErrClaimEnded.

@@ -72,11 +72,10 @@ func newDriver(pool *client.Pool) *Driver {
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
 // name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
 // is the most connections that the pool opens, 16 by default. A wait that is cancelled takes one
-// more for a moment. The connections run with autocommit=0 at READ COMMITTED (at REPEATABLE READ
-// where the server's binlog_format is STATEMENT), wait for row locks as long as the context allows,
-// without a readTimeout, and take several statements in one query. They write nothing to stderr
-// when they break: the locks' errors say so. Close closes the pool. After an error nothing is left
-// open.
+// more for a moment. The connections run with autocommit=0 at READ COMMITTED, wait for row locks as
+// long as the context allows, without a readTimeout, and take several statements in one query. They
+// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
+// an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	pool, err := client.Open(ctx, dsn)
 	if err != nil {
@@ -85,10 +84,16 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return newDriver(pool), nil
 }
 
-// System implements dialects.Driver.
-func (d *Driver) System() string { return system }
-
-const system = "mysql"
+// Info implements dialects.Driver. The server's timer counts whole seconds.
+func (d *Driver) Info() dialects.Info {
+	info := dialects.Info{System: "mysql", MinLease: time.Second}
+	if d == nil || d.pool.DB == nil {
+		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
+	} else {
+		info.PoolSize = d.pool.DB.Stats().MaxOpenConnections
+	}
+	return info
+}
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
@@ -107,7 +112,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if s.work {
 		s.thread = conn.Thread(ctx)
 	}
-	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
+	s.records = s.conn.Several && !d.pool.Galera()
 	for numbered, overtaken := 0, 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
@@ -200,25 +205,6 @@ func (d *Driver) IsDeadlock(err error) bool { return server.IsDeadlock(err) }
 
 // Passing implements dialects.Driver.
 func (d *Driver) Passing(err error) bool { return server.Passing(err) }
-
-// PoolSize implements dialects.Driver.
-func (d *Driver) PoolSize() int {
-	if d.Ready() != nil {
-		return 0
-	}
-	return d.pool.DB.Stats().MaxOpenConnections
-}
-
-// MinLease implements dialects.Driver. The server's timer counts whole seconds.
-func (d *Driver) MinLease() time.Duration { return time.Second }
-
-// Ready implements dialects.Driver.
-func (d *Driver) Ready() error {
-	if d == nil || d.pool.DB == nil {
-		return errors.New("nil database: give mysql.New a *sql.DB")
-	}
-	return nil
-}
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {

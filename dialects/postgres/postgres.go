@@ -104,10 +104,16 @@ func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	return d
 }
 
-// System implements dialects.Driver.
-func (d *driver[Tx]) System() string { return system }
-
-const system = "postgresql"
+// Info implements dialects.Driver. The server's timer counts milliseconds.
+func (d *driver[Tx]) Info() dialects.Info {
+	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond}
+	if d == nil || d.pool == nil {
+		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
+	} else if info.Err = d.pool.Ready(); info.Err == nil {
+		info.PoolSize = d.pool.Size()
+	}
+	return info
+}
 
 // Begin implements dialects.Driver.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
@@ -199,32 +205,13 @@ func (d *driver[Tx]) IsDeadlock(err error) bool { return server.State(err) == se
 // Passing implements dialects.Driver.
 func (d *driver[Tx]) Passing(err error) bool { return server.Passing(err) }
 
-// PoolSize implements dialects.Driver.
-func (d *driver[Tx]) PoolSize() int {
-	if d.Ready() != nil {
-		return 0
-	}
-	return d.pool.Size()
-}
-
-// MinLease implements dialects.Driver. The server's timer counts milliseconds.
-func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
-
 // Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
 func (d *driver[Tx]) Close() error {
-	if d.Ready() == nil {
+	if d.Info().Err == nil {
 		d.pool.Close()
 	}
 	return nil
-}
-
-// Ready implements dialects.Driver.
-func (d *driver[Tx]) Ready() error {
-	if d == nil || d.pool == nil {
-		return errors.New("nil driver: make one with postgres.New, Open or NewSQL")
-	}
-	return d.pool.Ready()
 }
 
 // with runs work on a connection of the pool, whose server is known to exclude. One that comes back

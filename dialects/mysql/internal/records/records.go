@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
-// and which permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, what is claimed, and which
+// permits there are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -124,16 +124,12 @@ func (k Keeper) readNow(ctx context.Context, table, query string) (answer []stri
 }
 
 // alone runs a statement that commits by itself. No lock outlives it: this process may be stopped
-// right behind it, and the connection has no lease. At REPEATABLE READ, servers take it whatever
-// their binlog_format is.
+// right behind it, and the connection has no lease.
 func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
 	err = client.Setting(ctx, conn, func() error {
-		if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
-			return err
-		}
 		result, err := conn.ExecContext(ctx, query)
 		if err == nil {
 			changed, err = result.RowsAffected()
@@ -146,37 +142,20 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
 
-// Record does what dialects.Session promises, behind front.
-func Record(ctx context.Context, to client.Link, request dialects.Request, front string) (
-	state dialects.ClaimState, err error,
-) {
-	var write, read string
-	marker := request.Marker
-	switch {
-	case marker == nil:
-		write, read, err = ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
-	case marker.Verb == dialects.LookForMarker:
-		read, err = LookSQL(request.Table, *marker, "")
-	default:
-		write, err = MarkSQL(request.Table, *marker)
-	}
+// Record does what dialects.Session promises.
+func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
+	write, read, err := ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
 	if err != nil {
 		return state, err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	answer, err := to.Ask(clean, front, write, read)
+	answer, err := to.Ask(clean, write, read)
 	switch {
 	case server.Broken(err):
 		return state, server.Lost(err)
-	case marker != nil && server.Number(err) == server.SeveralRows:
-		err = dialects.ErrDone
 	case err != nil:
-		err = server.Ours(err, request.Table)
-	case marker == nil:
-		return claims.Changed(answer, *request.Claim)
-	case marker.Verb == dialects.LookForMarker:
-		_, err = marker.Read(strings.Join(answer, ""))
+		return state, server.Ours(err, request.Table)
 	}
-	return state, err
+	return claims.Changed(answer, *request.Claim)
 }

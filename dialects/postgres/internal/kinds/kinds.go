@@ -2,7 +2,14 @@
 // branches. Each kind has a file of its own.
 package kinds
 
-import "github.com/txlock/txlock/dialects"
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
 
 // Of are the texts for a lock table.
-func Of(table string) (k dialects.Kinds, err error) { return k, nil }
+func Of(table string) (k dialects.Kinds, err error) {
+	beside, err := sqltext.Beside(table)
+	return dialects.Kinds{Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims))}, err
+}

@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
-// and which permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, what is claimed, and which
+// permits there are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -87,21 +87,10 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	return found, err
 }
 
-// Record does what dialects.Session promises, in the transaction of mark. With its context, pgx
-// would close the connection when that ends.
-func Record(ctx context.Context, q client.Line, request dialects.Request, mark string) (
-	state dialects.ClaimState, err error,
-) {
-	marker, script := request.Marker, sqltext.Script{{}}
-	switch {
-	case marker == nil:
-		script, err = ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
-	case marker.Verb == dialects.LookForMarker:
-		script[0], err = LookSQL(request.Table, *marker)
-	default: // behind the end of the transaction it would be committed by itself
-		script = sqltext.Script{client.Proof(mark), {}}
-		script[1], err = MarkSQL(request.Table, *marker)
-	}
+// Record does what dialects.Session promises. With its context, pgx would close the connection when
+// that ends.
+func Record(ctx context.Context, q client.Line, request dialects.Request) (state dialects.ClaimState, err error) {
+	script, err := ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
 	if err != nil {
 		return state, err
 	}
@@ -109,16 +98,10 @@ func Record(ctx context.Context, q client.Line, request dialects.Request, mark s
 	defer cancel()
 	columns, err := q.Run(clean, script)
 	switch {
-	case server.Broken(err), server.State(err) == server.DivisionByZero: // of the proof
+	case server.Broken(err):
 		return state, dialects.Lost(err)
 	case err != nil:
 		return state, server.Ours(err, request.Table)
-	case request.Claim != nil:
-		return claims.Changed(columns[len(columns)-1], *request.Claim)
-	case marker.Verb == dialects.LookForMarker:
-		_, err = marker.Read(columns[0][0])
-	case marker.Verb == dialects.WriteMarker && len(columns[1]) == 0:
-		err = dialects.ErrDone
 	}
-	return state, err
+	return claims.Changed(columns[len(columns)-1], *request.Claim)
 }
