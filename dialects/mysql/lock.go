@@ -99,19 +99,30 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, errPatience
 	}
 	if err != nil {
+		if f, failed := fenceOf(request.Fence); failed == nil {
+			if err = f.explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
+				return got, err
+			}
+		}
 		return got, server.Classify(refusedName(request, err), request)
 	}
 	var record []string
 	if at.travels(request) && len(locked) > 0 {
 		locked, record = locked[:1], locked[1:]
 	}
-	if request.Fence != "" {
-		if locked, got.Token, err = tokenOf(locked); err != nil {
-			return got, err
+	drawn := ""
+	if n := len(locked); n > 0 && request.Fence != "" {
+		if drawn = locked[n-1]; !at.travels(request) {
+			locked = locked[:n-1]
 		}
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
+	}
+	if request.Fence != "" {
+		if got.Token, err = tokenOf(drawn); err != nil {
+			return got, err
+		}
 	}
 	if d.pool.Galera() && request.Ours {
 		if got.Token, err = d.certifyAndDraw(ctx, at, request, fence); err != nil {
@@ -219,9 +230,6 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
 func (s *session) explain(ctx context.Context, request dialects.Request, failed error) error {
-	if server.Number(failed) == server.NoSuchTable && request.Fence != "" {
-		return s.explainTable(ctx, request.Fence, failed)
-	}
 	failed = explainReadOnly(ctx, s.conn, request, failed)
 	if !errors.Is(failed, missing.ErrRows) {
 		return failed
@@ -274,8 +282,9 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 		return got, err
 	}
 	existing, err := server.Column(clean, at, query)
-	if err == nil && request.Fence != "" {
-		existing, got.Token, err = tokenOf(existing)
+	if n := len(existing) - 1; err == nil && request.Fence != "" {
+		got.Token, err = tokenOf(existing[n])
+		existing = existing[:n]
 	}
 	if err != nil {
 		return got, server.Classify(err, request)

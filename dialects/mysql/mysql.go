@@ -91,7 +91,20 @@ func (d *Driver) System() string { return system }
 const system = "mysql"
 
 // Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx],
+	got dialects.Grant, err error,
+) {
+	for numbered := 0; ; numbered++ {
+		if s, got, err = d.begin(ctx, request); !errors.Is(err, fencing.ErrNoRun) || numbered == fencing.Tries {
+			return s, got, err
+		}
+		if err = d.numberRun(ctx, request.Fence); err != nil {
+			return nil, got, err
+		}
+	}
+}
+
+func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
 	dialects.Grant, error,
 ) {
 	var got dialects.Grant
@@ -111,7 +124,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		s.thread = conn.Thread(ctx)
 	}
 	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
-	for numbered, overtaken := 0, 0; ; {
+	for overtaken := 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -124,12 +137,6 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		err = d.overtaken(s.explain(clean, request, err))
 		broken := s.rollback(clean)
 		cancel()
-		if errors.Is(err, fencing.ErrNoRun) && numbered < 3 && broken == nil { // each may be spent in the next wait
-			if err = d.numberRun(ctx, s.conn.Conn, request.Fence); err == nil {
-				numbered++
-				continue
-			}
-		}
 		if request.Try && errors.Is(err, errOvertaken) && overtaken < triesOvertaken && broken == nil {
 			overtaken++
 			breather()

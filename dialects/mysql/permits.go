@@ -316,7 +316,7 @@ func (t *taking) granted(locked string) (got dialects.Grant, err error) {
 	row, _, _ := strings.Cut(locked, " ")
 	got.Permit, err = t.permit.Taken(row)
 	if err == nil && t.request.Fence != "" {
-		_, got.Token, err = tokenOf([]string{locked})
+		got.Token, err = tokenOf(locked)
 	}
 	return got, err
 }

@@ -52,6 +52,13 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		prefix = sqltext.OnMariaDB(settings...)
 	}
 	selects[0] = hint + comment + selects[0]
+	if request.Fence != "" && into == "" {
+		f, err := fenceOf(request.Fence)
+		if err != nil {
+			return "", err
+		}
+		selects = append(selects, f.token())
+	}
 	return prefix + union(selects), nil
 }
 
@@ -87,7 +94,7 @@ const (
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
-	request.Fence, request.Shared = "", false
+	request.Shared = false
 	selects, err := selectsOf(request, "", "")
 	if err != nil {
 		return "", err
@@ -115,15 +122,9 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	var f fence
-	if request.Fence != "" {
-		if f, err = fenceOf(request.Fence); err != nil {
-			return nil, err
-		}
-		f.apart = len(request.Values) > 1
-	}
 	if request.Slots > 0 {
-		return f.withRun(slotsSelect(table, column, f, request, into) + locking), nil
+		selects, err := slotsSelect(table, column, request, into)
+		return []string{selects + locking}, err
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -134,9 +135,6 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	selects := make([]string, len(literals))
 	for i, text := range literals {
 		result := strconv.Itoa(i)
-		if request.Fence != "" {
-			result = f.counted(result)
-		}
 		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
 		if request.Shared {
 			found = fmt.Sprintf("(SELECT * FROM %s LIMIT %d%s) AS whole", found, uint64(math.MaxUint64), locking)
@@ -145,23 +143,25 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 		}
 		selects[i] = result + " FROM " + found
 	}
-	return f.withRun(selects...), nil
+	return selects, nil
 }
 
-func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
+func slotsSelect(table, column string, request dialects.Request, into string) (string, error) {
 	result := column
 	switch {
 	case request.Claim != nil && request.Fence != "" && into != "": // see recordScript
+		f, err := fenceOf(request.Fence)
+		if err != nil {
+			return "", err
+		}
 		result = into + ", " + f.counted(column) + " INTO @" + sqltext.Variable + ", @" + drawn
-	case request.Fence != "":
-		result = f.counted(column)
 	case into != "":
 		result = into + " INTO @" + sqltext.Variable
 	}
 	condition := andWritable(request)
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
-			strconv.Itoa(request.Slots) + condition
+			strconv.Itoa(request.Slots) + condition, nil
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -169,5 +169,5 @@ func slotsSelect(table, column string, f fence, request dialects.Request, into s
 	}
 	// In a UNION, MySQL forgets an order without a limit.
 	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s LIMIT %d",
-		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column, len(numbers))
+		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column, len(numbers)), nil
 }

@@ -123,7 +123,7 @@ const system = "postgresql"
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
 	error,
 ) {
-	for {
+	for numbered := 0; ; {
 		s, got, err := d.begin(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -133,6 +133,12 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return s, got, nil
 		case s != nil:
 			s.conn.GiveBack()
+		}
+		if errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries {
+			numbered++
+			if err = d.numberRun(ctx, request.Fence); err == nil {
+				continue
+			}
 		}
 		// A wait for a permit that gave way may have spoiled its connection. Another one serves.
 		if !errors.Is(err, giveway.Err) {
@@ -157,7 +163,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if request.Work {
 		s.mark = rand.Text()
 	}
-	for aborted, numbered := false, false; ; {
+	for aborted := false; ; {
 		got, err = s.start(ctx, request)
 		switch {
 		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
@@ -165,11 +171,6 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
 			aborted = true
-		case errors.Is(err, fencing.ErrNoRun) && !numbered:
-			if err = numberRun(ctx, s.Line, request.Fence); err != nil {
-				return s, got, err
-			}
-			numbered = true
 		default:
 			return s, got, err
 		}
