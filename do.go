@@ -81,6 +81,9 @@ func (m *Mutex[Tx]) perform(ctx context.Context, verb string, g grant[Tx], work 
 	if g.turn != nil {
 		perform = g.nest
 	}
+	if m.attached != nil {
+		work = m.attach(g, work)
+	}
 	failed, err := perform(ctx, work)
 	return joinErrors(failed, m.wrap(verb, err))
 }

@@ -2,7 +2,6 @@ package txlock
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
@@ -14,9 +13,6 @@ type row struct{ table, column, value string }
 func rowIn(request dialects.Request, value dialects.Value) row {
 	return row{request.Table, request.Column, value.Text}
 }
-
-// besideOf is a lock beside rows. No row has a table without a name.
-func besideOf(lock dialects.Legacy) row { return row{"", "beside", lock.Name} }
 
 // heldLock is how a session holds a row.
 type heldLock struct {
@@ -58,14 +54,14 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 	exclusive := request
 	// What a Do nests, and what an Exec runs, comes behind the rest.
 	exclusive.Shared, exclusive.Values, exclusive.Work, exclusive.Exec = false, nil, false, nil
-	rest, lacking := request.Values[:0:0], s.lacksBeside(request)
+	rest := request.Values[:0:0]
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
 		has.Token = max(has.Token, held.Token)
 		switch {
 		case held.shared && !request.Shared:
 			return nil, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		case known && !lacking && held.covers(request):
+		case known && held.covers(request):
 			has.Permit = held.Permit
 		case known && !held.shared && request.Shared:
 			exclusive.Values = append(exclusive.Values, value)
@@ -78,7 +74,7 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		}
 	}
 	if request.Values = rest; len(rest) == 0 { // for an Exec, which has all
-		request.Permit, request.Beside = nil, nil
+		request.Permit = nil
 	}
 	for _, one := range []dialects.Request{exclusive, request} {
 		if len(one.Values) > 0 || one.Exec != nil {
@@ -86,15 +82,6 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		}
 	}
 	return missing, has, nil
-}
-
-// lacksBeside tells whether the session may lack a lock beside the rows of request. They are asked
-// for again then, behind it: that sends nothing more. It is called with the mutex held.
-func (s *session[Tx]) lacksBeside(request dialects.Request) bool {
-	return slices.ContainsFunc(request.Beside, func(lock dialects.Legacy) bool {
-		held, known := s.held[besideOf(lock)]
-		return !known || held.scope != nil || held.shared && !request.SharesBeside
-	})
 }
 
 // addHeld notes what request has locked, while work runs as that of a scope.
@@ -111,11 +98,6 @@ func (s *session[Tx]) addHeld(request dialects.Request, got dialects.Grant, scop
 // lock is not shared because its session asked for less later, and a savepoint that is rolled back
 // takes nothing of what was locked before it. Another permit than before is another row.
 func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
-	for _, lock := range request.Beside {
-		if held, known := s.held[besideOf(lock)]; !known || held.shared && !request.SharesBeside {
-			s.held[besideOf(lock)] = heldLock{shared: request.SharesBeside, scope: scope}
-		}
-	}
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
 		if !known || held.Permit != got.Permit {

@@ -668,28 +668,6 @@ var sideBySide = []guarantee{
 	},
 	{"Sweep deletes claims that ended", guarantees.ClaimsSwept[pgx.Tx], guarantees.ClaimsSwept[*sql.Tx]},
 
-	// Locks beside a Mutex
-	{
-		"Beside excludes those who hold the old lock, and gives it back on every way out",
-		guarantees.BesideExcludes[pgx.Tx], guarantees.BesideExcludes[*sql.Tx],
-	},
-	{
-		"LockTx takes locks beside the rows, or refuses where nobody would give them back",
-		guarantees.BesideInTransaction[pgx.Tx], guarantees.BesideInTransaction[*sql.Tx],
-	},
-	{
-		"a nested call has the locks beside its rows",
-		guarantees.BesideNested[pgx.Tx], guarantees.BesideNested[*sql.Tx],
-	},
-	{
-		"locks of another database, and what cannot be beside, are refused",
-		guarantees.BesideRefused[pgx.Tx], guarantees.BesideRefused[*sql.Tx],
-	},
-	{
-		"a leader has the lock beside its seat",
-		guarantees.BesideLeader[pgx.Tx], guarantees.BesideLeader[*sql.Tx],
-	},
-
 	// Inspection of elections
 	{
 		"Inspect shows who leads an election and who campaigns, and Break ends the leader",
@@ -836,9 +814,7 @@ func onGalera(t *testing.T) line {
 // notOnGalera are the guarantees that do not hold on Galera, or not as their tests show them, by
 // the reason.
 var notOnGalera = map[string][]string{
-	"what shares, a semaphore, and a lock beside the rows are refused": {
-		"a nested call has the locks beside its rows",
-		"Beside excludes those who hold the old lock, and gives it back on every way out",
+	"what shares, and a semaphore are refused": {
 		"Exec in the work of a Do is part of its transaction",
 		"an Exec that fails in the work of a Do undoes its own work and no other",
 		"Exec commits its statements together, and tells what each has affected",
@@ -861,7 +837,6 @@ var notOnGalera = map[string][]string{
 		"readers hold a lock together, a writer has it alone",
 		"a nested Do that fails undoes its own work and no other, also behind one that missed",
 		"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
-		"a leader has the lock beside its seat",
 	},
 	"there is no order among waiters on different nodes": {
 		"any order may leave a batch that waits for its lock, and the others keep their place",

@@ -16,11 +16,10 @@ type (
 	place = queue.Place[lineName]
 )
 
-// lineName names a set of rows, and of locks beside them. Two sets have different names.
+// lineName names a set of rows. Two sets have different names.
 type lineName struct {
 	table, column string
 	values        list
-	beside        string
 }
 
 // list is a list of values that is quickly compared with another, however long they are.
@@ -90,7 +89,6 @@ func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, r
 		return l.begin(ctx, wait, of, request, nil)
 	}
 	name := lineOf(request.Table, request.Column, request.Values...)
-	name.beside = besideLine(request.Beside)
 	if request.Try {
 		place, ok, err := l.lines().Try(name)
 		if err == nil && !ok {

@@ -36,6 +36,7 @@ type session[Tx any] struct {
 	inner  dialects.Session[Tx]
 	ctx    context.Context // of the Do that began it; nil: a Lock did
 	place  *place
+	last   []dialects.Query // run with COMMIT
 
 	life      *lifecycle.Life
 	turns     *lifecycle.Turns
@@ -92,6 +93,9 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
 	request, err := m.request(ctx, try, connected)
 	request.Work, request.Lease = work, m.locker.config.lease
+	if m.attached != nil && !connected {
+		request.Look = &m.attached.look
+	}
 	if err != nil || !m.locker.config.fencing || request.Fence != "" {
 		return request, err
 	}
@@ -263,7 +267,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	}
 	defer s.unregister()
 	if commit {
-		return final(s.inner.Commit(ctx, by))
+		return final(s.inner.Commit(ctx, by, s.last...))
 	}
 	if err := s.inner.Rollback(ctx, by); err != nil {
 		return s.unconfirmed(ctx, loss, err)

@@ -1,7 +1,6 @@
 package txlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,7 @@ func (m *Mutex[Tx]) ready() error {
 	if err := m.locker.ready(); err != nil {
 		return err
 	}
-	return cmp.Or(m.err, m.locker.suits(m.beside))
+	return m.err
 }
 
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
@@ -148,7 +147,7 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return wrap(verb+" "+m.target.String()+besides(m.beside), err)
+	return wrap(verb+" "+m.target.String(), err)
 }
 
 // asLost is reason as the loss of a session.

@@ -71,6 +71,12 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
+	// Run runs a statement of a kind outside any lock, on a connection of the pool, and commits it. It
+	// returns the first column of its rows. A table that is missing is ErrNotInstalled.
+	Run(ctx context.Context, q Query) (lines []string, err error)
+	// RunTx is Run in a transaction that the caller began and will end. After an error that is usable
+	// as LockTx says.
+	RunTx(ctx context.Context, tx Tx, q Query) (lines []string, err error)
 	// Find looks up the lock table that table names. One that is missing, empty or cut short, or
 	// has another shape, is ErrNotInstalled.
 	Find(ctx context.Context, table string) (LockTable, error)
@@ -151,17 +157,21 @@ type Session[Tx any] interface {
 	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
+	// Run is that of the driver, in the work of the session, and in the transaction that took the locks
+	// alone. After an error the transaction may be of no use.
+	Run(ctx context.Context, q Query) (lines []string, err error)
 	// Record does in work what Request.Marker or Request.Claim says, whose key is locked. A marker
 	// is written in the transaction that took the locks alone. It returns the state of the claim
 	// after the change. After an error the transaction may be of no use, unless it is ErrDone or
 	// ErrClaimEnded.
 	Record(ctx context.Context, request Request) (ClaimState, error)
 
-	// Commit commits the work if, and only if, the transaction is the one that took the locks. With
+	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
+	// runs between that proof and the COMMIT. With
 	// the work it commits the marker that Begin has looked for: that is ErrDone if the work has
 	// written it. It ends the session in any case. When it is not confirmed by that time, the
 	// connection is closed. Of ctx it uses the values alone.
-	Commit(ctx context.Context, by time.Time) error
+	Commit(ctx context.Context, by time.Time, last ...Query) error
 
 	// Rollback undoes the work, releases the locks and ends the session in any case. When that is
 	// not confirmed by that time, the connection is closed, and the server then releases. Of ctx it
@@ -198,6 +208,7 @@ type LockTable struct {
 	// search_path or its default database is.
 	Name  string
 	Slots int // that it was seeded with
+	Kinds Kinds
 }
 
 // Request names rows to lock.
@@ -225,12 +236,6 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Beside are locks that the session takes first, in this order, and keeps as long as the rows:
-	// shared ones where SharesBeside says so. After an error it has none that it did not have
-	// before.
-	Beside       []Legacy
-	SharesBeside bool
-
 	// Permit asks for one permit of a semaphore, which is the one of Values. Not to get one is
 	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
 	Permit *Permit
@@ -251,6 +256,8 @@ type Request struct {
 	// rows are locked. Values may be empty there: then all that is to be locked is held.
 	Exec *Exec
 
+	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
+	Look *Query
 	// Marker is looked for, or written, once the rows are locked. Begin and LockTx read it. The
 	// result may be ErrDone.
 	Marker *Marker
@@ -265,6 +272,7 @@ type Grant struct {
 	Token  int64 // what Request.Fence asks for, otherwise 0
 	Permit int   // which one of Request.Permit.Rows was taken, by its position
 	Claim  ClaimState
+	Answer []string // to Request.Look: the first column of its rows
 
 	// Affected is how many rows each statement of Request.Exec has affected, of those that have
 	// run. What is behind them has not; Join runs all or none.

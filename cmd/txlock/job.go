@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
 	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 )
@@ -26,7 +24,6 @@ type job struct {
 	path     string
 	wait     time.Duration
 	try      bool
-	old      []string // locks beside the keys, as they were typed
 	claim    bool
 	span     time.Duration // of the claim
 	by       string        // who takes it
@@ -76,10 +73,8 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	switch {
 	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
 		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
-	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced || j.old != nil):
-		return usage("--claim takes one KEY, and no --permits, --lease, --beside or --no-token")
-	case j.permits > 0 && j.old != nil:
-		return usage("--permits and --beside exclude each other")
+	case j.claim && (len(j.keys) > 1 || j.permits > 0 || j.lease > 0 || j.unfenced):
+		return usage("--claim takes one KEY, and no --permits, --lease or --no-token")
 	case j.claim && (j.span < 3*time.Second || j.span < 3*j.grace):
 		return usage("--for %v: it must be at least 3s, and three times --grace, which is %v, so that COMMAND has "+
 			"ended before the claim has", j.span, j.grace)
@@ -104,13 +99,6 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 	if least := leastLease(j.server.System); j.lease != 0 && (j.lease < least || j.lease > mostLease) {
 		return usage("--lease %v: it must be from %v to %v", j.lease, least, mostLease)
 	}
-	for _, text := range j.old {
-		lock, err := legacyOf(j.server.System, text)
-		if err != nil {
-			return usage("--beside %s: %v", text, err)
-		}
-		j.beside = append(j.beside, lock)
-	}
 	path, code, err := child.Find(j.command[0])
 	j.path = path
 	if err != nil {
@@ -131,28 +119,6 @@ func leastLease(system dsn.System) time.Duration {
 		return (*postgres.Driver)(nil).MinLease()
 	}
 	return (*mysql.Driver)(nil).MinLease()
-}
-
-// legacyOf is the lock that the text names on a system.
-func legacyOf(system dsn.System, text string) (dialects.Legacy, error) {
-	if system != dsn.Postgres {
-		lock := mysql.Named(text)
-		return lock, lock.Err
-	}
-	first, second, pair := strings.Cut(text, ",")
-	if !pair {
-		key, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return dialects.Legacy{}, errors.New("it must be a number of pg_advisory_lock, or two: 1,2")
-		}
-		return postgres.Advisory(key), nil
-	}
-	a, failed := strconv.ParseInt(first, 10, 32)
-	b, err := strconv.ParseInt(second, 10, 32)
-	if failed != nil || err != nil {
-		return dialects.Legacy{}, errors.New("each of two numbers must be from -2147483648 to 2147483647: 1,2")
-	}
-	return postgres.AdvisoryPair(int32(a), int32(b)), nil
 }
 
 func (j *job) settings() (settings []txlock.Option) {

@@ -46,11 +46,6 @@ lost, or cannot be extended until a third of --for is left, COMMAND is ended as
 when a lock is lost. A machine that dies leaves it until --for is over. A KEY as
 a claim is not the lock of that KEY.
 
-With --beside, txlock also holds a lock of the server's own, as programs did
-before: of pg_advisory_lock, by its number or its two numbers (4711, or 1,2), or
-of GET_LOCK on MySQL and MariaDB, by its name. It is for the time in which some
-programs hold that one and others the KEY. Give it again for a further lock.
-
 That is also how to run a COMMAND of which one must run at a time, with others
 standing by: start it so on each machine. The one that holds the lock leads,
 TXLOCK_TOKEN is its term, and the next takes over when it ends or dies.
@@ -93,8 +88,6 @@ func newRun(o *options) *cobra.Command {
 	}
 	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
-	c.Flags().StringArrayVar(&j.old, "beside", nil,
-		"also hold the advisory `LOCK` of PostgreSQL, or the name of GET_LOCK")
 	c.Flags().BoolVar(&j.claim, "claim", false, "take the claim KEY, which needs no connection, and extend it")
 	c.Flags().DurationVar(&j.span, "for", 0, "with --claim: how long it lasts without an answer of the database")
 	c.Flags().StringVar(&j.by, "as", "", "with --claim: who takes it: any `NAME` (default: this process)")

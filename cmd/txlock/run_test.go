@@ -151,37 +151,6 @@ func sharesSlot(key string) string {
 	}
 }
 
-func TestBeside(t *testing.T) { each(t, besideOld) }
-
-// While the command runs, programs that hold the old lock wait, and the reverse.
-func besideOld(t *testing.T, e *engine) {
-	f := installed(t, e)
-	old, try, give := "pool", "SELECT GET_LOCK('pool', 0)", "SELECT RELEASE_LOCK('pool')"
-	db, err := sql.Open("mysql", e.DSN)
-	if e.postgres {
-		old, try, give = "-3,11", "SELECT pg_try_advisory_lock(-3, 11)::int", "SELECT pg_advisory_unlock(-3, 11)::int"
-		db, err = sql.Open("pgx", f.url)
-	}
-	require.NoError(t, err)
-	defer db.Close()
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	defer conn.Close()
-	ask := func(query string) (granted bool) {
-		t.Helper()
-		require.NoError(t, conn.QueryRowContext(t.Context(), query).Scan(&granted))
-		return granted
-	}
-	p := f.play(t, "patient", "k", "--beside", old)
-	require.False(t, ask(try), "both have it")
-	p.send(t, "0")
-	require.Zero(t, p.wait(t))
-	require.True(t, ask(try), "it was not given back")
-	require.Equal(t, 75, f.run(t, "run", "--try", "--beside", old, "k", "--", "echo", "never").code)
-	require.True(t, ask(give))
-	require.Equal(t, "mine", f.run(t, "run", "--try", "--beside", old, "k", "--", "echo", "mine").stdout)
-}
-
 func TestSlowToTell(t *testing.T) { each(t, slowToTell) }
 
 // If the server is slow to name the holder, a waiter is still told at once that it waits.

@@ -40,7 +40,6 @@ type locker interface {
 type wanted struct {
 	keys    []string
 	permits int // of the semaphore that the only key names; 0: it names a lock
-	beside  []dialects.Legacy
 }
 
 // lockerOf is the Locker of a database whose transactions are Tx.
@@ -59,9 +58,6 @@ func (l lockerOf[Tx]) lock(ctx context.Context, wanted wanted, within time.Durat
 	m := l.Mutex(wanted.keys...)
 	if wanted.permits > 0 {
 		m = l.Semaphore(wanted.keys[0], wanted.permits)
-	}
-	if wanted.beside != nil {
-		m = m.Beside(wanted.beside...)
 	}
 	if try {
 		return m.TryLock(ctx)

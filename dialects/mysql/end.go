@@ -13,7 +13,7 @@ import (
 )
 
 // Commit implements dialects.Session.
-func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
+func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Query) (err error) {
 	defer s.close()
 	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut, s.destroy)
 	defer done(&err)
@@ -22,18 +22,12 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 		_ = s.rollback(ctx)
 		return err
 	}
-	err = s.commit(ctx)
+	err = s.commit(ctx, last)
 	switch {
 	case s.written != "" && server.Number(err) == server.SeveralRows:
 		err = dialects.ErrDone
 	case err == nil:
-		if s.giveNamesBack(ctx) != nil {
-			s.destroy()
-		}
 		return nil
-	case len(s.names) > 0 && s.conn.Several && server.Interrupted(err):
-		err = fmt.Errorf("%w: a KILL QUERY has hit COMMIT, or the release of a lock beside it, and whether COMMIT "+
-			"took place is unknown: %w", dialects.ErrLost, err)
 	case server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
 		err = server.Lost(err)
 	case server.Number(err) == 0 && errors.Is(err, client.ErrUnsent):
@@ -45,11 +39,19 @@ func (s *session) Commit(ctx context.Context, by time.Time) (err error) {
 	return errors.Join(err, s.rollback(ctx))
 }
 
-func (s *session) commit(ctx context.Context) error {
-	if s.conn.Owned != nil {
-		return s.end(ctx, client.Release, s.written, "COMMIT")
+func (s *session) commit(ctx context.Context, last []dialects.Query) error {
+	script := []string{client.Release, s.written}
+	for _, q := range last {
+		further, err := statementsOf(q)
+		if err != nil {
+			return err
+		}
+		script = append(script, further...)
 	}
-	return s.end(ctx, client.Release, s.written, "SET "+commits+s.restoredSQL())
+	if s.conn.Owned != nil {
+		return s.end(ctx, append(script, "COMMIT")...)
+	}
+	return s.end(ctx, append(script, "SET "+commits+s.restoredSQL())...)
 }
 
 // Rollback implements dialects.Session.
@@ -105,9 +107,6 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		err = s.exec(ctx, "ROLLBACK")
 		s.destroy()
 	}
-	if err == nil && !gone {
-		err = s.giveNamesBack(ctx)
-	}
 	if err != nil || s.readOnly {
 		s.destroy()
 	}
@@ -115,22 +114,14 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// end sends what ends the transaction, and gives a connection of the caller's its settings back,
-// with the release of the session's names behind it where they travel together.
+// end sends what ends the transaction, and gives a connection of the caller's its settings back.
 func (s *session) end(ctx context.Context, statements ...string) error {
 	if s.conn.Owned == nil && !s.changed {
 		return nil
 	}
-	travels := s.conn.Several && !s.apart
-	if travels {
-		statements = append(statements, releaseSQL(s.names))
-	}
 	err := s.exec(ctx, statements...)
 	if err == nil {
 		s.changed = false
-		if travels {
-			s.names = nil
-		}
 	}
 	return err
 }

@@ -33,8 +33,6 @@ func keepsOnGalera(request dialects.Request) error {
 		what = "a semaphore"
 	case request.Shared:
 		what = "a shared lock"
-	case len(request.Beside) > 0:
-		what = "a name of GET_LOCK beside a key"
 	default:
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,13 +88,24 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, err
 	}
-	script = slices.Concat(front, namesSQL(request, limit, comment), script)
+	if looks := request.Look != nil && at.flight == nil && !d.pool.Galera(); looks {
+		look, err := statementsOf(*request.Look)
+		if err != nil {
+			return got, err
+		}
+		script = append(script, look...)
+		send = func(ctx context.Context, script ...string) (locked []string, err error) {
+			locked, got.Answer, err = at.AskBoth(ctx, script...)
+			return locked, err
+		}
+	}
+	script = append(front, script...)
 	var locked []string
 	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
 		locked, err = send(ctx, script...)
 		return err
 	})
-	if ours && ctx.Err() == nil && isLimit(err, request) {
+	if ours && ctx.Err() == nil && isLimit(err) {
 		return got, errPatience
 	}
 	if err != nil {
@@ -104,7 +114,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 				return got, err
 			}
 		}
-		return got, server.Classify(refusedName(request, err), request)
+		return got, server.Classify(err, request)
 	}
 	var record []string
 	if at.travels(request) && len(locked) > 0 {
@@ -129,7 +139,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 			return got, server.Classify(err, request)
 		}
 	}
+	if request.Look != nil && d.pool.Galera() {
+		got.Answer, err = run(ctx, at.Link, *request.Look)
+	}
 	switch {
+	case err != nil:
 	case at.travels(request) && request.Claim != nil:
 		got.Claim, err = claims.Changed(record, *request.Claim)
 	case at.travels(request):
@@ -170,23 +184,17 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	case errors.Is(err, errOvertaken):
 		breather()
 		return true
-	case isLimit(err, request):
+	case isLimit(err):
 		d.limited.Store(true)
 		return true
 	}
 	return server.Number(err) == server.LockWaitTimeout
 }
 
-// isLimit tells whether a limit of statements has ended the wait of request. In the wait for a name
-// that is no other error than that of a name which another session has: see namesSQL.
-func isLimit(err error, request dialects.Request) bool {
-	switch server.Number(err) {
-	case server.StatementTimeout, server.QueryTimeout:
-		return true
-	case server.OutOfRange:
-		return len(request.Beside) > 0
-	}
-	return false
+// isLimit tells whether a limit of statements has ended a wait.
+func isLimit(err error) bool {
+	number := server.Number(err)
+	return number == server.StatementTimeout || number == server.QueryTimeout
 }
 
 // sending sends a script, and returns what lockSQL does.
@@ -201,7 +209,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	switch {
 	case at.travels(request):
 		into = cmp.Or(value, "1")
-	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "":
+	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil:
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait

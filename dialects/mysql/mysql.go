@@ -108,9 +108,6 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.
 	dialects.Grant, error,
 ) {
 	var got dialects.Grant
-	if err := takesNames(request, owner); err != nil {
-		return nil, got, err
-	}
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, got, err
@@ -168,9 +165,6 @@ func ended(ctx context.Context) bool {
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if tx == nil {
 		return errors.New("nil transaction")
-	}
-	if err := takesNames(request, foreign); err != nil {
-		return err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := d.pool.Identify(clean, tx)

@@ -35,10 +35,8 @@ type session struct {
 	lease      time.Duration
 	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
-	nested     string            // the savepoint that the last Join has set for the Nest behind it; empty: none
-	names      []dialects.Legacy // that it has, or may have
-	beat       string            // see provesItself
-	apart      bool              // their release may be refused: see nameLocks
+	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
+	beat       string // see provesItself
 }
 
 // start is begin. When the client library panics, as an argument of the caller's may have it do,
@@ -69,7 +67,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	s.scripted = at.travels(request)
 	at.beat = &s.beat
 	at.flight = s.flightOf(request, "")
-	s.nameLocks(request) // an end of the session gives them back
 	got, err = s.driver.lock(ctx, at, request, front)
 	if s.conn.Owned != nil && err == nil {
 		s.conn.Owned.Lease = request.Lease
@@ -195,9 +192,6 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (got diale
 }
 
 func (s *session) join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	if err := takesNames(request, guest); err != nil {
-		return got, err
-	}
 	at := s.place(guest)
 	at.patience = patienceOf(s.lease)
 	var front []string
@@ -211,12 +205,6 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	if locks {
 		err = s.currentReads()
 	}
-	undo := s.nameLocks(request)
-	defer func() { // not before another try: it may have rows by then, for which others wait with the name
-		if err != nil {
-			undo(ctx)
-		}
-	}()
 	for numbered := 0; ; {
 		if err != nil || !locks && at.flight == nil {
 			return got, err

@@ -14,7 +14,7 @@ import (
 )
 
 // Commit implements dialects.Session.
-func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
+func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects.Query) (err error) {
 	defer s.conn.GiveBack()
 	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
 	defer done(&err)
@@ -32,7 +32,11 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time) (err error) {
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	err = s.conn.Commit(ctx, s.mark, s.written...)
+	behind := s.written
+	for _, q := range last {
+		behind = append(behind, scriptOf(q)...)
+	}
+	err = s.conn.Commit(ctx, s.mark, behind...)
 	switch {
 	case err == nil:
 		return nil

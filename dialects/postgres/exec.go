@@ -334,7 +334,7 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 
 func (s *session[Tx]) execTogether(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	f := flight{statements: list}
-	columns, err := s.Run(ctx, f.behind(nil, s.mark))
+	columns, err := s.Line.Run(ctx, f.behind(nil, s.mark))
 	if err != nil && server.State(err) == "" && len(columns) == 0 && s.conn.Status() != client.Closed {
 		if !errors.As(err, new(sqltext.RefusedError)) { // pgx refuses its text
 			return nil, &dialects.StatementError{Number: 1, Err: err}

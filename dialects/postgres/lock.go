@@ -79,6 +79,9 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 	if err == nil && request.Fence != "" {
 		got.Token, err = tokenOf(columns[p.token])
 	}
+	if err == nil && p.look >= 0 {
+		got.Answer = columns[p.look]
+	}
 	if err == nil && p.claim >= 0 && on.as == owner {
 		got.Claim, err = claims.Changed(columns[p.claim], *request.Claim)
 	}

@@ -179,18 +179,8 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	in, err := d.pool.In(ctx, tx, request)
+	q, err := d.in(ctx, tx, request.Permit != nil)
 	if err != nil {
-		return err
-	}
-	q := querier{in, d.waits}
-	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	err = d.identity.Ask(clean, in)
-	cancel()
-	switch {
-	case server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine):
-		return dialects.Lost(err)
-	case err != nil:
 		return err
 	}
 	for {
@@ -198,6 +188,20 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 			return err
 		}
 	}
+}
+
+// in is the way to a transaction of the caller's, whose server is known to exclude.
+func (d *driver[Tx]) in(ctx context.Context, tx Tx, answers bool) (q querier, err error) {
+	line, err := d.pool.In(ctx, tx, answers)
+	if err != nil {
+		return q, err
+	}
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+	defer cancel()
+	if err = d.identity.Ask(clean, line); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
+		err = dialects.Lost(err)
+	}
+	return querier{line, d.waits}, err
 }
 
 // IsDeadlock implements dialects.Driver.

@@ -128,7 +128,7 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 
 // shown is the label that the session shows, as it is to be in the next transaction.
 func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
-	columns, err := s.Run(ctx, sqltext.Script{
+	columns, err := s.Line.Run(ctx, sqltext.Script{
 		sqltext.Silent(renewSavepoint),
 		{SQL: "select concat(extract(epoch from now()), ' ', " + nameSQL + ")"},
 		sqltext.Silent("release " + renewSavepoint),
@@ -144,8 +144,8 @@ func (s *session[Tx]) shown(ctx context.Context) (text string, err error) {
 // renewScript is one simple query, so that a pooler in transaction mode, which sees no end of a
 // transaction in between, leaves the server's session to this connection.
 func (s *session[Tx]) renewScript(shown string) string {
-	return strings.Join(slices.Concat([]string{renewSavepoint}, s.legacySQL(sqltext.Keeping),
-		s.turnstilesSQL(sqltext.Keeping), []string{renewChain}, s.relockSQL(shown), s.unkeepSQL()), "; ")
+	return strings.Join(slices.Concat([]string{renewSavepoint}, s.turnstilesSQL(sqltext.Keeping),
+		[]string{renewChain}, s.relockSQL(shown), s.unkeepSQL()), "; ")
 }
 
 // renewChain begins the next transaction in the act of ending the last, so there is no moment
@@ -175,7 +175,7 @@ func (s *session[Tx]) relockSQL(shown string) []string {
 	set := "select " + sqltext.Set("application_name", sqltext.Escaped(shown))
 	set += ", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)),
 		sqltext.Literal(sqltext.Milliseconds(client.ClientCheck)))
-	calls := slices.Concat([]string{set}, s.legacySQL(sqltext.Trying), s.turnstilesSQL(sqltext.Trying))
+	calls := append([]string{set}, s.turnstilesSQL(sqltext.Trying)...)
 	for _, request := range s.renewal.locked {
 		if !locksRows(request) {
 			continue
@@ -196,14 +196,12 @@ func (s *session[Tx]) relockSQL(shown string) []string {
 
 // unkeepSQL gives up what the session keeps for itself, and releases the savepoint.
 func (s *session[Tx]) unkeepSQL() []string {
-	const function = sqltext.Unkeeping
-	return slices.Concat(s.legacySQL(function), s.turnstilesSQL(function), []string{"release " + renewSavepoint})
+	return append(s.turnstilesSQL(sqltext.Unkeeping), "release "+renewSavepoint)
 }
 
 // keptSQL fails by a division by zero unless the session keeps all turnstiles for itself. The
 // transaction must have none.
-func (s *session[Tx]) keptSQL() []string {
-	calls := s.legacyKeptSQL()
+func (s *session[Tx]) keptSQL() (calls []string) {
 	for _, request := range s.renewal.locked {
 		numbers := turnstilesOf(request)
 		calls = append(calls, "select 1 / (count(distinct objid) = "+strconv.Itoa(len(numbers))+")::int from pg_locks "+

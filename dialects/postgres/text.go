@@ -40,10 +40,11 @@ type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
 	marker, claim           int // the look for it, the end of claimScript; of an owner
+	look                    int
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1, look: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -103,7 +104,6 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	if err != nil {
 		return err
 	}
-	p.add(legacyStatement(request, on.as))
 	p.turnstiles = p.add(turnstileStatement(request, on.as))
 	p.rows = p.add(rowStatement(request, rows, on))
 	if on.as == guest && request.Try {
@@ -124,6 +124,10 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 			token = fence.tokenOrFail(request.Try)
 		}
 		p.token = p.add(token)
+	}
+	if request.Look != nil {
+		p.Script = append(p.Script, scriptOf(*request.Look)...)
+		p.look = len(p.Script) - 1
 	}
 	if request.Marker != nil {
 		of := markStatement
@@ -160,9 +164,9 @@ func (t terms) isShort(request dialects.Request) bool {
 }
 
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
-// other row. Who waits for a lock beside the row must show its label before that.
+// other row.
 func isShort(request dialects.Request) bool {
-	return len(request.Values) == 1 && !request.Try && request.Permit == nil && len(request.Beside) == 0
+	return len(request.Values) == 1 && !request.Try && request.Permit == nil
 }
 
 // shortScript passes the turnstile of the only row and locks that row, a slot in the same
@@ -252,9 +256,6 @@ func turnstileStatement(request dialects.Request, as role) sqltext.Statement {
 	pass := "count(" + sqltext.Pass(request, sqltext.Passing, "t") + ")" // in the order of the list
 	if request.Try {
 		all := "bool_and(" + sqltext.Pass(request, sqltext.Trying, "t") + ")"
-		if len(request.Beside) > 0 { // which it may have missed
-			all = "coalesce(" + all + " filter (where current_setting('" + passedSetting + "') = 'true'), false)"
-		}
 		pass = "set_config('" + passedSetting + "', " + all + "::text, true)"
 	}
 	return sqltext.With("select "+pass+", "+note+" from unnest($1::"+numberType(request)+"[]) t"+where+

@@ -44,8 +44,8 @@ var ours = rand.Text()
 func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + " " + ours + "')::int" }
 
 // verdictSQL counts the rows that were locked. A try of one row that has not passed its turnstile
-// has taken nothing, where no lock is beside the row. It is no error, which the server would log,
-// where the turnstile's answer is read, and no savepoint for a nested Do comes behind.
+// has taken nothing. It is no error, which the server would log, where the turnstile's answer is
+// read, and no savepoint for a nested Do comes behind.
 func verdictSQL(request dialects.Request, on terms) string {
 	var cases string
 	if on.as == foreign {
@@ -53,7 +53,7 @@ func verdictSQL(request dialects.Request, on terms) string {
 	}
 	if request.Try {
 		verdict := failSQL(missed)
-		if !on.blind && on.nest == "" && len(request.Values) == 1 && len(request.Beside) == 0 {
+		if !on.blind && on.nest == "" && len(request.Values) == 1 {
 			verdict = "0"
 		}
 		cases += "when current_setting('" + passedSetting + "', true) is distinct from 'true' then " + verdict + " "

@@ -33,7 +33,7 @@ func openHandmade(p plan, db *sql.DB) (subject, error) {
 	case lockLookFirst:
 		return &lookFirst{db: db, keys: p.Keys}, nil
 	}
-	return nil, fmt.Errorf("no lock %q: there are %s, %s, %s and %s, and the fleets", p.Lock, lockTxlock, lockLeaseRow,
+	return nil, fmt.Errorf("no lock %q: there are %s, %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow,
 		lockSwallowed, lockLookFirst)
 }
 

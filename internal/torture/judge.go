@@ -71,9 +71,6 @@ func (t *trial) check(e *epoch) []violation {
 			}
 			violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
 		}
-		if fleets[t.Lock] != nil { // who waits for the old lock is in another queue
-			continue
-		}
 		most, found := e.checkQueue(key, holds[key])
 		if t.Pair != pairGalera { // where nobody keeps an order among nodes
 			violations = append(violations, found...)
@@ -85,11 +82,8 @@ func (t *trial) check(e *epoch) []violation {
 
 // free checks that all keys can be locked while nobody holds them, and that nobody leads.
 func (t *trial) free(ctx context.Context) error {
-	if !isTxlock(t.Lock) {
+	if t.Lock != lockTxlock {
 		return nil
-	}
-	if err := t.oldFree(ctx); err != nil {
-		return err
 	}
 	locks, err := t.data.locker(ctx, t.lease)
 	if err != nil {

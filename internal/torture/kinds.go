@@ -32,7 +32,7 @@ func (l *library[Tx]) mutex(o *operation) *txlock.Mutex[Tx] {
 			names = append(names, "torture:filler:"+strconv.Itoa(filler))
 		}
 	}
-	m := beside(l.plan, l.locks.Mutex(names...), o.Keys...)
+	m := l.locks.Mutex(names...)
 	if o.Verb.shares() {
 		m = m.Shared()
 	}
@@ -217,7 +217,7 @@ func beginsSQL(db *sql.DB) func(context.Context, *rand.Rand) (transaction[*sql.T
 
 // lookAtMarkers reads which works are marked, and sweeps all markers away, for the next epoch.
 func (t *trial) lookAtMarkers(ctx context.Context, e *epoch) error {
-	if !isTxlock(t.Lock) {
+	if t.Lock != lockTxlock {
 		return nil
 	}
 	locks, err := t.data.locker(ctx, t.lease)

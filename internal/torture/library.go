@@ -39,9 +39,7 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 	}
 	store.SetMaxIdleConns(2 * p.Goroutines)
 	switch {
-	case p.part() == holdsOld:
-		return &oldLock{p, store}, nil
-	case !isTxlock(p.Lock):
+	case p.Lock != lockTxlock:
 		return openHandmade(p, store)
 	case isPostgres(p.Kind):
 		driver, err := persist(func() (*postgres.Driver, error) {
@@ -102,9 +100,6 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 }
 
 func (l *library[Tx]) verbs() []verb {
-	if fleets[l.plan.Lock] != nil {
-		return fleetVerbs
-	}
 	if l.plan.Galera {
 		return []verb{
 			verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock, verbExec,
@@ -210,10 +205,7 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 			return err
 		}
 		if len(o.Keys) == 2 {
-			inner := beside(l.plan, l.locks.Mutex(keyName(o.Keys[1])), o.Keys[1])
-			err = inner.Do(ctx, func(ctx context.Context,
-				tx Tx,
-			) error {
+			err = l.locks.Mutex(keyName(o.Keys[1])).Do(ctx, func(ctx context.Context, tx Tx) error {
 				return l.increment(ctx, tx, o, o.Keys[1], random)
 			})
 		}

@@ -157,9 +157,6 @@ func (t *trial) faultKinds() []faultKind {
 		return nil // deadlocks and races come by themselves
 	}
 	kinds := faultKinds
-	if fleets[t.Lock] != nil {
-		kinds = fleetKinds
-	}
 	switch {
 	case isCluster(t.Pair):
 		return switchKinds

@@ -99,30 +99,6 @@ func TestTxlockKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// A fleet that comes from the server's own locks: whoever holds both is excluded by either kind. In
-// the usual tier each engine has one fleet, and the full tier has a minute of each.
-func TestFleetsChangeToTxlock(t *testing.T) {
-	mixed := []string{lockOldDual, lockDual, lockDualNew}
-	for i, kind := range servers.Newest() {
-		for j, fleet := range mixed {
-			if i%len(mixed) != j && !tier.Full() {
-				continue
-			}
-			t.Run(kind.String()+" "+fleet, func(t *testing.T) {
-				result := tortured(t, kind, fleet, tier.Pick(3*time.Second, 5*time.Second, time.Minute))
-				require.Empty(t, result.Violations)
-			})
-		}
-	}
-}
-
-// Else the test above proves nothing.
-func TestOldAndNewDoNotExclude(t *testing.T) {
-	for _, kind := range tier.Pick(servers.Newest()[:1], servers.Newest()[:1], servers.Newest()) {
-		t.Run(kind.String(), func(t *testing.T) { foundOut(t, kind, lockOldNew) })
-	}
-}
-
 // The flaws of handmade locks must be found. Otherwise the test above proves nothing.
 func TestLeaseRowLosesUpdates(t *testing.T) { foundOut(t, servers.Postgres(), lockLeaseRow) }
 

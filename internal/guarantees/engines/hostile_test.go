@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -149,7 +148,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 	}
 	mutexes := []*txlock.Mutex[Tx]{
 		locks.Mutex("a"), locks.Mutex("a", "b", "c"), locks.Rows("mine", "id", 1), locks.Rows("mine", "id", 1, 2),
-		locks.Semaphore("s", 1), locks.Mutex("d").Beside(postgres.Advisory(7)),
+		locks.Semaphore("s", 1),
 	}
 	nothing := func(context.Context, Tx) error { return nil }
 	read := txlock.Statement{SQL: "/* mine */ SELECT n FROM mine WHERE id = 1", Into: []any{new(int)}}

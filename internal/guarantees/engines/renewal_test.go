@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"hash/crc32"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
@@ -69,9 +67,7 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	many := []string{f.Key("r1"), f.Key("r2")}
 	lock, err := f.Locks.Mutex(many...).Lock(background)
 	require.NoError(t, err)
-	number := int32(crc32.ChecksumIEEE([]byte(f.Label)))
-	old := []dialects.Legacy{postgres.Advisory(int64(number)), postgres.AdvisoryPair(-1, number)}
-	nested, err := f.Locks.Mutex(f.Key("r3")).Beside(old...).Lock(lock.Context())
+	nested, err := f.Locks.Mutex(f.Key("r3")).Lock(lock.Context())
 	require.NoError(t, err)
 	permit, err := f.Locks.Semaphore(f.Key("api"), 1).Lock(nested.Context())
 	require.NoError(t, err)
@@ -97,7 +93,6 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		for trying.Err() == nil {
 			for _, m := range []*txlock.Mutex[Tx]{
 				rival.Locks.Mutex(f.Key("r3")), rival.Locks.Semaphore(f.Key("api"), 1),
-				rival.Locks.Mutex(rival.Key("o")).Beside(old[0]), rival.Locks.Mutex(rival.Key("o")).Beside(old[1]),
 			} {
 				if other, err := m.TryLock(background); err == nil {
 					passed.Store(true)
@@ -245,8 +240,7 @@ func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	const lease = 4 * time.Second
 	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(lease), txlock.WithSlots(64))
 	require.NoError(t, f.Locks.Install(background))
-	beside := []dialects.Legacy{postgres.AdvisoryPair(7, -2), postgres.Advisory(-1<<40 - 7)}
-	lock, err := f.Locks.Mutex("a").Beside(beside...).Lock(background)
+	lock, err := f.Locks.Mutex("a").Lock(background)
 	require.NoError(t, err)
 	holds := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "'"
 	number := "SELECT COALESCE(MAX(backend_xid::text::bigint), 0)" + holds
@@ -266,10 +260,6 @@ func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool { return f.Total(t, number) > before })
 	require.NoError(t, context.Cause(lock.Context()))
 	f.Taken(t, "a")
-	for _, old := range beside {
-		_, err := f.Locks.Mutex("b").Beside(old).TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	}
 	require.NoError(t, lock.Unlock(background))
 	f.Free(t, "a")
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+

@@ -3,7 +3,6 @@ package engines
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/wire"
 )
@@ -104,23 +101,12 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 	table := f.MakeTable(t, "id int primary key, n int")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
 	const rounds = 20
-	old, alone := mysql.Named(f.Label), 0
-	if e.Postgres {
-		old = postgres.Advisory(int64(crc32.ChecksumIEEE([]byte(f.Label))))
-	} else if want.lock == 3 { // a pool that takes one statement at a time
-		alone = 2
-	}
 	for name, m := range map[string]*txlock.Mutex[Tx]{
 		"one key":      f.Locks.Mutex(f.Key("a")),
 		"several keys": f.Locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),
 		"rows":         f.Locks.Rows(table, "id", 1, 2),
 		"one row":      f.Locks.Rows(table, "id", 1),
-		"beside":       f.Locks.Mutex(f.Key("a")).Beside(old),
 	} {
-		more := 0
-		if name == "beside" {
-			more = alone
-		}
 		lockUnlock := func() {
 			lock, err := m.Lock(background)
 			require.NoError(t, err)
@@ -154,9 +140,9 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 			}
 			require.Positive(t, counted)
 		}
-		count("Lock and Unlock", want.lock+more, lockUnlock)
-		count("TryLock and Unlock", want.lock+more, tryUnlock)
-		count("Do with one statement", want.do+1+more, do)
+		count("Lock and Unlock", want.lock, lockUnlock)
+		count("TryLock and Unlock", want.lock, tryUnlock)
+		count("Do with one statement", want.do+1, do)
 	}
 	countPing(t, f, proxy)
 	countLeader(t, f, proxy)

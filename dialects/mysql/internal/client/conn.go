@@ -60,15 +60,15 @@ const (
 	// ReadsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
 	// others have not committed.
 	ReadsNow = "IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
-	// readCommitted is for the next transaction.
-	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+	// ReadCommitted is for the next transaction.
+	ReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 )
 
 // ReadNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
 // begins with ReadsNow: where that is 0, an older transaction is committed, as START TRANSACTION
 // would, and the query runs again.
 func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err error) {
-	level := readCommitted
+	level := ReadCommitted
 	switch {
 	case c.Owned != nil: // which has it
 		level = ""

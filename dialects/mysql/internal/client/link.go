@@ -61,6 +61,22 @@ func (l Link) Ask(ctx context.Context, statements ...string) (column []string, e
 	return column, err
 }
 
+// AskBoth returns the first columns of the last two statements, which both have rows.
+func (l Link) AskBoth(ctx context.Context, statements ...string) (first, second []string, err error) {
+	if l.Several {
+		columns, err := server.Columns(ctx, l, Joined(statements...))
+		if len(columns) == 2 {
+			return columns[0], columns[1], err
+		}
+		return nil, nil, err
+	}
+	end := len(statements) - 1
+	if first, err = l.Ask(ctx, statements[:end]...); err == nil {
+		second, err = l.Ask(ctx, statements[end])
+	}
+	return first, second, err
+}
+
 func (l Link) send(statements []string, send func(query string) error) error {
 	if l.Several {
 		return send(Joined(statements...))

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -39,6 +40,9 @@ func (i Installer) Find(ctx context.Context, table string) (found dialects.LockT
 		}
 		if found.Slots, err = edges.Seeded(table); err == nil {
 			found.Name, err = withDatabase(ctx, conn, table)
+		}
+		if err == nil {
+			found.Kinds, err = kinds.Of(found.Name)
 		}
 		return err
 	})

@@ -47,13 +47,11 @@ const (
 	QueryInterrupted    = 1317 // KILL QUERY
 	InTransaction       = 1568 // so that its characteristics cannot be changed
 	OnlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
-	OutOfRange          = 1690 // a result
 	ReadOnlyTransaction = 1792
 	ReadOnlyMode        = 1836
 	ConnectionKilled    = 1927 // MariaDB
 	StatementTimeout    = 1969 // MariaDB, max_statement_time
 	QueryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
-	NameDeadlock        = 3058 // MySQL, of names of GET_LOCK: the transaction goes on
 	OfflineMode         = 3032
 	RefusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
 	SessionKilled       = 3169 // MySQL
@@ -104,26 +102,35 @@ func Grid(ctx context.Context, q Querier, query string) (lines [][]string, err e
 	return lines, rows.Err()
 }
 
-// Column runs statements, and returns the first column of the rows of the first that has rows.
+// Column is Columns of the first statement that has rows.
 func Column(ctx context.Context, q Querier, query string) ([]string, error) {
+	columns, err := Columns(ctx, q, query)
+	if err != nil {
+		return nil, err
+	}
+	return columns[0], nil
+}
+
+// Columns runs statements, and returns the first column of the rows of each that has rows, and of
+// at least one.
+func Columns(ctx context.Context, q Querier, query string) (columns [][]string, err error) {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var values []string
-	for first := true; ; first = false {
+	for {
+		var values []string
 		for rows.Next() {
 			var value sql.RawBytes
 			if err := rows.Scan(&value); err != nil {
 				return nil, err
 			}
-			if first {
-				values = append(values, string(value))
-			}
+			values = append(values, string(value))
 		}
+		columns = append(columns, values)
 		if !rows.NextResultSet() { // reading its result shows the error of a later statement
-			return values, rows.Err()
+			return columns, rows.Err()
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -16,8 +15,8 @@ type Pool[Tx any] interface {
 	Size() int // 0: without a limit
 	// Acquire takes a connection that is alive and outside a transaction.
 	Acquire(ctx context.Context) (Conn[Tx], error)
-	// In is the line to the transaction of a caller's, to lock the rows of request.
-	In(ctx context.Context, tx Tx, request dialects.Request) (Line, error)
+	// In is the line to the transaction of a caller's. Answers says that it must not be blind.
+	In(ctx context.Context, tx Tx, answers bool) (Line, error)
 	// Alone asks the server when the pool has no connection to give. It makes one, as the pool
 	// would make another like known.
 	Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)

@@ -69,7 +69,7 @@ func mayBeDead(size int) int { return max(size, 100) }
 
 var errDead = errors.New("the server has ended one connection of the pool after the other")
 
-func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ dialects.Request) (Line, error) {
+func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 	if tx == nil || tx.Conn() == nil {
 		return Line{}, errors.New("nil transaction")
 	}

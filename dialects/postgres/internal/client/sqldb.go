@@ -121,14 +121,14 @@ type pgxBelow interface{ Conn() *pgx.Conn }
 // the savepoint, a block with all between, and the release are a round trip each.
 //
 // A permit is taken statement by statement: what comes next depends on the answer.
-func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, request dialects.Request) (Line, error) {
+func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error) {
 	if tx == nil {
 		return Line{}, errors.New("nil transaction")
 	}
 	run := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
 		return p.runOne(ctx, tx, s)
 	}
-	if request.Permit != nil {
+	if answers {
 		b := &backend{}
 		interrupt := func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }
 		return Line{send: run, backend: b, Interrupt: interrupt}, nil

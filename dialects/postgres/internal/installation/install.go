@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -30,6 +31,9 @@ func (i Installer) Find(ctx context.Context, table string) (found dialects.LockT
 		if err == nil {
 			found.Name = s.name
 			found.Slots, err = s.Seeded(table)
+		}
+		if err == nil {
+			found.Kinds, err = kinds.Of(found.Name)
 		}
 		return err
 	})

@@ -1,0 +1,125 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+)
+
+// statementsOf are those of a query, with its arguments as literals.
+func statementsOf(q dialects.Query) ([]string, error) {
+	pieces := strings.Split(q.SQL, "?")
+	if len(pieces) != len(q.Args)+1 {
+		return nil, fmt.Errorf("bug: %d arguments for %s", len(q.Args), q.SQL)
+	}
+	var text strings.Builder
+	text.WriteString(pieces[0])
+	for i, arg := range q.Args {
+		switch arg := arg.(type) {
+		case int64:
+			text.WriteString(strconv.FormatInt(arg, 10))
+		case []byte:
+			fmt.Fprintf(&text, "x'%x'", arg)
+		case string:
+			literal, err := sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
+			if err != nil {
+				return nil, err
+			}
+			text.WriteString(literal)
+		default:
+			return nil, fmt.Errorf("bug: an argument of type %T", arg)
+		}
+		text.WriteString(pieces[i+1])
+	}
+	return strings.Split(text.String(), ";\n"), nil
+}
+
+// Run implements dialects.Driver.
+func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	script, err := statementsOf(q)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
+		return nil, err
+	}
+	tag := client.NewTag()
+	for i := range script {
+		script[i] = sqltext.Comment("", tag) + script[i]
+	}
+	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut, func(ctx context.Context) (err error) {
+		lines, err = runAlone(ctx, conn, script, q.Reads)
+		return err
+	})
+	if err != nil {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
+			server.Destroy(conn.Conn) // with whatever was open on it
+		}
+	}
+	return lines, server.Ours(err, q.Table)
+}
+
+// runAlone runs statements in a transaction of their own. What a caller's pool has left open is
+// committed, as START TRANSACTION would.
+func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool) (lines []string, err error) {
+	link := conn.Link()
+	switch {
+	case conn.Owned != nil: // which has no autocommit
+		return link.Ask(ctx, append([]string{client.ReadCommitted}, append(script, "COMMIT")...)...)
+	case reads && !conn.Several:
+		lines, err = conn.ReadNow(ctx, "(SELECT "+client.ReadsNow+") UNION ALL ("+script[0]+")")
+		return lines[min(1, len(lines)):], err
+	}
+	script = slices.Concat([]string{"COMMIT", client.ReadCommitted, "START TRANSACTION"}, script, []string{"COMMIT"})
+	if conn.Several {
+		return link.Ask(ctx, script...)
+	}
+	// The server sees them one by one, and this process may be stopped in between.
+	err = client.Setting(ctx, conn.Conn, func() (err error) {
+		lines, err = link.Ask(ctx, script...)
+		return err
+	}, "wait_timeout", sqltext.Seconds(interrupt.CleanUp))
+	return lines, err
+}
+
+// RunTx implements dialects.Driver.
+func (d *Driver) RunTx(ctx context.Context, tx *sql.Tx, q dialects.Query) ([]string, error) {
+	return run(ctx, client.Link{Querier: tx}, q)
+}
+
+// Run implements dialects.Session. Without autocommit, what it writes behind the end of the
+// transaction is committed by nobody: work may have set it.
+func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
+	return run(ctx, s.conn.Link(), q, "SET autocommit = 0")
+}
+
+func run(ctx context.Context, to client.Link, q dialects.Query, front ...string) ([]string, error) {
+	script, err := statementsOf(q)
+	if err != nil {
+		return nil, err
+	}
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
+	lines, err := to.Ask(clean, append(front, script...)...)
+	if server.Broken(err) {
+		return nil, server.Lost(err)
+	}
+	return lines, server.Ours(err, q.Table)
+}
