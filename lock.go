@@ -47,6 +47,15 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	return lock, nil
 }
 
+// hold is Lock for a client that tells the Tracer itself. Close ends the wait.
+func (m *Mutex[Tx]) hold(ctx context.Context) (*Lock, error) {
+	g, err := m.acquireUntilClose(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token}, nil
+}
+
 // forgotten is what is left of a Lock that nobody has any more. It must not refer to the Lock.
 type forgotten struct {
 	logger *slog.Logger

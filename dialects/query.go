@@ -14,4 +14,21 @@ type Query struct {
 }
 
 // Kinds are the texts of the kinds of locks that are clients of the others, for one lock table.
-type Kinds struct{}
+type Kinds struct {
+	Leaders LeadersSQL
+}
+
+// LeadersSQL is for elections, which have three rows each of a table: see txlock.Election. Clients
+// agree on the hash of a name.
+type LeadersSQL struct {
+	Table string // as Request has it
+	Rows  string // by hash: the numbers of the seat and the office, or nothing
+	Make  string // by hash, name for people, hash: makes the rows, and returns what Rows does
+	// Write writes the record, by term, identity, hash, term, if it has a smaller term. It returns
+	// "resigned" if the former leader had, or nobody has led, and "lost" otherwise.
+	Write  string
+	Resign string // by hash, term: the identity is NULL then
+	// Leader is by hash, hash. It returns "free" if the office is, and "writes" or "reads", what
+	// the server does, with term, microseconds since 1970, and identity in hexadecimal digits.
+	Leader string
+}

@@ -107,13 +107,6 @@ func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	return d
 }
 
-// Appoint implements dialects.Keeper. No wait is looked after meanwhile.
-func (d *driver[Tx]) Appoint(ctx context.Context, election dialects.Rows, identity string, term int64) error {
-	d.waits.Aside.RLock()
-	defer d.waits.Aside.RUnlock()
-	return d.keeper.Appoint(ctx, election, identity, term)
-}
-
 // System implements dialects.Driver.
 func (d *driver[Tx]) System() string { return system }
 

@@ -5,4 +5,7 @@ package kinds
 import "github.com/txlock/txlock/dialects"
 
 // Of are the texts for a lock table.
-func Of(table string) (k dialects.Kinds, err error) { return k, nil }
+func Of(table string) (k dialects.Kinds, err error) {
+	k.Leaders, err = leadersOf(table)
+	return k, err
+}

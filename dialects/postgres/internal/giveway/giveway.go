@@ -117,7 +117,7 @@ func (w *Wait) end() (asked bool) {
 // Waits are those of a driver. One timer looks after all of them, so that a wait that is over soon
 // costs nothing for it.
 type Waits struct {
-	// Aside is shared by the elections that take a connection for a moment, beside that of the
+	// Aside is shared by those that take a connection for a moment, as beside that of a leader's
 	// seat. A look at the waits must have it alone: so a process needs two connections, not three.
 	Aside sync.RWMutex
 
@@ -132,8 +132,8 @@ type Waits struct {
 }
 
 // New asks on a connection of the pool. When the pool has none to give, it may be the waits that
-// have them all: then alone makes a connection as a known one was made. While an election takes
-// another connection it does not ask: the next look comes soon.
+// have them all: then alone makes a connection as a known one was made. While another statement takes
+// one for a moment it does not ask: the next look comes soon.
 func New(with client.With, alone func(context.Context, *pgx.Conn, sqltext.Statement) ([]string, error)) *Waits {
 	ws := &Waits{all: make(map[*Wait]struct{})}
 	ws.look = func(ctx context.Context, known *pgx.Conn) (since time.Duration, some bool, err error) {

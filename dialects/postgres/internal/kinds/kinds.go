@@ -2,7 +2,13 @@
 // branches. Each kind has a file of its own.
 package kinds
 
-import "github.com/txlock/txlock/dialects"
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+)
 
 // Of are the texts for a lock table.
-func Of(table string) (k dialects.Kinds, err error) { return k, nil }
+func Of(table string) (k dialects.Kinds, err error) {
+	beside, err := sqltext.Beside(table)
+	return dialects.Kinds{Leaders: leadersOf(beside)}, err
+}
