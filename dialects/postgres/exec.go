@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -172,7 +171,7 @@ func (f *flight) read(columns [][]string, err error) error {
 	default:
 		return err
 	}
-	if state == server.QueryCanceled { // so that a wait that was asked to give way does
+	if state == server.QueryCanceled { // so that a wait that was interrupted is errAgain
 		return err
 	}
 	return nil
@@ -186,7 +185,7 @@ func (f *flight) result(ctx context.Context, lock error) error {
 	switch {
 	case f.failed == nil:
 		return lock
-	case errors.Is(lock, giveway.Err):
+	case errors.Is(lock, errAgain):
 		f.gaveWay = true
 		return errNoFlight
 	case ended != nil:

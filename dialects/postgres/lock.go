@@ -13,16 +13,33 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // querier runs scripts on one connection.
-type querier struct {
-	client.Line
-	waits *giveway.Waits // of the driver
+type querier struct{ client.Line }
+
+// errAgain occurs when a wait has lasted for maxWait, or its row has moved to another partition. It
+// is to be asked for again, at the end of the queue.
+var errAgain = errors.New("the wait is to begin again")
+
+// A statement that waits has a snapshot as long as it waits. VACUUM keeps what was deleted since,
+// and CREATE INDEX CONCURRENTLY waits for it; if the holder of the lock runs that, they wait in a
+// circle that the server does not see. So a wait ends after maxWait, and begins again. With a short
+// lease it is five of them: where nobody is there to go on with a nested wait, its session is idle,
+// and ends with all that it holds.
+const (
+	maxWait      = time.Minute
+	leasesToWait = 5
+)
+
+func maxWaitOf(request dialects.Request) time.Duration {
+	if request.Lease > 0 {
+		return min(maxWait, leasesToWait*request.Lease)
+	}
+	return maxWait
 }
 
 // await sends the script that locks the rows of request, and waits for them. The server knows ctx's
@@ -49,10 +66,10 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if on.as != owner || on.flight != nil {
 		verdict = verdictOf(err)
 	}
-	gaveWay := asked && state == server.QueryCanceled || limit > 0 && !told && state == server.LockNotAvailable
+	overlong := asked && err != nil || limit > 0 && !told && state == server.LockNotAvailable
 	switch {
-	case (gaveWay || moved) && running.Err() == nil:
-		return got, giveway.Err
+	case (overlong || moved) && running.Err() == nil:
+		return got, errAgain
 	case moved:
 		return got, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case verdict != nil:
@@ -89,26 +106,38 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 }
 
 // limitOf is how long the server lets a wait last; 0: as long as it takes. Told says that it is
-// until the deadline of ctx. Otherwise a nested wait has lasted for long, and goes on.
+// until the deadline of ctx. Otherwise a nested wait has lasted for maxWait, and goes on.
 func limitOf(ctx context.Context, request dialects.Request, as role) (limit time.Duration, told bool) {
 	limit = interrupt.Limit(ctx, request)
-	if patience := giveway.Patience(request); as == guest && !request.Try && (limit == 0 || patience < limit) {
-		return patience, false
+	if longest := maxWaitOf(request); as == guest && !request.Try && (limit == 0 || longest < limit) {
+		return longest, false
 	}
 	return limit, limit > 0
 }
 
-// wait sends a script that may wait, and tells whether it was asked to give way.
+// wait sends a script that may wait. Asked says that maxWait has ended it. A limit of the server's
+// own would cost every lock more than a timer does; a nested wait has one, since its session has
+// more to lose than an interrupt that does not arrive. In a transaction of the caller's it is the
+// caller who bounds the wait.
 func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role,
 	send func(context.Context) ([][]string, error),
 ) (columns [][]string, asked bool, err error) {
-	w := q.waits.Enter(request, q.Line)
-	defer func() { asked = q.waits.Leave(w) }() // also when the client library panics
-	err = q.interrupted(ctx, told, as, func(ctx context.Context) (err error) {
+	bounded := ctx
+	if as == owner && !request.Try {
+		longest := maxWaitOf(request)
+		deadline, limited := ctx.Deadline()
+		if !limited || time.Until(deadline) > longest {
+			var cancel context.CancelFunc
+			bounded, cancel = context.WithTimeout(ctx, longest)
+			defer cancel()
+			told = false
+		}
+	}
+	err = q.interrupted(bounded, told, as, func(ctx context.Context) (err error) {
 		columns, err = send(ctx)
 		return err
 	})
-	return columns, false, err
+	return columns, bounded.Err() != nil && ctx.Err() == nil, err
 }
 
 // interrupted runs a statement, and ends it on the server when ctx ends first.
@@ -184,13 +213,13 @@ func explainDeadlock(failed error) error {
 func (q querier) explainMove(ctx context.Context, failed error) error {
 	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
 	if err == nil && server.IsTrue(columns[0][0]) {
-		return giveway.Err
+		return errAgain
 	}
 	return failed
 }
 
 // tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps
-// the transaction safe from every error. The wait may give way: then it is to be tried again.
+// the transaction safe from every error. The wait may be errAgain.
 func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (
 	got dialects.Grant, err error,
 ) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -222,7 +221,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, on t
 		return q.Run(ctx, p.Script)
 	})
 	if asked && server.State(err) == server.QueryCanceled && ctx.Err() == nil {
-		return got, true, giveway.Err
+		return got, true, errAgain
 	}
 	if err != nil {
 		return got, true, server.Classify(err, request)
@@ -230,7 +229,7 @@ func (q querier) awaitPermit(ctx context.Context, request dialects.Request, on t
 	if reason, ended := strings.CutPrefix(columns[p.rows][0], "none"); ended {
 		overlong := limit > 0 && !told && time.Since(begun) >= limit
 		if (asked || overlong) && ctx.Err() == nil {
-			return got, false, giveway.Err
+			return got, false, errAgain
 		}
 		return got, false, fmt.Errorf("%w: no permit came free in time%s", dialects.ErrNotAcquired, reasonOf(reason))
 	}

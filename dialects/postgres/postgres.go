@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/records"
@@ -89,7 +88,6 @@ type driver[Tx any] struct {
 	inspector
 
 	pool     client.Pool[Tx]
-	waits    *giveway.Waits
 	identity installation.Identity
 }
 
@@ -101,7 +99,6 @@ type (
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.waits = giveway.New(d.with, p.Alone)
 	d.installer = installation.New(d.with)
 	d.keeper, d.inspector = records.New(d.with), inspection.New(d.with)
 	return d
@@ -133,8 +130,8 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 				continue
 			}
 		}
-		// A wait for a permit that gave way may have spoiled its connection. Another one serves.
-		if !errors.Is(err, giveway.Err) {
+		// A wait that ended may have spoiled its connection. Another one serves.
+		if !errors.Is(err, errAgain) {
 			return nil, dialects.Grant{}, err
 		}
 	}
@@ -149,7 +146,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if err != nil {
 		return nil, got, err
 	}
-	s = &session[Tx]{querier: querier{conn.Line(), d.waits}, conn: conn, driver: d, lease: request.Lease}
+	s = &session[Tx]{querier: querier{conn.Line()}, conn: conn, driver: d, lease: request.Lease}
 	if err := d.identity.Ask(ctx, s.Line); err != nil {
 		return s, got, err
 	}
@@ -159,7 +156,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted := false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, giveway.Err) && !s.spoiled && conn.Status() != client.Closed:
+		case errors.Is(err, errAgain) && !s.spoiled && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
@@ -177,7 +174,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, giveway.Err) {
+		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -194,7 +191,7 @@ func (d *driver[Tx]) in(ctx context.Context, tx Tx, answers bool) (q querier, er
 	if err = d.identity.Ask(clean, line); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
 		err = dialects.Lost(err)
 	}
-	return querier{line, d.waits}, err
+	return querier{line}, err
 }
 
 // IsDeadlock implements dialects.Driver.

@@ -116,7 +116,7 @@ func (s *session[Tx]) resume(ctx context.Context, shown string) (renewed bool, e
 	return true, s.conn.Exec(ctx, strings.Join(again, "; "))
 }
 
-// renewSoon renews what can be renewed, for a session that gives way.
+// renewSoon renews what can be renewed, for a session whose wait begins again.
 func (s *session[Tx]) renewSoon(ctx context.Context) error {
 	if !s.renewal.possible() {
 		return nil

@@ -37,14 +37,12 @@ func scriptOf(q dialects.Query) (s sqltext.Script) {
 // lastOf are the rows of the last statement of several.
 func lastOf(columns [][]string) []string { return columns[len(columns)-1] }
 
-// Run implements dialects.Driver. No wait is looked after meanwhile.
+// Run implements dialects.Driver.
 func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	d.waits.Aside.RLock()
-	defer d.waits.Aside.RUnlock()
 	err = d.with(ctx, func(l client.Line) error {
 		script := append(append(sqltext.Script{client.Begin}, scriptOf(q)...), client.Commit)
 		var columns [][]string
-		err := querier{l, d.waits}.interrupted(ctx, false, owner, func(ctx context.Context) (err error) {
+		err := querier{l}.interrupted(ctx, false, owner, func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)
 			return err
 		})

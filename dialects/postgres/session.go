@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/giveway"
 	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -164,7 +163,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 			}
 			on.flight = nil
 			continue
-		case !errors.Is(err, giveway.Err):
+		case !errors.Is(err, errAgain):
 			return got, err
 		}
 		// The transaction as a whole may be what somebody waits for, and no heartbeat comes beside

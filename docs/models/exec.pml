@@ -2,7 +2,7 @@
  * Exec: lock, statements and COMMIT travel together, in a flight. The server takes its steps by
  * itself, each as late as it likes. A connection may break at any point: the caller is told at once,
  * and the server goes on, or notices in the wait. Each caller has one order, which its statements
- * write. A flight that waits, for its lock or in a statement, may be asked to give way: it is rolled
+ * write. A flight that waits, for its lock or in a statement, may be interrupted once: it is rolled
  * back, and runs again as a Do, which is not asked. After any other error a caller may run again
  * (Retry). Some statements send COMMIT themselves; these callers have no Retry.
  *
@@ -17,7 +17,7 @@
  */
 #define N 2
 #define FLIGHTS 7    /* their numbers are 1 to 6 */
-#define ATTEMPTS 2   /* besides one behind a flight that gave way */
+#define ATTEMPTS 2   /* besides one behind a flight that was interrupted */
 
 mtype = { none, nil, failed, gaveWay, lost };
 
@@ -51,7 +51,7 @@ inline endTransaction() {
 	fi
 }
 
-/* asked: it may be asked to give way. */
+/* asked: it may be interrupted. */
 proctype flight(byte c; byte me; bool asked) {
 	bool right;
 

@@ -13,7 +13,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// A held lock is renewed, and a wait gives way, on drivers other than pgx too: neither keeps its
+// A held lock is renewed, and a wait begins again, on drivers other than pgx too: neither keeps its
 // transaction for long, and neither is lost.
 func TestLongHoldsAndWaits(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestLongHoldsAndWaits(t *testing.T) {
 				}
 				hold, wait := since(holds), since(waits)
 				eventually.True(t, "the lock is renewed", func() bool { return since(holds) > hold })
-				eventually.True(t, "the wait gives way", func() bool { return since(waits) > wait })
+				eventually.True(t, "the wait begins again", func() bool { return since(waits) > wait })
 				require.NoError(t, held.Context().Err())
 				holds.Taken(t, key)
 				require.NoError(t, held.Unlock(background))

@@ -71,7 +71,6 @@ func idleHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	t.Parallel()
-	// All connections wait or hold, so that none is left to look who waits for their snapshots.
 	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(shortLease), txlock.WithQueue(3))
 	key := f.Key("long")
 	held, err := f.Locks.Mutex(key, f.Key("other")).Lock(background)
@@ -115,7 +114,7 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	table := f.MakeTable(t, "id int")
 	f.AsAdmin(t, "INSERT INTO "+table+" SELECT generate_series(1, 10000)")
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(background, 15*time.Second)
+	ctx, cancel := context.WithTimeout(background, 20*shortLease)
 	defer cancel()
 	_, err = e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ func leadersOf(locks string) (dialects.LeadersSQL, error) {
 			"SELECT ROW_COUNT()",
 		// The office is read with a column that is in no index: who has it has locked the row alone. The
 		// record is not looked up by a unique key: that would be read before the statement begins.
-		Leader: sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT IF(term < 0, '', 'free') FROM " + table +
+		Leader: "(SELECT IF(term < 0, '', 'free') FROM " + table +
 			" WHERE hash = ? AND part = 'office' " + sqltext.Sharing + sqltext.SkipLocked + ") UNION ALL (SELECT " +
 			"CONCAT_WS(' ', IF(" + sqltext.Writable + ", 'writes', 'reads'), term, TIMESTAMPDIFF(MICROSECOND, " +
 			"'1970-01-01', since), HEX(identity)) FROM " + table + " WHERE hash = ? AND CONCAT(part) = 'record')",
